@@ -11,11 +11,11 @@ from typing import Any
 
 from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets
 from halfmoon.client.core.consume.orderly import push_core
-from halfmoon.client.core.consume.pull_consumer import PollCore
+from halfmoon.client.core.consume.pull_consumer import PullConsumerCore
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.produce.send import Sender
 from halfmoon.client.core.produce.transaction import Transactions
-from halfmoon.client.core.produce.transaction_check import Listener
+from halfmoon.client.core.produce.transaction_check import TransactionListener
 from halfmoon.client.settings import ClientSettings, ProducerSettings, PullSettings, PushSettings, TransactionSettings
 from halfmoon.model import Message, MessageQueue, SendResult
 from halfmoon.wire.command import Command
@@ -74,7 +74,7 @@ class SimTransactionProducer(SimClient):
     """A transactional producer in virtual time; ``transactions`` has its operations. ``values`` are `TransactionSettings`."""
 
     def __init__(
-        self, cluster: Cluster, name: str, listener: Listener, *, clock: Callable[[], int] | None = None, **values: Any
+        self, cluster: Cluster, name: str, listener: TransactionListener, *, clock: Callable[[], int] | None = None, **values: Any
     ) -> None:
         settings = TransactionSettings(**{"group": "P_test", "nameserver": nameservers(cluster), **values})
         super().__init__(cluster, settings, name, clock=clock)
@@ -140,7 +140,7 @@ class SimPullConsumer(SimClient):
         *,
         expression: str = "*",
         name: str = "consumer",
-        make_core: Callable[..., PollCore] = PollCore,
+        make_core: Callable[..., PullConsumerCore] = PullConsumerCore,
         make_offsets: Callable[..., RemoteOffsets | LocalOffsets] = RemoteOffsets,
         **values: Any,
     ) -> None:

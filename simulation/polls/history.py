@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from halfmoon.client.core.consume.member import Held
-from halfmoon.client.core.consume.pull_consumer import PollCore
+from halfmoon.client.core.consume.member import HeldQueue
+from halfmoon.client.core.consume.pull_consumer import PullConsumerCore
 from halfmoon.effects import Op, sleep
 from halfmoon.errors import HalfmoonError, NotRunning
 from halfmoon.model import ConsumeFrom, Message, MessageQueue
@@ -71,7 +71,7 @@ def simulate_polls(
     steps: int = STEPS,
     flush: str | None = None,
     kinds: tuple[str, ...] | None = None,
-    make_core: Callable[..., PollCore] = PollCore,
+    make_core: Callable[..., PullConsumerCore] = PullConsumerCore,
     from_end: bool = False,
     **options: Any,
 ) -> PollVerdict:
@@ -106,7 +106,7 @@ def simulate_polls(
 
 class _History:
     def __init__(
-        self, cluster: Cluster, ledger: PollLedger, chance: Random, kinds: list[str], make_core: Callable[..., PollCore],
+        self, cluster: Cluster, ledger: PollLedger, chance: Random, kinds: list[str], make_core: Callable[..., PullConsumerCore],
         *, from_end: bool,
     ) -> None:  # fmt: skip
         self.cluster, self.ledger, self.chance, self.kinds, self.make_core = cluster, ledger, chance, kinds, make_core
@@ -221,7 +221,7 @@ class _Member:
         self._slow_ms = self._random.choice((5, 50, 800))
         self._in_hand: list[tuple[MessageQueue, int, Tenure]] = []
         self._done: dict[Tenure, int] = {}
-        self._tenures: dict[Held, Tenure] = {}
+        self._tenures: dict[HeldQueue, Tenure] = {}
         history.cluster.world.note(name, f"joins, {'auto' if self._auto else 'own'} commit, {self._slow_ms} ms")
         self.client = SimPullConsumer(
             history.cluster, TOPIC, expression=history.expression, name=name, make_core=history.make_core, group=GROUP,
@@ -304,7 +304,7 @@ class _Member:
             for held in self.client.core.held.values():
                 self._tenure(held)
 
-    def _tenure(self, held: Held) -> Tenure:
+    def _tenure(self, held: HeldQueue) -> Tenure:
         tenure = self._tenures.get(held)
         if tenure is None:
             lately = self.history.lately[held.queue]

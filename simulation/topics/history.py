@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from halfmoon.client.core.consume.offsets import UNKNOWN, LocalOffsets, RemoteOffsets
-from halfmoon.client.core.consume.push_consumer import PushCore
+from halfmoon.client.core.consume.push_consumer import PushConsumerCore
 from halfmoon.effects import Call, Op, sleep
 from halfmoon.errors import NetworkError
 from halfmoon.model import ConsumeFrom, MessageModel, MessageQueue, StoredMessage
@@ -141,7 +141,7 @@ class _Member:
     def pause(self, paused: bool) -> None:
         """Pull nothing, or go on."""
         core = self.client.core
-        if isinstance(core, PushCore):
+        if isinstance(core, PushConsumerCore):
             core.paused = paused
         elif paused:
             core.pause([core.user_queue(queue) for queue in core.held])

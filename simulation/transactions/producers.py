@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import structs
 
-from halfmoon.client.core.produce.transaction import Stored
+from halfmoon.client.core.produce.transaction import StoredHalf
 from halfmoon.effects import Call, Gather, Op, Tell, sleep
 from halfmoon.errors import HalfmoonError, NetworkError, SendFailed
 from halfmoon.model import LocalTransactionState, Message, SendResult, SendStatus, StoredMessage
@@ -178,7 +178,7 @@ class Producer:
         )  # fmt: skip
         self._plan.ledger.halves.append(half)
 
-    def _repeating(self, message: Message, key: str) -> Op[Stored]:
+    def _repeating(self, message: Message, key: str) -> Op[StoredHalf]:
         """Store a half message under one id, with further attempts that say so."""
         msg_id = self.client.ids.next(self._plan.clock())
         for attempt in range(1, ATTEMPTS_MAX):
@@ -189,7 +189,7 @@ class Producer:
             yield from sleep(self._random.randint(0, 400))
         return (yield from self._core.store(structs.replace(message, msg_id=msg_id, attempt=ATTEMPTS_MAX)))
 
-    def _second_phase(self, key: str, fate: str, stored: Stored, committed: bool) -> Op[None]:
+    def _second_phase(self, key: str, fate: str, stored: StoredHalf, committed: bool) -> Op[None]:
         random, ledger = self._random, self._plan.ledger
         if fate == "slow" or (fate == "open" and random.random() < 0.5):
             yield from sleep(random.randint(0, 30))
@@ -216,7 +216,7 @@ class Producer:
             for _ in range(random.randint(1, 2)):
                 yield from self._end(key, stored, not committed)
 
-    def _until_agreed(self, key: str, stored: Stored, committed: bool) -> Op[bool]:
+    def _until_agreed(self, key: str, stored: StoredHalf, committed: bool) -> Op[bool]:
         for _ in range(self._random.choice((1, 1, 4))):
             code = yield from self._end(key, stored, committed)
             if code is not None:
@@ -224,7 +224,7 @@ class Producer:
             yield from sleep(self._random.randint(10, 600))
         return False
 
-    def _end(self, key: str, stored: Stored, committed: bool) -> Op[int | None]:
+    def _end(self, key: str, stored: StoredHalf, committed: bool) -> Op[int | None]:
         """Send a second phase and wait for its answer; return its code, None for none."""
         asked_ms = self._plan.clock()
         try:
@@ -238,7 +238,7 @@ class Producer:
         self._plan.on_ended(ended)
         return int(reply.code)
 
-    def _end_as_a_stranger(self, key: str, stored: Stored, committed: bool) -> Op[None]:
+    def _end_as_a_stranger(self, key: str, stored: StoredHalf, committed: bool) -> Op[None]:
         """Send a second phase of another group or for another place: it must be refused, and change nothing."""
         request = self._request(stored, committed)
         change = self._random.choice(("producer_group", "tran_state_table_offset", "commit_log_offset"))
@@ -250,10 +250,10 @@ class Producer:
         if reply.code == 0:
             self._plan.ledger.messages.unexpected.append(f"{key}: a second phase with a wrong {change} was agreed to")
 
-    def _address(self, stored: Stored) -> str:
+    def _address(self, stored: StoredHalf) -> str:
         return parse_offset_msg_id(stored.result.offset_msg_id).address
 
-    def _request(self, stored: Stored, committed: bool) -> EndTransaction:
+    def _request(self, stored: StoredHalf, committed: bool) -> EndTransaction:
         result = stored.result
         return EndTransaction(
             producer_group=self.group, tran_state_table_offset=result.queue_offset,

@@ -7,8 +7,8 @@ from typing import Any
 
 from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets
 from halfmoon.client.core.consume.orderly import push_core
-from halfmoon.client.core.consume.pull_consumer import HandedOut, PollCore
-from halfmoon.client.core.consume.push_consumer import PushCore
+from halfmoon.client.core.consume.pull_consumer import HandedOut, PullConsumerCore
+from halfmoon.client.core.consume.push_consumer import PushConsumerCore
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.settings import PullSettings, PushSettings, settings_of
 from halfmoon.effects import Op, steady
@@ -74,7 +74,7 @@ def pulled(code: int, after: int, body: bytes = b"", end: int = 0, *, ms: int = 
     return Reply(code, header, body, ms=ms)
 
 
-def push(script: Scripted, file: Any = None, allocate: Any = None, **values: Any) -> PushCore:
+def push(script: Scripted, file: Any = None, allocate: Any = None, **values: Any) -> PushConsumerCore:
     """Return a push consumer of group C that subscribes ``orders``."""
     settings = settings_of(PushSettings, {"group": "C", "nameserver": "ns:1", **values})
     instance = Instance(settings, ME, Random(1))
@@ -84,7 +84,7 @@ def push(script: Scripted, file: Any = None, allocate: Any = None, **values: Any
     return core
 
 
-class Taking(PollCore):
+class Taking(PullConsumerCore):
     """A pull consumer that is asked as the blocking one asks: it takes what is there, and polls where that is nothing."""
 
     def hand_out(self, timeout_ms: int | None = None, *, count_max: int | None = None) -> Op[HandedOut]:
@@ -93,18 +93,18 @@ class Taking(PollCore):
         return place[0] or (yield from super().hand_out(timeout_ms, count_max=count_max))
 
 
-POLLS: type[PollCore] = PollCore
+POLLS: type[PullConsumerCore] = PullConsumerCore
 """What kind of pull consumers `poll` makes."""
 
 
-def poll(script: Scripted, **values: Any) -> PollCore:
+def poll(script: Scripted, **values: Any) -> PullConsumerCore:
     """Return a pull consumer of group C."""
     settings = settings_of(PullSettings, {"group": "C", "nameserver": "ns:1", **values})
     instance = Instance(settings, ME, Random(1))
     return POLLS(settings, instance, RemoteOffsets("C", instance.routes))
 
 
-def started(script: Scripted, core: PushCore | PollCore) -> Any:
+def started(script: Scripted, core: PushConsumerCore | PullConsumerCore) -> Any:
     """Start a consumer with everything that runs beside it."""
     script.run(core.start())
     for operation in core.tend():

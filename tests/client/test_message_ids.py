@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from halfmoon.client.core.produce.outgoing import Outgoing
-from halfmoon.client.core.produce.unanswered import UNSURE_MAX, Unsure
+from halfmoon.client.core.produce.unanswered import UNSURE_MAX, UnansweredSends
 from halfmoon.client.core.route import PublishInfo
 from halfmoon.errors import ConnectFailed, ConnectionLost, HalfmoonError, MessageIllegal, UsageError
 from halfmoon.model import REPEAT, UNIQ_KEY, Message, MessageQueue
@@ -132,7 +132,7 @@ def test_a_broker_that_stays_silent_is_asked_twice_and_then_another():
 
 
 def test_what_is_remembered_has_a_bound():
-    unsure = Unsure()
+    unsure = UnansweredSends()
     queue = MessageQueue("orders", "broker-a", 0)
     for number in range(UNSURE_MAX + 10):
         unsure.note(Outgoing("orders", b"", "", str(number)), queue, ConnectionLost("cut"))

@@ -43,7 +43,7 @@ def topic(cluster: LocalCluster) -> str:
 def client(cluster: LocalCluster, request: pytest.FixtureRequest) -> Iterator[Ranges]:
     with Ranges(nameserver=cluster.nameserver, retries_max=4) as found:
         if request.param == "pulls":  # as from a broker that is not ours
-            found._strangers.add(cluster.broker)
+            found._foreign_brokers.add(cluster.broker)
         yield found
 
 
@@ -156,7 +156,7 @@ def test_expired_messages_are_an_error_or_reported_at_once(tmp_path: Path, clien
         sorted((tmp_path / "commitlog").iterdir())[0].unlink()
         cluster.start()
         with Ranges(nameserver=cluster.nameserver) as here:
-            here._strangers |= {cluster.broker} if client._strangers else set()
+            here._foreign_brokers |= {cluster.broker} if client._foreign_brokers else set()
             low, high = here.bounds(topic)["broker-a", 0]
             assert 0 < low < high == 2_000
             with pytest.raises(OffsetsLost, match=rf"messages 3 to {low - 1} of queue 0 .* holds {low} to 2000"):
@@ -197,7 +197,7 @@ def test_a_broker_that_is_killed_and_started_again_costs_no_record(tmp_path: Pat
     with LocalCluster(tmp_path) as cluster, Ranges(nameserver=cluster.nameserver) as here:
         topic = made(cluster, 1)
         fill(cluster, topic, 3_000, 500)
-        here._strangers |= {cluster.broker} if client._strangers else set()
+        here._foreign_brokers |= {cluster.broker} if client._foreign_brokers else set()
         reading = here.read("broker-a", topic, 0, 0, 3_000, 20 * KIB)
         found = offsets([next(reading) for _ in range(3)])
         cluster.kill()
@@ -291,7 +291,7 @@ def test_an_unknown_request_is_answered_with_pulls_from_then_on(cluster: LocalCl
     monkeypatch.delitem(handlers, 31040)
     with Ranges(nameserver=cluster.nameserver) as here:
         assert offsets(here.read("broker-a", topic, 0, 0, 150)) == list(range(150))
-        assert here._strangers == {cluster.broker}
+        assert here._foreign_brokers == {cluster.broker}
 
 
 def received(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -365,7 +365,7 @@ def test_a_selection_hides_no_message_that_is_gone(tmp_path: Path):
 def test_ranges_are_weighed_by_entries_or_by_a_few_messages(cluster: LocalCluster, client: Ranges, monkeypatch: pytest.MonkeyPatch):
     topic = made(cluster, 2)
     fill(cluster, topic, 1_000, 300)
-    if client._strangers:
+    if client._foreign_brokers:
         monkeypatch.delitem(cluster._parts[1].broker._handlers, 31041)
     ends = client.bounds(topic)
     true = {key: sum(map(len, client.read(key[0], topic, key[1], *ends[key]))) for key in ends}

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from halfmoon.client.core.produce import transaction_check
-from halfmoon.client.core.produce.transaction_check import Checkers
+from halfmoon.client.core.produce.transaction_check import CheckFunctions
 from halfmoon.errors import UsageError
 from halfmoon.model import Message
 from halfmoon.wire.command import request_command
@@ -142,7 +142,7 @@ def test_several_checkers_are_routed_by_topic():
 
 
 def test_a_checker_is_a_function_for_something_that_may_be_a_topic():
-    checkers = Checkers()
+    checkers = CheckFunctions()
 
     for topic, function in (("or ders", print), ("", print), ("orders", None)):
         with pytest.raises(UsageError):
@@ -153,7 +153,7 @@ def test_a_checker_is_a_function_for_something_that_may_be_a_topic():
 
 def test_checkers_have_a_bound(monkeypatch):
     monkeypatch.setattr(transaction_check, "CHECKERS_MAX", 2)
-    checkers = Checkers()
+    checkers = CheckFunctions()
     checkers.add("a", print)
     checkers.add("b*", print)
     checkers.add("a", repr)

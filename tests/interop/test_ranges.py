@@ -48,7 +48,7 @@ def test_every_message_of_a_range_comes_once_and_in_order(client: Ranges) -> Non
     found = {key: list(client.read(key[0], TOPIC, key[1], low, high, 64 * 1024)) for key, (low, high) in ends.items()}
 
     assert sorted(ends.values()) == [(0, COUNT // 2)] * 2
-    assert client._strangers != set()
+    assert client._foreign_brokers != set()
     for pieces in found.values():
         assert [message.queue_offset for raw in pieces for message in decode_records(raw)] == list(range(COUNT // 2))
         assert all(len(piece) <= 64 * 1024 for piece in pieces)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from functools import update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
-from halfmoon.client.anonymous import Quiet
+from halfmoon.client.anonymous import AnonymousClient
 from halfmoon.client.blocking import Blocking
 from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.client.core.admin.batches import batches
@@ -135,7 +135,7 @@ class Operations:
     delete_kv = Operation(AdminCore.delete_kv)
 
 
-class AsyncAdmin(Operations, Quiet[AdminSettings]):
+class AsyncAdmin(Operations, AnonymousClient[AdminSettings]):
     """Looks into a cluster and changes it: topics, groups, progress, messages, brokers.
 
     ::

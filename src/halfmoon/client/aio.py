@@ -15,13 +15,13 @@ from halfmoon.client.core.admin.delay import recall
 from halfmoon.client.core.consume.listener import ConsumeContext
 from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets
 from halfmoon.client.core.consume.orderly import push_core
-from halfmoon.client.core.consume.pull_consumer import HandedOut, PollCore
+from halfmoon.client.core.consume.pull_consumer import HandedOut, PullConsumerCore
 from halfmoon.client.core.consume.rebalance import Strategy
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.names import check_group
 from halfmoon.client.core.produce.linger import LingeringSender
 from halfmoon.client.core.produce.selector import Selector, select_by_hash
-from halfmoon.client.core.produce.send import First, Sender
+from halfmoon.client.core.produce.send import FirstAttempt, Sender
 from halfmoon.client.core.produce.tracing import Tracer
 from halfmoon.client.files import OffsetsOnDisk
 from halfmoon.client.lifecycle import Client, values_of
@@ -77,15 +77,16 @@ class AsyncProducer(Client[ProducerSettings]):
     _kind: type[ProducerSettings] = ProducerSettings
 
     def __init__(self, settings: ProducerSettings | None = None, **values: Any) -> None:
-        found = settings_of(self._kind, {**(values_of(settings) if settings else {}), **values})
-        check_group(found.group, "DEFAULT_PRODUCER")
-        super().__init__(found)
-        kind = LingeringSender if found.linger_ms else Sender
-        self._sender = kind(found, self._instance.routes, self._ids)
+        checked = settings_of(self._kind, {**(values_of(settings) if settings else {}), **values})
+        check_group(checked.group, "DEFAULT_PRODUCER")
+        super().__init__(checked)
+        kind = LingeringSender if checked.linger_ms else Sender
+        self._sender = kind(checked, self._instance.routes, self._ids)
         self._instance.producer_group = self._sender.group
-        self._tracer = Tracer(found, self._instance, self._ids) if found.trace else None
+        self._tracer = Tracer(checked, self._instance, self._ids) if checked.trace else None
         self._sender.tracer = self._tracer
-        if self._tracer is None and not found.latency_avoidance and not found.linger_ms:  # what these remember belongs to the loop
+        # What tracing, latencies and lingering remember belongs to the loop.
+        if self._tracer is None and not checked.latency_avoidance and not checked.linger_ms:
             self.blocking_requests = frozenset((SendMessageV2, SendBatchMessage, EndTransaction))
         self._pending = 0
 
@@ -170,7 +171,7 @@ class AsyncProducer(Client[ProducerSettings]):
 
     def _begun(
         self, message: Message, queue: MessageQueue | None, selector: Selector | None, key: Any, timeout_ms: int | None
-    ) -> tuple[First, asyncio.Future[Command] | None] | None:
+    ) -> tuple[FirstAttempt, asyncio.Future[Command] | None] | None:
         """Begin to send a message whose way is known; None: nothing was done. The future is None where the socket must be waited
         for. Raises as `send`."""
         connections = self._running().connections
@@ -181,15 +182,15 @@ class AsyncProducer(Client[ProducerSettings]):
         header = self._sender.header(first.outgoing, first.queue, born_ms)
         return first, connections.begin(first.address, header, first.outgoing.body, first.budget_ms)
 
-    async def _ended(self, first: First, asked: asyncio.Future[Command] | None, *, asynchronous: bool = False) -> SendResult:
+    async def _ended(self, first: FirstAttempt, reply: asyncio.Future[Command] | None, *, asynchronous: bool = False) -> SendResult:
         """Return what became of a send, with all further attempts."""
         error = None
-        if asked is not None:
+        if reply is not None:
             try:
-                return self._sender.result(await asked, first.outgoing, first.queue, first.address)
+                return self._sender.result(await reply, first.outgoing, first.queue, first.address)
             except (NetworkError, BrokerError) as exc:
                 error = exc
-        return await self._run(self._sender.go_on(first, error, asynchronous=asynchronous))
+        return await self._run(self._sender.continue_send(first, error, asynchronous=asynchronous))
 
     async def _then_tell(self, callback: Callback, *chosen: Any) -> SendResult:
         try:
@@ -248,10 +249,10 @@ class AsyncPushConsumer(Client[PushSettings]):
     """
 
     def __init__(self, settings: PushSettings | None = None, *, allocate: Strategy | None = None, **values: Any) -> None:
-        found = settings_of(PushSettings, {**(values_of(settings) if settings else {}), **values})
-        check_group(found.group, "DEFAULT_CONSUMER")
-        super().__init__(found, stable_id=found.model is MessageModel.BROADCASTING, threads=found.threads)
-        self._core = push_core(found, self._instance, _offsets(found, self._instance), self._ids, allocate)
+        checked = settings_of(PushSettings, {**(values_of(settings) if settings else {}), **values})
+        check_group(checked.group, "DEFAULT_CONSUMER")
+        super().__init__(checked, stable_id=checked.model is MessageModel.BROADCASTING, threads=checked.threads)
+        self._core = push_core(checked, self._instance, _offsets(checked, self._instance), self._ids, allocate)
 
     def subscribe(self, topic: str, expression: str = "*", expression_type: str = "TAG", *, sql: str | None = None) -> None:
         """Want messages of a topic: all (``*``), those with one of some tags (``A || B``), or those whose properties match an SQL92
@@ -311,10 +312,10 @@ class AsyncPullConsumer(Client[PullSettings]):
     """
 
     def __init__(self, settings: PullSettings | None = None, *, allocate: Strategy | None = None, **values: Any) -> None:
-        found = settings_of(PullSettings, {**(values_of(settings) if settings else {}), **values})
-        check_group(found.group, "DEFAULT_CONSUMER")
-        super().__init__(found, stable_id=found.model is MessageModel.BROADCASTING)
-        self._core = PollCore(found, self._instance, _offsets(found, self._instance), allocate, RLock())
+        checked = settings_of(PullSettings, {**(values_of(settings) if settings else {}), **values})
+        check_group(checked.group, "DEFAULT_CONSUMER")
+        super().__init__(checked, stable_id=checked.model is MessageModel.BROADCASTING)
+        self._core = PullConsumerCore(checked, self._instance, _offsets(checked, self._instance), allocate, RLock())
 
     async def _begin(self, driver: Driver) -> None:
         await driver.run(self._core.start())

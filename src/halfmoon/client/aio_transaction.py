@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from halfmoon.client.aio import AsyncProducer
-from halfmoon.client.core.produce.transaction import Stored, Transactions
-from halfmoon.client.core.produce.transaction_check import Checker, Listener, Local
+from halfmoon.client.core.produce.transaction import StoredHalf, Transactions
+from halfmoon.client.core.produce.transaction_check import CheckFunction, LocalTransaction, TransactionListener
 from halfmoon.client.lifecycle import values_of
 from halfmoon.client.settings import ProducerSettings, TransactionSettings, settings_of
 from halfmoon.effects import Op
@@ -17,7 +17,7 @@ from halfmoon.errors import UsageError
 from halfmoon.model import LocalTransactionState, Message, SendResult, TransactionSendResult
 from halfmoon.runtime.drivers.asyncio_driver import Driver
 
-__all__ = ["AsyncHalf", "AsyncTransactionProducer", "Listener", "TransactionSettings"]
+__all__ = ["AsyncHalf", "AsyncTransactionProducer", "TransactionListener", "TransactionSettings"]
 
 T = TypeVar("T")
 
@@ -54,16 +54,16 @@ class AsyncTransactionProducer(AsyncProducer):
         self,
         settings: ProducerSettings | None = None,
         *,
-        listener: Listener | None = None,
-        check: Checker | None = None,
+        listener: TransactionListener | None = None,
+        check: CheckFunction | None = None,
         **values: Any,
     ) -> None:
-        found = settings_of(TransactionSettings, {**(values_of(settings) if settings else {}), **values})
-        super().__init__(found)
+        checked = settings_of(TransactionSettings, {**(values_of(settings) if settings else {}), **values})
+        super().__init__(checked)
         for name in ("execute", "check") if listener is not None else ():
             if not callable(getattr(listener, name, None)):
                 raise UsageError(f"a listener has the methods execute and check; {listener!r} has no {name}")
-        self._core = Transactions(found, self._sender, self._instance, listener, check)
+        self._core = Transactions(checked, self._sender, self._instance, listener, check)
 
     async def _begin(self, driver: Driver) -> None:
         await super()._begin(driver)
@@ -83,7 +83,7 @@ class AsyncTransactionProducer(AsyncProducer):
         """Return a new id for a message (`Message.msg_id`), as sending makes them. May be called from any thread."""
         return self._ids.next(time.time_ns() // 1_000_000)
 
-    def on_check(self, topic: str = "*", function: Checker | None = None) -> Callable[..., Any]:
+    def on_check(self, topic: str = "*", function: CheckFunction | None = None) -> Callable[..., Any]:
         """Have ``function(message)`` say what became of local transactions whose messages go to a topic; also a decorator.
 
         ``topic`` is a name or a pattern (``orders_*``); the name wins over patterns, an earlier pattern over a later one, and all
@@ -94,7 +94,7 @@ class AsyncTransactionProducer(AsyncProducer):
             self._core.checkers.add(topic, function)
             return function
 
-        def decorate(decorated: Checker) -> Checker:
+        def decorate(decorated: CheckFunction) -> CheckFunction:
             self._core.checkers.add(topic, decorated)
             return decorated
 
@@ -105,7 +105,7 @@ class AsyncTransactionProducer(AsyncProducer):
         message: Message,
         arg: Any = None,
         *,
-        executor: Local | None = None,
+        executor: LocalTransaction | None = None,
         check_after_s: int | None = None,
         timeout_ms: int | None = None,
     ) -> TransactionSendResult:
@@ -129,7 +129,7 @@ class AsyncTransactionProducer(AsyncProducer):
         self,
         message: Message,
         *,
-        check: Checker | None = None,
+        check: CheckFunction | None = None,
         unsure: tuple[type[BaseException], ...] = UNSURE,
         check_after_s: int | None = None,
         timeout_ms: int | None = None,
@@ -178,7 +178,7 @@ class AsyncHalf:
         self._message = message
         self._unsure = unsure
         self._limits = {"check_after_s": check_after_s, "timeout_ms": timeout_ms}
-        self._stored: Stored | None = None
+        self._stored: StoredHalf | None = None
         self._open = False
         self._entered = False
 
@@ -217,13 +217,13 @@ class AsyncHalf:
 
     # ------------------------------------------------------------ shared with the blocking twin
 
-    def _storing(self) -> Op[Stored]:
+    def _storing(self) -> Op[StoredHalf]:
         if self._entered:
             raise UsageError("a half message is sent once: make another with half()")
         self._entered = True
         return self._core.store_safe(self._message, **self._limits)
 
-    def _stored_as(self, stored: Stored) -> None:
+    def _stored_as(self, stored: StoredHalf) -> None:
         self._stored, self._open = stored, True
 
     def _verdict(self, error: BaseException | None) -> LocalTransactionState | None:
@@ -240,7 +240,7 @@ class AsyncHalf:
     def _deciding(self, state: LocalTransactionState, error: BaseException | None = None) -> Op[None]:
         return self._core.decide(self._close(), state, error if isinstance(error, Exception) else None)
 
-    def _close(self) -> Stored:
+    def _close(self) -> StoredHalf:
         if not self._open or self._stored is None:
             raise UsageError("this half message was decided, or its block has not begun")
         self._open = False

@@ -20,7 +20,7 @@ _lock = threading.Lock()
 _known: dict[tuple[Any, ...], Blocking] = {}
 
 
-class Quiet(Client[S]):
+class AnonymousClient(Client[S]):
     """The asyncio client behind it: a name, a driver, connections."""
 
     async def _begin(self, driver: Driver) -> None:

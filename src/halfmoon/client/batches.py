@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from halfmoon.client.anonymous import Quiet, of_process
+from halfmoon.client.anonymous import AnonymousClient, of_process
 from halfmoon.client.blocking import Blocking
-from halfmoon.client.core.produce.batches import Attempts, BatchesCore, BatchName, BatchSettings, Decision, Stored
+from halfmoon.client.core.produce.batches import Attempts, BatchesCore, BatchName, BatchSettings, DecideResult, PrepareResult
 from halfmoon.client.settings import settings_of
 from halfmoon.effects import Op
 from halfmoon.model import MessageQueue
@@ -27,8 +27,8 @@ __all__ = [
     "BatchPromise",
     "BatchSettings",
     "BatchTransactions",
-    "Decision",
-    "Stored",
+    "DecideResult",
+    "PrepareResult",
     "batch_transactions",
 ]
 
@@ -54,11 +54,11 @@ class BatchTransactions(Blocking):
     failed too often or for good.
     """
 
-    _client: Quiet[BatchSettings]
+    _client: AnonymousClient[BatchSettings]
 
     def __init__(self, settings: BatchSettings | None = None, **values: Any) -> None:
         loop = background()
-        super().__init__(loop.plain(Quiet, settings or settings_of(BatchSettings, values)), loop)
+        super().__init__(loop.plain(AnonymousClient, settings or settings_of(BatchSettings, values)), loop)
         self._core = BatchesCore(self._client._instance, self._client.settings)
 
     def queues(self, topic: str) -> list[MessageQueue]:
@@ -68,7 +68,7 @@ class BatchTransactions(Blocking):
     def prepare(
         self, batch: tuple[str, int], attempt: str, partition: int, queue: MessageQueue, first_seq: int, count: int, body: bytes,
         *, sys_flag: int = 0,
-    ) -> Future[Stored]:  # fmt: skip
+    ) -> Future[PrepareResult]:  # fmt: skip
         """Begin to send a piece of an attempt to a queue's broker, which keeps it unseen; how many are under way is the caller's.
 
         ``body`` holds ``count`` messages as `halfmoon.wire.record.encode_batch` packs them; ``first_seq`` counts those of this
@@ -82,7 +82,7 @@ class BatchTransactions(Blocking):
         """Ask a broker whether it holds attempts whole, on its device; it keeps them then. Return None, or why not."""
         return self._wait(self._core.vote(batch, broker, coordinator, attempts))
 
-    def decide(self, batch: tuple[str, int], coordinator: str, parts: Mapping[str, Attempts], digest: str = "") -> Decision:
+    def decide(self, batch: tuple[str, int], coordinator: str, parts: Mapping[str, Attempts], digest: str = "") -> DecideResult:
         """Decide which attempts a batch is made of, or learn what was decided before: the first decision holds.
 
         ``digest`` tells the content, up to 128 characters, and comes back with a decision that was made before.

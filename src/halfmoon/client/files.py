@@ -37,12 +37,12 @@ class OffsetsOnDisk:
 
     def _replace(self, data: bytes) -> None:
         make_directory(self.path.parent)
-        fresh = self.path.with_suffix(".json.tmp")
-        fresh.unlink(missing_ok=True)
-        with open(open_new(fresh, os.O_WRONLY), "wb") as file:
+        temporary = self.path.with_suffix(".json.tmp")
+        temporary.unlink(missing_ok=True)
+        with open(open_new(temporary, os.O_WRONLY), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         if self.path.exists():
             os.replace(self.path, self.path.with_suffix(".json.bak"))
-        os.replace(fresh, self.path)
+        os.replace(temporary, self.path)

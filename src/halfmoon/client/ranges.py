@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
-from halfmoon.client.anonymous import Quiet, of_process
+from halfmoon.client.anonymous import AnonymousClient, of_process
 from halfmoon.client.blocking import Blocking
 from halfmoon.client.core.consume.ranges import (
     COUNT_MAX,
@@ -66,7 +66,7 @@ log = logging.getLogger("halfmoon.client")
 __all__ = ["MAX_BYTES", "OffsetsLost", "RangeSettings", "Ranges", "Selection", "Weighed", "ranges"]
 
 
-class Behind(NetworkError):
+class BrokerBehind(NetworkError):
     """The broker does not know the end of the range yet, or any more."""
 
 
@@ -83,14 +83,14 @@ class Ranges(Blocking):
     Settings are those of `RangeSettings`, by keyword. Safe to use from many threads. `ranges` gives the one of a process.
     """
 
-    _client: Quiet[RangeSettings]
+    _client: AnonymousClient[RangeSettings]
 
     def __init__(self, settings: RangeSettings | None = None, **values: Any) -> None:
         loop: BackgroundLoop = background()
-        super().__init__(loop.plain(Quiet, settings or settings_of(RangeSettings, values)), loop)
+        super().__init__(loop.plain(AnonymousClient, settings or settings_of(RangeSettings, values)), loop)
         self._core = RangesCore(self._client._instance, self._client.settings)
         self._idle: list[BulkConnection] = []
-        self._strangers: set[str] = set()
+        self._foreign_brokers: set[str] = set()
         """Addresses of brokers that know no request of Halfmoon's own."""
         self._closed = False
 
@@ -230,12 +230,12 @@ class _Reading:
     """One read of one range."""
 
     def __init__(
-        self, client: Ranges, queue: MessageQueue, part: Segment, max_bytes: int, missing: Missing | None,
+        self, client: Ranges, queue: MessageQueue, segment: Segment, max_bytes: int, missing: Missing | None,
         selection: Selection | None,
     ) -> None:  # fmt: skip
         self._client, self._queue, self._max_bytes, self._missing = client, queue, max_bytes, missing
         self._selection = selection
-        begin, end = part
+        begin, end = segment
         self._settings: RangeSettings = client.settings
         self._window = Window(begin, end, end - begin, 1)
         self._short = False
@@ -246,18 +246,18 @@ class _Reading:
 
     def pieces(self) -> Iterator[bytes]:
         """Yield what is asked for, piece by piece."""
-        found: list[bytes] = []
+        bodies: list[bytes] = []
         size = 0
         try:
             while not self._window.done:
                 for body in self._step():
-                    if found and size + len(body) > self._max_bytes:
-                        yield found[0] if len(found) == 1 else b"".join(found)
-                        found, size = [], 0
-                    found.append(body)
+                    if bodies and size + len(body) > self._max_bytes:
+                        yield bodies[0] if len(bodies) == 1 else b"".join(bodies)
+                        bodies, size = [], 0
+                    bodies.append(body)
                     size += len(body)
-            if found:
-                yield found[0] if len(found) == 1 else b"".join(found)
+            if bodies:
+                yield bodies[0] if len(bodies) == 1 else b"".join(bodies)
         finally:
             self._leave()
 
@@ -270,21 +270,21 @@ class _Reading:
                 self._suit(link.address)
             self._send(link)
             reply = link.head()
-            part = self._asked.pop(reply.opaque, None)
-            answer = None if part is None else answer_of(reply, part)
-            if answer is not None and part is not None:
-                self._window.answered(part.begin, answer.reached)
+            segment = self._asked.pop(reply.opaque, None)
+            answer = None if segment is None else answer_of(reply, segment)
+            if answer is not None and segment is not None:
+                self._window.answered(segment.begin, answer.reached)
                 self._send(link)  # before the body, so that the broker has something to do meanwhile
             body = link.body()
-            if part is None:  # nobody asked for it
+            if segment is None:  # nobody asked for it
                 return []
             if answer is None:
                 if reply.code == NOT_SUPPORTED and not self._short:
-                    self._client._strangers.add(link.address)
+                    self._client._foreign_brokers.add(link.address)
                     self._suit(link.address)
                     return []
                 return self._refused(broker_error(reply.code, reply.remark, link.address))
-            self._held[part.begin] = (answer, body)
+            self._held[segment.begin] = (answer, body)
             return self._in_order()
         except HalfmoonError as exc:
             self._failed(exc)
@@ -294,14 +294,14 @@ class _Reading:
         """Ask for what may be asked now; short answers are asked for by the dozen, since each write costs more than a request."""
         if self._short and len(self._asked) > self._settings.in_flight // 2:
             return
-        while (part := self._window.ask()) is not None:
-            request: Any = pull_request(self._queue, part) if self._short else self._long(part)
-            self._asked[link.ask(request)] = part
+        while (segment := self._window.ask()) is not None:
+            request: Any = pull_request(self._queue, segment) if self._short else self._long(segment)
+            self._asked[link.ask(request)] = segment
         link.flush()
 
-    def _long(self, part: Segment) -> ReadRange:
+    def _long(self, segment: Segment) -> ReadRange:
         audit = self._settings.half_messages
-        return range_request(self._queue, part, self._max_bytes, half_messages=audit, selection=self._selection)
+        return range_request(self._queue, segment, self._max_bytes, half_messages=audit, selection=self._selection)
 
     def _refused(self, refusal: BrokerError) -> list[bytes]:
         """A broker that does not want to filter, as its settings may say, sends everything; what else it refuses is an error."""
@@ -314,25 +314,25 @@ class _Reading:
 
     def _suit(self, address: str) -> None:
         """Ask as the broker understands it: by long answers, one after the other, or by many pulls at once."""
-        self._short = address in self._client._strangers
+        self._short = address in self._client._foreign_brokers
         window = self._window
         step, ahead = (COUNT_MAX, self._settings.in_flight) if self._short else (window.end - window.head, 1)
         self._window = Window(window.head, window.end, step, ahead)
 
     def _in_order(self) -> list[bytes]:
         """Take out of what is held what begins at the head, and so on."""
-        found: list[bytes] = []
+        bodies: list[bytes] = []
         window = self._window
         while (held := self._held.pop(window.head, None)) is not None:
             answer, body = held
-            part = Segment(window.head, answer.reached)
+            segment = Segment(window.head, answer.reached)
             if not answer.found:
                 self._skip(answer)
                 break
-            found += self._checked(part, answer, body)
-            window.handed_on(part.begin)
+            bodies += self._checked(segment, answer, body)
+            window.handed_on(segment.begin)
             self._failures = 0
-        return found
+        return bodies
 
     def _skip(self, answer: Answer) -> None:
         """Go on behind offsets that are not there, all of them at once, and forget what was asked of them."""
@@ -340,7 +340,7 @@ class _Reading:
         if window.head >= high:
             to = window.end
             if self._failures < min(BEHIND_TRIES, self._settings.retries_max):  # a slave that stands in for its master may lag
-                raise Behind(f"queue {self._queue.queue_id} of {self._queue.topic} ends at {high}, before {window.head}")
+                raise BrokerBehind(f"queue {self._queue.queue_id} of {self._queue.topic} ends at {high}, before {window.head}")
         else:
             to = min(max(answer.reached, low), window.end)
         self._tell(Segment(window.head, to), answer)
@@ -348,11 +348,11 @@ class _Reading:
         self._held.clear()
         window.again(to)
 
-    def _checked(self, part: Segment, answer: Answer, body: bytes) -> list[bytes]:
+    def _checked(self, segment: Segment, answer: Answer, body: bytes) -> list[bytes]:
         """Return the records of a part in an answer's body; nearly always that is the body itself."""
         if answer.whole:
             return [body] if body else []
-        spans, missing = looked_through(memoryview(body), part)
+        spans, missing = looked_through(memoryview(body), segment)
         for gap in missing:
             self._tell(gap, answer)
         return [body] if spans == [(0, len(body))] else [body[begin:end] for begin, end in spans]

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from halfmoon.client.aio_transaction import UNSURE, AsyncHalf, AsyncTransactionProducer
-from halfmoon.client.core.produce.transaction_check import Checker, Listener, Local, state_of
+from halfmoon.client.core.produce.transaction_check import CheckFunction, LocalTransaction, TransactionListener, state_of
 from halfmoon.client.settings import ProducerSettings
 from halfmoon.client.sync import Producer
 from halfmoon.effects import Op
@@ -53,8 +53,8 @@ class TransactionProducer(Producer):
         self,
         settings: ProducerSettings | None = None,
         *,
-        listener: Listener | None = None,
-        check: Checker | None = None,
+        listener: TransactionListener | None = None,
+        check: CheckFunction | None = None,
         **values: Any,
     ) -> None:
         loop = background()
@@ -65,7 +65,7 @@ class TransactionProducer(Producer):
         """Return a new id for a message (`Message.msg_id`), as sending makes them."""
         return self._client.new_id()
 
-    def on_check(self, topic: str = "*", function: Checker | None = None) -> Callable[..., Any]:
+    def on_check(self, topic: str = "*", function: CheckFunction | None = None) -> Callable[..., Any]:
         """Have ``function(message)`` say what became of local transactions whose messages go to a topic; also a decorator.
 
         ``topic`` is a name or a pattern (``orders_*``); the name wins over patterns, an earlier pattern over a later one, and all
@@ -79,7 +79,7 @@ class TransactionProducer(Producer):
         message: Message,
         arg: Any = None,
         *,
-        executor: Local | None = None,
+        executor: LocalTransaction | None = None,
         check_after_s: int | None = None,
         timeout_ms: int | None = None,
     ) -> TransactionSendResult:
@@ -104,8 +104,8 @@ class TransactionProducer(Producer):
             value, error = None, None
             if stored.safe:
                 try:
-                    said = local(stored.message, arg)
-                    value = state_of(self._loop.call(said) if inspect.iscoroutine(said) else said)
+                    outcome = local(stored.message, arg)
+                    value = state_of(self._loop.call(outcome) if inspect.iscoroutine(outcome) else outcome)
                 except Exception as exc:
                     error = exc
             return self._conclude(core.finish(stored, value, error))
@@ -116,7 +116,7 @@ class TransactionProducer(Producer):
         self,
         message: Message,
         *,
-        check: Checker | None = None,
+        check: CheckFunction | None = None,
         unsure: tuple[type[BaseException], ...] = UNSURE,
         check_after_s: int | None = None,
         timeout_ms: int | None = None,

@@ -9,7 +9,7 @@ import pytest
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.nameservers import NameServers
 from halfmoon.client.core.route import RouteTable, publish_info, read_queues, route_of
-from halfmoon.client.core.trouble_log import Troubles
+from halfmoon.client.core.trouble_log import TroubleLog
 from halfmoon.client.settings import ProducerSettings, settings_of
 from halfmoon.errors import ConnectFailed, NetworkError, NoRoute, NotWritable
 from halfmoon.model import MessageQueue
@@ -116,7 +116,7 @@ def test_a_route_that_cannot_be_refreshed_stays():
     script.run(found.publish_info("t"))
     script.on(GetRouteinfoByTopic, Reply(17))
 
-    script.run(found.refresh_all(Troubles()))
+    script.run(found.refresh_all(TroubleLog()))
 
     assert len(script.run(found.publish_info("t")).queues) == 2
 

@@ -8,7 +8,7 @@ import pytest
 
 from halfmoon.client.core.nameservers import NameServers
 from halfmoon.client.core.route import RouteTable
-from halfmoon.client.core.trouble_log import KEPT_MAX, Troubles
+from halfmoon.client.core.trouble_log import KEPT_MAX, TroubleLog
 from halfmoon.errors import NetworkError, NoRoute, UsageError
 from halfmoon.model import subscription
 from halfmoon.runtime.connections.sockets import connect_failed
@@ -17,12 +17,12 @@ from tests.client.scripted import Scripted
 
 
 def test_a_trouble_is_told_once_then_with_back_off_and_its_end_is_told(caplog):
-    troubles = Troubles()
+    troubles = TroubleLog()
 
     for second in range(300):
         troubles.failed("no heartbeat to broker b:1", "Connection refused", second * 1000)
-    troubles.over("no heartbeat to broker b:1")
-    troubles.over("no heartbeat to broker b:1")
+    troubles.recovered("no heartbeat to broker b:1")
+    troubles.recovered("no heartbeat to broker b:1")
 
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert said == [
@@ -35,7 +35,7 @@ def test_a_trouble_is_told_once_then_with_back_off_and_its_end_is_told(caplog):
 
 
 def test_troubles_have_a_bound():
-    troubles = Troubles()
+    troubles = TroubleLog()
 
     for number in range(KEPT_MAX + 5):
         troubles.failed(f"topic {number}", "gone", 0)

@@ -99,7 +99,7 @@ class Deaf(Broker):
         timer.cancel = heard  # type: ignore[method-assign,assignment]
 
 
-class Unsure(Broker):
+class UnansweredSends(Broker):
     """Writes down what it delivered only in the saved tables."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -116,7 +116,7 @@ def test_a_message_that_is_lost_is_found() -> None:
 
 
 def test_a_message_that_comes_twice_is_found() -> None:
-    assert found("twice", make_broker=Unsure)
+    assert found("twice", make_broker=UnansweredSends)
 
 
 def test_a_recalled_message_that_comes_is_found() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from halfmoon.broker.broker import Broker
 from halfmoon.broker.consumers.locks import Locks
-from halfmoon.client.core.consume.orderly import OrderlyCore
-from halfmoon.client.core.consume.push_consumer import PushCore
+from halfmoon.client.core.consume.orderly import OrderlyConsumerCore
+from halfmoon.client.core.consume.push_consumer import PushConsumerCore
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.offset import OffsetReply
 from simulation.messages.history import BROKER
@@ -102,25 +102,25 @@ def test_a_message_that_is_left_out_at_a_hand_over_is_found() -> None:
 
 
 def test_a_client_that_gives_a_queue_up_while_its_listener_has_a_message_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def remove(core: OrderlyCore, held: Any) -> Any:
-        yield from PushCore._remove(core, held)
+    def remove(core: OrderlyConsumerCore, held: Any) -> Any:
+        yield from PushConsumerCore._remove(core, held)
         yield from core._unlock([held.queue])
 
-    monkeypatch.setattr(OrderlyCore, "_remove", remove)
+    monkeypatch.setattr(OrderlyConsumerCore, "_remove", remove)
     assert found("side by side")
 
 
 def test_a_client_that_goes_on_behind_a_failed_message_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def finish(core: OrderlyCore, held: Any, messages: Any, said: Any) -> Any:
+    def finish(core: OrderlyConsumerCore, held: Any, messages: Any, said: Any) -> Any:
         core._advance(held, messages)
         yield from ()
 
-    monkeypatch.setattr(OrderlyCore, "_finish", finish)
+    monkeypatch.setattr(OrderlyConsumerCore, "_finish", finish)
     assert found("order")
 
 
 def test_a_client_that_does_not_mind_a_lost_connection_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OrderlyCore, "disconnected", lambda core, address: None)
+    monkeypatch.setattr(OrderlyConsumerCore, "disconnected", lambda core, address: None)
     assert found("owner", kinds=("lose", "join"))
 
 

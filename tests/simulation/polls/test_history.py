@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from halfmoon.client.core.consume.member import GroupMember, Held
+from halfmoon.client.core.consume.member import GroupMember, HeldQueue
 from halfmoon.client.core.consume.pull import max_offset
-from halfmoon.client.core.consume.pull_consumer import HandedOut, PollCore
+from halfmoon.client.core.consume.pull_consumer import HandedOut, PullConsumerCore
 from halfmoon.effects import Op
 from halfmoon.model import MessageQueue, StoredMessage
 from simulation.polls.history import PollVerdict, simulate_polls
@@ -61,7 +61,7 @@ def test_histories_of_pull_consumers_are_worth_judging() -> None:
 # ---------------------------------------------------------------- planted faults
 
 
-def found(checker: str, core: type[PollCore], **options: Any) -> bool:
+def found(checker: str, core: type[PullConsumerCore], **options: Any) -> bool:
     """Whether some seed's history makes a checker speak."""
     for seed in BITE:
         problems = simulate_polls(seed, make_core=core, **{"kinds": ("join", "leave"), **options}).problems
@@ -70,7 +70,7 @@ def found(checker: str, core: type[PollCore], **options: Any) -> bool:
     return False
 
 
-class GivesIsDone(PollCore):
+class GivesIsDone(PullConsumerCore):
     """Takes what it hands out for consumed."""
 
     def _next_ready(self, count_max: int | None) -> HandedOut:
@@ -79,12 +79,12 @@ class GivesIsDone(PollCore):
         return handed
 
 
-class FetchedIsGiven(PollCore):
+class FetchedIsGiven(PullConsumerCore):
     """Takes a whole poll out for an iteration that is given one message of it after the other."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._giver: Held | None = None
+        self._giver: HeldQueue | None = None
         self._rest: deque[StoredMessage] = deque()
 
     def _next_ready(self, count_max: int | None) -> HandedOut:
@@ -94,7 +94,7 @@ class FetchedIsGiven(PollCore):
         return HandedOut(self._giver, [self._rest.popleft() for _ in range(min(len(self._rest), count_max or len(self._rest)))])
 
 
-class ConfirmsAtTheClose(PollCore):
+class ConfirmsAtTheClose(PullConsumerCore):
     """Takes what was handed out last for consumed when it closes."""
 
     def stop(self) -> Op[None]:
@@ -102,15 +102,15 @@ class ConfirmsAtTheClose(PollCore):
         yield from super().stop()
 
 
-class ConfirmsAtARebalance(PollCore):
+class ConfirmsAtARebalance(PullConsumerCore):
     """Takes what was handed out of a queue for consumed when the queue goes to another."""
 
-    def _remove(self, held: Held) -> Op[None]:
+    def _remove(self, held: HeldQueue) -> Op[None]:
         self._confirm()
         yield from super()._remove(held)
 
 
-class CommitsWithoutBeingAsked(PollCore):
+class CommitsWithoutBeingAsked(PullConsumerCore):
     """Knows no difference between auto commit and commits of the application's own."""
 
     def hand_out(self, timeout_ms: int | None = None, *, count_max: int | None = None) -> Op[HandedOut]:
@@ -119,7 +119,7 @@ class CommitsWithoutBeingAsked(PollCore):
         return (yield from super().hand_out(timeout_ms, count_max=count_max))
 
 
-class ForgetsAtTheClose(PollCore):
+class ForgetsAtTheClose(PullConsumerCore):
     """Leaves to the next tick what was confirmed, and has none when it closes."""
 
     def stop(self) -> Op[None]:
@@ -130,18 +130,18 @@ class ForgetsAtTheClose(PollCore):
         yield from self._leave()
 
 
-class KeepsWhatWasFetched(PollCore):
+class KeepsWhatWasFetched(PullConsumerCore):
     """Seeks, and hands out what it had fetched before."""
 
-    def _let_go(self, held: Held) -> None:
+    def _let_go(self, held: HeldQueue) -> None:
         GroupMember._let_go(self, held)
         self._ready = deque((Heir(one, self) if one is held else one, messages) for one, messages in self._ready)
 
 
-class Heir(Held):
+class Heir(HeldQueue):
     """Stands for what was held before a seek, as if it were held still."""
 
-    def __init__(self, old: Held, core: PollCore) -> None:
+    def __init__(self, old: HeldQueue, core: PullConsumerCore) -> None:
         super().__init__(old.queue, old.next_offset)
 
 
@@ -153,7 +153,7 @@ class TakenIsDone(Taking):
         self._confirm()
 
 
-class GivesTwice(PollCore):
+class GivesTwice(PullConsumerCore):
     """Hands out the last message of what it hands out once more, now and then."""
 
     count = 0
@@ -164,7 +164,7 @@ class GivesTwice(PollCore):
         return HandedOut(held, messages + messages[-1:] if self.count % 5 == 0 else messages)
 
 
-class Drops(PollCore):
+class Drops(PullConsumerCore):
     """Loses a message of what a pull brought, now and then."""
 
     count = 0
@@ -175,14 +175,14 @@ class Drops(PollCore):
         return HandedOut(held, messages[1:] if self.count % 10 == 0 else messages)
 
 
-class ForgetsInterrupts(PollCore):
+class ForgetsInterrupts(PullConsumerCore):
     """Takes for given what an interrupt kept from the application."""
 
     def take_back(self, handed: HandedOut) -> None:
         pass
 
 
-class BeginsAnewAtTheEnd(PollCore):
+class BeginsAnewAtTheEnd(PullConsumerCore):
     """Stores nothing before something is confirmed, so that whoever comes next begins behind what was given."""
 
     def start_offset(self, queue: MessageQueue) -> Op[int]:
@@ -190,7 +190,7 @@ class BeginsAnewAtTheEnd(PollCore):
         return stored if stored >= 0 else (yield from max_offset(self.routes, queue))
 
 
-class BeginsAtTheBegin(PollCore):
+class BeginsAtTheBegin(PullConsumerCore):
     """Does not ask where a queue was left."""
 
     def start_offset(self, queue: MessageQueue) -> Op[int]:
@@ -198,7 +198,7 @@ class BeginsAtTheBegin(PollCore):
         return 0
 
 
-class SkipsTheFirst(PollCore):
+class SkipsTheFirst(PullConsumerCore):
     """Begins one message behind where a queue was left."""
 
     def start_offset(self, queue: MessageQueue) -> Op[int]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halfmoon.client.batches import BatchName, Decision, Stored
+from halfmoon.client.batches import BatchName, DecideResult, PrepareResult
 from halfmoon.errors import ConnectionLost, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.spark.sink.exactly_once import NotDecided, PrepareReport, abort_attempts, commit_batch, crc_sum, prepare
@@ -60,7 +60,7 @@ class Brokers:
         if not decided:
             pieces = self.held.setdefault((batch, attempt, queue.broker_name), [])
             pieces.append((partition, queue, first_seq, count, checksum, body))
-        future.set_result(Stored(decided, checksum, self.coordinators[queue.broker_name]))
+        future.set_result(PrepareResult(decided, checksum, self.coordinators[queue.broker_name]))
         return future
 
     def vote(self, batch, broker, coordinator, attempts):
@@ -80,12 +80,12 @@ class Brokers:
             complete = all((batch, b) in self.published for b in recorded)
             last = max(each.number for each in self.decisions if each.owner == batch.owner)
             if complete and batch.number < last:  # of these one number is kept
-                return Decision({}, already=True, complete=True, last=last)
-            return Decision(recorded, already=True, digest=first_digest, complete=complete, last=last)
+                return DecideResult({}, already=True, complete=True, last=last)
+            return DecideResult(recorded, already=True, digest=first_digest, complete=complete, last=last)
         if self.given_up & {name for attempts in parts.values() for name in attempts}:
-            return Decision({}, refused="an attempt was given up")
+            return DecideResult({}, refused="an attempt was given up")
         self.decisions[batch] = (parts, digest)
-        return Decision(parts, digest=digest)
+        return DecideResult(parts, digest=digest)
 
     def apply(self, batch, broker, coordinator, attempts):
         """Publish once, by partition and sequence."""

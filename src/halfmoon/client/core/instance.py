@@ -16,7 +16,7 @@ from halfmoon.client.core.ask import ask
 from halfmoon.client.core.names import INNER_PRODUCER, wrap
 from halfmoon.client.core.nameservers import NameServers
 from halfmoon.client.core.route import RouteTable
-from halfmoon.client.core.trouble_log import Troubles
+from halfmoon.client.core.trouble_log import TroubleLog
 from halfmoon.client.settings import ClientSettings
 from halfmoon.effects import Op, Signal, gather, sleep, steady, wait
 from halfmoon.errors import HalfmoonError, PeerError
@@ -89,7 +89,7 @@ class Instance:
         self.random = random
         self.name_servers = NameServers(split_addresses(settings.nameserver), random, settings.request_timeout_ms)
         self.routes = RouteTable(self.name_servers, random, self._route_changed)
-        self.troubles = Troubles()
+        self.troubles = TroubleLog()
         self.producer_group: str | None = None
         self.member: Member | None = None
         self.on_asked: dict[int, Callable[[str, Command], Any]] = {
@@ -174,7 +174,7 @@ class Instance:
                 self.troubles.failed(f"no heartbeat to broker {address}", outcome, (yield from steady()))
                 self._unheard.add(address)
             else:
-                self.troubles.over(f"no heartbeat to broker {address}")
+                self.troubles.recovered(f"no heartbeat to broker {address}")
                 self._greeted.add(address)
                 self._unheard.discard(address)
 

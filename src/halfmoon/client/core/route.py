@@ -13,7 +13,7 @@ from random import Random
 import msgspec
 
 from halfmoon.client.core.nameservers import NameServers
-from halfmoon.client.core.trouble_log import Troubles
+from halfmoon.client.core.trouble_log import TroubleLog
 from halfmoon.effects import Op, Signal, spawn, steady, wait
 from halfmoon.errors import HalfmoonError, NoNameServer, NoNameServerAnswers, NoRoute, NotWritable, TopicNotFound, broker_error
 from halfmoon.model import MessageQueue
@@ -80,8 +80,8 @@ def publish_info(topic: str, route: Route) -> PublishInfo:
     queues: list[MessageQueue] = []
     counts: dict[str, int] = {}
     if route.order_conf:
-        for part in route.order_conf.split(";"):
-            name, _, number = part.partition(":")
+        for entry in route.order_conf.split(";"):
+            name, _, number = entry.partition(":")
             if number.isdigit():
                 counts[name] = _count(int(number))
                 queues += [MessageQueue(topic, name, i) for i in range(counts[name])]
@@ -205,7 +205,7 @@ class RouteTable:
         names = from_json(TopicList, bytes(reply.body)).topic_list
         return tuple(get_close_matches(topic, sorted(names), n=NEAR_MAX))
 
-    def refresh_all(self, troubles: Troubles) -> Op[None]:
+    def refresh_all(self, troubles: TroubleLog) -> Op[None]:
         """Ask for every topic in use, then forget brokers that no route names. Failures are logged; old routes stay.
 
         Where no name server answers, the others are not asked for: raises NoNameServer, NoNameServerAnswers.
@@ -217,7 +217,7 @@ class RouteTable:
                 raise
             except HalfmoonError as exc:
                 log.info("route not refreshed: topic=%s reason=%s", topic, exc)
-        troubles.over("routes not refreshed")
+        troubles.recovered("routes not refreshed")
         self.prune()
 
     def master(self, broker_name: str) -> str | None:
@@ -248,8 +248,8 @@ class RouteTable:
                 return known[wanted], wanted
         if only:
             return None
-        found = next(iter(known))
-        return known[found], found
+        any_id = next(iter(known))
+        return known[any_id], any_id
 
     def any_broker(self, topic: str) -> str | None:
         """Return the address of a random broker of a topic, its master where there is one."""
@@ -274,18 +274,17 @@ class RouteTable:
 
     def learn(self, topic: str, route: Route) -> bool:
         """Take over what was learnt of a topic; return whether it is news. The turn of sending goes on."""
-        old = self._routes.get(topic)
-        info = self._publish.get(topic)
+        old, old_info = self._routes.get(topic), self._publish.get(topic)
         for name, addresses in route.brokers.items():
             if self.brokers.get(name) != addresses:
                 self._searches.pop(name, None)
                 self.brokers[name] = addresses
-        if old == route and info is not None:
+        if old == route and old_info is not None:
             return False
         self._routes[topic] = route
-        fresh = publish_info(topic, route)
-        fresh.turn = info.turn if info is not None else self._random.randrange(1 << 16)
-        self._publish[topic] = fresh
+        info = publish_info(topic, route)
+        info.turn = old_info.turn if old_info is not None else self._random.randrange(1 << 16)
+        self._publish[topic] = info
         if len(self._routes) > TOPICS_MAX:
             self._forget_oldest()
         if old != route:

@@ -21,7 +21,7 @@ class _Trouble:
         self.pause, self.again_at = AGAIN_MS, now
 
 
-class Troubles:
+class TroubleLog:
     """The troubles of one client. ``what`` names that which fails, as it stands in the log; ``now`` is a steady time."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Troubles:
     def __len__(self) -> int:
         return len(self._known)
 
-    def told(self, what: str) -> bool:
+    def is_failing(self, what: str) -> bool:
         """Whether something is known to fail."""
         return what in self._known
 
@@ -52,7 +52,7 @@ class Troubles:
             trouble.pause = min(trouble.pause * 2, AGAIN_MS_MAX)
         trouble.again_at = now + trouble.pause
 
-    def over(self, what: str) -> None:
+    def recovered(self, what: str) -> None:
         """It works: where it had failed, that is said."""
         if self._known.pop(what, None) is not None:
             log.warning("%s: works again", what)

@@ -19,7 +19,7 @@ from zlib import crc32
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from halfmoon.client.batches import Attempts, BatchName, Decision, Stored, batch_transactions
+from halfmoon.client.batches import Attempts, BatchName, DecideResult, PrepareResult, batch_transactions
 from halfmoon.errors import HalfmoonError, NetworkError, NoRoute, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.spark.gc_freeze import freeze_imports
@@ -43,13 +43,13 @@ class Transactions(Protocol):
     def prepare(
         self, batch: BatchName, attempt: str, partition: int, queue: MessageQueue, first_seq: int, count: int, body: bytes, *,
         sys_flag: int = 0,
-    ) -> Future[Stored]:  # fmt: skip
+    ) -> Future[PrepareResult]:  # fmt: skip
         """Begin to send a piece to a queue's broker; ``sys_flag`` says how its bodies are compressed."""
 
     def vote(self, batch: BatchName, broker: str, coordinator: str, attempts: Attempts) -> str | None:
         """Ask a broker whether it holds attempts whole, on its device. Return None, or why not."""
 
-    def decide(self, batch: BatchName, coordinator: str, parts: Mapping[str, Attempts], digest: str) -> Decision:
+    def decide(self, batch: BatchName, coordinator: str, parts: Mapping[str, Attempts], digest: str) -> DecideResult:
         """Decide which attempts a batch is made of, or learn what was decided before."""
 
     def apply(self, batch: BatchName, broker: str, coordinator: str, attempts: Attempts) -> None:
@@ -148,7 +148,7 @@ class _Preparing:
         self._sys_flag = sys_flag_of(options)
         self._queues = TargetQueues(transactions.queues)
         self._encoding = replace(encoding_of(options, self._queues, partition), repeat=False, delayed_alone=False)
-        self._waiting: deque[tuple[str, int, Future[Stored]]] = deque()
+        self._waiting: deque[tuple[str, int, Future[PrepareResult]]] = deque()
         self._next: dict[MessageQueue, int] = {}
         self._chunk_count = 0
 
@@ -256,7 +256,7 @@ def _name(batch: BatchName) -> str:
     return f"batch {batch.number} of {batch.owner}"
 
 
-def _check_content(batch: BatchName, decision: Decision, digest: str) -> None:
+def _check_content(batch: BatchName, decision: DecideResult, digest: str) -> None:
     """Raise UsageError unless a batch that was decided before has these rows.
 
     Spark never begins a batch before the one before it is done, and of the last one the coordinator knows the digest. So a batch

@@ -6,8 +6,9 @@ import zlib
 from random import Random
 
 import pytest
+from halfmoon.wire.flags import PULL_COMMIT_OFFSET, PULL_SUSPEND
 
-from halfmoon.client.core.consume.pull import pull, pull_result
+from halfmoon.client.core.consume.pull import pull, pull_result, read_request
 from halfmoon.client.core.nameservers import NameServers
 from halfmoon.client.core.route import RouteTable
 from halfmoon.errors import BrokerError, FlowControl, NetworkError, SubscriptionNotFound
@@ -84,11 +85,13 @@ def test_a_slave_is_never_asked_to_store_progress():
     script.on(PullMessage, pulled(19, 0))
 
     for broker_id in (0, 1):
-        script.run(pull(routes, "g", QUEUE, 0, ALL, count_max=1, sys_flag=3, commit_offset=5, broker_id=broker_id))
+        asked = read_request(QUEUE, 0, 1, broker_name="broker-a")
+        asked.sys_flag, asked.commit_offset = PULL_COMMIT_OFFSET | PULL_SUSPEND, 5
+        script.run(pull(routes, asked, ALL, broker_id=broker_id, timeout_ms=3_000))
 
     assert [(seen.address, seen.request.sys_flag) for seen in script.seen] == [("m", 3), ("s", 2)]
     with pytest.raises(NetworkError, match="not exist"):
-        script.run(pull(routes, "g", MessageQueue("orders", "gone", 0), 0, ALL, count_max=1, sys_flag=0))
+        script.run(pull(routes, read_request(QUEUE, 0, 1, broker_name="gone"), ALL, timeout_ms=3_000))
 
 
 # ---------------------------------------------------------------- records that do not decode
@@ -120,7 +123,8 @@ def pulls(records: list[bytes], batch: int = 32, wanted=ALL) -> tuple[list[int],
     for _ in range(20):
         if next_offset >= len(records):
             break
-        found = script.run(pull(routes, "g", QUEUE, next_offset, wanted, count_max=batch, sys_flag=2))
+        request = read_request(QUEUE, next_offset, batch, broker_name="broker-a")
+        found = script.run(pull(routes, request, wanted, timeout_ms=3_000))
         came += [message.queue_offset for message in found.messages]
         skipped += found.skipped
         next_offset = found.next_offset

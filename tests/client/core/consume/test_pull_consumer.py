@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from halfmoon.client.core.consume.pull_consumer import PollCore
+from halfmoon.client.core.consume.pull_consumer import PullConsumerCore
 from halfmoon.errors import NotRunning, OffsetIllegal, UsageError
 from halfmoon.model import ConsumeFrom, MessageQueue
 from halfmoon.wire.bodies import HeartbeatData, from_json
@@ -23,7 +23,7 @@ ONE, TWO = (MessageQueue("orders", "broker-a", i) for i in range(2))
 FIRST = ConsumeFrom.FIRST_OFFSET
 
 
-@pytest.fixture(autouse=True, params=[PollCore, Taking], ids=["asked", "taken"])
+@pytest.fixture(autouse=True, params=[PullConsumerCore, Taking], ids=["asked", "taken"])
 def face(request, monkeypatch):
     """Every test runs for pull consumers that are asked, and for those of which is taken what is there."""
     monkeypatch.setattr(queue_of, "POLLS", request.param)

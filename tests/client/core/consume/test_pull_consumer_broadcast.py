@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from halfmoon.client.core.consume.offsets import LocalOffsets, offsets_of
-from halfmoon.client.core.consume.pull_consumer import PollCore
+from halfmoon.client.core.consume.pull_consumer import PullConsumerCore
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.settings import PullSettings
 from halfmoon.model import ConsumeFrom, MessageModel, MessageQueue
@@ -31,7 +31,7 @@ class File:
 def broadcast(script, file):
     settings = PullSettings(group="C", nameserver="ns:1", model=MessageModel.BROADCASTING, consume_from=ConsumeFrom.FIRST_OFFSET)
     instance = Instance(settings, ME, Random(1))
-    core = PollCore(settings, instance, LocalOffsets(file))
+    core = PullConsumerCore(settings, instance, LocalOffsets(file))
     core.subscribe("orders")
     return started(script, core)
 

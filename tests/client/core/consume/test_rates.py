@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfmoon.client.core.consume.rates import Figures
+from halfmoon.client.core.consume.rates import ConsumeRates
 from halfmoon.model import ConsumeFrom, ConsumeStatus, MessageQueue
 from tests.client.queue_of import Queues, poll, push, started
 from tests.client.scripted import Scripted
@@ -11,7 +11,7 @@ FIRST = ConsumeFrom.FIRST_OFFSET
 
 
 def test_the_figures_of_a_minute_are_those_of_its_samples():
-    figures = Figures(0)
+    figures = ConsumeRates(0)
     for second in range(1, 61):
         figures.pulled(10, 4)
         figures.called(20, 9, 1)
@@ -25,7 +25,7 @@ def test_the_figures_of_a_minute_are_those_of_its_samples():
 
 
 def test_a_minute_without_calls_tells_their_time_of_the_hour_and_failures_are_counted_for_an_hour():
-    figures = Figures(0)
+    figures = ConsumeRates(0)
     figures.called(50, 0, 3)
     for sample in range(1, 8):
         figures.sample(sample * 10_000)

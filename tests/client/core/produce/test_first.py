@@ -40,7 +40,7 @@ def by_itself(sender, script, message, *, asynchronous, **chosen):
         return sender.result(reply, first.outgoing, first.queue, first.address)
     except (NetworkError, BrokerError) as exc:
         error = exc
-    return (yield from sender.go_on(first, error, asynchronous=asynchronous))
+    return (yield from sender.continue_send(first, error, asynchronous=asynchronous))
 
 
 def by_operation(sender, script, message, *, asynchronous, **chosen):
@@ -105,7 +105,7 @@ def test_one_that_could_not_be_made_at_once_is_made_by_the_operation(asynchronou
     for chosen in ({}, {"queue": QUEUE}):
         first = begun(sender, script, **chosen)
 
-        result = script.run(sender.go_on(first, None, asynchronous=asynchronous))
+        result = script.run(sender.continue_send(first, None, asynchronous=asynchronous))
 
         assert (result.queue, result.msg_id) == (first.queue, first.outgoing.msg_id)
     assert len(script.asked(SendMessageV2)) == 2
@@ -119,7 +119,7 @@ def test_after_a_lost_answer_the_same_message_goes_to_the_broker_that_may_have_i
     first = begun(sender, script, once)
     script.on(SendMessageV2, RequestTimeout("late", "b"))
     with pytest.raises(SendFailed):
-        script.run(sender.go_on(first, RequestTimeout("late", first.address), asynchronous=False))
+        script.run(sender.continue_send(first, RequestTimeout("late", first.address), asynchronous=False))
     last = script.asked(SendMessageV2)[-1]
 
     again = begun(sender, script, Message("orders", b"paid", msg_id="once", attempt=2))
@@ -136,7 +136,7 @@ def test_what_became_of_it_is_told_where_the_topic_lost_its_masters_meanwhile():
     script.run(sender.routes.refresh("orders"))
 
     with pytest.raises(SendFailed) as caught:
-        script.run(sender.go_on(first, ConnectionLost("gone", first.address), asynchronous=False))
+        script.run(sender.continue_send(first, ConnectionLost("gone", first.address), asynchronous=False))
 
     assert len(caught.value.brokers) == 3
 

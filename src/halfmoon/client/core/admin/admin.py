@@ -80,7 +80,7 @@ class AdminCore:
         self.instance = instance
         self.settings = instance.settings
         self.name_servers = instance.name_servers
-        self.strangers: set[str] = set()
+        self.foreign_brokers: set[str] = set()
         """Addresses of brokers that answer nothing to a request of Halfmoon's own."""
 
     # ------------------------------------------------------------ cluster
@@ -94,8 +94,8 @@ class AdminCore:
         """Return the addresses of the masters of a cluster, or of all. Raises UsageError when there are none."""
         info = yield from self.cluster()
         names = info.broker_addr_table if cluster is None else info.cluster_addr_table.get(cluster, [])
-        found = [info.broker_addr_table[name].broker_addrs.get(0) for name in sorted(names) if name in info.broker_addr_table]
-        addresses = [address for address in found if address]
+        brokers = [info.broker_addr_table[name] for name in sorted(names) if name in info.broker_addr_table]
+        addresses = [address for broker in brokers if (address := broker.broker_addrs.get(0))]
         if not addresses:
             raise UsageError(f"no broker is known{'' if cluster is None else f' in cluster {cluster!r}'}")
         return addresses
@@ -148,14 +148,18 @@ class AdminCore:
         addresses = [broker_address] if broker_address else (yield from self.masters(cluster))
         for address in addresses:
             yield from self._ask(address, request)
+        yield from self._wait_for_route(self.wire(topic), set(addresses))
+
+    def _wait_for_route(self, topic: str, addresses: set[str]) -> Op[None]:
+        """Wait until the route of a topic has these brokers, or until `KNOWN_TRIES` looks were in vain."""
         for _ in range(KNOWN_TRIES):
             try:
-                route = yield from self._route(self.wire(topic))
+                route = yield from self._route(topic)
             except TopicNotFound:
                 known: set[str] = set()
             else:
                 known = {address for broker in route.broker_datas for address in broker.broker_addrs.values()}
-            if known >= set(addresses):
+            if known >= addresses:
                 return
             yield from sleep(KNOWN_PAUSE_MS)
 
@@ -191,26 +195,26 @@ class AdminCore:
 
     def topic_stats(self, topic: str) -> Op[dict[MessageQueue, TopicOffset]]:
         """Return the lowest and the next offset of every queue of a topic. Raises TopicNotFound."""
-        found: dict[MessageQueue, TopicOffset] = {}
+        stats: dict[MessageQueue, TopicOffset] = {}
         for address in (yield from self._masters_of(self.wire(topic))):
             reply = yield from self._ask(address, GetTopicStatsInfo(topic=self.wire(topic)))
-            found |= from_json(TopicStatsTable, reply.body).offset_table
-        return {self.user_queue(queue): found[queue] for queue in sorted(found)}
+            stats |= from_json(TopicStatsTable, reply.body).offset_table
+        return {self.user_queue(queue): stats[queue] for queue in sorted(stats)}
 
     # ------------------------------------------------------------ groups
 
     def groups(self, topic: str | None = None) -> Op[list[str]]:
         """Return the names of all consumer groups, or of those that consume a topic, sorted."""
-        found: set[str] = set()
+        names: set[str] = set()
         if topic is None:
             for address in (yield from self.masters()):
                 reply = yield from self._ask(address, GetAllSubscriptiongroupConfig())
-                found |= from_json(SubscriptionGroupTable, reply.body).subscription_group_table.keys()
+                names |= from_json(SubscriptionGroupTable, reply.body).subscription_group_table.keys()
         else:
             for address in (yield from self._masters_of(self.wire(topic))):
                 reply = yield from self._ask(address, QueryTopicConsumeByWho(topic=self.wire(topic)))
-                found |= set(from_json(GroupList, reply.body).group_list)
-        return sorted({unwrap(name, self.settings.namespace) for name in found})
+                names |= set(from_json(GroupList, reply.body).group_list)
+        return sorted({unwrap(name, self.settings.namespace) for name in names})
 
     def create_group(self, group: str, *, cluster: str | None = None, config: SubscriptionGroupConfig | None = None) -> Op[None]:
         """Create or change a consumer group on every master of a cluster, or of all."""
@@ -235,7 +239,7 @@ class AdminCore:
 
     def consumer_connections(self, group: str) -> Op[ConsumerConnection]:
         """Return the online consumers of a group, at all its brokers. Raises ConsumerNotOnline."""
-        found: ConsumerConnection | None = None
+        consumers: ConsumerConnection | None = None
         error: HalfmoonError | None = None
         for address in (yield from self._masters_of_group(group)):
             try:
@@ -243,23 +247,23 @@ class AdminCore:
             except BrokerError as exc:
                 error = exc
                 continue
-            fresh = from_json(ConsumerConnection, reply.body)
-            if found is None:
-                found = fresh
+            reported = from_json(ConsumerConnection, reply.body)
+            if consumers is None:
+                consumers = reported
             else:
-                seen = {connection.client_id for connection in found.connection_set}
-                found.connection_set += [one for one in fresh.connection_set if one.client_id not in seen]
-        if found is None:
+                seen = {consumer.client_id for consumer in consumers.connection_set}
+                consumers.connection_set += [c for c in reported.connection_set if c.client_id not in seen]
+        if consumers is None:
             raise error or broker_error(206, f"the consumer group[{group}] not online")
-        return found
+        return consumers
 
     def producer_connections(self, group: str, topic: str) -> Op[ProducerConnection]:
         """Return the online producers of a group, at the brokers of a topic."""
-        found = ProducerConnection()
+        producers = ProducerConnection()
         for address in (yield from self._masters_of(self.wire(topic))):
             reply = yield from self._ask(address, GetProducerConnectionList(producer_group=self.wire(group)))
-            found.connection_set += from_json(ProducerConnection, reply.body).connection_set
-        return found
+            producers.connection_set += from_json(ProducerConnection, reply.body).connection_set
+        return producers
 
     def consumer_running_info(self, group: str, client_id: str) -> Op[ConsumerRunningInfo]:
         """Ask an online consumer, through a broker, for its state: settings, subscriptions, queues, rates."""
@@ -271,22 +275,22 @@ class AdminCore:
     def consume_stats(self, group: str, topic: str | None = None) -> Op[dict[MessageQueue, OffsetWrapper]]:
         """Return a group's progress against the end of every queue; the lag of one is broker_offset - consumer_offset."""
         request = GetConsumeStats(consumer_group=self.wire(group), topic=None if topic is None else self.wire(topic))
-        found: dict[MessageQueue, OffsetWrapper] = {}
+        stats: dict[MessageQueue, OffsetWrapper] = {}
         error: BrokerError | None = None
         addresses = yield from self._masters_of_group(group, topic)
         for address in addresses:
             try:
-                found |= (yield from self._body(address, request, ConsumeStats)).offset_table
+                stats |= (yield from self._body(address, request, ConsumeStats)).offset_table
             except BrokerError as exc:
                 error = exc
-        if not found and error is not None:
+        if not stats and error is not None:
             raise error
-        return {self.user_queue(queue): found[queue] for queue in sorted(found)}
+        return {self.user_queue(queue): stats[queue] for queue in sorted(stats)}
 
     def lag(self, group: str, topic: str | None = None) -> Op[int]:
         """Return how many messages of its topics a group has not consumed yet."""
-        found = yield from self.consume_stats(group, topic)
-        return sum(max(0, one.broker_offset - one.consumer_offset) for one in found.values())
+        stats = yield from self.consume_stats(group, topic)
+        return sum(max(0, queue.broker_offset - queue.consumer_offset) for queue in stats.values())
 
     def min_offset(self, queue: MessageQueue) -> Op[int]:
         """Return the offset of the oldest message of a queue."""
@@ -355,8 +359,8 @@ class AdminCore:
 
     def _masters_of(self, topic: str) -> Op[list[str]]:
         route = yield from self._route(topic)
-        found = [b.broker_addrs.get(0) or next(iter(b.broker_addrs.values()), None) for b in route.broker_datas]
-        addresses = [address for address in found if address]
+        masters = [b.broker_addrs.get(0) or next(iter(b.broker_addrs.values()), None) for b in route.broker_datas]
+        addresses = [address for address in masters if address]
         if not addresses:
             raise NoRoute(topic)
         return addresses

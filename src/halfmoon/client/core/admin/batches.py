@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from halfmoon.client.core.admin.admin import AdminCore
-from halfmoon.client.core.admin.transactions import OURS_TIMEOUT_MS, Master, masters
+from halfmoon.client.core.admin.transactions import HALFMOON_TIMEOUT_MS, Master, masters
 from halfmoon.client.core.ask import ask
 from halfmoon.effects import Op, gather
 from halfmoon.errors import RequestNotSupported, RequestTimeout
@@ -26,17 +26,17 @@ def batches(admin: AdminCore, transactional_id: str | None = None) -> Op[list[Ba
 
     Raises the error of any broker, and UsageError when no broker is known.
     """
-    found = []
+    lists = []
     for outcome in (yield from gather([_batches(admin, at, transactional_id) for at in (yield from masters(admin))])):
         if isinstance(outcome, Exception):
             raise outcome
-        found.append(outcome)
-    return found
+        lists.append(outcome)
+    return lists
 
 
 def _batches(admin: AdminCore, at: Master, transactional_id: str | None) -> Op[BatchesAt]:
-    timeout_ms = min(OURS_TIMEOUT_MS, admin.settings.request_timeout_ms)
-    whole: BatchesAt | None = None
+    timeout_ms = min(HALFMOON_TIMEOUT_MS, admin.settings.request_timeout_ms)
+    listed: BatchesAt | None = None
     after: str | None = None
     for _ in range(PAGES_MAX):
         request = ListBatches(transactional_id=transactional_id, after=after, count=1000)
@@ -45,13 +45,13 @@ def _batches(admin: AdminCore, at: Master, transactional_id: str | None) -> Op[B
         except (RequestNotSupported, RequestTimeout):  # those of 4.7.1 answer nothing at all
             return BatchesAt(broker=at.name, address=at.address, told=False)
         page = from_json(BatchesAt, reply.body)
-        if whole is None:
-            whole = page
+        if listed is None:
+            listed = page
         else:
-            whole.ids += page.ids
+            listed.ids += page.ids
         after = page.next
         if after is None:
             break
-    assert whole is not None
-    whole.broker, whole.address = at.name, at.address
-    return whole
+    assert listed is not None
+    listed.broker, listed.address = at.name, at.address
+    return listed

@@ -10,20 +10,14 @@ from typing import NamedTuple
 
 from halfmoon import sql92
 from halfmoon.client.core.admin.admin import AdminCore
-from halfmoon.client.core.admin.find import message_by_offset_id, messages_by_unique_key
-from halfmoon.client.core.ask import ask, call
-from halfmoon.client.core.consume.pull import pull_result
+from halfmoon.client.core.admin.find import PULL_COUNT, message_by_offset_id, messages_by_unique_key, read_page
+from halfmoon.client.core.ask import ask
 from halfmoon.client.core.names import DLQ_PREFIX, RETRY_PREFIX, check_group, unwrap, wrap
 from halfmoon.effects import Op
 from halfmoon.errors import HalfmoonError, QueryNotFound, TopicNotFound, UsageError
-from halfmoon.model import RECONSUME_REASON, DeadLetter, MessageQueue, PullStatus, StoredMessage, Subscription, subscription
+from halfmoon.model import RECONSUME_REASON, DeadLetter, MessageQueue, StoredMessage, subscription
 from halfmoon.wire import properties as wire_properties
-from halfmoon.wire.codes import PULL_SUBSCRIPTION
 from halfmoon.wire.headers.offset import GetMinOffset, OffsetReply, SearchOffsetByTimestamp
-from halfmoon.wire.headers.pull import PullMessage
-
-LOOKER_ON = "TOOLS_CONSUMER"
-"""Under whose name tools look at messages."""
 
 READ_MAX = 100_000
 """Dead letters of one queue that one question reads: some 3,000 pulls. Ask from a later time for those behind."""
@@ -31,10 +25,8 @@ READ_MAX = 100_000
 BYTES_MAX = 256 * 1024 * 1024
 """Bodies of the dead letters of one answer together, so that many large ones do not fill the memory."""
 
-PULL_COUNT = 32
 
-
-class Choice(NamedTuple):
+class DeadLetterFilter(NamedTuple):
     """Which dead letters are meant. Times are ms since the epoch, the first included and the last not."""
 
     begin_ms: int = 0
@@ -47,14 +39,14 @@ class Choice(NamedTuple):
     def test(self) -> Callable[[StoredMessage], bool]:
         """Return what tells whether a message is meant. Raises UsageError for an expression that does not parse."""
         matches = _expression(self.expression, self.expression_type)
-        part = (self.reason or "").casefold()
+        reason = (self.reason or "").casefold()
 
         def meant(message: StoredMessage) -> bool:
             return (
                 self.begin_ms <= message.store_ms
                 and (self.end_ms is None or message.store_ms < self.end_ms)
                 and (self.key is None or self.key in (*message.keys, message.msg_id))
-                and part in message.properties.get(RECONSUME_REASON, "").casefold()
+                and reason in message.properties.get(RECONSUME_REASON, "").casefold()
                 and matches(message)
             )
 
@@ -92,21 +84,21 @@ def dead_letters(
     SQL92 expression. Raises UsageError, also when their bodies take more than 256 MiB; the error of any broker, because a list
     without its dead letters would look complete.
     """
-    choice = Choice(begin_ms, end_ms, key, reason, expression, expression_type)
+    choice = DeadLetterFilter(begin_ms, end_ms, key, reason, expression, expression_type)
     meant = choice.test()
     if group is not None:
         check_group(group)
         topics = [DLQ_PREFIX + wrap(group, admin.settings.namespace)]
     else:
         topics = [wrap(name, admin.settings.namespace) for name in (yield from admin.topics()) if name.startswith(DLQ_PREFIX)]
-    found: list[DeadLetter] = []
+    letters: list[DeadLetter] = []
     room = BYTES_MAX
     for topic in topics:
         for place, address in (yield from _queues(admin, topic)):
             messages = yield from _read(admin, place, address, choice, meant, count_max, room)
             room -= sum(len(message.body) for message in messages)
-            found += [_letter(admin, message, address) for message in messages]
-    return sorted(found, key=lambda one: one.died_ms)[:count_max]
+            letters += [_letter(admin, message, address) for message in messages]
+    return sorted(letters, key=lambda letter: letter.died_ms)[:count_max]
 
 
 def dead_letter(admin: AdminCore, name: str, group: str | None = None) -> Op[DeadLetter]:
@@ -146,41 +138,35 @@ def _queues(admin: AdminCore, topic: str) -> Op[list[tuple[MessageQueue, str]]]:
     except TopicNotFound:
         return []
     addresses = {broker.broker_name: broker.broker_addrs.get(0) for broker in route.broker_datas}
-    found = []
+    queues = []
     for data in route.queue_datas:
         address = addresses.get(data.broker_name)
         if address is not None:
             count = max(data.read_queue_nums, data.write_queue_nums)
-            found += [(MessageQueue(topic, data.broker_name, number), address) for number in range(count)]
-    return sorted(found)
+            queues += [(MessageQueue(topic, data.broker_name, number), address) for number in range(count)]
+    return sorted(queues)
 
 
 def _read(
-    admin: AdminCore, queue: MessageQueue, address: str, choice: Choice, meant: Callable[[StoredMessage], bool], count_max: int,
-    bytes_max: int,
+    admin: AdminCore, queue: MessageQueue, address: str, choice: DeadLetterFilter, meant: Callable[[StoredMessage], bool],
+    count_max: int, bytes_max: int,
 ) -> Op[list[StoredMessage]]:  # fmt: skip
     timeout_ms = admin.settings.request_timeout_ms
     request: GetMinOffset | SearchOffsetByTimestamp = GetMinOffset(topic=queue.topic, queue_id=queue.queue_id)
     if choice.begin_ms > 0:  # the millisecond before: of several stored in the same one, Apache's 4.x answers any
         request = SearchOffsetByTimestamp(topic=queue.topic, queue_id=queue.queue_id, timestamp=choice.begin_ms - 1)
     begin = at = max(0, (yield from ask(address, request, b"", timeout_ms)).header(OffsetReply).offset)
-    found: list[StoredMessage] = []
-    while len(found) < count_max and at < begin + READ_MAX:
-        pulling = PullMessage(
-            consumer_group=LOOKER_ON, topic=queue.topic, queue_id=queue.queue_id, queue_offset=at, max_msg_nums=PULL_COUNT,
-            sys_flag=PULL_SUBSCRIPTION, commit_offset=0, suspend_timeout_millis=0, sub_version=0, subscription="*",
-            expression_type="TAG",
-        )  # fmt: skip
-        reply = yield from call(address, pulling, b"", timeout_ms)
-        result = pull_result(reply, queue, Subscription(queue.topic), at, address, alone=True)
-        if result is None or result.status is PullStatus.NO_NEW_MSG or result.next_offset <= at:
+    letters: list[StoredMessage] = []
+    while len(letters) < count_max and at < begin + READ_MAX:
+        page = yield from read_page(admin, address, queue, at, PULL_COUNT, alone=True)
+        if page is None or page.next_offset == at:
             break
-        fresh = [message for message in result.messages if meant(message)]
-        bytes_max -= sum(len(message.body) for message in fresh)
+        matching = [message for message in page.messages if meant(message)]
+        bytes_max -= sum(len(message.body) for message in matching)
         if bytes_max < 0:
             raise UsageError(f"these dead letters are over {BYTES_MAX // 2**20} MiB together: ask for fewer, by time for example")
-        found += fresh
-        if choice.end_ms is not None and result.messages and result.messages[-1].store_ms >= choice.end_ms:
+        letters += matching
+        if choice.end_ms is not None and page.messages and page.messages[-1].store_ms >= choice.end_ms:
             break
-        at = result.next_offset
-    return found[:count_max]
+        at = page.next_offset
+    return letters[:count_max]

@@ -27,7 +27,7 @@ class DelayedAt(DelayedMessage):
     broker: str = ""
 
 
-class DelayedFound(msgspec.Struct):
+class DelayedList(msgspec.Struct):
     """Messages that wait, the next first, and how many wait in all, by level; 0: for a point in time."""
 
     messages: list[DelayedAt]
@@ -37,10 +37,10 @@ class DelayedFound(msgspec.Struct):
 
 def recall(sender: Sender, topic: str, handle: str) -> Op[str]:
     """Cancel a message by the handle of its send; return its id. Raises UsageError, IllegalOperation, BrokerError, NetworkError."""
-    found = parse_recall_handle(handle)
-    if found is None:
+    parsed = parse_recall_handle(handle)
+    if parsed is None:
         raise UsageError("that is no recall handle; the result of a send with delay or deliver_at has one")
-    address = yield from sender.broker_address(topic, found.broker_name)
+    address = yield from sender.broker_address(topic, parsed.broker_name)
     request = RecallMessage(
         producer_group=sender.group, topic=wrap(topic, sender.settings.namespace), recall_handle=handle
     )  # fmt: skip
@@ -48,7 +48,7 @@ def recall(sender: Sender, topic: str, handle: str) -> Op[str]:
     return reply.header(RecallMessageReply).msg_id
 
 
-def delayed_messages(admin: AdminCore, *, topic: str | None = None, count_max: int = 100) -> Op[DelayedFound]:
+def delayed_messages(admin: AdminCore, *, topic: str | None = None, count_max: int = 100) -> Op[DelayedList]:
     """Return delayed messages of all Halfmoon brokers, the next to be delivered first, and how many wait in all.
 
     Raises the error of any broker, such as RequestNotSupported from one that keeps no such list.
@@ -56,37 +56,39 @@ def delayed_messages(admin: AdminCore, *, topic: str | None = None, count_max: i
     wanted = None if topic is None else wrap(topic, admin.settings.namespace)
     lists = yield from gather([_listed(admin, master, wanted, count_max) for master in (yield from masters(admin))])
     by_level: dict[int, int] = {}
-    found: list[list[DelayedAt]] = []
+    by_broker: list[list[DelayedAt]] = []
     now_ms = 0
     for outcome in lists:
         if isinstance(outcome, Exception):
             raise outcome
-        found.append(outcome.messages)
+        by_broker.append(outcome.messages)
         now_ms = max(now_ms, outcome.now_ms)
         for level, count in outcome.by_level.items():
             by_level[level] = by_level.get(level, 0) + count
-    messages = list(merge(*found, key=lambda one: one.due_ms))[:count_max]
-    return DelayedFound(messages, by_level, now_ms)
+    messages = list(merge(*by_broker, key=lambda message: message.due_ms))[:count_max]
+    return DelayedList(messages, by_level, now_ms)
 
 
-def _listed(admin: AdminCore, at: Master, topic: str | None, count_max: int) -> Op[DelayedFound]:
-    found = DelayedFound([], {}, 0)
+def _listed(admin: AdminCore, at: Master, topic: str | None, count_max: int) -> Op[DelayedList]:
+    listed = DelayedList([], {}, 0)
     request = ListDelayedMessages(topic=topic, count=min(PAGE_MAX, count_max))
     while True:
         reply = yield from ask(at.address, request, timeout_ms=admin.settings.request_timeout_ms)
         page = from_json(DelayedMessages, reply.body)
-        found.by_level, found.now_ms = page.by_level, page.now_ms
-        for one in page.messages:
-            facts = msgspec.structs.asdict(one)
-            found.messages.append(DelayedAt(**{**facts, "topic": unwrap(one.topic, admin.settings.namespace), "broker": at.name}))
+        listed.by_level, listed.now_ms = page.by_level, page.now_ms
+        for message in page.messages:
+            facts = msgspec.structs.asdict(message)
+            listed.messages.append(
+                DelayedAt(**{**facts, "topic": unwrap(message.topic, admin.settings.namespace), "broker": at.name})
+            )
         before, after = (
             (request.after_ms, request.after_level, request.after_offset), (page.last_ms, page.last_level, page.last_offset),
         )  # fmt: skip
-        if not page.more or after <= before or len(found.messages) >= count_max:
+        if not page.more or after <= before or len(listed.messages) >= count_max:
             break
         request = msgspec.structs.replace(request, after_ms=after[0], after_level=after[1], after_offset=after[2])
-    found.messages.sort(key=lambda one: one.due_ms)
-    return found
+    listed.messages.sort(key=lambda message: message.due_ms)
+    return listed
 
 
 def cancel_delayed(admin: AdminCore, topic: str, name: str) -> Op[str]:
@@ -95,13 +97,13 @@ def cancel_delayed(admin: AdminCore, topic: str, name: str) -> Op[str]:
     A message that waits on a level cannot be cancelled. Raises IllegalOperation when no broker has such a message (any more),
     BrokerError or NetworkError when a broker could not say.
     """
-    found = parse_recall_handle(name)
+    parsed = parse_recall_handle(name)
     wrapped = wrap(topic, admin.settings.namespace)
     refusal: BrokerError | NetworkError = IllegalOperation("no broker has such a message")
     for master in (yield from masters(admin)):
-        if found is not None and found.broker_name != master.name:
+        if parsed is not None and parsed.broker_name != master.name:
             continue
-        handle = name if found is not None else recall_handle(wrapped, master.name, 0, name)
+        handle = name if parsed is not None else recall_handle(wrapped, master.name, 0, name)
         try:
             request = RecallMessage(producer_group="TOOLS", topic=wrapped, recall_handle=handle)
             reply = yield from ask(master.address, request, timeout_ms=admin.settings.request_timeout_ms)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from halfmoon.client.core.admin.admin import AdminCore
-from halfmoon.client.core.ask import ask
-from halfmoon.client.core.consume.pull import unpacked
+from halfmoon.client.core.ask import ask, call
+from halfmoon.client.core.consume.pull import pull_result, read_request, unpacked
 from halfmoon.client.core.names import wrap
 from halfmoon.effects import Op, gather, now
-from halfmoon.errors import BrokerError, HalfmoonError, QueryNotFound
-from halfmoon.model import StoredMessage
+from halfmoon.errors import BrokerError, HalfmoonError, QueryNotFound, UsageError
+from halfmoon.model import MessageQueue, PullResult, PullStatus, StoredMessage, Subscription
 from halfmoon.wire.headers.pull import QueryMessage, ViewMessageById
 from halfmoon.wire.ids import parse_offset_msg_id
 from halfmoon.wire.record import decode_record, decode_records
 
+PULL_COUNT = 32
 QUERY_TIMEOUT_MS = 15_000
 """Looking through an index takes its time. Follows MQAdminImpl.queryMessage."""
 
@@ -22,6 +23,25 @@ def message_by_offset_id(admin: AdminCore, offset_msg_id: str) -> Op[StoredMessa
     where = parse_offset_msg_id(offset_msg_id)
     reply = yield from ask(where.address, ViewMessageById(offset=where.physical_offset), b"", admin.settings.request_timeout_ms)
     return unpacked(decode_record(bytes(reply.body)))
+
+
+def broker_of(name: str) -> str:
+    """Return the address of the broker that a broker's id names; empty for any other text."""
+    try:
+        return parse_offset_msg_id(name).address
+    except UsageError:
+        return ""
+
+
+def read_page(
+    admin: AdminCore, address: str, queue: MessageQueue, offset: int, count: int, *, alone: bool = False
+) -> Op[PullResult | None]:
+    """Read messages of a queue from an offset on, at most 32 (see `pull_result`); at its end ``next_offset`` is the offset."""
+    reply = yield from call(address, read_request(queue, offset, min(count, PULL_COUNT)), b"", admin.settings.request_timeout_ms)
+    page = pull_result(reply, queue, Subscription(queue.topic), offset, address, alone=alone)
+    if page is not None and (page.status is PullStatus.NO_NEW_MSG or page.next_offset <= offset):
+        page.next_offset = offset
+    return page
 
 
 def messages_by_key(

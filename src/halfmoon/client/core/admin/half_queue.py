@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from halfmoon.client.core.admin.admin import AdminCore
-from halfmoon.client.core.admin.find import QUERY_TIMEOUT_MS
+from halfmoon.client.core.admin.find import QUERY_TIMEOUT_MS, read_page
 from halfmoon.client.core.admin.transaction_facts import (
     COMMITTED,
     GIVEN_UP,
@@ -21,29 +21,28 @@ from halfmoon.client.core.admin.transaction_facts import (
     TransactionAt,
 )
 from halfmoon.client.core.ask import ask, call
-from halfmoon.client.core.consume.pull import pull_result, unpacked
+from halfmoon.client.core.consume.pull import unpacked
 from halfmoon.client.core.names import unwrap
 from halfmoon.effects import Op, gather
 from halfmoon.errors import BrokerError, QueryNotFound, TopicNotFound, UsageError
-from halfmoon.model import MessageQueue, PullStatus, StoredMessage, Subscription
+from halfmoon.model import MessageQueue, StoredMessage
 from halfmoon.wire.bodies import ProducerConnection, from_json
-from halfmoon.wire.codes import PULL_SUBSCRIPTION, TRANSACTION_COMMIT, TRANSACTION_MASK
+from halfmoon.wire.codes import TRANSACTION_COMMIT, TRANSACTION_MASK
 from halfmoon.wire.headers.client import GetProducerConnectionList
 from halfmoon.wire.headers.offset import GetMaxOffset, GetMinOffset, OffsetReply, QueryConsumerOffset, SearchOffsetByTimestamp
-from halfmoon.wire.headers.pull import PullMessage, QueryConsumeQueue, QueryMessage, ViewMessageById
+from halfmoon.wire.headers.pull import QueryConsumeQueue, QueryMessage, ViewMessageById
 from halfmoon.wire.ids import parse_offset_msg_id
 from halfmoon.wire.json import Body
 from halfmoon.wire.record import decode_record, decode_records
 from halfmoon.wire.table import I64
 
 HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
-SETTLING_GROUP, LOOKER_ON = "CID_RMQ_SYS_TRANS", "TOOLS_CONSUMER"
-"""Under whose name brokers keep how far these queues are settled, and under whose name tools look at messages."""
+SETTLING_GROUP = "CID_RMQ_SYS_TRANS"
+"""The group whose progress says how far brokers have settled these queues."""
 
 RECORDS_MAX = 100_000
 """Records of one queue that one question reads: some 3,000 pulls. What lies behind them is not told."""
 
-PULL_COUNT = 32
 ENTRIES_MAX, ENTRIES_COUNT = 20_000, 64
 """Records that are read one by one: so many in all, and so many at the same time."""
 
@@ -72,15 +71,15 @@ def half_queue(admin: AdminCore, address: str) -> Op[HalfQueue]:
     """Read what is not settled yet. Raises NetworkError, BrokerError."""
     op_begin = yield from _settled(admin, address, OP_TOPIC)
     begin = yield from _settled(admin, address, HALF_TOPIC)
-    halves, whole = yield from records(admin, address, HALF_TOPIC, begin)
+    halves, all_halves = yield from records(admin, address, HALF_TOPIC, begin)
     ops, all_ops = yield from records(admin, address, OP_TOPIC, op_begin)  # after them: whatever was decided is in it
-    return HalfQueue(halves, decided_by(ops), begin, whole and all_ops)
+    return HalfQueue(halves, decided_by(ops), begin, all_halves and all_ops)
 
 
 def decided_by(ops: list[StoredMessage]) -> frozenset[int]:
     """Return the half queue offsets that op records name. Anything else in them is passed over."""
-    parts = (part for op in ops for part in op.body.decode("ascii", "replace").split(","))
-    return frozenset(int(part) for part in parts if part.isdigit() and len(part) <= OFFSET_DIGITS_MAX)
+    texts = (text for op in ops for text in op.body.decode("ascii", "replace").split(","))
+    return frozenset(int(text) for text in texts if text.isdigit() and len(text) <= OFFSET_DIGITS_MAX)
 
 
 def _places(half: StoredMessage) -> frozenset[int]:
@@ -105,23 +104,23 @@ def newest_copy(admin: AdminCore, address: str, name: str | int) -> Op[list[Stor
     UsageError when a key names several, BrokerError.
     """
     if isinstance(name, int):
-        found, _ = yield from records(admin, address, HALF_TOPIC, name, 1)
-        found = [half for half in found if half.queue_offset == name]
+        halves, _ = yield from records(admin, address, HALF_TOPIC, name, 1)
+        halves = [half for half in halves if half.queue_offset == name]
     else:
-        found = yield from _by_place(admin, address, name)
-        if not found:
-            found = yield from _by_unique(admin, address, HALF_TOPIC, name)
-        if not found:
+        halves = yield from _by_place(admin, address, name)
+        if not halves:
+            halves = yield from _by_unique(admin, address, HALF_TOPIC, name)
+        if not halves:
             keyed = yield from _query(admin, address, HALF_TOPIC, name)
-            found = [half for half in keyed if name in half.keys]
-            if len(named := {half.msg_id: half.offset_msg_id for half in found}) > 1:
+            halves = [half for half in keyed if name in half.keys]
+            if len(named := {half.msg_id: half.offset_msg_id for half in halves}) > 1:
                 ids = ", ".join(list(named.values())[:NAMED_MAX])
                 raise UsageError(f"the key {name!r} names {len(named)} transactions, give one of: {ids}")
-    if not found:
+    if not halves:
         raise QueryNotFound(f"there is no half message {name!r}", address)
-    found.sort(key=lambda half: half.queue_offset)
-    copies = yield from _by_unique(admin, address, HALF_TOPIC, found[-1].msg_id)
-    everything = {half.queue_offset: half for half in [found[-1], *copies]}
+    halves.sort(key=lambda half: half.queue_offset)
+    copies = yield from _by_unique(admin, address, HALF_TOPIC, halves[-1].msg_id)
+    everything = {half.queue_offset: half for half in [halves[-1], *copies]}
     return [everything[offset] for offset in sorted(everything, reverse=True)]
 
 
@@ -131,8 +130,8 @@ def _by_place(admin: AdminCore, address: str, name: str) -> Op[list[StoredMessag
         reply = yield from ask(address, ViewMessageById(offset=place), b"", admin.settings.request_timeout_ms)
     except (UsageError, BrokerError):
         return []
-    found = decode_record(bytes(reply.body))
-    return [unpacked(found)] if found.topic == HALF_TOPIC and found.offset_msg_id == name.upper() else []
+    message = decode_record(bytes(reply.body))
+    return [unpacked(message)] if message.topic == HALF_TOPIC and message.offset_msg_id == name.upper() else []
 
 
 def state_of(admin: AdminCore, address: str, copies: list[StoredMessage]) -> Op[str]:
@@ -142,7 +141,7 @@ def state_of(admin: AdminCore, address: str, copies: list[StoredMessage]) -> Op[
     """
     half, oldest = copies[0], copies[-1]
     visible = yield from _by_unique(admin, address, half.properties.get("REAL_TOPIC", ""), half.msg_id)
-    if {one.prepared_transaction_offset for one in visible} & {copy.physical_offset for copy in copies}:
+    if {message.prepared_transaction_offset for message in visible} & {copy.physical_offset for copy in copies}:
         return COMMITTED
     begin = yield from _settled(admin, address, HALF_TOPIC)
     op_begin = yield from _settled(admin, address, OP_TOPIC)
@@ -150,12 +149,12 @@ def state_of(admin: AdminCore, address: str, copies: list[StoredMessage]) -> Op[
         request = SearchOffsetByTimestamp(topic=OP_TOPIC, queue_id=0, timestamp=oldest.store_ms)
         reply = yield from ask(address, request, b"", admin.settings.request_timeout_ms)
         op_begin = min(op_begin, reply.header(OffsetReply).offset)
-    ops, whole = yield from records(admin, address, OP_TOPIC, op_begin)
+    ops, complete = yield from records(admin, address, OP_TOPIC, op_begin)
     decided = decided_by(ops)
     if any(_places(copy) & decided for copy in copies):
         return ROLLED_BACK
     if half.queue_offset >= begin:
-        return PREPARED if whole else UNCLEAR
+        return PREPARED if complete else UNCLEAR
     given_up = yield from copies_behind(admin, address, GIVEN_UP_TOPIC, half.msg_id, half.physical_offset)
     return GIVEN_UP if given_up else UNCLEAR
 
@@ -199,24 +198,18 @@ def records(
 
     Apache's brokers write op records without a topic for them, and refuse to have them pulled: then each is read by its place.
     """
-    found: list[StoredMessage] = []
-    at, queue, everything = begin, MessageQueue(topic, "", 0), Subscription(topic)
-    while len(found) < count_max:
-        request = PullMessage(
-            consumer_group=LOOKER_ON, topic=topic, queue_id=0, queue_offset=at,
-            max_msg_nums=min(PULL_COUNT, count_max - len(found)), sys_flag=PULL_SUBSCRIPTION, commit_offset=0,
-            suspend_timeout_millis=0, sub_version=0, subscription="*", expression_type="TAG",
-        )  # fmt: skip
-        reply = yield from call(address, request, b"", admin.settings.request_timeout_ms)
+    messages: list[StoredMessage] = []
+    at, queue = begin, MessageQueue(topic, "", 0)
+    while len(messages) < count_max:
         try:
-            result = pull_result(reply, queue, everything, at, address)
+            page = yield from read_page(admin, address, queue, at, count_max - len(messages))
         except TopicNotFound:
             return (yield from _by_entries(admin, address, topic, begin, count_max))
-        if result is None or result.status is PullStatus.NO_NEW_MSG or result.next_offset <= at:
-            return found, result is not None
-        found += result.messages
-        at = result.next_offset
-    return found, False
+        if page is None or page.next_offset == at:
+            return messages, page is not None
+        messages += page.messages
+        at = page.next_offset
+    return messages, False
 
 
 class _Entry(Body):
@@ -232,23 +225,23 @@ class _Entries(Body):
 
 def _by_entries(admin: AdminCore, address: str, topic: str, begin: int, count_max: int) -> Op[tuple[list[StoredMessage], bool]]:
     """Return messages of a queue that cannot be pulled, record by record; a record that is gone is left out."""
-    found: list[StoredMessage] = []
+    messages: list[StoredMessage] = []
     at, most = begin, begin + min(count_max, ENTRIES_MAX)
     while at < most:
         request = QueryConsumeQueue(topic=topic, queue_id=0, index=at, count=min(ENTRIES_COUNT, most - at))
         reply = yield from call(address, request, b"", admin.settings.request_timeout_ms)
         entries = from_json(_Entries, reply.body) if reply.code == 0 and reply.body else _Entries()
         if not entries.queue_data:  # behind the end of the queue, or no such queue
-            return found, True
+            return messages, True
         looks = [_record(admin, address, entry.physic_offset) for entry in entries.queue_data]
         for outcome in (yield from gather(looks)):
             if isinstance(outcome, Exception):
                 raise outcome
-            found += outcome
+            messages += outcome
         at += len(entries.queue_data)
         if at >= entries.max_queue_index:
-            return found, True
-    return found, False
+            return messages, True
+    return messages, False
 
 
 def _record(admin: AdminCore, address: str, place: int) -> Op[list[StoredMessage]]:
@@ -261,11 +254,11 @@ def _record(admin: AdminCore, address: str, place: int) -> Op[list[StoredMessage
 
 def ends(admin: AdminCore, address: str, topic: str) -> Op[tuple[int, int]]:
     """Return the offsets of the oldest and behind the newest message of queue 0 of a topic."""
-    found = []
+    offsets = []
     for request in (GetMinOffset(topic=topic, queue_id=0), GetMaxOffset(topic=topic, queue_id=0)):
         reply = yield from ask(address, request, b"", admin.settings.request_timeout_ms)
-        found.append(max(0, reply.header(OffsetReply).offset))
-    return found[0], found[1]
+        offsets.append(max(0, reply.header(OffsetReply).offset))
+    return offsets[0], offsets[1]
 
 
 def _settled(admin: AdminCore, address: str, topic: str) -> Op[int]:
@@ -285,13 +278,16 @@ def given_up_copies(admin: AdminCore, address: str, unique: str) -> Op[list[Stor
 
 def committed_late(admin: AdminCore, address: str, copy: StoredMessage) -> Op[bool]:
     """Return whether a half message was committed although it was given up; ``copy`` lies in the topic of those given up."""
-    found = yield from _by_unique(admin, address, copy.properties.get("REAL_TOPIC", ""), copy.msg_id)
+    visible = yield from _by_unique(admin, address, copy.properties.get("REAL_TOPIC", ""), copy.msg_id)
     place = copy.prepared_transaction_offset
-    return any(one.prepared_transaction_offset == place and one.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT for one in found)
+    return any(
+        message.prepared_transaction_offset == place and message.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT
+        for message in visible
+    )
 
 
 def _by_unique(admin: AdminCore, address: str, topic: str, unique: str) -> Op[list[StoredMessage]]:
-    return [one for one in (yield from _query(admin, address, topic, unique, unique=True)) if one.msg_id == unique]
+    return [message for message in (yield from _query(admin, address, topic, unique, unique=True)) if message.msg_id == unique]
 
 
 def _query(admin: AdminCore, address: str, topic: str, key: str, *, unique: bool = False) -> Op[list[StoredMessage]]:
@@ -305,10 +301,10 @@ def _query(admin: AdminCore, address: str, topic: str, key: str, *, unique: bool
         reply = yield from ask(address, request, b"", QUERY_TIMEOUT_MS)
     except QueryNotFound:
         return []
-    return [unpacked(one) for one in decode_records(reply.body) if one.topic == topic]
+    return [unpacked(message) for message in decode_records(reply.body) if message.topic == topic]
 
 
 def copies_behind(admin: AdminCore, address: str, topic: str, unique: str, physical_offset: int) -> Op[bool]:
     """Return whether a message of a topic with a sender's id lies behind a place in the broker's log."""
-    found = yield from _by_unique(admin, address, topic, unique)
-    return any(one.physical_offset > physical_offset for one in found)
+    copies = yield from _by_unique(admin, address, topic, unique)
+    return any(copy.physical_offset > physical_offset for copy in copies)

@@ -109,7 +109,7 @@ def replay_dead_letter(
 def replays(admin: AdminCore, letter: DeadLetter, topic: str) -> Op[list[StoredMessage]]:
     """Return the messages of a topic that come from a dead letter, the oldest first; redeliveries of a copy are among them."""
     name, end_ms = wrap(topic, admin.settings.namespace), 2**62
-    found: list[StoredMessage] = []
+    replayed: list[StoredMessage] = []
     for _ in range(ROUNDS_MAX):
         request = QueryMessage(
             topic=name, key=_unique(letter), max_num=COPIES_MAX, end_timestamp=end_ms, unique_key_query=True,
@@ -120,11 +120,11 @@ def replays(admin: AdminCore, letter: DeadLetter, topic: str) -> Op[list[StoredM
         except QueryNotFound:
             break
         copies = sorted((copy for copy in decode_records(reply.body)), key=lambda copy: copy.store_ms)
-        found += [copy for copy in copies if copy.topic == name and copy.properties.get(DEAD_LETTER_ID) == letter.offset_msg_id]
-        if found or len(copies) < COPIES_MAX or copies[0].store_ms >= end_ms:
+        replayed += [copy for copy in copies if copy.topic == name and copy.properties.get(DEAD_LETTER_ID) == letter.offset_msg_id]
+        if replayed or len(copies) < COPIES_MAX or copies[0].store_ms >= end_ms:
             break
         end_ms = copies[0].store_ms
-    return found
+    return replayed
 
 
 def _unique(letter: DeadLetter) -> str:
@@ -133,21 +133,21 @@ def _unique(letter: DeadLetter) -> str:
 
 def edited(letter: DeadLetter, target: str, edit: Edit, namespace: str = "") -> tuple[dict[str, str], bytes]:
     """Return properties and body of the copy for a topic. Raises MessageIllegal for properties that belong to the protocol."""
-    found = {name: value for name, value in letter.message.properties.items() if name not in _NOT_REPLAYED}
+    properties = {name: value for name, value in letter.message.properties.items() if name not in _NOT_REPLAYED}
     own = {name for name in edit.properties if name in _NOT_EDITED}
     if own:
         raise MessageIllegal(f"properties that belong to the protocol cannot be edited: {', '.join(sorted(own))}")
     for name, value in [*edit.properties.items(), (TAGS, edit.tag), (KEYS, edit.keys)]:
         if value:
-            found[name] = value
+            properties[name] = value
         elif value == "" or name in edit.properties:
-            found.pop(name, None)
-    found[UNIQ_KEY] = _unique(letter)
-    found.setdefault("ORIGIN_MESSAGE_ID", letter.offset_msg_id)
-    found[DEAD_LETTER_ID], found[DEAD_LETTER_TOPIC] = letter.offset_msg_id, wrap(letter.message.topic, namespace)
+            properties.pop(name, None)
+    properties[UNIQ_KEY] = _unique(letter)
+    properties.setdefault("ORIGIN_MESSAGE_ID", letter.offset_msg_id)
+    properties[DEAD_LETTER_ID], properties[DEAD_LETTER_TOPIC] = letter.offset_msg_id, wrap(letter.message.topic, namespace)
     if target == retry_topic(letter.group):
-        found["RETRY_TOPIC"] = wrap(letter.topic or letter.message.topic, namespace)
-    return found, letter.message.body if edit.body is None else edit.body
+        properties["RETRY_TOPIC"] = wrap(letter.topic or letter.message.topic, namespace)
+    return properties, letter.message.body if edit.body is None else edit.body
 
 
 def _send(admin: AdminCore, letter: DeadLetter, topic: str, properties: str, body: bytes) -> Op[str]:

@@ -57,8 +57,11 @@ AHEAD_MS = 60_000
 """So far in the future a time may lie: clocks differ. One further on is a mistake."""
 
 
-class _Way(Enum):
-    """How a broker is told."""
+_WireTarget = str | int | Mapping[MessageQueue, int]
+
+
+class _Method(Enum):
+    """How a broker is asked to move a group."""
 
     TABLE = "Halfmoon: all at once"
     WRITE = "asleep: progress is written"
@@ -66,9 +69,11 @@ class _Way(Enum):
     TIME = "4.x: by time, all queues"
 
 
-class _Broker(NamedTuple):
+class _Plan(NamedTuple):
+    """What is to move at one broker, and how."""
+
     address: str
-    way: _Way
+    method: _Method
     moves: list[OffsetMove]
 
 
@@ -85,31 +90,28 @@ def reset_offsets(
     """
     check_topic(topic)
     check_group(group)
-    at = yield from _checked(to)
+    target = yield from _checked(admin, to)
     wanted = None if queues is None else {admin.wire_queue(queue) for queue in queues}
-    if isinstance(at, Mapping):
-        at = {admin.wire_queue(queue): offset for queue, offset in at.items()}
-        wanted = set(at) if wanted is None else wanted & set(at)
-    brokers = []
-    unseen = None if wanted is None else set(wanted)
+    if isinstance(target, Mapping):
+        wanted = set(target) if wanted is None else wanted & set(target)
+    plans = []
     for address in (yield from admin.masters_of(topic)):
-        planned = yield from _plan(admin, address, admin.wire(group), admin.wire(topic), at, wanted)
-        brokers.append(planned)
-        if unseen is not None:
-            unseen -= {move.queue for move in planned.moves}
-    if unseen:
-        raise UsageError(f"topic {topic} has no queue {', '.join(f'{q.broker_name}/{q.queue_id}' for q in sorted(unseen))}")
+        plans.append((yield from _plan(admin, address, admin.wire(group), admin.wire(topic), target, wanted)))
+    moves = [move for plan in plans for move in plan.moves]
+    if unknown := (wanted or set()) - {move.queue for move in moves}:
+        raise UsageError(f"topic {topic} has no queue {', '.join(f'{q.broker_name}/{q.queue_id}' for q in sorted(unknown))}")
     if not dry_run:
-        for broker in brokers:
-            yield from _carry_out(admin, broker, admin.wire(group), admin.wire(topic), at)
-    found = [msgspec.structs.replace(move, queue=admin.user_queue(move.queue)) for broker in brokers for move in broker.moves]
-    return sorted(found, key=lambda move: move.queue)
+        for plan in plans:
+            yield from _carry_out(admin, plan, admin.wire(group), admin.wire(topic), target)
+    return sorted(
+        (msgspec.structs.replace(move, queue=admin.user_queue(move.queue)) for move in moves), key=lambda move: move.queue
+    )
 
 
-def _checked(to: Target) -> Op[str | int | Mapping[MessageQueue, int]]:
-    """Return a target with times as ms since the epoch. Raises UsageError."""
+def _checked(admin: AdminCore, to: Target) -> Op[_WireTarget]:
+    """Return a target with times as ms since the epoch, and queues as the wire calls them. Raises UsageError."""
     if isinstance(to, Mapping):
-        return to
+        return {admin.wire_queue(queue): offset for queue, offset in to.items()}
     if isinstance(to, str):
         if to not in (EARLIEST, LATEST):
             raise UsageError(f"to: expected {EARLIEST!r}, {LATEST!r}, a time or a table of offsets, got {to!r}")
@@ -129,16 +131,13 @@ def _checked(to: Target) -> Op[str | int | Mapping[MessageQueue, int]]:
 # ---------------------------------------------------------------- what would happen
 
 
-def _plan(
-    admin: AdminCore, address: str, group: str, topic: str, to: str | int | Mapping[MessageQueue, int],
-    wanted: set[MessageQueue] | None,
-) -> Op[_Broker]:  # fmt: skip
+def _plan(admin: AdminCore, address: str, group: str, topic: str, to: _WireTarget, wanted: set[MessageQueue] | None) -> Op[_Plan]:
     stats = yield from _asked(admin, address, GetTopicStatsInfo(topic=topic))
     ends = from_json(TopicStatsTable, stats.body).offset_table
     chosen = [queue for queue in sorted(ends) if wanted is None or queue in wanted]
     members = yield from _members(admin, address, group)
-    whole = wanted is None and not isinstance(to, Mapping)
-    way = (yield from _way(admin, address, group, topic, members, whole=whole)) if chosen else _Way.WRITE
+    all_queues = wanted is None and not isinstance(to, Mapping)
+    method = (yield from _method(admin, address, group, topic, members, all_queues=all_queues)) if chosen else _Method.WRITE
     moves = []
     for queue in chosen:
         question = QueryConsumerOffset(consumer_group=group, topic=topic, queue_id=queue.queue_id, set_zero_if_not_found=False)
@@ -148,12 +147,10 @@ def _plan(
         known = progress.header(OffsetReply).offset if progress.code == 0 else None
         then = yield from _then(admin, address, queue, to, ends[queue])
         moves.append(OffsetMove(queue, known, then, members))
-    return _Broker(address, way, moves)
+    return _Plan(address, method, moves)
 
 
-def _then(
-    admin: AdminCore, address: str, queue: MessageQueue, to: str | int | Mapping[MessageQueue, int], end: TopicOffset
-) -> Op[int]:
+def _then(admin: AdminCore, address: str, queue: MessageQueue, to: _WireTarget, end: TopicOffset) -> Op[int]:
     low, high = max(0, end.min_offset), max(0, end.max_offset)
     if to == EARLIEST:
         return low
@@ -179,49 +176,49 @@ def _members(admin: AdminCore, address: str, group: str) -> Op[int]:
     return len(from_json(ConsumerConnection, reply.body).connection_set)
 
 
-def _way(admin: AdminCore, address: str, group: str, topic: str, members: int, *, whole: bool) -> Op[_Way]:
-    """Return how a broker is told; a table without queues changes nothing, and says whether it is one of ours."""
+def _method(admin: AdminCore, address: str, group: str, topic: str, members: int, *, all_queues: bool) -> Op[_Method]:
+    """Return how a broker is asked; a table without queues changes nothing, and says whether it is one of ours."""
     try:
         yield from _asked(admin, address, MoveGroupOffsets(topic=topic, group=group), to_json(ResetOffsetBody()))
-        return _Way.TABLE
+        return _Method.TABLE
     except RequestNotSupported:
         pass
     if not members:
         known = from_json(SubscriptionGroupTable, (yield from _asked(admin, address, GetAllSubscriptiongroupConfig())).body)
         if group not in known.subscription_group_table:
             raise GroupNotFound(f"consumer group[{group}] not exist", address)
-        return _Way.WRITE
+        return _Method.WRITE
     settings = yield from admin.broker_config(address)
     if settings.get("useServerSideResetOffset") == "true":
-        return _Way.QUEUES
-    if not whole:
+        return _Method.QUEUES
+    if not all_queues:
         raise UsageError(
             f"the broker at {address} moves a group with members online to a time only, and in all queues at once: "
             f"stop the members, or give a time"
         )
-    return _Way.TIME
+    return _Method.TIME
 
 
 # ---------------------------------------------------------------- what happens
 
 
-def _carry_out(admin: AdminCore, broker: _Broker, group: str, topic: str, to: str | int | Mapping[MessageQueue, int]) -> Op[None]:
-    address, way, moves = broker
+def _carry_out(admin: AdminCore, plan: _Plan, group: str, topic: str, to: _WireTarget) -> Op[None]:
+    address, method, moves = plan
     if not moves:
         return
-    if way is _Way.TABLE:
+    if method is _Method.TABLE:
         table = ResetOffsetBody({move.queue: move.then for move in moves})
         yield from _asked(admin, address, MoveGroupOffsets(topic=topic, group=group), to_json(table))
-    elif way is _Way.TIME:
+    elif method is _Method.TIME:
         timestamp = -1 if to == LATEST else 0 if to == EARLIEST else to
         assert isinstance(timestamp, int)
         reset = InvokeBrokerToResetOffset(topic=topic, group=group, timestamp=timestamp, is_force=True)
         yield from _asked(admin, address, reset)
-    for move in moves if way in (_Way.WRITE, _Way.QUEUES) else ():
+    for move in moves if method in (_Method.WRITE, _Method.QUEUES) else ():
         request: Header = UpdateConsumerOffset(
             consumer_group=group, topic=topic, queue_id=move.queue.queue_id, commit_offset=move.then
         )
-        if way is _Way.QUEUES:
+        if method is _Method.QUEUES:
             request = InvokeBrokerToResetOffset(
                 topic=topic, group=group, timestamp=0, is_force=True, queue_id=move.queue.queue_id, offset=move.then
             )
@@ -239,13 +236,13 @@ def consumer_offsets(admin: AdminCore, group: str, topic: str) -> Op[dict[str, d
     """Ask the online members of a group for their offsets in a topic; return them by client id. Leaves out who does not answer."""
     check_topic(topic)
     request = InvokeBrokerToGetConsumerStatus(topic=admin.wire(topic), group=admin.wire(group))
-    found: dict[str, dict[MessageQueue, int]] = {}
+    by_client: dict[str, dict[MessageQueue, int]] = {}
     for address in (yield from admin.masters_of(topic)):
         if (yield from _members(admin, address, admin.wire(group))):
             reply = yield from _asked(admin, address, request)
             for client_id, offsets in from_json(ConsumerStatus, reply.body).consumer_table.items():
-                found.setdefault(client_id, {}).update({admin.user_queue(queue): offset for queue, offset in offsets.items()})
-    return found
+                by_client.setdefault(client_id, {}).update({admin.user_queue(queue): offset for queue, offset in offsets.items()})
+    return by_client
 
 
 def consume_directly(admin: AdminCore, group: str, client_id: str, offset_msg_id: str) -> Op[ConsumeDirectlyResult]:

@@ -33,32 +33,32 @@ def trace(admin: AdminCore, msg_id: str, topic: str | None = None, *, trace_topi
 
     Raises QueryNotFound, NetworkError; UsageError when there are too many topics to search.
     """
-    everybody = yield from masters(admin)
+    brokers = yield from masters(admin)
     name = msg_id
-    msg_id, real_topic = yield from located(admin, everybody, name, topic)
-    groups = yield from groups_of(admin, everybody, real_topic)
-    copies = yield from copies_of(admin, everybody, real_topic, msg_id, groups)
+    msg_id, real_topic = yield from located(admin, brokers, name, topic)
+    groups = yield from groups_of(admin, brokers, real_topic)
+    copies = yield from copies_of(admin, brokers, real_topic, msg_id, groups)
     if not copies:
         raise QueryNotFound(f"no message {name}{f' in topic {topic}' if topic else ''}")
     first = copies.oldest()
-    found = MessageTrace(
+    life = MessageTrace(
         msg_id=msg_id, topic=unwrap(real_topic, admin.settings.namespace), tag=first.tag or "", keys=" ".join(first.keys)
     )
-    found.not_told.append("when a group acknowledged a message is not kept, only how far it is")
-    found.not_told += [f"what broker {name} has: it did not answer" for name in copies.silent]
+    life.not_told.append("when a group acknowledged a message is not kept, only how far it is")
+    life.not_told += [f"what broker {name} has: it did not answer" for name in copies.silent]
     if len(groups) >= GROUPS_MAX:
-        found.not_told.append(f"only {GROUPS_MAX} groups of the topic are looked at")
-    found.events.append(_born(first))
-    yield from _transaction(admin, copies, found)
-    found.events += [event for copy in copies.parked for event in _parked(copies, copy)]
-    found.events += [_stored(copies, copy) for copy in copies.visible]
+        life.not_told.append(f"only {GROUPS_MAX} groups of the topic are looked at")
+    life.events.append(_born(first))
+    yield from _transaction(admin, copies, life)
+    life.events += [event for copy in copies.parked for event in _parked(copies, copy)]
+    life.events += [_stored(copies, copy) for copy in copies.visible]
     for group in groups:
-        found.groups.append((yield from _group(admin, copies, group)))
-        found.events += _redeliveries(copies, group)
-    records = yield from traced(admin, everybody, trace_topic, msg_id)
-    found.events += [event for record in records for event in _told(record, records)]
-    found.events.sort(key=lambda event: (event.at_ms == UNKNOWN_MS, event.at_ms))
-    return found
+        life.groups.append((yield from _group(admin, copies, group)))
+        life.events += _redeliveries(copies, group)
+    records = yield from traced(admin, brokers, trace_topic, msg_id)
+    life.events += [_client_event(record, records) for record in records]
+    life.events.sort(key=lambda event: (event.at_ms == UNKNOWN_MS, event.at_ms))
+    return life
 
 
 # ---------------------------------------------------------------- what records tell
@@ -102,7 +102,7 @@ def _redeliveries(copies: Copies, group: str) -> list[TraceEvent]:
     events = []
     for copy in copies.parked_for(RETRY_PREFIX + group):
         reason, level = copy.properties.get(RECONSUME_REASON, ""), copy.properties.get("DELAY", "")
-        detail = ", ".join(part for part in (f"level {level}" if level else "", reason) if part)
+        detail = ", ".join(text for text in (f"level {level}" if level else "", reason) if text)
         events.append(TraceEvent(at_ms=copy.store_ms, what="sent back", who=group, where=_place(copies, copy), detail=detail))
     for copy in copies.of(RETRY_PREFIX + group):
         detail = f"attempt {copy.reconsume_times + 1}"
@@ -116,37 +116,37 @@ def _redeliveries(copies: Copies, group: str) -> list[TraceEvent]:
 # ---------------------------------------------------------------- transactions
 
 
-def _transaction(admin: AdminCore, copies: Copies, found: MessageTrace) -> Op[None]:
+def _transaction(admin: AdminCore, copies: Copies, life: MessageTrace) -> Op[None]:
     """Tell the half message, its checks and what was decided."""
     halves = sorted(copies.halves, key=lambda half: half.store_ms)
     for number, half in enumerate(halves):
         what = "half" if not number else "half, written again for a check"
         group = half.properties.get("PGROUP", "")
-        found.events.append(
+        life.events.append(
             TraceEvent(at_ms=half.store_ms, what=what, who=group, where=_place(copies, half), detail=half.offset_msg_id)
         )
     for copy in copies.given_up:
         reason = copy.properties.get("TRANSACTION_GIVEN_UP_REASON", "")
-        found.events.append(TraceEvent(at_ms=copy.store_ms, what="given up", who=copies.name_of(copy), detail=reason))
+        life.events.append(TraceEvent(at_ms=copy.store_ms, what="given up", who=copies.name_of(copy), detail=reason))
     if not halves:
         return
     try:
-        told: TransactionAt = yield from transaction(admin, halves[-1].offset_msg_id)
+        status: TransactionAt = yield from transaction(admin, halves[-1].offset_msg_id)
     except (BrokerError, UsageError) as exc:
-        found.not_told.append(f"what became of the transaction: {exc}")
+        life.not_told.append(f"what became of the transaction: {exc}")
         return
-    found.transaction = told.state
-    found.not_told += told.not_told
-    for check in told.checks:
+    life.transaction = status.state
+    life.not_told += status.not_told
+    for check in status.checks:
         answer = "no answer" if check.answer == "NONE" else f"answer {check.answer}"
-        found.events.append(TraceEvent(at_ms=check.sent_ms, what="checked", who=told.group, detail=answer))
-    if told.state == PREPARED:
-        found.events.append(TraceEvent(what="not decided", who=told.group, detail=f"{told.checks_left} checks left"))
-    elif told.state == ROLLED_BACK:
-        found.events.append(TraceEvent(what="rolled back", who=told.group))
-        found.not_told.append("when a transaction was rolled back is not kept")
-    elif told.state not in (COMMITTED, GIVEN_UP):
-        found.events.append(TraceEvent(what=told.state.lower(), who=told.group))
+        life.events.append(TraceEvent(at_ms=check.sent_ms, what="checked", who=status.group, detail=answer))
+    if status.state == PREPARED:
+        life.events.append(TraceEvent(what="not decided", who=status.group, detail=f"{status.checks_left} checks left"))
+    elif status.state == ROLLED_BACK:
+        life.events.append(TraceEvent(what="rolled back", who=status.group))
+        life.not_told.append("when a transaction was rolled back is not kept")
+    elif status.state not in (COMMITTED, GIVEN_UP):
+        life.events.append(TraceEvent(what=status.state.lower(), who=status.group))
 
 
 # ---------------------------------------------------------------- groups
@@ -157,50 +157,57 @@ def _group(admin: AdminCore, copies: Copies, group: str) -> Op[GroupTrace]:
     retries, parked = copies.of(RETRY_PREFIX + group), copies.parked_for(RETRY_PREFIX + group)
     dead = copies.of(DLQ_PREFIX + group)
     sent_back = max(len(retries), len(parked))
-    found = GroupTrace(group=unwrap(group, admin.settings.namespace), retries=sent_back)
+    progress = GroupTrace(group=unwrap(group, admin.settings.namespace), retries=sent_back)
     if dead:
-        found.state, found.where = DEAD, _place(copies, dead[-1])
-        return found
+        progress.state, progress.where = DEAD, _place(copies, dead[-1])
+        return progress
     at = retries[-1] if retries else copies.visible[-1] if copies.visible else None
     if len(parked) > len(retries):
-        found.state, found.where = AGAIN, _place(copies, parked[-1])
-        return found
+        progress.state, progress.where = AGAIN, _place(copies, parked[-1])
+        return progress
     if at is None:
-        found.state = WAITS
-        return found
-    found.where = _place(copies, at)
+        progress.state = WAITS
+        return progress
+    progress.where = _place(copies, at)
     request = QueryConsumerOffset(consumer_group=group, topic=at.topic, queue_id=at.queue_id, set_zero_if_not_found=False)
     reply = yield from call(copies.address_of(at), request, b"", admin.settings.request_timeout_ms)
     if reply.code != 0:
-        found.state = NOT_BEGUN
-        return found
-    found.progress = reply.header(OffsetReply).offset
-    beyond = found.progress > at.queue_offset
-    found.behind = 0 if beyond else at.queue_offset - found.progress
-    found.state = CONSUMED if beyond else AGAIN if retries else WAITS
-    return found
+        progress.state = NOT_BEGUN
+        return progress
+    progress.progress = reply.header(OffsetReply).offset
+    beyond = progress.progress > at.queue_offset
+    progress.behind = 0 if beyond else at.queue_offset - progress.progress
+    progress.state = CONSUMED if beyond else AGAIN if retries else WAITS
+    return progress
 
 
 # ---------------------------------------------------------------- what clients told
 
 
-def _told(record: TraceRecord, records: list[TraceRecord]) -> list[TraceEvent]:
-    if record.kind == PUB:
-        result = f"{'stored' if record.success else 'failed'} after {record.cost_ms} ms"
-        event = TraceEvent(at_ms=record.at_ms, what="sent", who=record.group, where=record.store_host, detail=result)
-    elif record.kind == SUB_BEFORE:
-        event = TraceEvent(
-            at_ms=record.at_ms, what="handed to the listener", who=record.group, detail=f"attempt {record.retries + 1}"
-        )
-    elif record.kind == SUB_AFTER:
-        before = next((one for one in records if one.kind == SUB_BEFORE and one.request_id == record.request_id), None)
-        ended = ConsumeCode(record.code).name if record.code in ConsumeCode._value2member_map_ else str(record.code)
-        at = record.at_ms if record.at_ms >= 0 or before is None else before.at_ms + record.cost_ms
-        who = record.group or (before.group if before is not None else "")
-        event = TraceEvent(at_ms=at, what="listener returned", who=who, detail=f"{ended} after {record.cost_ms} ms")
+def _client_event(record: TraceRecord, records: list[TraceRecord]) -> TraceEvent:
+    """Return what a client did, by one of the trace records that it sent."""
+    if record.kind == SUB_AFTER:
+        event = _listener_returned(record, records)
     else:
-        assert record.kind == END_TRANSACTION
-        how = f"{record.state}{', as a check asked' if record.from_check else ''}"
-        event = TraceEvent(at_ms=record.at_ms, what="second phase sent", who=record.group, where=record.store_host, detail=how)
+        event = TraceEvent(at_ms=record.at_ms, who=record.group)
+        if record.kind == SUB_BEFORE:
+            event.what, event.detail = "handed to the listener", f"attempt {record.retries + 1}"
+        elif record.kind == PUB:
+            event.what, event.where = "sent", record.store_host
+            event.detail = f"{'stored' if record.success else 'failed'} after {record.cost_ms} ms"
+        else:
+            assert record.kind == END_TRANSACTION
+            event.what, event.where = "second phase sent", record.store_host
+            event.detail = f"{record.state}{', as a check asked' if record.from_check else ''}"
     event.told_by = "client"
-    return [event]
+    return event
+
+
+def _listener_returned(record: TraceRecord, records: list[TraceRecord]) -> TraceEvent:
+    """The record of a call's end may lack its time and group: those are in the record of its begin."""
+    begins = (other for other in records if other.kind == SUB_BEFORE and other.request_id == record.request_id)
+    begin = next(begins, None)
+    status = ConsumeCode(record.code).name if record.code in ConsumeCode._value2member_map_ else str(record.code)
+    at_ms = record.at_ms if record.at_ms >= 0 or begin is None else begin.at_ms + record.cost_ms
+    who = record.group or (begin.group if begin is not None else "")
+    return TraceEvent(at_ms=at_ms, what="listener returned", who=who, detail=f"{status} after {record.cost_ms} ms")

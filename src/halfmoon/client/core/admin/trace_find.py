@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from halfmoon.client.core.admin.admin import AdminCore
-from halfmoon.client.core.admin.find import QUERY_TIMEOUT_MS, message_by_offset_id
+from halfmoon.client.core.admin.find import QUERY_TIMEOUT_MS, broker_of, message_by_offset_id
+from halfmoon.client.core.admin.half_queue import GIVEN_UP_TOPIC, HALF_TOPIC
 from halfmoon.client.core.admin.transactions import Master
 from halfmoon.client.core.ask import ask
 from halfmoon.client.core.consume.pull import unpacked
@@ -18,10 +19,8 @@ from halfmoon.wire.bodies.traces import TraceRecord, decode_traces
 from halfmoon.wire.headers.pull import QueryMessage
 from halfmoon.wire.headers.route import GetAllTopicListFromNameserver
 from halfmoon.wire.headers.topic import QueryTopicConsumeByWho
-from halfmoon.wire.ids import parse_offset_msg_id
 from halfmoon.wire.record import decode_records
 
-HALF_TOPIC, GIVEN_UP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
 PARKING = ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")
 """Topics where a message waits for its time."""
 
@@ -35,9 +34,9 @@ COPIES_MAX = 64
 class Copies:
     """All records of a message, each kind the oldest first."""
 
-    def __init__(self, everybody: Sequence[Master], topic: str, found: list[StoredMessage], silent: list[str]) -> None:
-        self._names = {master.address: master.name for master in everybody}
-        self._all = sorted(found, key=lambda copy: (copy.store_ms, copy.physical_offset))
+    def __init__(self, brokers: Sequence[Master], topic: str, messages: list[StoredMessage], silent: list[str]) -> None:
+        self._names = {master.address: master.name for master in brokers}
+        self._all = sorted(messages, key=lambda copy: (copy.store_ms, copy.physical_offset))
         self.visible = self.of(topic)
         self.halves = self.of(HALF_TOPIC)
         self.given_up = self.of(GIVEN_UP_TOPIC)
@@ -70,9 +69,9 @@ class Copies:
         return named or copy.store_host
 
 
-def located(admin: AdminCore, everybody: Sequence[Master], name: str, topic: str | None) -> Op[tuple[str, str]]:
+def located(admin: AdminCore, brokers: Sequence[Master], name: str, topic: str | None) -> Op[tuple[str, str]]:
     """Return the sender's id of a message and its topic on the wire. Raises QueryNotFound, UsageError."""
-    if _address(name) in {master.address for master in everybody}:  # nobody else is asked because an id says so
+    if broker_of(name) in {master.address for master in brokers}:  # nobody else is asked because an id says so
         try:
             message = yield from message_by_offset_id(admin, name)
             return message.msg_id, origin_topic(message)
@@ -80,26 +79,18 @@ def located(admin: AdminCore, everybody: Sequence[Master], name: str, topic: str
             pass  # a sender's id may look the same
     if topic is not None:
         return name, admin.wire(topic)
-    halves, _ = yield from _everywhere(admin, everybody, [HALF_TOPIC, *PARKING], name)
+    halves, _ = yield from _everywhere(admin, brokers, [HALF_TOPIC, *PARKING], name)
     if halves:
         return name, origin_topic(halves[0])
     reply = yield from admin.name_servers.ask(GetAllTopicListFromNameserver())
-    topics = [
-        each for each in from_json(TopicList, reply.body).topic_list if not is_system_topic(each) and not each.startswith("%")
-    ]
+    known = from_json(TopicList, reply.body).topic_list
+    topics = [candidate for candidate in known if not is_system_topic(candidate) and not candidate.startswith("%")]
     if len(topics) > TOPICS_MAX:
         raise UsageError(f"there are {len(topics)} topics, too many to be searched: name the message's topic")
-    found, _ = yield from _everywhere(admin, everybody, sorted(topics), name)
-    if not found:
+    messages, _ = yield from _everywhere(admin, brokers, sorted(topics), name)
+    if not messages:
         raise QueryNotFound(f"no message {name} in any of {len(topics)} topics")
-    return name, found[0].topic
-
-
-def _address(name: str) -> str:
-    try:
-        return parse_offset_msg_id(name).address
-    except UsageError:
-        return ""
+    return name, messages[0].topic
 
 
 def origin_topic(message: StoredMessage) -> str:
@@ -110,48 +101,48 @@ def origin_topic(message: StoredMessage) -> str:
     return properties.get("RETRY_TOPIC", topic) if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else topic
 
 
-def groups_of(admin: AdminCore, everybody: Sequence[Master], topic: str) -> Op[list[str]]:
+def groups_of(admin: AdminCore, brokers: Sequence[Master], topic: str) -> Op[list[str]]:
     """Return the groups that consume a topic or have consumed it, at most `GROUPS_MAX`, by their names on the wire."""
-    found: set[str] = set()
-    for master in everybody:
+    groups: set[str] = set()
+    for master in brokers:
         try:
             reply = yield from ask(master.address, QueryTopicConsumeByWho(topic=topic), b"", admin.settings.request_timeout_ms)
         except HalfmoonError:
             continue
-        found |= set(from_json(GroupList, reply.body).group_list)
-    return sorted(found)[:GROUPS_MAX]
+        groups |= set(from_json(GroupList, reply.body).group_list)
+    return sorted(groups)[:GROUPS_MAX]
 
 
-def copies_of(admin: AdminCore, everybody: Sequence[Master], topic: str, msg_id: str, groups: Sequence[str]) -> Op[Copies]:
+def copies_of(admin: AdminCore, brokers: Sequence[Master], topic: str, msg_id: str, groups: Sequence[str]) -> Op[Copies]:
     """Return all records of a message: in its topic, in those of brokers, and in those of groups."""
     topics = [topic, HALF_TOPIC, GIVEN_UP_TOPIC, *PARKING]
     topics += [prefix + group for group in groups for prefix in (RETRY_PREFIX, DLQ_PREFIX)]
-    found, silent = yield from _everywhere(admin, everybody, topics, msg_id)
-    return Copies(everybody, topic, found, silent)
+    messages, silent = yield from _everywhere(admin, brokers, topics, msg_id)
+    return Copies(brokers, topic, messages, silent)
 
 
 def _everywhere(
-    admin: AdminCore, everybody: Sequence[Master], topics: Sequence[str], msg_id: str
+    admin: AdminCore, brokers: Sequence[Master], topics: Sequence[str], msg_id: str
 ) -> Op[tuple[list[StoredMessage], list[str]]]:
     """Return the records of a message in some topics of all brokers, and who did not answer. Raises when nobody did."""
     over = (yield from now()) + 3_600_000
-    questions = [(master, topic) for topic in dict.fromkeys(topics) for master in everybody]
-    found: list[StoredMessage] = []
+    questions = [(master, topic) for topic in dict.fromkeys(topics) for master in brokers]
+    messages: list[StoredMessage] = []
     silent: dict[str, None] = {}
     error: Exception | None = None
     answered = False
     for at in range(0, len(questions), SIDE_BY_SIDE):
-        part = questions[at : at + SIDE_BY_SIDE]
-        outcomes = yield from gather([_query(master, topic, msg_id, over, unique=True) for master, topic in part])
-        for (master, _), outcome in zip(part, outcomes):
+        chunk = questions[at : at + SIDE_BY_SIDE]
+        outcomes = yield from gather([_query(master, topic, msg_id, over, unique=True) for master, topic in chunk])
+        for (master, _), outcome in zip(chunk, outcomes):
             if isinstance(outcome, Exception):
                 error, silent[master.name] = outcome, None
             else:
                 answered = True
-                found += [copy for copy in outcome if copy.msg_id == msg_id]
+                messages += [copy for copy in outcome if copy.msg_id == msg_id]
     if error is not None and not answered:
         raise error
-    return found, list(silent)
+    return messages, list(silent)
 
 
 def _query(master: Master, topic: str, key: str, over: int, *, unique: bool) -> Op[list[StoredMessage]]:
@@ -160,18 +151,18 @@ def _query(master: Master, topic: str, key: str, over: int, *, unique: bool) -> 
         reply = yield from ask(master.address, request, b"", QUERY_TIMEOUT_MS)
     except QueryNotFound:
         return []
-    found = [unpacked(message) for message in decode_records(reply.body) if message.topic == topic]
-    for message in found:
+    messages = [unpacked(message) for message in decode_records(reply.body) if message.topic == topic]
+    for message in messages:
         message.broker_name = master.name
-    return found
+    return messages
 
 
-def traced(admin: AdminCore, everybody: Sequence[Master], trace_topic: str, msg_id: str) -> Op[list[TraceRecord]]:
+def traced(admin: AdminCore, brokers: Sequence[Master], trace_topic: str, msg_id: str) -> Op[list[TraceRecord]]:
     """Return what clients told of a message in a trace topic; nothing when no broker has it."""
     over = (yield from now()) + 3_600_000
-    found: list[TraceRecord] = []
-    for outcome in (yield from gather([_query(master, trace_topic, msg_id, over, unique=False) for master in everybody])):
+    records: list[TraceRecord] = []
+    for outcome in (yield from gather([_query(master, trace_topic, msg_id, over, unique=False) for master in brokers])):
         if not isinstance(outcome, Exception):
             for message in outcome:
-                found += [one for one in decode_traces(message.body.decode("utf-8", "replace")) if one.msg_id == msg_id]
-    return found
+                records += [record for record in decode_traces(message.body.decode("utf-8", "replace")) if record.msg_id == msg_id]
+    return records

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from halfmoon.client.core.admin.admin import AdminCore
-from halfmoon.client.core.admin.find import message_by_offset_id
+from halfmoon.client.core.admin.find import broker_of, message_by_offset_id
 from halfmoon.client.core.admin.half_queue import (
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
@@ -59,7 +59,7 @@ PAGE_MAX = 1000
 
 GIVEN_UP_MAX = 10_000
 
-OURS_TIMEOUT_MS, OURS_TELL = 2000, "transactionsPending"
+HALFMOON_TIMEOUT_MS, HALFMOON_STATISTIC = 2000, "transactionsPending"
 """How long one of our own requests waits at most, and a runtime figure that only our brokers tell."""
 ILLEGAL_OPERATION = 604
 """What 5.x answers to a decision that must come from a check."""
@@ -75,10 +75,10 @@ class Master(NamedTuple):
 def masters(admin: AdminCore) -> Op[list[Master]]:
     """Return all masters, by name. Raises UsageError when there are none."""
     table = (yield from admin.cluster()).broker_addr_table
-    found = [Master(name, table[name].broker_addrs[0]) for name in sorted(table) if 0 in table[name].broker_addrs]
-    if not found:
+    brokers = [Master(name, table[name].broker_addrs[0]) for name in sorted(table) if 0 in table[name].broker_addrs]
+    if not brokers:
         raise UsageError("no broker is known")
-    return found
+    return brokers
 
 
 # ---------------------------------------------------------------- what is pending
@@ -96,38 +96,41 @@ def pending_transactions(
     lists = yield from gather([
         _pending(admin, master, wanted, older_than_ms, count_max) for master in (yield from masters(admin))
     ])  # fmt: skip
-    found: list[TransactionAt] = []
+    pending: list[TransactionAt] = []
     for outcome in lists:
         if isinstance(outcome, Exception):
             raise outcome
-        found += outcome
-    return sorted(found, key=lambda one: one.since_ms)[:count_max]
+        pending += outcome
+    return sorted(pending, key=lambda transaction: transaction.since_ms)[:count_max]
 
 
 def _pending(admin: AdminCore, at: Master, group: str | None, older_than_ms: int, count_max: int) -> Op[list[TransactionAt]]:
-    found: list[TransactionAt] = []
+    pending: list[TransactionAt] = []
     start = 0
-    while start >= 0 and len(found) < count_max:
-        count = min(PAGE_MAX, count_max - len(found))
+    while start >= 0 and len(pending) < count_max:
+        count = min(PAGE_MAX, count_max - len(pending))
         request = ListPendingTransactions(group=group, start=start, count=count, older_than_ms=older_than_ms)
         try:
             reply = yield from _asked(admin, at.address, request)
         except RequestNotSupported:
             return (yield from _pending_in_queue(admin, at, group, older_than_ms, count_max))
         page = from_json(_Page, reply)
-        found += [_placed(admin, at, one) for one in page.transactions]
+        pending += [_placed(admin, at, transaction) for transaction in page.transactions]
         start = page.next if page.next > start else -1
-    return found
+    return pending
 
 
 class _Page(PendingTransactions):
     transactions: list[TransactionAt] = []  # type: ignore[assignment]  # noqa: RUF012
 
 
-def _placed(admin: AdminCore, at: Master, one: TransactionAt) -> TransactionAt:
-    one.broker, one.address, one.since_ms = at.name, at.address, one.stored_ms
-    one.group, one.topic = unwrap(one.group, admin.settings.namespace), unwrap(one.topic, admin.settings.namespace)
-    return one
+def _placed(admin: AdminCore, at: Master, transaction: TransactionAt) -> TransactionAt:
+    transaction.broker, transaction.address, transaction.since_ms = at.name, at.address, transaction.stored_ms
+    transaction.group, transaction.topic = (
+        unwrap(transaction.group, admin.settings.namespace),
+        unwrap(transaction.topic, admin.settings.namespace),
+    )
+    return transaction
 
 
 def _pending_in_queue(
@@ -138,14 +141,14 @@ def _pending_in_queue(
     halves = [half for half in halves if group is None or half.properties.get("PGROUP") == group][:count_max]
     checks_max = (yield from checks_max_of(admin, at.address)) if halves else 0
     producers: dict[str, int] = {}
-    found = []
+    pending = []
     for half in halves:
-        one = transaction_at(admin, at.name, at.address, half, PREPARED, checks_max)
-        one.producers = yield from _counted(admin, at, half, producers)
+        transaction = transaction_at(admin, at.name, at.address, half, PREPARED, checks_max)
+        transaction.producers = yield from _counted(admin, at, half, producers)
         if not queue.whole:
-            one.not_told.append("half and op queue are too long to be read to their ends: decided ones may be among these")
-        found.append(one)
-    return found
+            transaction.not_told.append("half and op queue are too long to be read to their ends: decided ones may be among these")
+        pending.append(transaction)
+    return pending
 
 
 def _counted(admin: AdminCore, at: Master, half: StoredMessage, known: dict[str, int]) -> Op[int]:
@@ -169,28 +172,26 @@ def transaction(admin: AdminCore, name: Name) -> Op[TransactionAt]:
     ``name`` is its id, a key of its message or the broker's id; a number is the offset in the half queue. Raises QueryNotFound,
     and UsageError or BrokerError when it names several, with their ids.
     """
-    return (yield from _found(admin, name))[1]
+    return (yield from _locate(admin, name))[1]
 
 
-def _found(admin: AdminCore, name: Name) -> Op[tuple[Master, TransactionAt]]:
-    everybody = yield from masters(admin)
-    try:
-        address = parse_offset_msg_id(name).address if isinstance(name, str) else ""
-    except UsageError:
-        address = ""
-    asked = [master for master in everybody if master.address == address] or everybody
-    outcomes = yield from gather([_at(admin, master, name) for master in asked])
-    found = [(master, one) for master, one in zip(asked, outcomes) if isinstance(one, TransactionAt)]
-    if len(found) > 1:
-        found = [(master, one) for master, one in found if name == one.msg_id] or found  # an id goes before a key of that text
-    errors = [one for one in outcomes if isinstance(one, Exception)]
-    doubts = [error for error in errors if not isinstance(error, QueryNotFound)]
-    if len(found) == 1 and (not doubts or name == found[0][1].msg_id):
-        return found[0]
-    if not found:
-        raise UsageError("; ".join(map(str, doubts))) if len(doubts) > 1 else [*doubts, *errors][0]
-    known = ", ".join(one.offset_msg_id for _, one in found)
-    raise UsageError("; ".join([f"{name} names several, or may: give one of {known}", *map(str, doubts)]))
+def _locate(admin: AdminCore, name: Name) -> Op[tuple[Master, TransactionAt]]:
+    """Return the one transaction that a name means, with its broker. Raises as `transaction`."""
+    brokers = yield from masters(admin)
+    address = broker_of(name) if isinstance(name, str) else ""
+    asked = [broker for broker in brokers if broker.address == address] or brokers
+    outcomes = yield from gather([_at(admin, broker, name) for broker in asked])
+    matches = [(broker, outcome) for broker, outcome in zip(asked, outcomes) if isinstance(outcome, TransactionAt)]
+    if len(matches) > 1:  # an id goes before a key of that text
+        matches = [match for match in matches if match[1].msg_id == name] or matches
+    errors = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+    unclear = [error for error in errors if not isinstance(error, QueryNotFound)]  # of brokers that may have another one
+    if len(matches) == 1 and (not unclear or name == matches[0][1].msg_id):
+        return matches[0]
+    if matches:
+        ids = ", ".join(match.offset_msg_id for _, match in matches)
+        raise UsageError("; ".join([f"{name} names several, or may: give one of {ids}", *map(str, unclear)]))
+    raise UsageError("; ".join(map(str, unclear))) if len(unclear) > 1 else [*unclear, *errors][0]
 
 
 def _at(admin: AdminCore, at: Master, name: Name) -> Op[TransactionAt]:
@@ -203,17 +204,17 @@ def _at(admin: AdminCore, at: Master, name: Name) -> Op[TransactionAt]:
         copies = yield from newest_copy(admin, at.address, name)
         state = yield from state_of(admin, at.address, copies)
         checks_max = yield from checks_max_of(admin, at.address)
-        one = transaction_at(admin, at.name, at.address, copies[0], state, checks_max)
-        one.producers = yield from _counted(admin, at, copies[0], {})
-        return one
-    one = _placed(admin, at, from_json(TransactionAt, reply))
-    if one.state == ROLLED_BACK and (
-        yield from copies_behind(admin, at.address, GIVEN_UP_TOPIC, one.msg_id, one.commit_log_offset)
+        transaction = transaction_at(admin, at.name, at.address, copies[0], state, checks_max)
+        transaction.producers = yield from _counted(admin, at, copies[0], {})
+        return transaction
+    transaction = _placed(admin, at, from_json(TransactionAt, reply))
+    if transaction.state == ROLLED_BACK and (
+        yield from copies_behind(admin, at.address, GIVEN_UP_TOPIC, transaction.msg_id, transaction.commit_log_offset)
     ):
-        copies = yield from given_up_copies(admin, at.address, one.msg_id)
-        late = [copy for copy in copies if copy.prepared_transaction_offset == one.commit_log_offset]
-        one.state = COMMITTED if late and (yield from committed_late(admin, at.address, late[0])) else GIVEN_UP
-    return one
+        copies = yield from given_up_copies(admin, at.address, transaction.msg_id)
+        late = [copy for copy in copies if copy.prepared_transaction_offset == transaction.commit_log_offset]
+        transaction.state = COMMITTED if late and (yield from committed_late(admin, at.address, late[0])) else GIVEN_UP
+    return transaction
 
 
 def check_transaction(admin: AdminCore, name: Name) -> Op[TransactionAt]:
@@ -221,13 +222,15 @@ def check_transaction(admin: AdminCore, name: Name) -> Op[TransactionAt]:
 
     Raises RequestNotSupported on Apache's brokers, whose protocol has no such request; BrokerError when no producer is online.
     """
-    at, one = yield from _found(admin, name)
-    if one.not_told:
+    at, transaction = yield from _locate(admin, name)
+    if transaction.not_told:
         raise RequestNotSupported(
             f"broker {at.name} is no Halfmoon broker: its protocol has no request that begins a check; it asks in its own time",
             at.address,
         )
-    return _placed(admin, at, from_json(TransactionAt, (yield from _asked(admin, at.address, CheckTransaction(offset=one.index)))))
+    return _placed(
+        admin, at, from_json(TransactionAt, (yield from _asked(admin, at.address, CheckTransaction(offset=transaction.index))))
+    )
 
 
 def decide_transaction(admin: AdminCore, name: Name, *, commit: bool, operator: str) -> Op[TransactionAt]:
@@ -239,18 +242,20 @@ def decide_transaction(admin: AdminCore, name: Name, *, commit: bool, operator: 
 
     Raises BrokerError, QueryNotFound, UsageError.
     """
-    at, one = yield from _found(admin, name)
-    if not one.not_told:
-        request = DecideTransaction(offset=one.index, commit=commit, operator=operator)
+    at, transaction = yield from _locate(admin, name)
+    if not transaction.not_told:
+        request = DecideTransaction(offset=transaction.index, commit=commit, operator=operator)
         return _placed(admin, at, from_json(TransactionAt, (yield from _asked(admin, at.address, request))))
-    if one.state == PREPARED or (one.state == ROLLED_BACK and not commit):  # a later copy may be pending; twice does no harm
+    if transaction.state == PREPARED or (
+        transaction.state == ROLLED_BACK and not commit
+    ):  # a later copy may be pending; twice does no harm
         state = LocalTransactionState.COMMIT if commit else LocalTransactionState.ROLLBACK
-        yield from end_transaction(admin, one.offset_msg_id, state)
-    elif (one.state == COMMITTED) != commit or one.state not in (COMMITTED, ROLLED_BACK):
-        raise BrokerError(f"the transaction is decided: {one.state}", at.address)
-    one.state, one.next_check_ms = COMMITTED if commit else ROLLED_BACK, 0
-    one.not_told.append("who decided is written down nowhere: this broker's protocol has no place for it")
-    return one
+        yield from end_transaction(admin, transaction.offset_msg_id, state)
+    elif (transaction.state == COMMITTED) != commit or transaction.state not in (COMMITTED, ROLLED_BACK):
+        raise BrokerError(f"the transaction is decided: {transaction.state}", at.address)
+    transaction.state, transaction.next_check_ms = COMMITTED if commit else ROLLED_BACK, 0
+    transaction.not_told.append("who decided is written down nowhere: this broker's protocol has no place for it")
+    return transaction
 
 
 # ---------------------------------------------------------------- figures
@@ -258,23 +263,23 @@ def decide_transaction(admin: AdminCore, name: Name, *, commit: bool, operator: 
 
 def transaction_stats(admin: AdminCore) -> Op[list[TransactionStatsAt]]:
     """Return pending transactions by producer group, and counters since the start, by broker. Raises the error of any broker."""
-    found = []
+    stats = []
     for outcome in (yield from gather([_stats(admin, master) for master in (yield from masters(admin))])):
         if isinstance(outcome, Exception):
             raise outcome
-        found.append(outcome)
-    return found
+        stats.append(outcome)
+    return stats
 
 
 def _stats(admin: AdminCore, at: Master) -> Op[TransactionStatsAt]:
     try:
-        found = from_json(TransactionStatsAt, (yield from _asked(admin, at.address, GetTransactionStats())))
+        stats = from_json(TransactionStatsAt, (yield from _asked(admin, at.address, GetTransactionStats())))
     except RequestNotSupported:
-        found = yield from _stats_of_queue(admin, at)
-    found.broker, found.address = at.name, at.address
-    for group in found.groups:
+        stats = yield from _stats_of_queue(admin, at)
+    stats.broker, stats.address = at.name, at.address
+    for group in stats.groups:
         group.group = unwrap(group.group, admin.settings.namespace)
-    return found
+    return stats
 
 
 def _stats_of_queue(admin: AdminCore, at: Master) -> Op[TransactionStatsAt]:
@@ -300,21 +305,21 @@ def _stats_of_queue(admin: AdminCore, at: Master) -> Op[TransactionStatsAt]:
 def given_up(admin: AdminCore, *, count_max: int = 100) -> Op[list[GivenUpTransaction]]:
     """Return the newest half messages that brokers gave up, the oldest first; `resume_half` takes their ``offset_msg_id``."""
     count = min(max(count_max, 1), GIVEN_UP_MAX)
-    found: list[GivenUpTransaction] = []
+    transactions: list[GivenUpTransaction] = []
     for outcome in (yield from gather([_given_up(admin, master, count) for master in (yield from masters(admin))])):
         if isinstance(outcome, Exception):
             raise outcome
-        found += outcome
-    return sorted(found, key=lambda one: one.given_up_ms)[-count:]
+        transactions += outcome
+    return sorted(transactions, key=lambda transaction: transaction.given_up_ms)[-count:]
 
 
 def _given_up(admin: AdminCore, at: Master, count: int) -> Op[list[GivenUpTransaction]]:
     begin, end = yield from ends(admin, at.address, GIVEN_UP_TOPIC)
     copies, _ = yield from records(admin, at.address, GIVEN_UP_TOPIC, max(begin, end - count), count)
-    found = []
+    transactions = []
     for copy in copies:
-        found.append((yield from _given_up_one(admin, at, copy)))
-    return found
+        transactions.append((yield from _given_up_one(admin, at, copy)))
+    return transactions
 
 
 def _given_up_one(admin: AdminCore, at: Master, copy: StoredMessage) -> Op[GivenUpTransaction]:
@@ -334,24 +339,24 @@ def _given_up_one(admin: AdminCore, at: Master, copy: StoredMessage) -> Op[Given
 
 def history_of(text: str) -> list[TransactionCheck]:
     """Return the checks that a given-up copy remembers, ``seconds:answer:producer`` each; what is not of this form is left out."""
-    parts = [part.split(":") for part in text.split()]
+    checks = [fields.split(":") for fields in text.split()]
     return [
-        TransactionCheck(int(part[0]) * 1000, part[2], part[1])
-        for part in parts
-        if len(part) == 3 and part[0].isdigit() and len(part[0]) < 12
+        TransactionCheck(int(fields[0]) * 1000, fields[2], fields[1])
+        for fields in checks
+        if len(fields) == 3 and fields[0].isdigit() and len(fields[0]) < 12
     ]
 
 
 def _asked(admin: AdminCore, address: str, request: Header) -> Op[bytes]:
     """Ask one of Halfmoon's own requests. Raises RequestNotSupported for another broker: those of 4.7.1 answer nothing at all."""
-    if address not in admin.strangers:
+    if address not in admin.foreign_brokers:
         try:
-            reply = yield from ask(address, request, b"", min(OURS_TIMEOUT_MS, admin.settings.request_timeout_ms))
+            reply = yield from ask(address, request, b"", min(HALFMOON_TIMEOUT_MS, admin.settings.request_timeout_ms))
             return bytes(reply.body)
         except RequestTimeout:
-            if OURS_TELL in (yield from admin.broker_runtime_info(address)):
+            if HALFMOON_STATISTIC in (yield from admin.broker_runtime_info(address)):
                 raise
-            admin.strangers.add(address)
+            admin.foreign_brokers.add(address)
     raise RequestNotSupported("no Halfmoon broker: it does not answer what it does not know", address)
 
 

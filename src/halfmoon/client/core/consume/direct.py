@@ -36,12 +36,12 @@ def consume_directly(record: bytes, broker_name: str, hand: Handed, *, orderly: 
     message = unpacked(decode_record(record))
     message.broker_name = broker_name
     begin = yield from steady()
-    found = ConsumeDirectlyResult(order=orderly)
+    result = ConsumeDirectlyResult(order=orderly)
     try:
-        status, found.auto_commit = yield from hand(message)
-        found.consume_result = RESULTS.get("" if status is None else getattr(status, "name", "?"), "CR_LATER")
+        status, result.auto_commit = yield from hand(message)
+        result.consume_result = RESULTS.get("" if status is None else getattr(status, "name", "?"), "CR_LATER")
     except Exception as exc:
         log.exception("listener failed at a message that it was given directly: msg_id=%s", message.msg_id)
-        found.consume_result, found.remark = "CR_THROW_EXCEPTION", f"{type(exc).__name__}: {exc}"
-    found.spent_time_mills = (yield from steady()) - begin
-    return found
+        result.consume_result, result.remark = "CR_THROW_EXCEPTION", f"{type(exc).__name__}: {exc}"
+    result.spent_time_mills = (yield from steady()) - begin
+    return result

@@ -29,7 +29,7 @@ class ConsumeContext(msgspec.Struct):
     auto_commit: bool = True
 
 
-class Said(msgspec.Struct):
+class ListenerResult(msgspec.Struct):
     """What came of one call of the listener: so many messages are consumed, when it began and was over (ms, steady)."""
 
     start: int

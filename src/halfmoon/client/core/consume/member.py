@@ -47,7 +47,7 @@ class _NotHeard(HalfmoonError):
     """The broker has not had a heartbeat of ours yet, as at any start."""
 
 
-class Held:
+class HeldQueue:
     """A queue that is ours now. ``handle`` stops its pulling; ``next_offset`` is where the next pull begins.
 
     Of a pull consumer: ``handed`` is the offset behind what its application was given, ``consumed`` the one behind what that has
@@ -81,7 +81,7 @@ class GroupMember:
         self.offsets = offsets
         self.group = wrap(settings.group, settings.namespace)
         self.subscriptions: dict[str, Subscription] = {}
-        self.held: dict[MessageQueue, Held] = {}
+        self.held: dict[MessageQueue, HeldQueue] = {}
         self.allocate = allocate or strategy(settings.allocation)
         self.begun_ms = 0
         self.begun_steady = 0
@@ -103,10 +103,10 @@ class GroupMember:
         """Want messages of a topic (the user's name). Takes effect at the next round, which `group_changed` brings at once."""
         check_topic(topic)
         name = wrap(topic, self.settings.namespace)
-        fresh = subscription(name, expression, expression_type, sql=sql, version=version)
+        wanted = subscription(name, expression, expression_type, sql=sql, version=version)
         if name not in self.subscriptions:
             self.routes.register(name)
-        self.subscriptions[name] = fresh
+        self.subscriptions[name] = wanted
         self._subscriptions_changed()
 
     def unsubscribe(self, topic: str) -> None:
@@ -183,10 +183,12 @@ class GroupMember:
             yield from self.offsets.persist(list(self.held))
 
     def _keep_sharing(self) -> Op[None]:
-        again = AGAIN_MS
+        retry_ms = AGAIN_MS
         while True:
             even = yield from self.rebalance()
-            pause, again = (self.settings.rebalance_ms, AGAIN_MS) if even else (again, min(again * 2, self.settings.rebalance_ms))
+            pause, retry_ms = (
+                (self.settings.rebalance_ms, AGAIN_MS) if even else (retry_ms, min(retry_ms * 2, self.settings.rebalance_ms))
+            )
             yield from wait(self._rebalance, pause)
 
     # ------------------------------------------------------------ shares
@@ -205,7 +207,7 @@ class GroupMember:
             try:
                 queues = yield from self._share(topic)
                 even = (yield from self._take(topic, queues)) and even
-                self.instance.troubles.over(self._trouble(topic))
+                self.instance.troubles.recovered(self._trouble(topic))
             except NoRoute as exc:
                 yield from self._no_route(topic, exc)
                 even = False
@@ -229,7 +231,7 @@ class GroupMember:
             log.info("no route yet: topic=%s reason=%s", topic, error)  # a broker makes it at our first heartbeat
             return
         what = self._trouble(topic)
-        if error.reason is None and not error.near and not self.instance.troubles.told(what):
+        if error.reason is None and not error.near and not self.instance.troubles.is_failing(what):
             try:
                 error = NoRoute(topic, near=(yield from self.routes.near(topic)))
             except HalfmoonError as exc:
@@ -287,7 +289,7 @@ class GroupMember:
 
     def gain(self, queue: MessageQueue, offset: int, *, sought: bool = False) -> Op[None]:
         """The queue is ours from now on; begin at an offset. ``sought``: by the application, for which what lies before is done."""
-        held = self.held[queue] = Held(queue, offset)
+        held = self.held[queue] = HeldQueue(queue, offset)
         if sought:
             held.handed = held.consumed = offset
         log.info("queue gained: group=%s queue=%s offset=%s", self.group, queue, offset)
@@ -311,7 +313,7 @@ class GroupMember:
         if not by_itself:
             self._let_go(old)
 
-    def made_anew(self, held: Held, reason: TopicMadeAnew) -> None:
+    def made_anew(self, held: HeldQueue, reason: TopicMadeAnew) -> None:
         """The topic of a queue was deleted and made again: nothing that is known of the queue counts, and it is begun by the rule
         for groups without progress. The pulling of that queue says this, and ends on its own.
         """
@@ -332,7 +334,7 @@ class GroupMember:
         self.offsets.forget(queue)
         self.group_changed()
 
-    def _remove(self, held: Held) -> Op[None]:
+    def _remove(self, held: HeldQueue) -> Op[None]:
         log.info("queue given up: group=%s queue=%s", self.group, held.queue)
         self._let_go(held)
         if self.held.get(held.queue) is held:
@@ -341,12 +343,12 @@ class GroupMember:
             yield from self.offsets.persist_one(held.queue)
             self.offsets.forget(held.queue)
 
-    def _let_go(self, held: Held) -> None:
+    def _let_go(self, held: HeldQueue) -> None:
         held.window.dropped = True
         if held.handle is not None:
             held.handle.cancel()
 
-    def keep_pulling(self, held: Held) -> Op[None]:
+    def keep_pulling(self, held: HeldQueue) -> Op[None]:
         """Pull a queue for as long as it is ours."""
         raise NotImplementedError
 

@@ -134,10 +134,10 @@ def stored_offset(routes: RouteTable, group: str, queue: MessageQueue, timeout_m
 
 
 def _address(routes: RouteTable, queue: MessageQueue) -> str:
-    found = routes.reader(queue.broker_name)
-    if found is None:
+    reader = routes.reader(queue.broker_name)
+    if reader is None:
         raise NetworkError(f"The broker[{queue.broker_name}] not exist")
-    return found[0]
+    return reader[0]
 
 
 class LocalOffsets(OffsetTable):
@@ -155,9 +155,9 @@ class LocalOffsets(OffsetTable):
         """Read the file. Raises PeerError when it does not parse: to begin anew in silence would repeat or lose messages."""
         data = yield from run(self._file.load)
         if data:
-            found = from_json(LocalOffsetTable, data)
-            self.offsets.update(found.offset_table)
-            self._births.update(found.topic_births or {})
+            table = from_json(LocalOffsetTable, data)
+            self.offsets.update(table.offset_table)
+            self._births.update(table.topic_births or {})
             self._saved = self._snapshot()
 
     def fetch(self, queue: MessageQueue) -> Op[int]:

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 from halfmoon.client.core.ask import ask, tell
 from halfmoon.client.core.consume.direct import consume_directly
-from halfmoon.client.core.consume.listener import ConsumeContext, Listener, Said
-from halfmoon.client.core.consume.member import Held
+from halfmoon.client.core.consume.listener import ConsumeContext, Listener, ListenerResult
+from halfmoon.client.core.consume.member import HeldQueue
 from halfmoon.client.core.consume.offsets import UNKNOWN, LocalOffsets, RemoteOffsets, same_topic
-from halfmoon.client.core.consume.pull_loop import Puller
-from halfmoon.client.core.consume.push_consumer import RUN_CALLS, RUN_MS, PushCore
+from halfmoon.client.core.consume.pull_loop import PullLoop
+from halfmoon.client.core.consume.push_consumer import RUN_CALLS, RUN_MS, PushConsumerCore
 from halfmoon.client.core.consume.rebalance import Strategy
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.settings import PushSettings
@@ -52,12 +52,12 @@ class Lock(NamedTuple):
 def push_core(
     settings: PushSettings, instance: Instance, offsets: RemoteOffsets | LocalOffsets, ids: UniqueIds,
     allocate: Strategy | None = None,
-) -> PushCore:  # fmt: skip
+) -> PushConsumerCore:  # fmt: skip
     """Return the push consumer that the settings ask for."""
-    return (OrderlyCore if settings.orderly else PushCore)(settings, instance, offsets, ids, allocate)
+    return (OrderlyConsumerCore if settings.orderly else PushConsumerCore)(settings, instance, offsets, ids, allocate)
 
 
-class OrderlyCore(PushCore):
+class OrderlyConsumerCore(PushConsumerCore):
     """A push consumer that keeps the order of each queue."""
 
     def __init__(
@@ -69,16 +69,16 @@ class OrderlyCore(PushCore):
         self._losses: dict[str, int] = {}  # by address: how often its connection was lost
         self._came_to: dict[MessageQueue, tuple[int, int, int]] = {}
         """Progress in queues whose lock was lost, when it was asked for (ms, steady), and the birth of the topic."""
-        self._ready: deque[Held] = deque()
-        self._scheduled: set[Held] = set()  # in the deque, at the listener, or suspended
-        self._in_hand: dict[MessageQueue, Held] = {}  # at the listener
-        self._leaving: set[Held] = set()  # at the listener, and not ours any more once that is over
-        self._pauses: dict[Held, int] = {}
+        self._ready: deque[HeldQueue] = deque()
+        self._scheduled: set[HeldQueue] = set()  # in the deque, at the listener, or suspended
+        self._in_hand: dict[MessageQueue, HeldQueue] = {}  # at the listener
+        self._leaving: set[HeldQueue] = set()  # at the listener, and not ours any more once that is over
+        self._pauses: dict[HeldQueue, int] = {}
         self._closing = False
 
     def tend(self) -> list[Op[None]]:
         """Return what runs beside the work. No message is given back because the listener takes long."""
-        return [*Puller.tend(self), self._keep_locked()]
+        return [*PullLoop.tend(self), self._keep_locked()]
 
     def stop(self) -> Op[None]:
         """Stop pulling, wait a while for the listener, store the progress, unlock the queues, leave the group."""
@@ -106,8 +106,8 @@ class OrderlyCore(PushCore):
         """Lock or renew queues at their brokers; a queue that is refused is no more in ``_locks``. Whether all brokers answered."""
         by_address = _grouped((self.routes.master(queue.broker_name), queue) for queue in queues)
         unknown = by_address.pop(None, [])
-        asked = [self._lock_at(str(address), some, release_on_close) for address, some in by_address.items()]
-        outcomes = yield from gather(asked)
+        requests = [self._lock_at(str(address), group, release_on_close) for address, group in by_address.items()]
+        outcomes = yield from gather(requests)
         return all(answered is True for answered in outcomes) and not unknown
 
     def _lock_at(self, address: str, queues: list[MessageQueue], release_on_close: bool) -> Op[bool]:
@@ -131,10 +131,10 @@ class OrderlyCore(PushCore):
 
     def _unlock(self, queues: Collection[MessageQueue]) -> Op[None]:
         """Give queues back, one-way. Failures are logged; the locks run out then."""
-        found = _grouped((lock.address, queue) for queue in queues if (lock := self._locks.pop(queue, None)) is not None)
-        for address, some in found.items():
+        by_address = _grouped((lock.address, queue) for queue in queues if (lock := self._locks.pop(queue, None)) is not None)
+        for address, group in by_address.items():
             try:
-                yield from tell(str(address), UnlockBatchMq(), self._lock_body(some), self.settings.request_timeout_ms)
+                yield from tell(str(address), UnlockBatchMq(), self._lock_body(group), self.settings.request_timeout_ms)
             except HalfmoonError as exc:
                 log.info("queues not unlocked: group=%s broker=%s reason=%s", self.group, address, exc)
 
@@ -189,7 +189,7 @@ class OrderlyCore(PushCore):
             return offset
         return max(offset, came_to) if (yield from steady()) - locked_ms < self.settings.lock_valid_ms else offset
 
-    def made_anew(self, held: Held, reason: TopicMadeAnew) -> None:
+    def made_anew(self, held: HeldQueue, reason: TopicMadeAnew) -> None:
         """Also what was consumed until a lock was lost is forgotten."""
         self._came_to.pop(held.queue, None)
         super().made_anew(held, reason)
@@ -202,7 +202,7 @@ class OrderlyCore(PushCore):
         yield from self._unlock([queue for queue in self._locks if queue.topic == topic and queue not in kept])
         return even
 
-    def _remove(self, held: Held) -> Op[None]:
+    def _remove(self, held: HeldQueue) -> Op[None]:
         """Give a queue up: at once, or when the listener is done with its message."""
         if self._in_hand.get(held.queue) is not held or held.window.dropped:
             yield from super()._remove(held)
@@ -217,7 +217,7 @@ class OrderlyCore(PushCore):
             del self.held[held.queue]
         yield from self.offsets.persist_one(held.queue)
 
-    def _hand_over(self, held: Held) -> Op[None]:
+    def _hand_over(self, held: HeldQueue) -> Op[None]:
         """The listener is done with a queue that was to be given up meanwhile."""
         self._leaving.discard(held)
         offset = held.window.commit_offset()
@@ -239,16 +239,16 @@ class OrderlyCore(PushCore):
 
     # ------------------------------------------------------------ consuming
 
-    def _full(self, held: Held) -> bool:
+    def _full(self, held: HeldQueue) -> bool:
         return self._crowded(held)
 
-    def _submit(self, held: Held, messages: list[StoredMessage]) -> Op[None]:
+    def _submit(self, held: HeldQueue, messages: list[StoredMessage]) -> Op[None]:
         """Messages came: the queue takes its turn, unless it has one already."""
         if held not in self._scheduled and not self._closing:
             self._scheduled.add(held)
             yield from self._line_up(held)
 
-    def _line_up(self, held: Held) -> Op[None]:
+    def _line_up(self, held: HeldQueue) -> Op[None]:
         self._ready.append(held)
         if self._busy < self.settings.threads:
             yield from self._hire()
@@ -262,7 +262,7 @@ class OrderlyCore(PushCore):
             if not self._busy:
                 self._quiet.fire()
 
-    def _turn(self, held: Held) -> Op[None]:
+    def _turn(self, held: HeldQueue) -> Op[None]:
         """Give the listener the next messages of a queue; then the queue goes to the end of the line, or rests."""
         queue, owned = held.queue, (yield from self._owned(held))
         messages = held.window.first(self.settings.consume_batch_max * RUN_CALLS)
@@ -285,16 +285,16 @@ class OrderlyCore(PushCore):
         elif not self._closing:
             self._ready.append(held)
 
-    def _done_elsewhere(self, held: Held) -> Op[None]:
+    def _done_elsewhere(self, held: HeldQueue) -> Op[None]:
         """The listener is done with a queue that is not ours any more, or was begun anew meanwhile."""
         if held in self._leaving:
             yield from self._hand_over(held)
-        elif (again := self.held.get(held.queue)) is not None:
-            yield from self._submit(again, [])
+        elif (successor := self.held.get(held.queue)) is not None:
+            yield from self._submit(successor, [])
         else:
             self.group_changed()
 
-    def _rest(self, held: Held, pause_ms: int) -> Op[None]:
+    def _rest(self, held: HeldQueue, pause_ms: int) -> Op[None]:
         yield from sleep(pause_ms)
         if held.window.dropped or self._closing:
             self._scheduled.discard(held)
@@ -302,8 +302,8 @@ class OrderlyCore(PushCore):
             yield from self._line_up(held)
 
     def _calls_of(
-        self, held: Held, messages: list[StoredMessage], listener: Listener
-    ) -> Op[tuple[list[StoredMessage], Said] | None]:
+        self, held: HeldQueue, messages: list[StoredMessage], listener: Listener
+    ) -> Op[tuple[list[StoredMessage], ListenerResult] | None]:
         """Call the listener with messages of one queue, one call after the other, for as long as the queue is ours for sure. Ends
         with a call of which something failed or is not committed yet, and returns it."""
         size, begin = self.settings.consume_batch_max, (yield from steady())
@@ -311,12 +311,12 @@ class OrderlyCore(PushCore):
         for at in range(0, len(messages), size):
             if held.window.dropped or held in self._leaving or self._closing or self.listener is not listener:
                 break
-            some = messages[at : at + size]
-            said = yield from self._call(held, some, listener, over, ahead)
-            over = said.over
-            if said.good < len(some) or not said.context.auto_commit:
-                return some, said
-            self._over.append((held, some, over - said.start))
+            batch = messages[at : at + size]
+            result = yield from self._call(held, batch, listener, over, ahead)
+            over = result.over
+            if result.good < len(batch) or not result.context.auto_commit:
+                return batch, result
+            self._over.append((held, batch, over - result.start))
             lock = self._locks.get(held.queue)
             if self.clustering and (lock is None or over - lock.asked_ms >= self.settings.lock_valid_ms):
                 break
@@ -324,7 +324,7 @@ class OrderlyCore(PushCore):
                 break
         return None
 
-    def _owned(self, held: Held) -> Op[bool]:
+    def _owned(self, held: HeldQueue) -> Op[bool]:
         """Whether we may consume a queue now; one whose lock was not renewed in time is dropped."""
         if held.window.dropped:
             return False
@@ -345,14 +345,14 @@ class OrderlyCore(PushCore):
         log.warning("listener returned %s with auto commit, which is taken for success: group=%s", status.name, self.group)
         return ConsumeStatus.CONSUME_SUCCESS
 
-    def _consumed(self, held: Held, done: list[StoredMessage]) -> None:
+    def _consumed(self, held: HeldQueue, done: list[StoredMessage]) -> None:
         self._advance(held, [*held.window.kept_back(), *done])
 
-    def _finish(self, held: Held, messages: list[StoredMessage], said: Said) -> Op[None]:
+    def _finish(self, held: HeldQueue, messages: list[StoredMessage], result: ListenerResult) -> Op[None]:
         """Count what was consumed; what failed stays at the head of its queue, or goes to the dead letters at its bound."""
-        done, failed, context = messages[: said.good], messages[said.good :], said.context
-        rolled_back = said.status is ConsumeStatus.ROLLBACK
-        self.figures_of(held.queue.topic).called(said.over - said.start, len(done), 0 if rolled_back else len(failed))
+        done, failed, context = messages[: result.good], messages[result.good :], result.context
+        rolled_back = result.status is ConsumeStatus.ROLLBACK
+        self.rates_of(held.queue.topic).called(result.over - result.start, len(done), 0 if rolled_back else len(failed))
         if held.window.dropped:
             return  # whoever has the queue now gets them again
         if rolled_back:
@@ -363,13 +363,13 @@ class OrderlyCore(PushCore):
         self.failed_count += len(failed)
         kept = 0
         for message in failed:
-            if 0 <= self.settings.reconsume_max <= message.reconsume_times and (yield from self._given_up(message, said.reason)):
+            if 0 <= self.settings.reconsume_max <= message.reconsume_times and (yield from self._given_up(message, result.reason)):
                 done.append(message)
             else:
                 message.reconsume_times += 1
                 kept += 1
         held.window.keep_back(done)
-        if context.auto_commit or said.status is ConsumeStatus.COMMIT:
+        if context.auto_commit or result.status is ConsumeStatus.COMMIT:
             self._advance(held, held.window.kept_back())
         elif self._full(held) and not held.window.first(1):
             log.warning(
@@ -381,7 +381,7 @@ class OrderlyCore(PushCore):
         if kept:
             self._pause(held, context)
 
-    def _pause(self, held: Held, context: ConsumeContext) -> None:
+    def _pause(self, held: HeldQueue, context: ConsumeContext) -> None:
         wanted = self.settings.suspend_queue_ms if context.suspend_ms is None else context.suspend_ms
         self._pauses[held] = min(max(wanted, SUSPEND_MS[0]), SUSPEND_MS[1])
 
@@ -406,16 +406,16 @@ class OrderlyCore(PushCore):
 
     def running_info(self) -> ConsumerRunningInfo:
         """Return how this consumer is, for operators."""
-        found = super().running_info()
-        found.properties["PROP_CONSUMEORDERLY"] = "true"
-        for queue, info in found.mq_table.items():
+        described = super().running_info()
+        described.properties["PROP_CONSUMEORDERLY"] = "true"
+        for queue, info in described.mq_table.items():
             lock = self._locks.get(queue)
             info.locked, info.last_lock_timestamp = lock is not None, lock.date_ms if lock is not None else 0
-        return found
+        return described
 
 
-def _grouped(found: Iterable[tuple[str | None, MessageQueue]]) -> dict[str | None, list[MessageQueue]]:
+def _grouped(pairs: Iterable[tuple[str | None, MessageQueue]]) -> dict[str | None, list[MessageQueue]]:
     groups: dict[str | None, list[MessageQueue]] = {}
-    for address, queue in found:
+    for address, queue in pairs:
         groups.setdefault(address, []).append(queue)
     return groups

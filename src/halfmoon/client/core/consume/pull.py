@@ -10,73 +10,56 @@ from halfmoon.effects import Call, Op
 from halfmoon.errors import BadMessage, NetworkError, UsageError, broker_error
 from halfmoon.hot import HEAD
 from halfmoon.model import MessageQueue, PullResult, PullStatus, StoredMessage, Subscription
-from halfmoon.wire.codes import COMPRESSED, PULL_COMMIT_OFFSET
+from halfmoon.wire.codes import COMPRESSED, PULL_COMMIT_OFFSET, PULL_SUBSCRIPTION
 from halfmoon.wire.command import Command
 from halfmoon.wire.compression import decompress
 from halfmoon.wire.headers.offset import GetMaxOffset, GetMinOffset, OffsetReply, SearchOffsetByTimestamp
 from halfmoon.wire.headers.pull import PullMessage, PullMessageReply
 from halfmoon.wire.record import decode_record, decode_run
 
+READER_GROUP = "TOOLS_CONSUMER"
+"""The group that reads and leaves no progress; every broker has it. Follows MixAll.TOOLS_CONSUMER_GROUP."""
+
 log = logging.getLogger("halfmoon.client")
 
 _STATUS = {status.value: status for status in PullStatus}
 
 
-def pull(
-    routes: RouteTable,
-    group: str,
-    queue: MessageQueue,
-    offset: int,
-    subscription: Subscription,
-    *,
-    count_max: int,
-    sys_flag: int,
-    commit_offset: int = 0,
-    suspend_ms: int = 0,
-    timeout_ms: int = 30_000,
-    broker_id: int = 0,
-    send_expression: bool = False,
-    birth_ms: int | None = None,
-) -> Op[PullResult]:
-    """Ask for messages of a queue from an offset on; return them without those that the tags leave out.
+def pull(routes: RouteTable, request: PullMessage, wanted: Subscription, *, broker_id: int = 0, timeout_ms: int) -> Op[PullResult]:
+    """Ask for messages of a queue at its broker, or at the broker of that id; return them without those that the tags leave out.
 
-    ``commit_offset`` is stored by a master when ``sys_flag`` says so; from a slave that bit is left out. ``birth_ms`` says which
-    topic the offsets speak of (-1: not known), and asks to be told.
+    ``commit_offset`` of the request is stored by a master when ``sys_flag`` says so; from a slave that bit is left out.
+    ``topic_birth_ms`` says which topic the offsets speak of (-1: not known), and asks to be told.
     Raises NetworkError, BrokerError (TopicMadeAnew when it is another topic), PeerError.
     """
-    found = routes.reader(queue.broker_name, broker_id)
-    if found is None:
+    queue = MessageQueue(request.topic, request.broker_name or "", request.queue_id)
+    reader = routes.reader(queue.broker_name, broker_id)
+    if reader is None:
         raise NetworkError(f"The broker[{queue.broker_name}] not exist")
-    address, chosen_id = found
+    address, chosen_id = reader
     if chosen_id != 0:
-        sys_flag &= ~PULL_COMMIT_OFFSET
-    request = PullMessage(
-        consumer_group=group,
-        topic=queue.topic,
-        queue_id=queue.queue_id,
-        queue_offset=offset,
-        max_msg_nums=count_max,
-        sys_flag=sys_flag,
-        commit_offset=commit_offset,
-        suspend_timeout_millis=suspend_ms,
-        sub_version=subscription.version,
-        subscription=subscription.expression if send_expression else None,
-        expression_type=subscription.expression_type,
-        broker_name=queue.broker_name,
-        topic_birth_ms=birth_ms,
-    )
+        request.sys_flag &= ~PULL_COMMIT_OFFSET
     reply: Command = yield Call(address, request, b"", timeout_ms)
-    result = pull_result(reply, queue, subscription, offset, address)
+    result = pull_result(reply, queue, wanted, request.queue_offset, address)
     if result is None:  # its first record does not decode, nor says where the next one is: have it come alone
         request.max_msg_nums = 1
         reply = yield Call(address, request, b"", timeout_ms)
-        result = pull_result(reply, queue, subscription, offset, address, alone=True)
+        result = pull_result(reply, queue, wanted, request.queue_offset, address, alone=True)
         assert result is not None
     return result
 
 
+def read_request(queue: MessageQueue, offset: int, count: int, *, broker_name: str | None = None) -> PullMessage:
+    """Return the pull of somebody who only reads: everything from an offset on, and the broker does not hold it."""
+    return PullMessage(
+        consumer_group=READER_GROUP, topic=queue.topic, queue_id=queue.queue_id, queue_offset=offset, max_msg_nums=count,
+        sys_flag=PULL_SUBSCRIPTION, commit_offset=0, suspend_timeout_millis=0, sub_version=0, subscription="*",
+        expression_type="TAG", broker_name=broker_name,
+    )  # fmt: skip
+
+
 def pull_result(
-    reply: Command, queue: MessageQueue, subscription: Subscription, offset: int, address: str = "", *, alone: bool = False
+    reply: Command, queue: MessageQueue, wanted: Subscription, offset: int, address: str = "", *, alone: bool = False
 ) -> PullResult | None:
     """Return what a reply to a pull at an offset says, messages unpacked and filtered by the exact tag. Raises BrokerError.
 
@@ -90,32 +73,38 @@ def pull_result(
     if status is None:
         raise broker_error(reply.code, reply.remark, address)
     header = reply.header(PullMessageReply)
-    delta = header.offset_delta or 0
-    next_offset = header.next_begin_offset
+    delta, next_offset = header.offset_delta or 0, header.next_begin_offset
     body = bytes(reply.body) if status is PullStatus.FOUND else b""
-    found, unread, whole = read_records(body, offset - delta, next_offset - delta)
-    if not whole and found:
-        next_offset = max(found[-1].queue_offset + delta, offset) + 1
-    elif not whole and not alone:
-        return None
-    elif not whole:
-        unread.append((offset - delta, "nothing of it makes sense"))
+    decoded, unread, complete = read_records(body, offset - delta, next_offset - delta)
+    if not complete:
+        if decoded:
+            next_offset = max(decoded[-1].queue_offset + delta, offset) + 1
+        elif not alone:
+            return None
+        else:
+            unread.append((offset - delta, "nothing of it makes sense"))
     if unread:
         next_offset = max(next_offset, offset + 1)
     for queue_offset, reason in unread:
         log.warning("record skipped, it does not decode: queue=%s offset=%d reason=%s", queue, queue_offset + delta, reason)
-    messages = found if takes_all(subscription) else [message for message in found if message.tag in subscription.tags]
+    messages = decoded if takes_all(wanted) else [message for message in decoded if message.tag in wanted.tags]
+    _place(messages, queue, header, delta)
+    skipped = tuple(queue_offset + delta for queue_offset, _ in unread)
+    broker_id, birth_ms = header.suggest_which_broker_id, header.topic_birth_ms
+    return PullResult(status, next_offset, header.min_offset, header.max_offset, messages, broker_id, skipped, birth_ms)
+
+
+def _place(messages: list[StoredMessage], queue: MessageQueue, header: PullMessageReply, delta: int) -> None:
+    """Complete messages with what their records do not hold: their broker, the ends of their queue, and their offset in it.
+
+    The offset differs by ``delta`` from the record's where a queue is a part of a logical one (static topics of 5.x).
+    """
     ends = {"MIN_OFFSET": str(header.min_offset), "MAX_OFFSET": str(header.max_offset)}
     for message in messages:
         message.note(ends)
         message.broker_name = queue.broker_name
         message.queue_offset += delta
         unpacked(message)
-    skipped = tuple(queue_offset + delta for queue_offset, _ in unread)
-    broker_id = header.suggest_which_broker_id
-    return PullResult(
-        status, next_offset, header.min_offset, header.max_offset, messages, broker_id, skipped, header.topic_birth_ms
-    )
 
 
 def read_records(body: bytes, offset: int, end: int) -> tuple[list[StoredMessage], list[tuple[int, str]], bool]:
@@ -125,20 +114,20 @@ def read_records(body: bytes, offset: int, end: int) -> tuple[list[StoredMessage
     The size of such a record leads to the next one; unless a record or the end is there, it is not believed. Nor is its queue
     offset when it cannot be.
     """
-    found, at, fault = decode_run(body)
+    messages, at, fault = decode_run(body)
     unread: list[tuple[int, str]] = []
     while fault is not None:
-        if found:
-            offset = max(offset, found[-1].queue_offset + 1)
+        if messages:
+            offset = max(offset, messages[-1].queue_offset + 1)
         after = at + int.from_bytes(body[at : at + 4], "big", signed=True)
         if after < at + HEAD.size or not _is_border(body, after):
-            return found, unread, False
+            return messages, unread, False
         stated = int.from_bytes(body[at + 20 : at + 28], "big", signed=True)
         unread.append((stated if offset <= stated < end else offset, str(fault)))
         offset = unread[-1][0] + 1
         more, at, fault = decode_run(body, after)
-        found += more
-    return found, unread, True
+        messages += more
+    return messages, unread, True
 
 
 def _is_border(body: bytes, at: int) -> bool:
@@ -179,10 +168,10 @@ def _unpack(message: StoredMessage, body: bytes, sys_flag: int) -> tuple[bytes, 
 def _offset(routes: RouteTable, queue: MessageQueue, request: GetMaxOffset | GetMinOffset | SearchOffsetByTimestamp) -> Op[int]:
     address = yield from routes.master_or_ask(queue)
     if address is None:
-        found = routes.reader(queue.broker_name)
-        if found is None:
+        reader = routes.reader(queue.broker_name)
+        if reader is None:
             raise NetworkError(f"The broker[{queue.broker_name}] not exist")
-        address = found[0]
+        address = reader[0]
     reply = yield from ask(address, request)
     return reply.header(OffsetReply).offset
 

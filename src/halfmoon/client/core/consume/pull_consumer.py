@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
-from halfmoon.client.core.consume.member import Held
+from halfmoon.client.core.consume.member import HeldQueue
 from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets, same_topic, stored_offset
 from halfmoon.client.core.consume.pull import max_offset, min_offset, offset_at
-from halfmoon.client.core.consume.pull_loop import FULL_PAUSE_MS, Puller
+from halfmoon.client.core.consume.pull_loop import FULL_PAUSE_MS, PullLoop
 from halfmoon.client.core.consume.rebalance import Strategy
 from halfmoon.client.core.consume.running_info import running_info
 from halfmoon.client.core.instance import Instance
@@ -33,7 +33,7 @@ maxTransferCountOnMessageInMemory: brokers send no more."""
 log = logging.getLogger("halfmoon.client")
 
 
-class Watched:
+class WatchedTopic:
     """A topic whose queues somebody listens to, and what they were; None: never heard."""
 
     def __init__(self, listener: Callable[[str, list[MessageQueue]], Any], known: list[MessageQueue] | None) -> None:
@@ -43,11 +43,11 @@ class Watched:
 class HandedOut(NamedTuple):
     """Messages of one queue that are handed out together; none: of no queue."""
 
-    held: Held | None
+    held: HeldQueue | None
     messages: list[StoredMessage]
 
 
-class PollCore(Puller):
+class PullConsumerCore(PullLoop):
     """A pull consumer without its event loop. Methods take and return queues with the user's topic names."""
 
     consume_type = ConsumeType.CONSUME_ACTIVELY
@@ -71,9 +71,9 @@ class PollCore(Puller):
         self.paused: set[MessageQueue] = set()
         self._manual: dict[str, set[MessageQueue]] | None = None
         self._manual_wanted: dict[str, Subscription] = {}
-        self._ready: deque[tuple[Held, deque[StoredMessage]]] = deque()
-        self._unconfirmed: set[Held] = set()
-        self._watched: dict[str, Watched] = {}
+        self._ready: deque[tuple[HeldQueue, deque[StoredMessage]]] = deque()
+        self._unconfirmed: set[HeldQueue] = set()
+        self._watched: dict[str, WatchedTopic] = {}
         self._unseen: set[str] = set()  # of those, whose queues could not be asked for last time
         self._cached = 0
         self._arrived = Signal()
@@ -96,18 +96,18 @@ class PollCore(Puller):
         """
         if self.subscriptions:
             raise UsageError("Subscribe and assign are mutually exclusive.")
-        fresh: dict[str, set[MessageQueue]] = {}
+        assigned: dict[str, set[MessageQueue]] = {}
         for queue in queues:
             check_topic(queue.topic)
-            fresh.setdefault(wrap(queue.topic, self.settings.namespace), set()).add(self.wire_queue(queue))
-        wanted = {topic: subscription(topic, expression, sql=sql) for topic in fresh}
-        for topic in sorted(fresh.keys() - (self._manual or {}).keys()):
+            assigned.setdefault(wrap(queue.topic, self.settings.namespace), set()).add(self.wire_queue(queue))
+        wanted = {topic: subscription(topic, expression, sql=sql) for topic in assigned}
+        for topic in sorted(assigned.keys() - (self._manual or {}).keys()):
             self.routes.register(topic)
-        for topic in sorted((self._manual or {}).keys() - fresh.keys()):
+        for topic in sorted((self._manual or {}).keys() - assigned.keys()):
             self.routes.unregister(topic)
-        self._manual, self._manual_wanted = fresh, wanted
+        self._manual, self._manual_wanted = assigned, wanted
         if self.running and sql is not None:
-            for topic in fresh:
+            for topic in assigned:
                 yield from self.routes.read_queues(topic)
             yield from self._check_filters()
         if self.running and not (yield from self.rebalance()):
@@ -134,8 +134,8 @@ class PollCore(Puller):
     def queues(self, topic: str) -> Op[list[MessageQueue]]:
         """Return all queues of a topic that can be read."""
         self._check_running()
-        found = yield from self.routes.read_queues(wrap(topic, self.settings.namespace))
-        return [self.user_queue(queue) for queue in found]
+        queues = yield from self.routes.read_queues(wrap(topic, self.settings.namespace))
+        return [self.user_queue(queue) for queue in queues]
 
     def position(self, queue: MessageQueue) -> int:
         """Return the offset behind what was handed out of a queue of ours, and behind what its filter left out there; -1 when it
@@ -158,19 +158,19 @@ class PollCore(Puller):
         known = (yield from self._queues_now(name)) if self.running else None
         if name in self._watched:
             log.warning("another listener of queue changes takes the place of the first: group=%s topic=%s", self.group, topic)
-        self._watched[name] = Watched(listener, known)
+        self._watched[name] = WatchedTopic(listener, known)
 
     def _queues_now(self, topic: str) -> Op[list[MessageQueue] | None]:
         try:
             yield from self.routes.refresh(topic)
-            found = sorted((yield from self.routes.read_queues(topic)))
+            queues = sorted((yield from self.routes.read_queues(topic)))
         except HalfmoonError as exc:
             level = logging.INFO if topic in self._unseen else logging.WARNING  # said once, until it is seen again
             self._unseen.add(topic)
             log.log(level, "queues not known: group=%s topic=%s reason=%s", self.group, topic, exc)
             return None
         self._unseen.discard(topic)
-        return found
+        return queues
 
     def _keep_watching(self) -> Op[None]:
         while True:
@@ -198,11 +198,11 @@ class PollCore(Puller):
         wanted = self.subscriptions.get(queue.topic) or self._manual_wanted.get(queue.topic) or Subscription(queue.topic)
         return Subscription(wanted.topic, wanted.expression, wanted.expression_type, wanted.tags, wanted.codes, 0)
 
-    def _full(self, held: Held) -> bool:
+    def _full(self, held: HeldQueue) -> bool:
         self._settle()
         return self._cached > self.settings.cached_total_max or super()._full(held)
 
-    def _pull_once(self, held: Held, wanted: Subscription) -> Op[None]:
+    def _pull_once(self, held: HeldQueue, wanted: Subscription) -> Op[None]:
         result = yield from self._pull(held, wanted, PULL_SUSPEND | PULL_SUBSCRIPTION | PULL_LITE, send_expression=True)
         if result is None:
             return
@@ -211,10 +211,10 @@ class PollCore(Puller):
             return
         self._settle()
         moved, held.next_offset = result.next_offset != held.next_offset, result.next_offset
-        if result.messages and (fresh := held.window.add(result.messages)):
-            self._cached += len(fresh)
+        if result.messages and (added := held.window.add(result.messages)):
+            self._cached += len(added)
             size = self.settings.batch_max
-            self._ready.extend((held, deque(fresh[at : at + size])) for at in range(0, len(fresh), size))
+            self._ready.extend((held, deque(added[at : at + size])) for at in range(0, len(added), size))
             self._arrived.fire()
         elif not len(held.window) and held.handed >= 0 and result.status is not PullStatus.OFFSET_ILLEGAL:
             held.handed = max(held.handed, held.next_offset)
@@ -222,7 +222,7 @@ class PollCore(Puller):
                 held.consumed = held.handed
         yield from self._breathe(held, moved)
 
-    def _queue_ends_before(self, held: Held, offset: int) -> Op[None]:
+    def _queue_ends_before(self, held: HeldQueue, offset: int) -> Op[None]:
         """The broker has lost messages that were pulled, or an offset was wrong: begin anew at its end. Else what it is sent from
         now on would be committed as lying behind what it lost, and be skipped by the next start. What was fetched is handed out
         before.
@@ -261,9 +261,9 @@ class PollCore(Puller):
             self._commit_at_ms = at + self.settings.auto_commit_ms
             self._note_consumed()
         while True:
-            found = self._next_ready(count_max)
-            if found.messages or at >= over:
-                return found
+            handed = self._next_ready(count_max)
+            if handed.messages or at >= over:
+                return handed
             yield from wait(self._arrived, over - at)
             self._check_running()
             at = yield from steady()
@@ -275,9 +275,9 @@ class PollCore(Puller):
             self._settle()
             if held is None or held.window.dropped:
                 return
-            again = held.window.add(messages)
-            self._cached += len(again)
-            self._ready.appendleft((held, deque(again)))
+            returned = held.window.add(messages)
+            self._cached += len(returned)
+            self._ready.appendleft((held, deque(returned)))
         held.handed = messages[0].queue_offset
         held.consumed = min(held.consumed, held.handed)
         self._arrived.fire()
@@ -296,10 +296,10 @@ class PollCore(Puller):
             if held.window.dropped or held.queue in self.paused or self.settings.namespace or not self.running:
                 return
             end = min(len(messages), begin + (count_max or len(messages)))
-            found = HandedOut(held, [messages[i] for i in range(begin, end)])
+            handed = HandedOut(held, [messages[i] for i in range(begin, end)])
             after = (number, end, end - begin) if end < len(messages) else (number + 1, 0, end - begin)
             if self._taken == before:  # else a handler of a signal has taken it
-                place[0] = found  # no call from here on: an interrupt could come between
+                place[0] = handed  # no call from here on: an interrupt could come between
                 self._taken = after
 
     def _settle(self) -> None:
@@ -307,10 +307,10 @@ class PollCore(Puller):
         if not self._taken[2]:
             return
         with self._lock:
-            whole, part, last = self._taken
-            for left in range(whole + (part > 0), 0, -1):
+            entries, messages_taken, last = self._taken
+            for left in range(entries + (messages_taken > 0), 0, -1):
                 held, messages = self._ready[0]
-                given = [messages.popleft() for _ in range(part if left == 1 and part else len(messages))]
+                given = [messages.popleft() for _ in range(messages_taken if left == 1 and messages_taken else len(messages))]
                 if not messages:
                     self._ready.popleft()
                 if left == 1 and last < len(given):  # those before the last ones were asked for earlier, so they are finished
@@ -321,7 +321,7 @@ class PollCore(Puller):
                 self._given(held, given)
             self._taken = 0, 0, 0
 
-    def _given(self, held: Held, messages: Collection[StoredMessage]) -> None:
+    def _given(self, held: HeldQueue, messages: Collection[StoredMessage]) -> None:
         self._cached -= len(messages)
         if held.window.dropped:
             return
@@ -331,27 +331,27 @@ class PollCore(Puller):
         self._unconfirmed.add(held)
 
     def _next_ready(self, count_max: int | None) -> HandedOut:
-        waiting: list[tuple[Held, deque[StoredMessage]]] = []
-        found: list[StoredMessage] = []
-        giver = None
+        waiting: list[tuple[HeldQueue, deque[StoredMessage]]] = []
+        given: list[StoredMessage] = []
+        owner = None
         with self._lock:
             self._settle()
-            while self._ready and not found:
+            while self._ready and not given:
                 held, messages = self._ready.popleft()
                 if held.window.dropped:
                     self._cached -= len(messages)
                 elif held.queue in self.paused:
                     waiting.append((held, messages))
                 else:
-                    giver, found = held, [messages.popleft() for _ in range(min(len(messages), count_max or len(messages)))]
-                    self._given(held, found)
+                    owner, given = held, [messages.popleft() for _ in range(min(len(messages), count_max or len(messages)))]
+                    self._given(held, given)
                     if messages:
                         self._ready.appendleft((held, messages))
             self._ready.extendleft(reversed(waiting))
         if self.settings.namespace:
-            for message in found:
+            for message in given:
                 message.topic = unwrap(message.topic, self.settings.namespace)
-        return HandedOut(giver, found)
+        return HandedOut(owner, given)
 
     # ------------------------------------------------------------ progress
 
@@ -395,11 +395,11 @@ class PollCore(Puller):
         """Return the committed offset of a queue, -1 for none: what is noted here, else what the broker has."""
         self._check_running()
         queue = self.wire_queue(queue)
-        found = self.offsets.memory(queue)
-        if found < 0:
+        offset = self.offsets.memory(queue)
+        if offset < 0:
             yield from self.routes.read_queues(queue.topic)
-            found = yield from self.offsets.fetch(queue)
-        return found
+            offset = yield from self.offsets.fetch(queue)
+        return offset
 
     def seek(self, queue: MessageQueue, offset: int) -> Op[None]:
         """Go on with a queue at an offset within what the broker has. Raises OffsetIllegal, UsageError when it is not ours."""
@@ -477,24 +477,24 @@ class PollCore(Puller):
         self._arrived.fire()  # who waits in a poll is told now: leaving may take a while
         yield from super().stop()
 
-    def _remove(self, held: Held) -> Op[None]:
+    def _remove(self, held: HeldQueue) -> Op[None]:
         self._settle()
         if self.settings.auto_commit and held.consumed >= 0 and not held.window.dropped:
             self.offsets.update(held.queue, held.consumed, only_forward=False)
         yield from super()._remove(held)
 
-    def _let_go(self, held: Held) -> None:
+    def _let_go(self, held: HeldQueue) -> None:
         with self._lock:
             self._settle()
             super()._let_go(held)
             self._unconfirmed.discard(held)
-            self._cached -= sum(len(messages) for one, messages in self._ready if one is held)
-            self._ready = deque((one, messages) for one, messages in self._ready if one is not held)
+            self._cached -= sum(len(messages) for owner, messages in self._ready if owner is held)
+            self._ready = deque((owner, messages) for owner, messages in self._ready if owner is not held)
 
     def _may_begin(self, queue: MessageQueue) -> bool:
         return super()._may_begin(queue) and (self._manual is None or queue in self._manual[queue.topic])
 
-    def _must_hold(self, queue: MessageQueue) -> Held | None:
+    def _must_hold(self, queue: MessageQueue) -> HeldQueue | None:
         """Return what is held of a queue of ours; None for one that was assigned and could not be begun yet."""
         held = self.held.get(queue)
         if held is None and queue not in (self._manual or {}).get(queue.topic, ()):

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import logging
 
-from halfmoon.client.core.consume.member import GroupMember, Held
+from halfmoon.client.core.consume.member import GroupMember, HeldQueue
 from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets
 from halfmoon.client.core.consume.pull import pull
-from halfmoon.client.core.consume.rates import SAMPLE_MS, Figures
+from halfmoon.client.core.consume.rates import SAMPLE_MS, ConsumeRates
 from halfmoon.client.core.consume.rebalance import Strategy
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.settings import PullSettings, PushSettings
 from halfmoon.effects import Op, now, sleep, steady
 from halfmoon.errors import BrokerError, ConnectFailed, HalfmoonError, NetworkError, PeerError, TopicMadeAnew
 from halfmoon.model import MessageQueue, PullResult, Subscription
+from halfmoon.wire.headers.pull import PullMessage
 
 FULL_PAUSE_MS = 50
 """Pause while too much is held in memory. Follows PULL_TIME_DELAY_MILLS_WHEN_FLOW_CONTROL."""
@@ -33,7 +34,7 @@ IDLE_PAUSE_MS = 100
 log = logging.getLogger("halfmoon.client")
 
 
-class Puller(GroupMember):
+class PullLoop(GroupMember):
     """A member that pulls the queues it holds. ``skipped_count`` are records that do not decode and were left out.
 
     ``pull_max`` are the messages that one pull asks for.
@@ -48,7 +49,7 @@ class Puller(GroupMember):
         super().__init__(settings, instance, offsets, allocate)
         self.pull_max = settings.batch_max
         self.skipped_count = 0
-        self.figures: dict[str, Figures] = {}
+        self.figures: dict[str, ConsumeRates] = {}
 
     def tend(self) -> list[Op[None]]:
         """Return what runs beside the work."""
@@ -62,14 +63,14 @@ class Puller(GroupMember):
             for figures in self.figures.values():
                 figures.sample(at)
 
-    def figures_of(self, topic: str) -> Figures:
+    def rates_of(self, topic: str) -> ConsumeRates:
         """Return the figures of a topic, called as on the wire."""
-        found = self.figures.get(topic)
-        if found is None:
-            found = self.figures[topic] = Figures(self.begun_steady)
-        return found
+        rates = self.figures.get(topic)
+        if rates is None:
+            rates = self.figures[topic] = ConsumeRates(self.begun_steady)
+        return rates
 
-    def keep_pulling(self, held: Held) -> Op[None]:
+    def keep_pulling(self, held: HeldQueue) -> Op[None]:
         """Pull a queue for as long as it is ours and there is room; the broker holds a pull that finds nothing."""
         while not held.window.dropped:
             wanted = self._wanted(held.queue)
@@ -84,41 +85,42 @@ class Puller(GroupMember):
         """Return what is wanted of a queue, None while its pulling is paused."""
         raise NotImplementedError
 
-    def _full(self, held: Held) -> bool:
+    def _full(self, held: HeldQueue) -> bool:
         window = held.window
         return self._crowded(held) or (len(window) > 0 and window.span() > self.settings.span_max)
 
-    def _crowded(self, held: Held) -> bool:
+    def _crowded(self, held: HeldQueue) -> bool:
         """Whether a queue has as much in memory as it may have."""
         return len(held.window) > self.settings.cached_max or held.window.size_bytes > self.settings.cached_bytes_max
 
-    def _pull_once(self, held: Held, wanted: Subscription) -> Op[None]:
+    def _pull_once(self, held: HeldQueue, wanted: Subscription) -> Op[None]:
         """Pull a queue once and do what is to be done with the result, pauses included."""
         raise NotImplementedError
 
     def _pull(
-        self, held: Held, wanted: Subscription, sys_flag: int, *, send_expression: bool, commit_offset: int = 0
+        self, held: HeldQueue, wanted: Subscription, sys_flag: int, *, send_expression: bool, commit_offset: int = 0
     ) -> Op[PullResult | None]:
         """Pull a queue once; None when it failed, after the pause for that, or when the queue was given up meanwhile."""
         settings, window = self.settings, held.window
         window.last_pull_ms, window.pulled_at = (yield from now()), (yield from steady())
         known = self.routes.brokers.get(held.queue.broker_name)
         try:
-            result = yield from pull(
-                self.routes,
-                self.group,
-                held.queue,
-                held.next_offset,
-                wanted,
-                count_max=self.pull_max,
+            request = PullMessage(
+                consumer_group=self.group,
+                topic=held.queue.topic,
+                queue_id=held.queue.queue_id,
+                queue_offset=held.next_offset,
+                max_msg_nums=self.pull_max,
                 sys_flag=sys_flag,
                 commit_offset=commit_offset,
-                suspend_ms=settings.suspend_ms,
-                timeout_ms=settings.pull_timeout_ms,
-                broker_id=held.broker_id,
-                send_expression=send_expression,
-                birth_ms=self.offsets.birth(held.queue),
+                suspend_timeout_millis=settings.suspend_ms,
+                sub_version=wanted.version,
+                subscription=wanted.expression if send_expression else None,
+                expression_type=wanted.expression_type,
+                broker_name=held.queue.broker_name,
+                topic_birth_ms=self.offsets.birth(held.queue),
             )
+            result = yield from pull(self.routes, request, wanted, broker_id=held.broker_id, timeout_ms=settings.pull_timeout_ms)
         except TopicMadeAnew as exc:
             self.made_anew(held, exc)
             return None
@@ -131,13 +133,13 @@ class Puller(GroupMember):
             return None
         self.offsets.told_birth(held.queue, result.topic_birth_ms)
         if result.messages:
-            self.figures_of(held.queue.topic).pulled(len(result.messages), (yield from steady()) - window.pulled_at)
-        self.instance.troubles.over(self._pulled_from(held))
+            self.rates_of(held.queue.topic).pulled(len(result.messages), (yield from steady()) - window.pulled_at)
+        self.instance.troubles.recovered(self._pulled_from(held))
         self.skipped_count += len(result.skipped)
         held.broker_id = result.suggested_broker_id
         return result
 
-    def _pull_failed(self, held: Held, exc: HalfmoonError) -> Op[None]:
+    def _pull_failed(self, held: HeldQueue, exc: HalfmoonError) -> Op[None]:
         code = exc.code if isinstance(exc, BrokerError) else 0
         if code in (24, 25, 26):
             self.instance.beat_soon()
@@ -152,10 +154,10 @@ class Puller(GroupMember):
             yield from self.routes.look_for(queue.topic, queue.broker_name)
         return self.routes.brokers.get(queue.broker_name) not in (None, known)
 
-    def _pulled_from(self, held: Held) -> str:
+    def _pulled_from(self, held: HeldQueue) -> str:
         return f"topic {held.queue.topic} cannot be pulled from broker {held.queue.broker_name} by group {self.group}"
 
-    def _breathe(self, held: Held, moved: bool) -> Op[None]:
+    def _breathe(self, held: HeldQueue, moved: bool) -> Op[None]:
         """Pause after an answer that came at once and led nowhere."""
         if not moved and (yield from steady()) - held.window.pulled_at < IDLE_PAUSE_MS:
             yield from sleep(IDLE_PAUSE_MS)

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 from halfmoon.client.core.ask import ask
 from halfmoon.client.core.consume.direct import consume_directly
-from halfmoon.client.core.consume.listener import ConsumeContext, Listener, Said, listener_of
-from halfmoon.client.core.consume.member import Held
+from halfmoon.client.core.consume.listener import ConsumeContext, Listener, ListenerResult, listener_of
+from halfmoon.client.core.consume.member import HeldQueue
 from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets
-from halfmoon.client.core.consume.pull_loop import Puller
+from halfmoon.client.core.consume.pull_loop import PullLoop
 from halfmoon.client.core.consume.rebalance import Strategy
 from halfmoon.client.core.consume.running_info import running_info
 from halfmoon.client.core.instance import Instance
@@ -51,7 +51,7 @@ T = TypeVar("T")
 log = logging.getLogger("halfmoon.client")
 
 
-class PushCore(Puller):
+class PushConsumerCore(PullLoop):
     """A push consumer without its event loop.
 
     Calls of the listener are made by workers, up to ``threads`` of them, each a run of calls at a time where waiting is allowed
@@ -75,8 +75,8 @@ class PushCore(Puller):
         self.consumed_count = self.failed_count = 0
         self.tracer = Tracer(settings, instance, ids) if settings.trace else None
         self._retry_topic = retry_topic(self.group)
-        self._todo: deque[tuple[Held, list[StoredMessage]]] = deque()  # a call each
-        self._over: deque[tuple[Held, list[StoredMessage], int]] = deque()  # calls that consumed all of theirs; ms
+        self._todo: deque[tuple[HeldQueue, list[StoredMessage]]] = deque()  # a call each
+        self._over: deque[tuple[HeldQueue, list[StoredMessage], int]] = deque()  # calls that consumed all of theirs; ms
         self._slow = True  # calls are, as far as is known
         self._busy = 0
         self._quiet = Signal()
@@ -112,7 +112,7 @@ class PushCore(Puller):
         """Return what runs beside the work."""
         return [*super().tend(), self._keep_looking()]
 
-    def _crowded(self, held: Held) -> bool:
+    def _crowded(self, held: HeldQueue) -> bool:
         """Follows RebalancePushImpl.messageQueueChanged (RocketMQ 4.9.8): queues share what their topic may have.
 
         Differs: they are those of the topic, not all that the member has; and a bound of its own holds for each queue beside it.
@@ -147,7 +147,7 @@ class PushCore(Puller):
     def _wanted(self, queue: MessageQueue) -> Subscription | None:
         return None if self.paused else self.subscriptions.get(queue.topic)
 
-    def _pull_once(self, held: Held, wanted: Subscription) -> Op[None]:
+    def _pull_once(self, held: HeldQueue, wanted: Subscription) -> Op[None]:
         settings, window = self.settings, held.window
         commit = max(self.offsets.memory(held.queue), 0) if self.clustering else 0
         flags = PULL_SUSPEND | (PULL_COMMIT_OFFSET if commit else 0) | (PULL_SUBSCRIPTION if settings.post_subscription else 0)
@@ -170,7 +170,7 @@ class PushCore(Puller):
 
     # ------------------------------------------------------------ consuming
 
-    def _submit(self, held: Held, messages: list[StoredMessage]) -> Op[None]:
+    def _submit(self, held: HeldQueue, messages: list[StoredMessage]) -> Op[None]:
         size = self.settings.consume_batch_max
         self._todo.extend((held, messages[i : i + size]) for i in range(0, len(messages), size))
         yield from self._staff()
@@ -222,7 +222,7 @@ class PushCore(Puller):
                 yield from self._staff(stuck=True)
         self._watched = False
 
-    def _calls(self, listener: Listener) -> Op[tuple[Held, list[StoredMessage], Said] | None]:
+    def _calls(self, listener: Listener) -> Op[tuple[HeldQueue, list[StoredMessage], ListenerResult] | None]:
         """Call the listener with what waits, one call after the other. Ends with a call that failed, and returns it."""
         count = late = 0
         begin: int = yield _STEADY
@@ -234,18 +234,20 @@ class PushCore(Puller):
                 break
             if held.window.dropped:
                 continue  # whoever has the queue now gets them again
-            said = yield from self._call(held, messages, listener, at, ahead)
-            at, count, late = said.over, count + 1, late + (said.over > said.start)
-            if said.good < len(messages):
-                return held, messages, said
-            self._over.append((held, messages, said.over - said.start))
+            result = yield from self._call(held, messages, listener, at, ahead)
+            at, count, late = result.over, count + 1, late + (result.over > result.start)
+            if result.good < len(messages):
+                return held, messages, result
+            self._over.append((held, messages, result.over - result.start))
             if at - begin >= RUN_MS:
                 break
         if count:
             self._slow = late * QUICK_CALLS > count
         return None
 
-    def _call(self, held: Held, messages: list[StoredMessage], listener: Listener, start: int, ahead: int) -> Op[Said]:
+    def _call(
+        self, held: HeldQueue, messages: list[StoredMessage], listener: Listener, start: int, ahead: int
+    ) -> Op[ListenerResult]:
         """Hand messages to the listener once; return what came of it. Nothing that it raises goes further.
 
         ``start`` is now (steady): the end of the call before, or the begin of the run; so much is the date ``ahead`` of it.
@@ -256,48 +258,48 @@ class PushCore(Puller):
             self._show(message, held.queue.topic, begin)
         traced = self.tracer.handed(messages, begin) if self.tracer is not None else ""
         context = ConsumeContext(self.user_queue(held.queue) if listener.takes_context else held.queue)
-        said = Said(start, context)
+        result = ListenerResult(start, context)
         try:
             status = yield Run(listener.function, listener.given(messages, context))
         except Exception as exc:
-            said.raised = f"{type(exc).__name__}: {exc}"
+            result.raised = f"{type(exc).__name__}: {exc}"
             log.exception("listener failed: group=%s queue=%s first=%s", self.group, held.queue, messages[0].msg_id)
             status = ConsumeStatus.RECONSUME_LATER
-        said.over = yield _STEADY
-        said.status = status = self._meant(status, context)
+        result.over = yield _STEADY
+        result.status = status = self._meant(status, context)
         if status is not ConsumeStatus.RECONSUME_LATER and status is not ConsumeStatus.ROLLBACK:
             last = context.ack_index
-            said.good = len(messages) if last is None else max(0, min(len(messages), last + 1))
+            result.good = len(messages) if last is None else max(0, min(len(messages), last + 1))
         if self.tracer is not None:
-            code = ConsumeCode.EXCEPTION if said.raised else ConsumeCode.SUCCESS if said.good else ConsumeCode.FAILED
-            took_ms = said.over - start
+            code = ConsumeCode.EXCEPTION if result.raised else ConsumeCode.SUCCESS if result.good else ConsumeCode.FAILED
+            took_ms = result.over - start
             late = took_ms >= self.settings.consume_timeout_ms
             self.tracer.returned(traced, messages, begin, begin + took_ms, ConsumeCode.TIME_OUT if late else code)
-        return said
+        return result
 
     def _settle(self) -> None:
         """Note what calls have consumed since the last time: one step of progress for each queue."""
-        by_queue: dict[Held, tuple[list[StoredMessage], list[int]]] = {}
+        by_queue: dict[HeldQueue, tuple[list[StoredMessage], list[int]]] = {}
         while self._over:
             held, messages, took_ms = self._over.popleft()
-            found = by_queue.get(held)
-            if found is None:
-                found = by_queue[held] = ([], [])
-            found[0].extend(messages)
-            found[1].append(took_ms)
+            calls = by_queue.get(held)
+            if calls is None:
+                calls = by_queue[held] = ([], [])
+            calls[0].extend(messages)
+            calls[1].append(took_ms)
         for held, (done, times) in by_queue.items():
-            self.figures_of(held.queue.topic).called(sum(times), len(done), 0, calls=len(times))
+            self.rates_of(held.queue.topic).called(sum(times), len(done), 0, calls=len(times))
             if not held.window.dropped:
                 self.consumed_count += len(done)
                 self._consumed(held, done)
         if self.tracer is not None:
             self.tracer.look()
 
-    def _let_go(self, held: Held) -> None:
+    def _let_go(self, held: HeldQueue) -> None:
         self._settle()  # what is consumed counts
         super()._let_go(held)
 
-    def _consumed(self, held: Held, done: list[StoredMessage]) -> None:
+    def _consumed(self, held: HeldQueue, done: list[StoredMessage]) -> None:
         """The listener has consumed these, and there was nothing else to it."""
         self._advance(held, done)
 
@@ -330,10 +332,10 @@ class PushCore(Puller):
             message.topic = unwrap(message.topic, self.settings.namespace)
         message.note({"CONSUME_START_TIME": str(begin)})
 
-    def _finish(self, held: Held, messages: list[StoredMessage], said: Said) -> Op[None]:
+    def _finish(self, held: HeldQueue, messages: list[StoredMessage], result: ListenerResult) -> Op[None]:
         """What a call did not consume is given back, or comes again here."""
-        done, failed = messages[: said.good], messages[said.good :]
-        self.figures_of(held.queue.topic).called(said.over - said.start, len(done), len(failed))
+        done, failed = messages[: result.good], messages[result.good :]
+        self.rates_of(held.queue.topic).called(result.over - result.start, len(done), len(failed))
         if held.window.dropped:
             return  # whoever has the queue now gets them again
         self.consumed_count += len(done)
@@ -343,19 +345,19 @@ class PushCore(Puller):
                 log.warning("message dropped after a failure, as broadcasting does: msg_id=%s", message.msg_id)
             elif message.queue_offset not in held.window:
                 continue  # given back already, because the listener held it too long
-            elif not (yield from self.give_back(message, said.context.delay_level, said.reason)):
+            elif not (yield from self.give_back(message, result.context.delay_level, result.reason)):
                 message.reconsume_times += 1
                 yield from spawn(self._again(held, message), f"redeliver {message.msg_id}")
                 continue
             done.append(message)
         self._advance(held, done)
 
-    def _advance(self, held: Held, done: list[StoredMessage]) -> None:
+    def _advance(self, held: HeldQueue, done: list[StoredMessage]) -> None:
         offset = held.window.remove(done)
         if offset >= 0 and not held.window.dropped:
             self.offsets.update(held.queue, offset)
 
-    def _again(self, held: Held, message: StoredMessage) -> Op[None]:
+    def _again(self, held: HeldQueue, message: StoredMessage) -> Op[None]:
         yield from sleep(REDELIVER_MS)
         if not held.window.dropped and message.queue_offset in held.window:
             yield from self._submit(held, [message])
@@ -368,7 +370,7 @@ class PushCore(Puller):
         Returns whether it is in safe hands. ``reason`` is kept with the message by brokers of Halfmoon, and by every broker that
         takes nothing back. Follows DefaultMQPushConsumerImpl.sendMessageBack (RocketMQ 4.9.8).
         """
-        told = one_line(reason)
+        line = one_line(reason)
         times_max = self.settings.redeliveries
         request = ConsumerSendMsgBack(
             offset=message.physical_offset,
@@ -379,7 +381,7 @@ class PushCore(Puller):
             unit_mode=False,
             max_reconsume_times=times_max,
             broker_name=message.broker_name or None,
-            reason=told or None,
+            reason=line or None,
         )
         try:
             address = self.routes.master(message.broker_name) or message.store_host
@@ -388,7 +390,7 @@ class PushCore(Puller):
         except (NetworkError, BrokerError) as exc:
             log.info("broker takes no message back: msg_id=%s reason=%s", message.msg_id, exc)
         try:
-            yield from self._republish(message, times_max, delay_level, told)
+            yield from self._republish(message, times_max, delay_level, line)
             return True
         except HalfmoonError as exc:
             log.warning("message could not be given back: msg_id=%s reason=%s", message.msg_id, exc)
@@ -401,18 +403,18 @@ class PushCore(Puller):
             "MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "TRAN_MSG", "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "DELAY",
             "REAL_TOPIC", "REAL_QID",
         )  # fmt: skip
-        found = {name: value for name, value in message.properties.items() if name not in leave_out}
-        found.setdefault("ORIGIN_MESSAGE_ID", message.offset_msg_id)
-        found.setdefault("RETRY_TOPIC", self.wire_queue(MessageQueue(message.topic, "", 0)).topic)
+        properties = {name: value for name, value in message.properties.items() if name not in leave_out}
+        properties.setdefault("ORIGIN_MESSAGE_ID", message.offset_msg_id)
+        properties.setdefault("RETRY_TOPIC", self.wire_queue(MessageQueue(message.topic, "", 0)).topic)
         if delay_level >= 0:
-            found["DELAY"] = str(delay_level or 3 + message.reconsume_times)
+            properties["DELAY"] = str(delay_level or 3 + message.reconsume_times)
         if reason:
-            found[RECONSUME_REASON] = reason
+            properties[RECONSUME_REASON] = reason
         begin = yield from steady()
         outgoing = Outgoing(
             retry_topic(self.group),
             message.body,
-            properties_text(found),
+            properties_text(properties),
             message.msg_id,
             message.flag,
             reconsume_times=times,

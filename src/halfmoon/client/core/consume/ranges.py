@@ -12,6 +12,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from halfmoon.client.core.ask import ask, call
+from halfmoon.client.core.consume.pull import read_request
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.names import check_group, check_topic
 from halfmoon.client.settings import ClientSettings
@@ -31,16 +32,13 @@ from halfmoon.hot import HEAD, RECORD_BYTES_MIN
 from halfmoon.model import MessageQueue
 from halfmoon.settings import setting
 from halfmoon.wire.bodies import TopicList, TopicStatsTable, from_json
-from halfmoon.wire.codes import BORN_HOST_V6, PULL_SUBSCRIPTION
+from halfmoon.wire.codes import BORN_HOST_V6
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset, SearchOffsetByTimestamp, UpdateConsumerOffset
 from halfmoon.wire.headers.pull import PullMessage, PullMessageReply
 from halfmoon.wire.headers.ranges import ReadRange, ReadRangeReply
 from halfmoon.wire.headers.route import GetAllTopicListFromNameserver
 from halfmoon.wire.headers.topic import GetTopicStatsInfo
-
-READER_GROUP = "TOOLS_CONSUMER"
-"""The group that reads and leaves no progress; every broker has it. Follows MixAll.TOOLS_CONSUMER_GROUP."""
 
 COUNT_MAX = 32
 """Messages of one pull. Follows maxTransferCountOnMessageInMemory, which bounds every answer of a broker that is not told else."""
@@ -128,14 +126,14 @@ class Window:
     def ask(self) -> Segment | None:
         """Return the next part to ask for; None: nothing now."""
         if self._left:  # what an answer left over; its part counted already
-            found = self._left.pop(0)
+            segment = self._left.pop(0)
         elif self._next < self.end and len(self._asked) < self._ahead:
-            found = Segment(self._next, min(self._next + self._step, self.end))
-            self._next = found.end
+            segment = Segment(self._next, min(self._next + self._step, self.end))
+            self._next = segment.end
         else:
             return None
-        self._asked[found.begin] = found.end
-        return found
+        self._asked[segment.begin] = segment.end
+        return segment
 
     def answered(self, begin: int, reached: int) -> None:
         """Take note that the answer to the part at ``begin`` covers the offsets below ``reached``; the rest is asked for next."""
@@ -180,27 +178,24 @@ class Answer(NamedTuple):
     whole: bool = False
 
 
-def pull_request(queue: MessageQueue, part: Segment) -> PullMessage:
+def pull_request(queue: MessageQueue, segment: Segment) -> PullMessage:
     """Return the pull that asks for a part, or for its begin. The broker does not hold it."""
-    return PullMessage(
-        consumer_group=READER_GROUP, topic=queue.topic, queue_id=queue.queue_id, queue_offset=part.begin,
-        max_msg_nums=min(part.end - part.begin, COUNT_MAX), sys_flag=PULL_SUBSCRIPTION, commit_offset=0, suspend_timeout_millis=0,
-        sub_version=0, subscription="*", expression_type="TAG", broker_name=queue.broker_name,
-    )  # fmt: skip
+    count = min(segment.end - segment.begin, COUNT_MAX)
+    return read_request(queue, segment.begin, count, broker_name=queue.broker_name)
 
 
 def range_request(
-    queue: MessageQueue, part: Segment, max_bytes: int, *, half_messages: bool = False, selection: Selection | None = None
+    queue: MessageQueue, segment: Segment, max_bytes: int, *, half_messages: bool = False, selection: Selection | None = None
 ) -> ReadRange:
     """Return the request of our own brokers that asks for as much of a part as one answer may hold."""
     return ReadRange(
-        topic=queue.topic, queue_id=queue.queue_id, begin=part.begin, end=part.end, max_bytes=min(max_bytes, 2**31 - 1),
+        topic=queue.topic, queue_id=queue.queue_id, begin=segment.begin, end=segment.end, max_bytes=min(max_bytes, 2**31 - 1),
         half_messages=half_messages or None, subscription=selection.expression if selection else None,
         expression_type=selection.kind if selection else None,
     )  # fmt: skip
 
 
-def answer_of(reply: Command, part: Segment) -> Answer | None:
+def answer_of(reply: Command, segment: Segment) -> Answer | None:
     """Return what the reply to a pull says; None for a refusal. Raises PeerError when it makes no sense."""
     code = reply.code
     if code not in (FOUND, NOT_FOUND, RETRY_IMMEDIATELY, OFFSET_MOVED):
@@ -209,24 +204,24 @@ def answer_of(reply: Command, part: Segment) -> Answer | None:
     header: ReadRangeReply | PullMessageReply = reply.header(ReadRangeReply) if long else reply.header(PullMessageReply)
     ends = (header.min_offset, header.max_offset)
     reached = header.next_begin_offset
-    if code == FOUND and reached <= part.begin:
-        raise PeerError(f"a pull at {part.begin} found messages and leads on to {reached}")
-    whole = False
+    if code == FOUND and reached <= segment.begin:
+        raise PeerError(f"a pull at {segment.begin} found messages and leads on to {reached}")
+    complete = False
     if isinstance(header, ReadRangeReply):
-        whole = header.count + (header.passed_over or 0) == reached - part.begin and reached <= part.end
-        if header.passed_over is not None and not whole and code == FOUND:
-            raise PeerError(f"of {reached - part.begin} offsets {header.count} are sent and {header.passed_over} passed over")
-    return Answer(min(max(reached, part.begin + 1), part.end), code == FOUND, ends, whole)
+        complete = header.count + (header.passed_over or 0) == reached - segment.begin and reached <= segment.end
+        if header.passed_over is not None and not complete and code == FOUND:
+            raise PeerError(f"of {reached - segment.begin} offsets {header.count} are sent and {header.passed_over} passed over")
+    return Answer(min(max(reached, segment.begin + 1), segment.end), code == FOUND, ends, complete)
 
 
-def looked_through(body: memoryview, part: Segment) -> tuple[list[tuple[int, int]], list[Segment]]:
+def looked_through(body: memoryview, segment: Segment) -> tuple[list[tuple[int, int]], list[Segment]]:
     """Return where the messages of a part lie in an answer's body, as (from, to), and which of its offsets have none.
 
     Costs about a third of a microsecond a message; for answers of a few. Raises BadMessage when sizes lead nowhere.
     """
     spans: list[tuple[int, int]] = []
     missing: list[Segment] = []
-    at, size, expected = 0, len(body), part.begin
+    at, size, expected = 0, len(body), segment.begin
     while at < size:
         if size - at < RECORD_BYTES_MIN:
             raise BadMessage(f"{size - at} bytes behind the last record")
@@ -234,7 +229,7 @@ def looked_through(body: memoryview, part: Segment) -> tuple[list[tuple[int, int
         end = at + size_bytes
         if size_bytes < RECORD_BYTES_MIN or end > size:
             raise BadMessage(f"a record of {size_bytes} bytes, {size - at} bytes before the end")
-        if expected <= offset < part.end:
+        if expected <= offset < segment.end:
             if offset > expected:
                 missing.append(Segment(expected, offset))
             expected = offset + 1
@@ -243,8 +238,8 @@ def looked_through(body: memoryview, part: Segment) -> tuple[list[tuple[int, int
             else:
                 spans.append((at, end))
         at = end
-    if expected < part.end:
-        missing.append(Segment(expected, part.end))
+    if expected < segment.end:
+        missing.append(Segment(expected, segment.end))
     return spans, missing
 
 
@@ -277,8 +272,8 @@ class RangesCore:
         """
         wire = self.wire(topic)
         yield from self._again(lambda: self.routes.refresh(wire), patient=self.routes.known(wire) is not None)
-        found = yield from self.routes.read_queues(wire)
-        return [MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in sorted(found)]
+        queues = yield from self.routes.read_queues(wire)
+        return [MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in sorted(queues)]
 
     def topics(self) -> Op[list[str]]:
         """Return the names of all topics that the name servers know, those of the protocol included."""
@@ -290,10 +285,10 @@ class RangesCore:
         queues = yield from self.queues(topic)
         brokers = sorted({queue.broker_name for queue in queues})
         tables = yield from side_by_side([self._ends(self.wire(topic), broker) for broker in brokers])
-        found: QueueEnds = {}
+        ends: QueueEnds = {}
         for queue in queues:
-            found[queue.broker_name, queue.queue_id] = tables[brokers.index(queue.broker_name)].get(queue.queue_id, (0, 0))
-        return found
+            ends[queue.broker_name, queue.queue_id] = tables[brokers.index(queue.broker_name)].get(queue.queue_id, (0, 0))
+        return ends
 
     def offsets_at(self, topic: str, timestamp_ms: int, ends: QueueEnds) -> Op[dict[tuple[str, int], int]]:
         """Return for every queue of ``ends`` the offset of the first message stored at a time or later; behind the last: none is.
@@ -302,16 +297,18 @@ class RangesCore:
         messages beside it are looked at.
         """
         keys = sorted(ends)
-        found = yield from side_by_side(
+        offsets = yield from side_by_side(
             [self._first_since(MessageQueue(self.wire(topic), *key), timestamp_ms, *ends[key]) for key in keys]
         )
-        return dict(zip(keys, found))
+        return dict(zip(keys, offsets))
 
     def committed(self, group: str, topic: str, queues: list[MessageQueue]) -> Op[dict[tuple[str, int], int]]:
         """Return the progress of a group; queues where it has none are left out."""
         check_group(group)
-        found = yield from side_by_side([self._committed(self._instance.wire(group), self.wire(topic), queue) for queue in queues])
-        return {(queue.broker_name, queue.queue_id): offset for queue, offset in zip(queues, found) if offset >= 0}
+        offsets = yield from side_by_side(
+            [self._committed(self._instance.wire(group), self.wire(topic), queue) for queue in queues]
+        )
+        return {(queue.broker_name, queue.queue_id): offset for queue, offset in zip(queues, offsets) if offset >= 0}
 
     def commit(self, group: str, topic: str, offsets: Mapping[tuple[str, int], int]) -> Op[None]:
         """Store the progress of a group: offsets of the next messages to read. Raises NetworkError, BrokerError."""
@@ -324,10 +321,10 @@ class RangesCore:
         """Return where a queue, its topic called as on the wire, is read. Raises NetworkError, NoRoute."""
         if anew or self.routes.reader(queue.broker_name) is None:
             yield from self.routes.refresh(queue.topic)
-        found = self.routes.reader(queue.broker_name)
-        if found is None:
+        reader = self.routes.reader(queue.broker_name)
+        if reader is None:
             raise NetworkError(f"no broker {queue.broker_name} in the route of topic {queue.topic}")
-        return found[0]
+        return reader[0]
 
     # ------------------------------------------------------------ inside
 
@@ -359,11 +356,11 @@ class RangesCore:
 
     def _ends(self, topic: str, broker: str) -> Op[dict[int, tuple[int, int]]]:
         reply = yield from self.asked(MessageQueue(topic, broker, 0), GetTopicStatsInfo(topic=topic))
-        found = from_json(TopicStatsTable, bytes(reply.body))
+        table = from_json(TopicStatsTable, bytes(reply.body))
         self.births.pop((topic, broker), None)
-        if found.topic_birth_ms is not None:
-            self.births[topic, broker] = found.topic_birth_ms
-        return {queue.queue_id: (max(0, ends.min_offset), max(0, ends.max_offset)) for queue, ends in found.offset_table.items()}
+        if table.topic_birth_ms is not None:
+            self.births[topic, broker] = table.topic_birth_ms
+        return {queue.queue_id: (max(0, ends.min_offset), max(0, ends.max_offset)) for queue, ends in table.offset_table.items()}
 
     def _committed(self, group: str, topic: str, queue: MessageQueue) -> Op[int]:
         request = QueryConsumerOffset(consumer_group=group, topic=topic, queue_id=queue.queue_id)
@@ -406,9 +403,9 @@ class RangesCore:
 
     def _store_ms(self, queue: MessageQueue, offset: int) -> Op[int]:
         """Return when the message at an offset was stored; before all times where there is none any more."""
-        part = Segment(offset, offset + 1)
-        reply = yield from self._ask_pull(queue, part)
-        answer = answer_of(reply, part)
+        segment = Segment(offset, offset + 1)
+        reply = yield from self._ask_pull(queue, segment)
+        answer = answer_of(reply, segment)
         if answer is None:
             raise broker_error(reply.code, reply.remark)
         if not answer.found or len(reply.body) < HEAD.size:
@@ -417,22 +414,22 @@ class RangesCore:
         at = _STORE_MS_AT + (_V6_MORE if _SIZE(body, _SYS_FLAG_AT)[0] & BORN_HOST_V6 else 0)
         return int.from_bytes(body[at : at + 8], "big")
 
-    def _ask_pull(self, queue: MessageQueue, part: Segment) -> Op[Command]:
+    def _ask_pull(self, queue: MessageQueue, segment: Segment) -> Op[Command]:
         address, timeout_ms = (yield from self.address(queue)), self.settings.request_timeout_ms
         if self.settings.half_messages:  # which our own brokers give to this request alone
-            reply = yield from call(address, range_request(queue, part, 1, half_messages=True), b"", timeout_ms)
+            reply = yield from call(address, range_request(queue, segment, 1, half_messages=True), b"", timeout_ms)
             if reply.code != NOT_SUPPORTED:
                 return reply
-        return (yield from call(address, pull_request(queue, part), b"", timeout_ms))
+        return (yield from call(address, pull_request(queue, segment), b"", timeout_ms))
 
 
 def side_by_side(operations: list[Generator[Any, Any, Any]]) -> Op[list[Any]]:
     """Run operations side by side, a bounded number at once; return their results. Raises the first error."""
-    found: list[Any] = []
+    results: list[Any] = []
     for at in range(0, len(operations), ASKS_SIDE_BY_SIDE):
         outcomes = yield from gather(operations[at : at + ASKS_SIDE_BY_SIDE])
         for outcome in outcomes:
             if isinstance(outcome, Exception):
                 raise outcome
-            found.append(outcome)
-    return found
+            results.append(outcome)
+    return results

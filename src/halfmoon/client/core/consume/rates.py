@@ -19,7 +19,7 @@ EACH_HOURLY = 60
 """So many samples lie between two of the hour."""
 
 
-class Sums(NamedTuple):
+class Counters(NamedTuple):
     """What was counted until a time: pulls that found something, their ms and messages; calls, their ms and what came of them."""
 
     at_ms: int = 0
@@ -32,14 +32,14 @@ class Sums(NamedTuple):
     failed: int = 0
 
 
-class Figures:
+class ConsumeRates:
     """The figures of one topic."""
 
     def __init__(self, now: int) -> None:
-        first = Sums(now)
+        first = Counters(now)
         self._sums = first
-        self._minute: deque[Sums] = deque([first], maxlen=KEPT)
-        self._hour: deque[Sums] = deque([first], maxlen=KEPT)
+        self._minute: deque[Counters] = deque([first], maxlen=KEPT)
+        self._hour: deque[Counters] = deque([first], maxlen=KEPT)
         self._count = 0
 
     def pulled(self, count: int, took_ms: int) -> None:

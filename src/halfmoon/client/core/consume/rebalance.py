@@ -99,10 +99,10 @@ def strategy(name: str) -> Strategy:
 
 
 def _grouped(values: Iterable[K], room_of: Callable[[K], str]) -> dict[str, list[K]]:
-    found: dict[str, list[K]] = {}
+    groups: dict[str, list[K]] = {}
     for value in values:
-        found.setdefault(room_of(value), []).append(value)
-    return found
+        groups.setdefault(room_of(value), []).append(value)
+    return groups
 
 
 def _queue_text(queue: MessageQueue) -> str:

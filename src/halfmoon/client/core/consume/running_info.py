@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from halfmoon.wire.bodies import ConsumerRunningInfo, ProcessQueueInfo, SubscriptionData
 
 if TYPE_CHECKING:
-    from halfmoon.client.core.consume.pull_loop import Puller
+    from halfmoon.client.core.consume.pull_loop import PullLoop
 
 
-def running_info(member: Puller, extra: dict[str, str]) -> ConsumerRunningInfo:
+def running_info(member: PullLoop, extra: dict[str, str]) -> ConsumerRunningInfo:
     """Return settings, subscriptions, what is held of each queue and how fast each topic is.
 
     Follows DefaultMQPushConsumerImpl.consumerRunningInfo. Differs: a pull consumer tells how fast it pulls, too.
     """
-    found = {
+    properties = {
         "PROP_CLIENT_VERSION": "V4_9_8",
         "PROP_CONSUME_TYPE": member.consume_type.name,
         "PROP_CONSUMER_START_TIMESTAMP": str(member.begun_ms),
@@ -26,7 +26,7 @@ def running_info(member: Puller, extra: dict[str, str]) -> ConsumerRunningInfo:
     }
     for field in fields(member.settings):
         value = getattr(member.settings, field.name)
-        found[field.metadata["java"] or field.name] = value.name if isinstance(value, Enum) else str(value)
+        properties[field.metadata["java"] or field.name] = value.name if isinstance(value, Enum) else str(value)
     queues = {}
     for queue, held in sorted(member.held.items()):
         oldest, newest = held.window.offsets()
@@ -41,8 +41,8 @@ def running_info(member: Puller, extra: dict[str, str]) -> ConsumerRunningInfo:
             last_consume_timestamp=held.window.last_consume_ms,
         )
     return ConsumerRunningInfo(
-        properties=found,
+        properties=properties,
         mq_table=queues,
-        status_table={topic: member.figures_of(topic).told() for topic in sorted(member.topics())},
+        status_table={topic: member.rates_of(topic).told() for topic in sorted(member.topics())},
         subscription_set=[SubscriptionData.of(wanted) for wanted in member.subscriptions.values()],
     )

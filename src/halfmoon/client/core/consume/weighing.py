@@ -40,11 +40,11 @@ def weigh(core: RangesCore, topic: str, ranges: Mapping[tuple[str, int], tuple[i
         keys = sorted(key for key in ranges if key[0] == broker)
         chunks += [keys[at : at + STRETCHES_MAX] for at in range(0, len(keys), STRETCHES_MAX)]
     answers = yield from side_by_side([_weighed(core, wire, keys, ranges) for keys in chunks])
-    found: Weighed = {}
+    weights: Weighed = {}
     for answer in answers:
-        found |= answer
-    others = [key for key in sorted(ranges) if key not in found]
-    return found | (yield from _sampled(core, wire, others, ranges)) if others else found
+        weights |= answer
+    others = [key for key in sorted(ranges) if key not in weights]
+    return weights | (yield from _sampled(core, wire, others, ranges)) if others else weights
 
 
 def _weighed(
@@ -58,7 +58,7 @@ def _weighed(
     except RequestNotSupported:
         return {}
     parts = from_json(Weights, bytes(reply.body)).part_bytes
-    if len(parts) != len(keys) or any(len(each) != PARTS or min(each) < 0 for each in parts):
+    if len(parts) != len(keys) or any(len(sizes) != PARTS or min(sizes) < 0 for sizes in parts):
         raise PeerError(f"asked about {len(keys)} ranges, a broker weighed {len(parts)}, or in other parts than {PARTS}")
     return dict(zip(keys, parts))
 
@@ -78,13 +78,13 @@ def _sampled(
 def _mean_bytes(core: RangesCore, queue: MessageQueue, begin: int, end: int) -> Op[int]:
     """Return the mean size of messages in the middle of a range; 0: none was there."""
     middle = begin + (end - begin) // 2
-    part = Segment(middle, min(middle + SAMPLE_COUNT, end))
+    segment = Segment(middle, min(middle + SAMPLE_COUNT, end))
     try:
         address = yield from core.address(queue)
-        reply = yield from call(address, pull_request(queue, part), b"", core.settings.request_timeout_ms)
+        reply = yield from call(address, pull_request(queue, segment), b"", core.settings.request_timeout_ms)
     except NetworkError:
         return 0  # who reads will try again
-    answer = answer_of(reply, part)
+    answer = answer_of(reply, segment)
     return _mean(bytes(reply.body)) if answer is not None and answer.found else 0
 
 

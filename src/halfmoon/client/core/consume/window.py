@@ -38,7 +38,7 @@ class Window:
 
     def add(self, messages: Iterable[StoredMessage]) -> list[StoredMessage]:
         """Take in pulled messages, in order; return those that were not held already."""
-        fresh = []
+        added = []
         for message in messages:
             offset = message.queue_offset
             if offset in self._messages:
@@ -50,8 +50,8 @@ class Window:
                 self._newest = offset
             else:
                 self._order = deque(sorted({*self._order, offset}))  # a finished one may stand there still
-            fresh.append(message)
-        return fresh
+            added.append(message)
+        return added
 
     def remove(self, messages: Iterable[StoredMessage]) -> int:
         """Messages are finished; return the offset that may be committed now, -1 when nothing was ever held."""

@@ -69,7 +69,7 @@ class BatchName(NamedTuple):
     number: int
 
 
-class Stored(NamedTuple):
+class PrepareResult(NamedTuple):
     """A broker's answer to a piece. ``decided``: the batch is, and nothing was stored.
 
     ``coordinator`` is the broker that decides about the batches of the id, as the asked one knows it.
@@ -80,7 +80,7 @@ class Stored(NamedTuple):
     coordinator: str
 
 
-class Decision(NamedTuple):
+class DecideResult(NamedTuple):
     """What is recorded of a batch. ``already``: before we asked; ``complete``: applied everywhere; ``refused`` says why it is not
     decided; ``digest`` None: not known any more; ``last`` is the highest batch that is decided, -1: none."""
 
@@ -125,7 +125,7 @@ class BatchesCore:
     def prepare(
         self, batch: tuple[str, int], attempt: str, partition: int, queue: MessageQueue, first_seq: int, count: int, body: bytes,
         *, sys_flag: int = 0,
-    ) -> Op[Stored]:  # fmt: skip
+    ) -> Op[PrepareResult]:  # fmt: skip
         """Have a queue's broker keep a piece: ``count`` messages as `halfmoon.wire.record.encode_batch` packs them."""
         owner, number = batch
         topic = self._instance.wire(queue.topic)
@@ -136,42 +136,42 @@ class BatchesCore:
             sys_flag=sys_flag or None,
         )  # fmt: skip
         reply = yield from self._ask(queue.broker_name, header, body)
-        said = reply.header(PrepareBatchReply)
-        decided = _one_of(said.result, "STORED", "DECIDED") == "DECIDED"
-        if said.coordinator != coordinator:
+        answer = reply.header(PrepareBatchReply)
+        decided = _one_of(answer.result, "STORED", "DECIDED") == "DECIDED"
+        if answer.coordinator != coordinator:
             self._coordinators.pop(owner, None)
-        return Stored(decided, piece_checksum(topic, queue.queue_id, first_seq, body), said.coordinator)
+        return PrepareResult(decided, piece_checksum(topic, queue.queue_id, first_seq, body), answer.coordinator)
 
     def vote(self, batch: tuple[str, int], broker: str, coordinator: str, attempts: Attempts) -> Op[str | None]:
         """Ask a broker whether it holds attempts whole, on its device. Return None, or why not."""
         header = VoteBatch(transactional_id=batch[0], batch_id=batch[1], coordinator=coordinator)
-        said = (yield from self._ask(broker, header, _promises(attempts))).header(VoteBatchReply)
-        return None if _one_of(said.result, "YES", "NO") == "YES" else said.reason or "it does not say why"
+        answer = (yield from self._ask(broker, header, _promises(attempts))).header(VoteBatchReply)
+        return None if _one_of(answer.result, "YES", "NO") == "YES" else answer.reason or "it does not say why"
 
-    def decide(self, batch: tuple[str, int], coordinator: str, parts: Mapping[str, Attempts], digest: str) -> Op[Decision]:
+    def decide(self, batch: tuple[str, int], coordinator: str, parts: Mapping[str, Attempts], digest: str) -> Op[DecideResult]:
         """Decide which attempts a batch is made of, or learn what was decided before. The commit point."""
         header = DecideBatch(transactional_id=batch[0], batch_id=batch[1], digest=digest)
         body = to_json(BatchDecision(participants={broker: dict(attempts) for broker, attempts in parts.items()}))
         reply = yield from self._ask(coordinator, header, body)
-        said = reply.header(DecideBatchReply)
-        if _one_of(said.result, "DECIDED", "ALREADY", "REFUSED") == "REFUSED":
+        answer = reply.header(DecideBatchReply)
+        if _one_of(answer.result, "DECIDED", "ALREADY", "REFUSED") == "REFUSED":
             self._coordinators.pop(batch[0], None)
-            return Decision({}, refused=said.reason or "the coordinator does not say why", last=said.last)
+            return DecideResult({}, refused=answer.reason or "the coordinator does not say why", last=answer.last)
         known = from_json(BatchDecision, bytes(reply.body), bounds=BATCH_BODY).participants if reply.body else {}
-        return Decision(known, said.result == "ALREADY", said.complete, said.digest, None, said.last)
+        return DecideResult(known, answer.result == "ALREADY", answer.complete, answer.digest, None, answer.last)
 
     def apply(self, batch: tuple[str, int], broker: str, coordinator: str, attempts: Attempts) -> Op[int]:
         """Have a broker publish its part of a decision; return once all of it is visible there, how many messages it says."""
         header = ApplyBatch(transactional_id=batch[0], batch_id=batch[1], coordinator=coordinator)
-        said = (yield from self._ask(broker, header, _promises(attempts))).header(ApplyBatchReply)
-        _one_of(said.result, "APPLIED")
-        return said.count
+        answer = (yield from self._ask(broker, header, _promises(attempts))).header(ApplyBatchReply)
+        _one_of(answer.result, "APPLIED")
+        return answer.count
 
     def resolve(self, batch: tuple[str, int], coordinator: str, attempt: str) -> Op[str]:
         """Ask the coordinator what became of an attempt: COMMIT, ABORT or UNDECIDED. Changes nothing."""
         header = ResolveBatch(transactional_id=batch[0], batch_id=batch[1], participant="", attempt=attempt)
-        said = (yield from self._ask(coordinator, header)).header(ResolveBatchReply)
-        return _one_of(said.result, "COMMIT", "ABORT", "UNDECIDED")
+        answer = (yield from self._ask(coordinator, header)).header(ResolveBatchReply)
+        return _one_of(answer.result, "COMMIT", "ABORT", "UNDECIDED")
 
     def abort(self, batch: tuple[str, int], broker: str, attempts: Attempts) -> Op[int]:
         """Tell a broker that attempts will not be decided: a hint. Return how many it dropped at once."""
@@ -210,11 +210,11 @@ class BatchesCore:
                 brokers = frozenset(masters.addresses)
                 if known is not None and known.brokers == brokers and moment - known.asked_ms <= CLUSTER_MS:
                     return known.name
-                found = yield from coordinator.coordinator(owner, masters.addresses, masters.absent, self._once)
+                name = yield from coordinator.coordinator(owner, masters.addresses, masters.absent, self._once)
                 if len(self._coordinators) >= OWNERS_MAX:
                     self._coordinators.clear()
-                self._coordinators[owner] = _Coordinator(found, brokers, moment)
-                return found
+                self._coordinators[owner] = _Coordinator(name, brokers, moment)
+                return name
             except (NetworkError, SystemBusy, ServiceNotAvailable) as exc:
                 failures += 1
                 if not exc.retry or failures > self._settings.retries_max:

@@ -36,53 +36,70 @@ def coordinator(owner: str, masters: Mapping[str, str], absent: Sequence[str], a
         NetworkError: the coordinator cannot be reached; or nobody knows one, and a broker that may cannot.
     """
     for _ in range(ROUNDS_MAX):
-        found = yield from _round(owner, masters, absent, ask)
-        if found is not None:
-            return found
+        name = yield from _round(owner, masters, absent, ask)
+        if name is not None:
+            return name
     raise NetworkError(f"brokers do not come to agree on who coordinates {owner}")
 
 
 def _round(owner: str, masters: Mapping[str, str], absent: Sequence[str], ask: Ask) -> Op[str | None]:
-    """Ask everybody, and bring those that do not agree to do so; return None to ask again."""
+    """Ask all brokers, and bring those that do not agree to do so; return None to ask again."""
     known, silent = yield from _everybody(owner, masters, ask)
-    named = sorted({said.coordinator for said in known.values() if said.coordinator})
+    named = sorted({reply.coordinator for reply in known.values() if reply.coordinator})
     if not named:
-        return (
-            yield from _first(owner, masters, known, {**silent, **dict.fromkeys(absent, "no name server knows its master")}, ask)
-        )
+        unheard = {**silent, **dict.fromkeys(absent, "no name server knows its master")}
+        return (yield from _first(owner, masters, known, unheard, ask))
     for name in named:
         if name not in known:
             raise NetworkError(f"{name} coordinates {owner}, and {silent.get(name, 'no name server knows it')}")
-        if not known[name].coordinator:  # it is told first: asked now, it knows what others knew a moment ago
-            known[name] = yield from _said(owner, masters[name], ask)
-        if not known[name].coordinator:
-            raise UsageError(
-                f"{name} coordinates {owner} and knows nothing of it: its store was lost, or it knew of too many others "
-                "(batch_ids_max). Nothing is written, for it could be there already. Compare the topic with the query's input; a "
-                "new transactionalId begins anew"
-            )
-    chosen = [name for name in named if known[name].coordinator == name]
-    decided = [name for name in chosen if known[name].last >= 0]
+        yield from _confirm(owner, name, masters, known, ask)
+    claimants = [name for name in named if known[name].coordinator == name]
+    if not claimants:
+        return None
+    return (yield from _agree(owner, _elected(owner, claimants, known), claimants, masters, known, ask))
+
+
+def _confirm(owner: str, name: str, masters: Mapping[str, str], known: dict[str, CoordinateBatchesReply], ask: Ask) -> Op[None]:
+    """Have the broker that others name say itself who coordinates an id. Raises UsageError when it does not know."""
+    if not known[name].coordinator:  # it is told first: asked now, it knows what others knew a moment ago
+        reply = yield from ask(masters[name], CoordinateBatches(transactional_id=owner))
+        known[name] = reply.header(CoordinateBatchesReply)
+    if not known[name].coordinator:
+        raise UsageError(
+            f"{name} coordinates {owner} and knows nothing of it: its store was lost, or it knew of too many others "
+            "(batch_ids_max). Nothing is written, for it could be there already. Compare the topic with the query's input; a "
+            "new transactionalId begins anew"
+        )
+
+
+def _elected(owner: str, claimants: Sequence[str], known: Mapping[str, CoordinateBatchesReply]) -> str:
+    """Return which of several coordinators stays: the one that has decided a batch. Raises UsageError when two have."""
+    decided = [name for name in claimants if known[name].last >= 0]
     if len(decided) > 1:
         raise UsageError(
             f"{' and '.join(decided)} have both decided batches of {owner}: one was chosen when no broker was there that knew "
             "of the other. Compare the topic with the query's input; a new transactionalId begins anew"
         )
-    if not chosen:
-        return None
-    one = decided[0] if decided else coordinator_of(owner, chosen)
-    for name in chosen:  # they give it up before anybody is told to look elsewhere
-        if name != one and (yield from _tell(owner, masters[name], one, name, ask)) != one:
+    return decided[0] if decided else coordinator_of(owner, claimants)
+
+
+def _agree(
+    owner: str, elected: str, claimants: Sequence[str], masters: Mapping[str, str], known: Mapping[str, CoordinateBatchesReply],
+    ask: Ask,
+) -> Op[str | None]:  # fmt: skip
+    """Tell all brokers who coordinates an id, and return that; None when one of them knows better by now."""
+    for name in claimants:  # they give it up before anybody is told to look elsewhere
+        if name != elected and (yield from _tell(owner, masters[name], elected, name, ask)) != elected:
             return None
-    others = [name for name, said in known.items() if said.coordinator != one and name not in chosen]
-    told = yield from gather([_tell(owner, masters[name], one, known[name].coordinator, ask) for name in others])
-    for each in told:
-        if isinstance(each, Exception):
-            if not isinstance(each, (NetworkError, BrokerError)):
-                raise each  # what cannot be told is told by the first piece that it gets
-        elif each != one:
+    others = [name for name, reply in known.items() if reply.coordinator != elected and name not in claimants]
+    answers = yield from gather([_tell(owner, masters[name], elected, known[name].coordinator, ask) for name in others])
+    for answer in answers:
+        if isinstance(answer, Exception):
+            if not isinstance(answer, (NetworkError, BrokerError)):
+                raise answer  # a broker that cannot be told now is told by the first piece that it gets
+        elif answer != elected:
             return None
-    return one
+    return elected
 
 
 def _first(
@@ -119,10 +136,6 @@ def _everybody(owner: str, masters: Mapping[str, str], ask: Ask) -> Op[tuple[dic
         else:
             known[name] = answer.header(CoordinateBatchesReply)
     return known, silent
-
-
-def _said(owner: str, address: str, ask: Ask) -> Op[CoordinateBatchesReply]:
-    return (yield from ask(address, CoordinateBatches(transactional_id=owner))).header(CoordinateBatchesReply)
 
 
 def _tell(owner: str, address: str, coordinator: str, instead_of: str, ask: Ask) -> Op[str]:

@@ -82,15 +82,15 @@ def choose_queue(info: PublishInfo, last_broker: str | None, faults: FaultTable,
     queues, turn = info.queues, info.turn + 1
     info.turn, count = turn, len(queues)
     if faults.enabled:
-        again: MessageQueue | None = None
+        same_broker: MessageQueue | None = None
         for i in range(count):
             queue = queues[(turn + i) % count]
             if faults.available(queue.broker_name, now):
                 if queue.broker_name != last_broker:
                     return queue
-                again = again or queue
-        if again is not None:
-            return again
+                same_broker = same_broker or queue
+        if same_broker is not None:
+            return same_broker
         if (name := faults.least_bad(now)) is not None:
             if writes := info.write_counts.get(name, 0):
                 return MessageQueue(info.topic, name, turn % writes)

@@ -11,7 +11,7 @@ from typing import Any
 from halfmoon.client.core.names import RETRY_PREFIX, wrap
 from halfmoon.client.core.produce.outgoing import Outgoing
 from halfmoon.client.core.produce.selector import Selector
-from halfmoon.client.core.produce.send import First, Sender
+from halfmoon.client.core.produce.send import FirstAttempt, Sender
 from halfmoon.client.core.route import RouteTable
 from halfmoon.client.settings import ProducerSettings
 from halfmoon.effects import Op, Signal, now, spawn, steady, wait
@@ -28,7 +28,7 @@ Kind = tuple[str, bool, MessageQueue | None, int, bool]
 """What messages of one batch have in common: topic, whether to wait for the store, target, budget of time, whether asynchronous."""
 
 
-class Gathering:
+class LingeringBatch:
     """Messages that wait to leave together, by id, since ``begin`` (ms, steady)."""
 
     def __init__(self, begin: int) -> None:
@@ -54,8 +54,8 @@ class LingeringSender(Sender):
 
     def __init__(self, settings: ProducerSettings, routes: RouteTable, ids: UniqueIds) -> None:
         super().__init__(settings, routes, ids)
-        self._open: dict[Kind, Gathering] = {}
-        self._all: set[Gathering] = set()  # those that have left and are not answered yet, too
+        self._open: dict[Kind, LingeringBatch] = {}
+        self._all: set[LingeringBatch] = set()  # those that have left and are not answered yet, too
 
     def send(
         self,
@@ -87,17 +87,17 @@ class LingeringSender(Sender):
             return self._send_with_others(message, **chosen, asynchronous=True)
         return super().send_async(message, **chosen)
 
-    def first(self, message: Message, *arguments: Any) -> First | None:
+    def first(self, message: Message, *arguments: Any) -> FirstAttempt | None:
         """As `Sender.first`, for messages that leave alone."""
         return None if self._may_share(message) else super().first(message, *arguments)
 
     def flush(self) -> Op[None]:
         """Have everything leave now, and wait for the answers."""
-        for kind, one in list(self._open.items()):
-            self._close(kind, one)
-        for one in list(self._all):
-            while one in self._all:
-                yield from wait(one.over)
+        for kind, batch in list(self._open.items()):
+            self._close(kind, batch)
+        for batch in list(self._all):
+            while batch in self._all:
+                yield from wait(batch.over)
 
     # ------------------------------------------------------------ inside
 
@@ -130,72 +130,72 @@ class LingeringSender(Sender):
         target = yield from self.target(message, queue, selector, key)
         msg_id, item = self.item(message, (yield from now()))
         kind = message.topic, message.wait_store, target, self.budget(timeout_ms), asynchronous
-        mine = self._open.get(kind)
-        if mine is not None and (msg_id in mine.items or mine.size_bytes + _size(item) > self.settings.body_bytes_max):
-            self._close(kind, mine)
-            mine = None
-        if mine is None:
-            mine = self._open[kind] = Gathering(begin)
-            self._all.add(mine)
-            yield from spawn(self._leave(kind, mine), f"linger {message.topic}")
-        mine.add(msg_id, item)
-        if mine.size_bytes >= BATCH_BYTES_MAX:
-            self._close(kind, mine)
+        batch = self._open.get(kind)
+        if batch is not None and (msg_id in batch.items or batch.size_bytes + _size(item) > self.settings.body_bytes_max):
+            self._close(kind, batch)
+            batch = None
+        if batch is None:
+            batch = self._open[kind] = LingeringBatch(begin)
+            self._all.add(batch)
+            yield from spawn(self._leave(kind, batch), f"linger {message.topic}")
+        batch.add(msg_id, item)
+        if batch.size_bytes >= BATCH_BYTES_MAX:
+            self._close(kind, batch)
         try:
-            while mine.results is None and mine.error is None:
-                yield from wait(mine.over)
+            while batch.results is None and batch.error is None:
+                yield from wait(batch.over)
         except BaseException:
-            if self._open.get(kind) is mine:
-                mine.drop(msg_id)  # it has not left
+            if self._open.get(kind) is batch:
+                batch.drop(msg_id)  # it has not left
             raise
-        if mine.error is not None:
-            raise mine.error
-        assert mine.results is not None
-        return mine.results[msg_id]
+        if batch.error is not None:
+            raise batch.error
+        assert batch.results is not None
+        return batch.results[msg_id]
 
-    def _close(self, kind: Kind, one: Gathering) -> None:
+    def _close(self, kind: Kind, batch: LingeringBatch) -> None:
         """It takes no more messages, and leaves."""
-        if self._open.get(kind) is one:
+        if self._open.get(kind) is batch:
             del self._open[kind]
-        one.full.fire()
+        batch.full.fire()
 
-    def _leave(self, kind: Kind, one: Gathering) -> Op[None]:
+    def _leave(self, kind: Kind, batch: LingeringBatch) -> Op[None]:
         """Wait for others, send what has come, tell everybody."""
         try:
-            yield from wait(one.full, self.settings.linger_ms)
-            self._close(kind, one)
-            one.results = (yield from self._deliver(kind, one)) if one.items else {}
+            yield from wait(batch.full, self.settings.linger_ms)
+            self._close(kind, batch)
+            batch.results = (yield from self._deliver(kind, batch)) if batch.items else {}
         except Exception as exc:
-            one.error = exc
+            batch.error = exc
         finally:
-            self._close(kind, one)
-            self._all.discard(one)
-            if one.results is None and one.error is None:
-                one.error = NotRunning("The producer was closed before the message left")
-            one.over.fire()
+            self._close(kind, batch)
+            self._all.discard(batch)
+            if batch.results is None and batch.error is None:
+                batch.error = NotRunning("The producer was closed before the message left")
+            batch.over.fire()
 
-    def _deliver(self, kind: Kind, one: Gathering) -> Op[dict[str, SendResult]]:
+    def _deliver(self, kind: Kind, batch: LingeringBatch) -> Op[dict[str, SendResult]]:
         """Send what was gathered; return the result of each."""
         topic, wait_store, target, budget_ms, asynchronous = kind
-        ids, items = list(one.items), list(one.items.values())
+        ids, items = list(batch.items), list(batch.items.values())
         if len(items) == 1:
             properties = items[0].properties.decode()
             outgoing = Outgoing(wrap(topic, self.settings.namespace), items[0].body, properties, ids[0], items[0].flag)
         else:
             outgoing = self.batch(topic, ids, items, wait_store=wait_store)
         if asynchronous:
-            found = yield from self.deliver_async(outgoing, target, one.begin, budget_ms)
+            result = yield from self.deliver_async(outgoing, target, batch.begin, budget_ms)
         elif target is not None:
-            found = yield from self.attempt(outgoing, target, one.begin, budget_ms)
+            result = yield from self.attempt(outgoing, target, batch.begin, budget_ms)
         else:
-            found = yield from self.deliver(outgoing, one.begin, budget_ms)
-        stored = found.offset_msg_id.split(",")
+            result = yield from self.deliver(outgoing, batch.begin, budget_ms)
+        stored = result.offset_msg_id.split(",")
         if len(stored) != len(ids):
-            stored = [found.offset_msg_id] * len(ids)
+            stored = [result.offset_msg_id] * len(ids)
         return {
             msg_id: SendResult(
-                found.status, msg_id, offset_msg_id, found.queue, found.queue_offset + i, found.transaction_id, found.region_id,
-                found.trace_on, found.recall_handle,
+                result.status, msg_id, offset_msg_id, result.queue, result.queue_offset + i, result.transaction_id,
+                result.region_id, result.trace_on, result.recall_handle,
             )
             for i, (msg_id, offset_msg_id) in enumerate(zip(ids, stored, strict=True))
         }  # fmt: skip

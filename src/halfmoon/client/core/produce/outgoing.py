@@ -26,7 +26,7 @@ class Outgoing(msgspec.Struct, gc=False):
     reconsume_max: int | None = None
 
 
-class Witness(Protocol):
+class SendObserver(Protocol):
     """Hears of every attempt to send and of every second phase; `halfmoon.client.core.produce.tracing` has one."""
 
     def sent(self, outgoing: Outgoing, queue: MessageQueue, address: str, begin: int, over: int, result: SendResult | None) -> None:

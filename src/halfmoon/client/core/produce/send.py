@@ -11,10 +11,10 @@ import msgspec
 from halfmoon.client.core.ask import tell
 from halfmoon.client.core.names import RETRY_PREFIX, check_message, check_sendable, check_topic, unwrap, wrap
 from halfmoon.client.core.produce.faults import FaultTable, choose_queue
-from halfmoon.client.core.produce.outgoing import Outgoing, Witness, properties_bytes, properties_text
+from halfmoon.client.core.produce.outgoing import Outgoing, SendObserver, properties_bytes, properties_text
 from halfmoon.client.core.produce.selector import Selector, select_by_hash
 from halfmoon.client.core.produce.send_result import failure_code, send_result
-from halfmoon.client.core.produce.unanswered import Unsure
+from halfmoon.client.core.produce.unanswered import UnansweredSends
 from halfmoon.client.core.route import PublishInfo, RouteTable
 from halfmoon.client.settings import ProducerSettings
 from halfmoon.effects import Call, Now, Op, Steady, at_once, now, run, steady
@@ -46,7 +46,7 @@ _NOW, _STEADY = Now(), Steady()
 log = logging.getLogger("halfmoon.client")
 
 
-class First(msgspec.Struct, gc=False):
+class FirstAttempt(msgspec.Struct, gc=False):
     """The first attempt of a send that knows its way: what goes to which queue, and the address of its broker.
 
     ``info`` is the way; ``target`` is the queue that the user chose, None for any; ``begin`` is when it began (ms, steady).
@@ -70,9 +70,10 @@ class Sender:
         self.routes = routes
         self.ids = ids
         self.faults = FaultTable(enabled=settings.latency_avoidance)
-        self.unsure = Unsure()
+        self.unanswered = UnansweredSends()
+        self._observes = settings.latency_avoidance or settings.retry_not_stored  # every attempt, so that `deliver` must make it
         self.running = False
-        self.tracer: Witness | None = None
+        self.tracer: SendObserver | None = None
         """Hears of every attempt, where tracing is on."""
 
     # ------------------------------------------------------------ what users ask for
@@ -124,14 +125,15 @@ class Sender:
         timeout_ms: int | None,
         begin: int,
         born_ms: int,
-    ) -> First | None:
-        """Return what `send` and `send_async` would do first, where they need to ask nobody for it and nobody hears of attempts.
+    ) -> FirstAttempt | None:
+        """Return what `send` and `send_async` would do first, where that needs no waiting and nobody observes attempts.
 
-        None: nothing was done, and they must be run. Else it is sent, and `result` or `go_on` tells what comes of it. ``begin`` and
-        ``born_ms`` are now (steady, and since the epoch). Raises UsageError, and what ``selector`` raises.
+        None: nothing was done, and they must be run. Else the caller sends it, and passes the reply to `result` or the error to
+        `continue_send`. ``begin`` and ``born_ms`` are now (steady, and since the epoch). Raises UsageError, and what ``selector``
+        raises.
         """
         settings = self.settings
-        if self.tracer is not None or settings.latency_avoidance or settings.retry_not_stored:
+        if self.tracer is not None or self._observes:
             return None
         budget_ms = settings.send_timeout_ms if timeout_ms is None else timeout_ms
         self.check(message)
@@ -145,10 +147,10 @@ class Sender:
         if queue is not None or selector is not None or key is not None:
             target = at_once(self.target(message, queue, selector, key))
         outgoing = self.outgoing(message, topic, born_ms)
-        chosen = target or self.unsure.queue(outgoing, info) or choose_queue(info, None, self.faults, begin)
-        return First(outgoing, info, chosen, target, self._known_address(chosen) or "", begin, budget_ms)
+        chosen = target or self.unanswered.queue(outgoing, info) or choose_queue(info, None, self.faults, begin)
+        return FirstAttempt(outgoing, info, chosen, target, self._known_address(chosen) or "", begin, budget_ms)
 
-    def go_on(self, first: First, error: Exception | None, *, asynchronous: bool) -> Op[SendResult]:
+    def continue_send(self, first: FirstAttempt, error: Exception | None, *, asynchronous: bool) -> Op[SendResult]:
         """Go on after a first attempt that failed with an error, or (None) could not be made at once; as `send`."""
         if asynchronous:
             return (yield from self.deliver_async(first.outgoing, first.target, first.begin, first.budget_ms, first.queue, error))
@@ -214,27 +216,29 @@ class Sender:
 
     def prepare(self, message: Message, born_ms: int, extra: dict[str, str] | None = None, *, sys_flag: int = 0) -> Op[Outgoing]:
         """Return the message as it will travel; the caller's is not changed. ``extra`` are properties of the protocol."""
-        found = self.outgoing(message, wrap(message.topic, self.settings.namespace), born_ms, extra, sys_flag)
-        if len(found.body) >= self.settings.compress_over_bytes:
-            found.body, flags = yield from self._compressed(found.body)
-            found.sys_flag |= flags
-        return found
+        outgoing = self.outgoing(message, wrap(message.topic, self.settings.namespace), born_ms, extra, sys_flag)
+        if len(outgoing.body) >= self.settings.compress_over_bytes:
+            outgoing.body, flags = yield from self._compressed(outgoing.body)
+            outgoing.sys_flag |= flags
+        return outgoing
 
     def outgoing(
         self, message: Message, topic: str, born_ms: int, extra: dict[str, str] | None = None, sys_flag: int = 0
     ) -> Outgoing:
         """Return the message as it will travel when it is not compressed, to a topic as the wire calls it; see `prepare`."""
-        found = self._properties(message, born_ms)
+        properties = self._properties(message, born_ms)
         if extra:
-            found.update(extra)
-        return Outgoing(topic, bytes(message.body), properties_bytes(found).decode(), found[UNIQ_KEY], message.flag, sys_flag)
+            properties.update(extra)
+        return Outgoing(
+            topic, bytes(message.body), properties_bytes(properties).decode(), properties[UNIQ_KEY], message.flag, sys_flag
+        )
 
     def prepare_batch(self, messages: Sequence[Message], born_ms: int) -> Outgoing:
         """Return several messages as one that travels. Raises UsageError. Follows MessageBatch.generateFromList (4.9.8)."""
         self._check_running()
         if not messages:
             raise UsageError("messages must not be empty")
-        first, parts, ids = messages[0], [], []
+        first, items, ids = messages[0], [], []
         for message in messages:
             check_message(message, self.settings.body_bytes_max)
             if (
@@ -245,20 +249,20 @@ class Sender:
                 or message.topic.startswith(RETRY_PREFIX)
             ):
                 raise UsageError(_why_not_together(message, first))
-            msg_id, part = self.item(message, born_ms)
+            msg_id, item = self.item(message, born_ms)
             ids.append(msg_id)
-            parts.append(part)
+            items.append(item)
         if len(set(ids)) < len(ids):
             raise UsageError("two messages of one batch have the same msg_id")
-        found = self.batch(first.topic, ids, parts, wait_store=first.wait_store)
-        if len(found.body) > self.settings.body_bytes_max:
+        outgoing = self.batch(first.topic, ids, items, wait_store=first.wait_store)
+        if len(outgoing.body) > self.settings.body_bytes_max:
             raise MessageIllegal(f"the message body size over max value, MAX: {self.settings.body_bytes_max}")
-        return found
+        return outgoing
 
     def item(self, message: Message, born_ms: int) -> tuple[str, BatchItem]:
         """Return a message's id, and the message as a batch carries it. Raises MessageIllegal."""
-        found = self._properties(message, born_ms)
-        return found[UNIQ_KEY], BatchItem(bytes(message.body), properties_bytes(found), message.flag)
+        properties = self._properties(message, born_ms)
+        return properties[UNIQ_KEY], BatchItem(bytes(message.body), properties_bytes(properties), message.flag)
 
     def batch(self, topic: str, ids: list[str], items: list[BatchItem], *, wait_store: bool) -> Outgoing:
         """Return messages of the user's topic as one that travels."""
@@ -266,12 +270,12 @@ class Sender:
         return Outgoing(wrap(topic, self.settings.namespace), encode_batch(items), properties, ",".join(ids), batch=True)
 
     def _properties(self, message: Message, born_ms: int) -> dict[str, str]:
-        found = message.wire_properties()
-        if UNIQ_KEY not in found:
-            found[UNIQ_KEY] = self.ids.next(born_ms)
+        properties = message.wire_properties()
+        if UNIQ_KEY not in properties:
+            properties[UNIQ_KEY] = self.ids.next(born_ms)
         if self.settings.namespace:
-            found["INSTANCE_ID"] = self.settings.namespace
-        return found
+            properties["INSTANCE_ID"] = self.settings.namespace
+        return properties
 
     def _compressed(self, body: bytes) -> Op[tuple[bytes, int]]:
         """Return a body compressed with its flags, or as it is when that is no gain."""
@@ -286,7 +290,7 @@ class Sender:
     # ------------------------------------------------------------ attempts
 
     def deliver(
-        self, outgoing: Outgoing, begin: int, budget_ms: int, first: First | None = None, error: Exception | None = None
+        self, outgoing: Outgoing, begin: int, budget_ms: int, first: FirstAttempt | None = None, error: Exception | None = None
     ) -> Op[SendResult]:
         """Try brokers in turn until one stored the message; ``begin`` is when that began (steady).
 
@@ -297,33 +301,28 @@ class Sender:
         Raises NoRoute, BrokerError (a code not worth another try), SendFailed, TooManyRequests (the budget is spent).
         """
         info = self.routes.ready(outgoing.topic) or (first.info if first else (yield from self._publish_info(outgoing.topic)))
-        last: str | None = None
         tried: list[str] = []
-        result: SendResult | None = None
-        cause: Exception | None = None
-        late = False
-        for _ in range(1 + self.settings.retries_max):
+        result: SendResult | None = None  # of an attempt that was stored, without a promise of the broker being kept
+        cause = error
+        if first is not None and error is not None:
+            if not self._may_retry(outgoing, first.queue, error):
+                raise error
+            tried.append(first.queue.broker_name)
+            first = None
+        while len(tried) <= self.settings.retries_max:
             at: int = yield _STEADY
-            if at - begin >= budget_ms and error is None:
-                late = True
+            if at - begin >= budget_ms:
                 break
-            queue = first.queue if first else None if tried else self.unsure.queue(outgoing, info)
-            queue = queue or choose_queue(info, last, self.faults, at)
-            first, failed, error = None, error, None
-            last = queue.broker_name
-            tried.append(last)
+            queue = first.queue if first else self._next_queue(outgoing, info, tried, at)
+            first = None
+            tried.append(queue.broker_name)
             try:
-                if failed is not None:
-                    raise failed
                 result = yield from self.attempt(outgoing, queue, begin, budget_ms, at)
-            except NetworkError as exc:
-                cause = exc
-                self.unsure.note(outgoing, queue, exc)
-            except BrokerError as exc:
-                if exc.code not in self.settings.retry_codes:
-                    if result is not None:
-                        return result
-                    raise
+            except (NetworkError, BrokerError) as exc:
+                if not self._may_retry(outgoing, queue, exc):
+                    if result is None:
+                        raise
+                    break
                 cause = exc
             else:
                 if result.status is SendStatus.SEND_OK or not self.settings.retry_not_stored:
@@ -331,12 +330,26 @@ class Sender:
             info = self.routes.ready(outgoing.topic) or info
         if result is not None:
             return result
-        if late:
-            raise TooManyRequests(
-                f"sendDefaultImpl call timeout, BrokersSent: [{', '.join(tried)}]; last cause: {cause}"
-            ) from cause
-        over = yield from steady()
-        raise SendFailed(outgoing.topic, tried, over - begin, failure_code(cause), cause) from cause
+        raise (yield from self._failure(outgoing, tried, cause, begin)) from cause
+
+    def _failure(self, outgoing: Outgoing, tried: list[str], cause: Exception | None, begin: int) -> Op[Exception]:
+        """Return what to raise when no broker stored a message: the attempts are used up, or the time was before they were."""
+        if len(tried) <= self.settings.retries_max:
+            return TooManyRequests(f"sendDefaultImpl call timeout, BrokersSent: [{', '.join(tried)}]; last cause: {cause}")
+        took_ms = (yield from steady()) - begin
+        return SendFailed(outgoing.topic, tried, took_ms, failure_code(cause), cause)
+
+    def _next_queue(self, outgoing: Outgoing, info: PublishInfo, tried: list[str], at: int) -> MessageQueue:
+        """Return the queue for the next attempt. The first goes to the broker that may have the message from an earlier send."""
+        queue = None if tried else self.unanswered.queue(outgoing, info)
+        return queue or choose_queue(info, tried[-1] if tried else None, self.faults, at)
+
+    def _may_retry(self, outgoing: Outgoing, queue: MessageQueue, error: Exception) -> bool:
+        """Note a failed attempt; return whether another broker may store the message."""
+        if isinstance(error, NetworkError):
+            self.unanswered.note(outgoing, queue, error)
+            return True
+        return isinstance(error, BrokerError) and error.code in self.settings.retry_codes
 
     def deliver_async(
         self, outgoing: Outgoing, target: MessageQueue | None, begin: int, budget_ms: int, first: MessageQueue | None = None,
@@ -348,7 +361,7 @@ class Sender:
             queue = target or first
             if queue is None:
                 info = yield from self._publish_info(outgoing.topic)
-                known = self.unsure.queue(outgoing, info) if last is None else None
+                known = self.unanswered.queue(outgoing, info) if last is None else None
                 queue = known or choose_queue(info, last, self.faults, (yield from steady()))
             last = queue.broker_name
             first, failed, error = None, error, None
@@ -357,7 +370,7 @@ class Sender:
                     raise failed
                 return (yield from self.attempt(outgoing, queue, begin, budget_ms))
             except NetworkError as exc:
-                self.unsure.note(outgoing, queue, exc)
+                self.unanswered.note(outgoing, queue, exc)
                 at = yield from steady()
                 if not left or not exc.retry or at - begin >= budget_ms:
                     raise
@@ -443,8 +456,8 @@ class Sender:
         """Return where a broker is now that took no connection at an address; None: nothing else is known."""
         if self._known_address(queue) == address:
             yield from self.routes.look_for(wrap(queue.topic, self.settings.namespace), queue.broker_name)
-        found = self._known_address(queue)
-        return found if found != address else None
+        known = self._known_address(queue)
+        return known if known != address else None
 
     def _publish_info(self, topic: str) -> Op[PublishInfo]:
         return (yield from self.routes.publish_info(topic, self.settings.create_topic_key, self.settings.default_topic_queue_count))

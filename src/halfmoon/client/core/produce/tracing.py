@@ -77,8 +77,8 @@ class Tracer:
         """An attempt to send ended; without a result it failed."""
         if outgoing.topic == self.topic or (result is not None and not result.trace_on):
             return
-        found = wire_properties.decode(outgoing.properties.encode())
-        kind = MessageKind.DELAY if "DELAY" in found else MessageKind.NORMAL
+        properties = wire_properties.decode(outgoing.properties.encode())
+        kind = MessageKind.DELAY if "DELAY" in properties else MessageKind.NORMAL
         if outgoing.sys_flag & TRANSACTION_MASK == TRANSACTION_PREPARED:
             kind = MessageKind.HALF
         ids = outgoing.msg_id.split(",")
@@ -86,7 +86,8 @@ class Tracer:
         for msg_id, offset_msg_id in zip(ids, stored):
             self._note(TraceRecord(
                 kind=PUB, at_ms=begin, region=result.region_id if result is not None else "", group=self.group,
-                topic=outgoing.topic, msg_id=msg_id, tags=found.get(TAGS, ""), keys=found.get(KEYS, ""), store_host=address,
+                topic=outgoing.topic, msg_id=msg_id, tags=properties.get(TAGS, ""), keys=properties.get(KEYS, ""),
+                store_host=address,
                 size_bytes=len(outgoing.body), cost_ms=over - begin, message_kind=int(kind), offset_msg_id=offset_msg_id,
                 success=result is not None and result.status is SendStatus.SEND_OK,
             ))  # fmt: skip
@@ -172,7 +173,7 @@ class Tracer:
 def _keys(records: Sequence[TraceRecord]) -> list[str]:
     """Return the ids and keys by which a trace message is found: all ids, and of the keys as many as fit."""
     ids = dict.fromkeys(record.msg_id for record in records if record.msg_id)
-    left = KEYS_BYTES_MAX - sum(len(each) + 1 for each in ids)
+    left = KEYS_BYTES_MAX - sum(len(text) + 1 for text in ids)
     for key in (key for record in records for key in record.keys.split()):
         left -= 0 if key in ids else len(key.encode("utf-8", "replace")) + 1
         if left < 0:

@@ -14,7 +14,16 @@ import msgspec
 from halfmoon.client.core.ask import tell
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.produce.send import Sender
-from halfmoon.client.core.produce.transaction_check import Checker, Checkers, Checks, Listener, Local, Running, remark_of, state_of
+from halfmoon.client.core.produce.transaction_check import (
+    CheckFunction,
+    CheckFunctions,
+    LocalTransaction,
+    PendingChecks,
+    RunningTransaction,
+    TransactionListener,
+    remark_of,
+    state_of,
+)
 from halfmoon.client.settings import TransactionSettings
 from halfmoon.effects import Op, now, run, steady
 from halfmoon.errors import HalfmoonError, HalfRolledBack, UsageError
@@ -37,7 +46,7 @@ COMMIT, ROLLBACK, UNKNOWN = LocalTransactionState.COMMIT, LocalTransactionState.
 log = logging.getLogger("halfmoon.client")
 
 
-class Stored(msgspec.Struct):
+class StoredHalf(msgspec.Struct):
     """A half message that a broker has: the message as the local transaction sees it, and what the broker answered.
 
     While this is kept, or until `Transactions.leave`, the local transaction counts as running here.
@@ -45,7 +54,7 @@ class Stored(msgspec.Struct):
 
     message: Message
     result: SendResult
-    running: Running
+    running: RunningTransaction
 
     @property
     def safe(self) -> bool:
@@ -65,18 +74,18 @@ class Transactions:
         settings: TransactionSettings,
         sender: Sender,
         instance: Instance,
-        listener: Listener | None = None,
-        check: Checker | None = None,
+        listener: TransactionListener | None = None,
+        check: CheckFunction | None = None,
     ) -> None:
         """``check`` answers for topics without a function of their own; without it the listener does."""
         self.settings = settings
         self.sender = sender
         self.instance = instance
         self.listener = listener
-        self.checkers = Checkers(check if check is not None or listener is None else listener.check)
-        self.running: WeakValueDictionary[str, Running] = WeakValueDictionary()
+        self.checkers = CheckFunctions(check if check is not None or listener is None else listener.check)
+        self.running: WeakValueDictionary[str, RunningTransaction] = WeakValueDictionary()
         """The local transactions that run in this process now, by id; one whose caller was interrupted goes by itself."""
-        self.checks = Checks(settings, sender, self.checkers, self.running)
+        self.checks = PendingChecks(settings, sender, self.checkers, self.running)
         instance.on_asked[39] = self.checks.asked
 
     # ------------------------------------------------------------ beside the work
@@ -96,7 +105,7 @@ class Transactions:
         self,
         message: Message,
         arg: Any = None,
-        executor: Local | None = None,
+        executor: LocalTransaction | None = None,
         *,
         check_after_s: int | None = None,
         timeout_ms: int | None = None,
@@ -118,7 +127,7 @@ class Transactions:
         finally:
             self.leave(stored)
 
-    def local(self, executor: Local | None) -> Local:
+    def local(self, executor: LocalTransaction | None) -> LocalTransaction:
         """Return what runs the local transaction: the executor of the call, else the listener. Raises UsageError for neither.
 
         The texts follow TransactionMQProducer and DefaultMQProducerImpl (RocketMQ 4.7.1).
@@ -132,26 +141,26 @@ class Transactions:
         raise UsageError("tranExecutor is null" if self.checkers else "TransactionListener is null")
 
     def finish(
-        self, stored: Stored, state: LocalTransactionState | None, error: Exception | None = None
+        self, stored: StoredHalf, state: LocalTransactionState | None, error: Exception | None = None
     ) -> Op[TransactionSendResult]:
         """Tell the broker what became of a local transaction, and return it with the send's result.
 
         A half message that is not safe is rolled back. An ``error`` of the local transaction is logged, remembered in the result
         and carried to the broker; the state is UNKNOWN then.
         """
-        found = (state or UNKNOWN) if stored.safe else ROLLBACK
+        outcome = (state or UNKNOWN) if stored.safe else ROLLBACK
         if error is not None:
             log.error("local transaction failed: %s", _described(stored.message), exc_info=error)
-        elif found is not COMMIT:
+        elif outcome is not COMMIT:
             status, what = stored.result.status.name, _described(stored.message)
-            log.info("local transaction not committed: state=%s status=%s %s", found.name, status, what)
-        yield from self.decide(stored, found, error)
+            log.info("local transaction not committed: state=%s status=%s %s", outcome.name, status, what)
+        yield from self.decide(stored, outcome, error)
         result = {name: getattr(stored.result, name) for name in SendResult.__struct_fields__}
-        return TransactionSendResult(**result, local_state=found, local_error=error)
+        return TransactionSendResult(**result, local_state=outcome, local_error=error)
 
     # ------------------------------------------------------------ the first phase
 
-    def store(self, message: Message, *, check_after_s: int | None = None, timeout_ms: int | None = None) -> Op[Stored]:
+    def store(self, message: Message, *, check_after_s: int | None = None, timeout_ms: int | None = None) -> Op[StoredHalf]:
         """Send a half message with the retries of any send; from here on its transaction counts as running here.
 
         A delay is taken off, because brokers forget it. ``check_after_s`` is the age, in seconds, before which the broker does
@@ -171,7 +180,7 @@ class Transactions:
                 raise UsageError(f"check_after_s: {check_after_s!r} is outside 0 to {CHECK_AFTER_S_MAX}")
             extra[CHECK_AFTER] = str(check_after_s)
         outgoing = yield from sender.prepare(plain, (yield from now()), extra, sys_flag=TRANSACTION_PREPARED)
-        running = self.running[outgoing.msg_id] = Running()
+        running = self.running[outgoing.msg_id] = RunningTransaction()
         try:
             result = yield from sender.deliver(outgoing, begin, settings.send_timeout_ms if timeout_ms is None else timeout_ms)
         except BaseException:
@@ -179,9 +188,9 @@ class Transactions:
             raise
         given = {TRANSACTION_ID: result.transaction_id} if result.transaction_id else {}
         seen = msgspec.structs.replace(plain, properties={**plain.properties, **given}, transaction_id=result.msg_id)
-        return Stored(seen, result, running)
+        return StoredHalf(seen, result, running)
 
-    def store_safe(self, message: Message, *, check_after_s: int | None = None, timeout_ms: int | None = None) -> Op[Stored]:
+    def store_safe(self, message: Message, *, check_after_s: int | None = None, timeout_ms: int | None = None) -> Op[StoredHalf]:
         """Send a half message as `store` does; one that is not safe is rolled back and HalfRolledBack raised."""
         stored = yield from self.store(message, check_after_s=check_after_s, timeout_ms=timeout_ms)
         if not stored.safe:
@@ -194,24 +203,24 @@ class Transactions:
 
     # ------------------------------------------------------------ the second phase
 
-    def decide(self, stored: Stored, state: LocalTransactionState, error: Exception | None = None) -> Op[None]:
+    def decide(self, stored: StoredHalf, state: LocalTransactionState, error: Exception | None = None) -> Op[None]:
         """Tell the broker that stored a half message what to do with it, one-way; a failure is logged, for the broker asks.
 
         Where the broker asked while the local transaction ran, this is the late answer: it names the offsets of the question.
         Differs: the original names the first ones, and the copy that was written to ask is then asked for, and delivered, again.
         """
-        asked = stored.running.asked
+        check = stored.running.asked
         self.leave(stored)
         result = stored.result
         try:
             place = parse_offset_msg_id(result.offset_msg_id or result.msg_id)
             request = EndTransaction(
                 producer_group=self.sender.group,
-                tran_state_table_offset=result.queue_offset if asked is None else asked.tran_state_table_offset,
-                commit_log_offset=place.physical_offset if asked is None else asked.commit_log_offset,
+                tran_state_table_offset=result.queue_offset if check is None else check.tran_state_table_offset,
+                commit_log_offset=place.physical_offset if check is None else check.commit_log_offset,
                 commit_or_rollback=state.code,
                 msg_id=result.msg_id,
-                from_transaction_check=asked is not None,
+                from_transaction_check=check is not None,
                 transaction_id=result.transaction_id,
                 topic=self.instance.wire(result.queue.topic),
                 broker_name=result.queue.broker_name,
@@ -220,13 +229,13 @@ class Transactions:
             remark = None if error is None else remark_of("executeLocalTransactionBranch exception: ", error)
             yield from tell(address, request, b"", self.settings.send_timeout_ms, remark)
             if (tracer := self.sender.tracer) is not None:
-                at, topic, late = (yield from now()), self.instance.wire(result.queue.topic), asked is not None
+                at, topic, late = (yield from now()), self.instance.wire(result.queue.topic), check is not None
                 tracer.ended(stored.message, topic, result.msg_id, address, state, at, from_check=late)
         except Exception as exc:
             what = _described(stored.message)
             log.warning("second phase not sent, the broker will ask: state=%s %s reason=%s", state.name, what, exc)
 
-    def leave(self, stored: Stored) -> None:
+    def leave(self, stored: StoredHalf) -> None:
         """The local transaction is over here, or nothing more is known of it: from now on checks ask the user's code."""
         self.running.pop(stored.result.msg_id, None)
 

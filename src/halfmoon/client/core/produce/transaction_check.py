@@ -37,16 +37,16 @@ CHECKERS_MAX = 10_000
 REMARK_LENGTH_MAX = 1_000
 """Characters of an error that travel to the broker, which writes them into its log."""
 
-Local = Callable[[Message, Any], Any]
+LocalTransaction = Callable[[Message, Any], Any]
 """Runs a local transaction: ``(message, arg)`` gives a `LocalTransactionState`, None for UNKNOWN. May be a coroutine function."""
 
-Checker = Callable[[StoredMessage], Any]
-"""Says what became of a local transaction, by the half message. As `Local` in what it may be and give."""
+CheckFunction = Callable[[StoredMessage], Any]
+"""Says what became of a local transaction, by the half message. As `LocalTransaction` in what it may be and give."""
 
 log = logging.getLogger("halfmoon.client")
 
 
-class Listener(Protocol):
+class TransactionListener(Protocol):
     """Runs local transactions and says later what became of them. Both methods may be coroutine functions.
 
     Follows TransactionListener (RocketMQ 4.7.1).
@@ -62,27 +62,27 @@ class Listener(Protocol):
         """Return what became of the local transaction with ``message.transaction_id``, perhaps run by another process."""
 
 
-class Running(msgspec.Struct, weakref=True):
+class RunningTransaction(msgspec.Struct, weakref=True):
     """A local transaction that runs in this process, with the last check that a broker asked meanwhile."""
 
     asked: CheckTransactionState | None = None
 
 
-class Checkers:
+class CheckFunctions:
     """Which function answers for which topic: the topic's own, else that of the first pattern that fits, else ``otherwise``.
 
     Topics are the user's names. Patterns are those of a shell: ``orders_*``.
     """
 
-    def __init__(self, otherwise: Checker | None = None) -> None:
+    def __init__(self, otherwise: CheckFunction | None = None) -> None:
         self._otherwise = otherwise
-        self._by_topic: dict[str, Checker] = {}
-        self._patterns: dict[str, Checker] = {}
+        self._by_topic: dict[str, CheckFunction] = {}
+        self._patterns: dict[str, CheckFunction] = {}
 
     def __bool__(self) -> bool:
         return self._otherwise is not None or bool(self._by_topic) or bool(self._patterns)
 
-    def add(self, topic: str, function: Checker) -> None:
+    def add(self, topic: str, function: CheckFunction) -> None:
         """Have a function answer for a topic or pattern, instead of the one before. Raises UsageError."""
         if not callable(function):
             raise UsageError(f"a check is a function of a message, not {function!r}")
@@ -94,11 +94,11 @@ class Checkers:
             raise UsageError(f"more than {CHECKERS_MAX} topics with a check of their own; use a pattern")
         table[topic] = function
 
-    def find(self, topic: str) -> Checker | None:
+    def find(self, topic: str) -> CheckFunction | None:
         """Return the function that answers for a topic, or None."""
-        if (found := self._by_topic.get(topic)) is not None:
-            return found
-        return next((one for pattern, one in self._patterns.items() if fnmatchcase(topic, pattern)), self._otherwise)
+        if (function := self._by_topic.get(topic)) is not None:
+            return function
+        return next((by for pattern, by in self._patterns.items() if fnmatchcase(topic, pattern)), self._otherwise)
 
 
 class _Check(NamedTuple):
@@ -107,7 +107,7 @@ class _Check(NamedTuple):
     message: StoredMessage
 
 
-class Checks:
+class PendingChecks:
     """The checks that brokers asked and that wait for an answer; up to ``check_threads`` are answered side by side.
 
     Follows ClientRemotingProcessor.checkTransactionState and DefaultMQProducerImpl.checkTransactionState (RocketMQ 4.9.8).
@@ -116,7 +116,11 @@ class Checks:
     """
 
     def __init__(
-        self, settings: TransactionSettings, sender: Sender, checkers: Checkers, running: MutableMapping[str, Running]
+        self,
+        settings: TransactionSettings,
+        sender: Sender,
+        checkers: CheckFunctions,
+        running: MutableMapping[str, RunningTransaction],
     ) -> None:
         self.settings = settings
         self.group = sender.group

@@ -15,7 +15,7 @@ UNSURE_MAX = 4096
 """Ids that are remembered; the oldest goes. An attempt follows within seconds, or never."""
 
 
-class Unsure:
+class UnansweredSends:
     """The brokers that may have a message, by its id. Safe to use from many threads."""
 
     def __init__(self) -> None:
