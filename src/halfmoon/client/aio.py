@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from threading import RLock
-from typing import Any
+from typing import Any, TypeVar
 
 from halfmoon.client.core.admin.delay import recall
 from halfmoon.client.core.consume.listener import ConsumeContext
+from halfmoon.client.core.consume.member import GroupMember
 from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets
 from halfmoon.client.core.consume.orderly import push_core
 from halfmoon.client.core.consume.pull_consumer import HandedOut, PullConsumerCore
+from halfmoon.client.core.consume.push_consumer import PushConsumerCore
 from halfmoon.client.core.consume.rebalance import Strategy
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.names import check_group
@@ -51,6 +53,8 @@ __all__ = [
     "PushSettings",
     "select_by_hash",
 ]
+
+C = TypeVar("C", bound=ConsumerSettings)
 
 ASYNC_MAX = 50_000
 """Asynchronous sends of one producer under way; one more is refused. Follows the queue of the original's sender pool."""
@@ -228,7 +232,21 @@ class AsyncProducer(Client[ProducerSettings]):
         return await self._run(self._sender.queues(topic))
 
 
-class AsyncPushConsumer(Client[PushSettings]):
+class GroupClient(Client[C]):
+    """The life of a consumer, as its core says."""
+
+    _core: GroupMember
+
+    async def _begin(self, driver: Driver) -> None:
+        await driver.run(self._core.start())
+        for operation in self._core.tend():
+            driver.spawn(operation, f"consumer {self.settings.group}")
+
+    async def _finish(self, driver: Driver) -> None:
+        await driver.run(self._core.stop())
+
+
+class AsyncPushConsumer(GroupClient[PushSettings]):
     """Hands messages to a listener as they come.
 
     ::
@@ -247,6 +265,8 @@ class AsyncPushConsumer(Client[PushSettings]):
     With ``orderly=True`` each queue has one owner in the group and is consumed in order, one call after the other; messages that
     failed come again after ``suspend_queue_ms``, and those behind them wait.
     """
+
+    _core: PushConsumerCore
 
     def __init__(self, settings: PushSettings | None = None, *, allocate: Strategy | None = None, **values: Any) -> None:
         checked = settings_of(PushSettings, {**(values_of(settings) if settings else {}), **values})
@@ -283,16 +303,8 @@ class AsyncPushConsumer(Client[PushSettings]):
         """Return the queues that are ours now, those of redeliveries included."""
         return sorted(self._core.user_queue(queue) for queue in self._core.held)
 
-    async def _begin(self, driver: Driver) -> None:
-        await driver.run(self._core.start())
-        for operation in self._core.tend():
-            driver.spawn(operation, f"consumer {self.settings.group}")
 
-    async def _finish(self, driver: Driver) -> None:
-        await driver.run(self._core.stop())
-
-
-class AsyncPullConsumer(Client[PullSettings]):
+class AsyncPullConsumer(GroupClient[PullSettings]):
     """Gives messages when asked, in the manner of RocketMQ's lite pull consumer.
 
     ::
@@ -311,19 +323,13 @@ class AsyncPullConsumer(Client[PullSettings]):
     what others were given, too.
     """
 
+    _core: PullConsumerCore
+
     def __init__(self, settings: PullSettings | None = None, *, allocate: Strategy | None = None, **values: Any) -> None:
         checked = settings_of(PullSettings, {**(values_of(settings) if settings else {}), **values})
         check_group(checked.group, "DEFAULT_CONSUMER")
         super().__init__(checked, stable_id=checked.model is MessageModel.BROADCASTING)
         self._core = PullConsumerCore(checked, self._instance, _offsets(checked, self._instance), allocate, RLock())
-
-    async def _begin(self, driver: Driver) -> None:
-        await driver.run(self._core.start())
-        for operation in self._core.tend():
-            driver.spawn(operation, f"consumer {self.settings.group}")
-
-    async def _finish(self, driver: Driver) -> None:
-        await driver.run(self._core.stop())
 
     def subscribe(self, topic: str, expression: str = "*", expression_type: str = "TAG", *, sql: str | None = None) -> None:
         """Have queues of a topic shared out by the group, and of them what tags or an SQL92 expression want. Excludes `assign`."""

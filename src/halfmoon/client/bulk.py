@@ -6,14 +6,12 @@ Written by hand; it is an `AsyncProducer` on the background loop, without check-
 from __future__ import annotations
 
 import asyncio
-import atexit
-import os
-import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
 from halfmoon.client.aio import AsyncProducer
+from halfmoon.client.anonymous import of_process
 from halfmoon.client.blocking import Blocking
 from halfmoon.client.core.produce.bulk import Encoded, deliver
 from halfmoon.client.settings import ProducerSettings, settings_of
@@ -53,22 +51,9 @@ class BulkProducer(Blocking):
         return self._loop.submit(lambda: asyncio.ensure_future(client._run(operation)))
 
 
-_lock = threading.Lock()
-_known: dict[tuple[Any, ...], BulkProducer] = {}
-
-
 def bulk(**values: Any) -> BulkProducer:
     """Return the process's started producer with these settings of `ProducerSettings`; made at the first call, kept to the end.
 
     A forked child gets one of its own. Raises SettingError, NoNameServer.
     """
-    settings = settings_of(ProducerSettings, values)
-    key = (os.getpid(), *(getattr(settings, name) for name in settings.__dataclass_fields__))
-    with _lock:
-        producer = _known.get(key)
-        if producer is None:
-            producer = BulkProducer(settings)
-            producer.start()
-            _known[key] = producer
-            atexit.register(producer.close)
-        return producer
+    return of_process(BulkProducer, settings_of(ProducerSettings, values))

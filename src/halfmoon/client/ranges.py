@@ -177,7 +177,7 @@ class Ranges(Blocking):
             BadMessage: the broker sent what are no records.
         """
         if not 0 <= begin <= end or queue < 0 or max_bytes < 1:
-            raise UsageError(f"no range: queue {queue}, offsets {begin} to {end}, {max_bytes} bytes at once")
+            raise UsageError(f"not a range: queue {queue}, offsets {begin} to {end}, {max_bytes} bytes at once")
         return self.read_wire(
             MessageQueue(self.on_wire(topic), broker, queue), begin, end, max_bytes, missing=missing, selection=selection
         )

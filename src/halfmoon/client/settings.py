@@ -19,39 +19,52 @@ class ClientSettings:
     """What every client has. Defaults follow ClientConfig (RocketMQ 4.9.8) unless a reason says otherwise."""
 
     nameserver: str = setting(
-        "", java="namesrvAddr", form=forms.ADDRESSES, why="Name servers, host:port joined by ';'; empty: NAMESRV_ADDR."
+        "",
+        java="namesrvAddr",
+        form=forms.ADDRESSES,
+        why="Name servers, host:port separated by ';'; empty: the variable NAMESRV_ADDR.",
     )
     client_ip: str = setting(
-        "", java="clientIP", form=forms.PART, why="Our address in ids; empty: the one on the way to the name server."
+        "",
+        java="clientIP",
+        form=forms.PART,
+        why="Address in client and message ids; empty: that of the interface to the name server.",
     )
     instance_name: str = setting(
-        "DEFAULT", java="instanceName", form=forms.PART, why="Part of the client id; DEFAULT becomes one of this process."
+        "DEFAULT", java="instanceName", form=forms.PART, why="Part of the client id; DEFAULT becomes a name of this process."
     )
     unit_name: str = setting("", java="unitName", form=forms.PART, why="Unit of the client, part of its id.")
     namespace: str = setting(
-        "", java="namespace", form=forms.NAMESPACE, why="Prefix of topics and groups on the wire, unseen by the user."
+        "", java="namespace", form=forms.NAMESPACE, why="Prefix of topics and groups on the wire; your code never sees it."
     )
     serialization: str = setting(
-        "JSON", java="rocketmq.serialize.type", choices=("JSON", "ROCKETMQ"), why="Header of requests; JSON for every broker."
+        "JSON",
+        java="rocketmq.serialize.type",
+        choices=("JSON", "ROCKETMQ"),
+        why="Encoding of request headers; every broker reads JSON.",
     )
     vip_channel: bool = setting(False, java="vipChannelEnabled", why="Send to the broker's second port, which is two lower.")
-    route_refresh_ms: int = setting(30_000, java="pollNameServerInterval", why="How often routes are asked again.", low=10)
+    route_refresh_ms: int = setting(30_000, java="pollNameServerInterval", why="How often routes are refreshed.", low=10)
     heartbeat_ms: int = setting(30_000, java="heartbeatBrokerInterval", why="Brokers forget clients after 120 s.", low=10)
-    persist_offsets_ms: int = setting(5_000, java="persistConsumerOffsetInterval", why="How often progress is stored.", low=10)
-    request_timeout_ms: int = setting(3_000, java="mqClientApiTimeout", why="Name server and small broker requests.", low=1)
+    persist_offsets_ms: int = setting(5_000, java="persistConsumerOffsetInterval", why="How often offsets are committed.", low=10)
+    request_timeout_ms: int = setting(
+        3_000, java="mqClientApiTimeout", why="Timeout of requests to name servers and of small requests to brokers.", low=1
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerSettings(ClientSettings):
     """Settings of a producer. Defaults follow DefaultMQProducer (RocketMQ 4.7.1)."""
 
-    group: str = setting("", java="producerGroup", why="Names the producer; needed by transactions and shown to operators.")
+    group: str = setting("", java="producerGroup", why="Producer group; transactions need it, and operators see it.")
     create_topic_key: str = setting(
-        "TBW102", java="createTopicKey", form=forms.TOPIC, why="Topic whose route serves for topics not made yet."
+        "TBW102", java="createTopicKey", form=forms.TOPIC, why="Topic whose route is used for topics that do not exist yet."
     )
-    default_topic_queue_count: int = setting(4, java="defaultTopicQueueNums", why="Queues of a topic made by sending.", low=1)
-    send_timeout_ms: int = setting(3_000, java="sendMsgTimeout", why="Budget of one send, retries included.", low=1)
-    compress_over_bytes: int = setting(4_096, java="compressMsgBodyOverHowmuch", why="Bodies from this size are compressed.", low=0)
+    default_topic_queue_count: int = setting(4, java="defaultTopicQueueNums", why="Queues of a topic that a send creates.", low=1)
+    send_timeout_ms: int = setting(3_000, java="sendMsgTimeout", why="Timeout of one send, retries included.", low=1)
+    compress_over_bytes: int = setting(
+        4_096, java="compressMsgBodyOverHowmuch", why="Bodies of this size or more are compressed.", low=0
+    )
     compress_level: int = setting(5, java="rocketmq.message.compressLevel", why="zlib level.", low=0, high=9)
     compress_type: str = setting(
         "ZLIB",
@@ -60,25 +73,25 @@ class ProducerSettings(ClientSettings):
         why="ZLIB is read by every version; LZ4, ZSTD by 4.9+.",
     )
     linger_ms: int = setting(
-        0, why="How long a send may wait for others to leave with as one batch; 0: none waits.", low=0, high=10_000
+        0, why="How long a send may wait for others to join it in one batch; 0: not at all.", low=0, high=10_000
     )
-    retries_max: int = setting(2, java="retryTimesWhenSendFailed", why="Further attempts of a send that is waited for.", low=0)
-    retries_async_max: int = setting(
-        2, java="retryTimesWhenSendAsyncFailed", why="Further attempts of an asynchronous send.", low=0
-    )
+    retries_max: int = setting(2, java="retryTimesWhenSendFailed", why="Retries of a send that the caller waits for.", low=0)
+    retries_async_max: int = setting(2, java="retryTimesWhenSendAsyncFailed", why="Retries of an asynchronous send.", low=0)
     retry_not_stored: bool = setting(
-        False, java="retryAnotherBrokerWhenNotStoreOK", why="Also retry after a broken promise of flushing."
+        False,
+        java="retryAnotherBrokerWhenNotStoreOK",
+        why="Also retry a message that was stored, but not flushed or replicated in time.",
     )
     retry_codes: tuple[int, ...] = setting(
         (1, 2, 14, 16, 17, 204, 205, 1500),
         java="retryResponseCodes",
-        why="Codes worth another broker: those of 4.x, and 2 and 1500 of 5.x, after which nothing was stored.",
+        why="Codes after which another broker is tried: those of 4.x, and 2 and 1500 of 5.x, after which nothing was stored.",
     )
-    body_bytes_max: int = setting(4_194_304, java="maxMessageSize", why="Longest body; the broker has the same bound.", low=1)
+    body_bytes_max: int = setting(4_194_304, java="maxMessageSize", why="Largest body; brokers have the same limit.", low=1)
     latency_avoidance: bool = setting(False, java="sendLatencyFaultEnable", why="Avoid slow and failing brokers for a while.")
-    trace: bool = setting(False, java="enableMsgTrace", why="Tell every send and second phase in a trace topic, too.")
+    trace: bool = setting(False, java="enableMsgTrace", why="Record every send and second phase in the trace topic.")
     trace_topic: str = setting(
-        "RMQ_SYS_TRACE_TOPIC", java="customizedTraceTopic", form=forms.TOPIC, why="Which one; it must be there."
+        "RMQ_SYS_TRACE_TOPIC", java="customizedTraceTopic", form=forms.TOPIC, why="The trace topic; it must exist."
     )
 
 
@@ -87,12 +100,12 @@ class TransactionSettings(ProducerSettings):
     """Settings of a transactional producer. Defaults follow TransactionMQProducer (RocketMQ 4.7.1)."""
 
     check_threads: int = setting(
-        1, java="checkThreadPoolMaxSize", why="Checks of brokers answered side by side.", low=1, high=1_000
+        1, java="checkThreadPoolMaxSize", why="Transaction checks answered concurrently.", low=1, high=1_000
     )
     check_hold_max: int = setting(
         2_000,
         java="checkRequestHoldMax",
-        why="Checks that wait; more are dropped, and the broker asks again.",
+        why="Checks that may wait; further ones are dropped, and the broker asks again.",
         low=1,
         high=1_000_000,
     )
@@ -102,33 +115,43 @@ class TransactionSettings(ProducerSettings):
 class ConsumerSettings(ClientSettings):
     """Settings that all consumers share. Defaults follow DefaultMQPushConsumer (RocketMQ 4.9.8)."""
 
-    group: str = setting("", java="consumerGroup", why="The members of a group share its messages.")
-    model: MessageModel = setting(MessageModel.CLUSTERING, java="messageModel", why="Share the messages, or each member gets all.")
+    group: str = setting("", java="consumerGroup", why="Consumer group; its members share the messages.")
+    model: MessageModel = setting(
+        MessageModel.CLUSTERING, java="messageModel", why="CLUSTERING: members share the messages; BROADCASTING: each gets all."
+    )
     consume_from: ConsumeFrom = setting(
-        ConsumeFrom.LAST_OFFSET, java="consumeFromWhere", why="Where a group without progress begins."
+        ConsumeFrom.LAST_OFFSET, java="consumeFromWhere", why="Where a group without committed offsets begins."
     )
     consume_timestamp_ms: int = setting(
-        0, java="consumeTimestamp", why="For TIMESTAMP, ms; 0: half an hour before the start.", low=0
+        0, java="consumeTimestamp", why="For TIMESTAMP, ms since the epoch; 0: half an hour before the start.", low=0
     )
     allocation: str = setting(
         "AVG",
         java="allocateMessageQueueStrategy",
         choices=("AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"),
-        why="How queues are shared out.",
+        why="How queues are allocated to members.",
     )
-    rebalance_ms: int = setting(20_000, java="rocketmq.client.rebalance.waitInterval", why="How often shares are checked.", low=10)
-    batch_max: int = setting(32, java="pullBatchSize", why="Messages of one pull.", low=1, high=1024)
+    rebalance_ms: int = setting(
+        20_000, java="rocketmq.client.rebalance.waitInterval", why="How often the allocation is checked.", low=10
+    )
+    batch_max: int = setting(32, java="pullBatchSize", why="Messages per pull.", low=1, high=1024)
     cached_max: int = setting(1_000, java="pullThresholdForQueue", why="Messages of one queue held in memory.", low=1, high=65_535)
     cached_bytes_max: int = setting(
         100 * 1024 * 1024, java="pullThresholdSizeForQueue", why="Bytes of one queue held in memory.", low=1, high=1024**3
     )
     span_max: int = setting(
-        2_000, java="consumeConcurrentlyMaxSpan", why="Offsets between oldest and newest held.", low=1, high=65_535
+        2_000,
+        java="consumeConcurrentlyMaxSpan",
+        why="Largest distance from the oldest to the newest offset held.",
+        low=1,
+        high=65_535,
     )
     suspend_ms: int = setting(
         15_000, java="brokerSuspendMaxTimeMillis", why="How long the broker may hold a pull.", low=0, high=120_000
     )
-    pull_timeout_ms: int = setting(30_000, java="consumerTimeoutMillisWhenSuspend", why="Must exceed suspend_ms by 10 s.", low=100)
+    pull_timeout_ms: int = setting(
+        30_000, java="consumerTimeoutMillisWhenSuspend", why="Timeout of a pull; must exceed suspend_ms by 10 s.", low=100
+    )
     offsets_dir: str = setting(
         "", java="rocketmq.client.localOffsetStoreDir", form=forms.PATH, why="For broadcasting; empty: ~/.rocketmq_offsets."
     )
@@ -138,41 +161,45 @@ class ConsumerSettings(ClientSettings):
 class PushSettings(ConsumerSettings):
     """Settings of a consumer that is handed its messages."""
 
-    threads: int = setting(20, java="consumeThreadMax", why="Calls of the listener side by side.", low=1, high=1_000)
-    consume_batch_max: int = setting(1, java="consumeMessageBatchMaxSize", why="Messages of one call.", low=1, high=1_024)
-    orderly: bool = setting(False, why="Keep the order of each queue: one owner, one call after the other, a failure holds it.")
+    threads: int = setting(20, java="consumeThreadMax", why="Concurrent calls of the listener.", low=1, high=1_000)
+    consume_batch_max: int = setting(
+        1, java="consumeMessageBatchMaxSize", why="Messages per call of the listener.", low=1, high=1_024
+    )
+    orderly: bool = setting(False, why="Keep the order of each queue: one owner, one call at a time, and a failure stops it.")
     suspend_queue_ms: int = setting(
-        1_000, java="suspendCurrentQueueTimeMillis", why="Rest of an orderly queue after a failure.", low=10, high=30_000
+        1_000, java="suspendCurrentQueueTimeMillis", why="Pause of an orderly queue after a failure.", low=10, high=30_000
     )
     lock_renew_ms: int = setting(
-        20_000, java="rocketmq.client.rebalance.lockInterval", why="How often orderly queues are locked again.", low=10
+        20_000, java="rocketmq.client.rebalance.lockInterval", why="How often locks of orderly queues are renewed.", low=10
     )
     lock_valid_ms: int = setting(
-        30_000, java="rocketmq.client.rebalance.lockMaxLiveTime", why="A lock not renewed this long is lost.", low=10
+        30_000, java="rocketmq.client.rebalance.lockMaxLiveTime", why="A lock that was not renewed for this long is lost.", low=10
     )
     reconsume_max: int = setting(
-        -1, java="maxReconsumeTimes", why="Redeliveries before the dead letters; -1: 16, and without end in order.", low=-1
+        -1, java="maxReconsumeTimes", why="Redeliveries before the dead-letter topic; -1: 16, or unlimited when orderly.", low=-1
     )
     cached_topic_max: int = setting(
-        -1, java="pullThresholdForTopic", why="Messages of one topic in memory, its queues' equal shares; -1: no bound.", low=-1,
+        -1, java="pullThresholdForTopic", why="Messages of one topic in memory, divided among its queues; -1: no limit.", low=-1,
         high=6_553_500,
     )  # fmt: skip
     cached_topic_bytes_max: int = setting(
-        -1, java="pullThresholdSizeForTopic", why="Bytes of one topic in memory, its queues' equal shares; -1: no bound.", low=-1,
+        -1, java="pullThresholdSizeForTopic", why="Bytes of one topic in memory, divided among its queues; -1: no limit.", low=-1,
         high=100 * 1024**3,
     )  # fmt: skip
-    consume_timeout_ms: int = setting(900_000, java="consumeTimeout", why="After this a message is given back.", low=1_000)
+    consume_timeout_ms: int = setting(
+        900_000, java="consumeTimeout", why="A message that the listener holds longer is sent back for redelivery.", low=1_000
+    )
     pull_interval_ms: int = setting(0, java="pullInterval", why="Pause between pulls of one queue.", low=0, high=65_535)
     pull_pause_ms: int = setting(3_000, java="pullTimeDelayMillsWhenException", why="Pause after a failed pull.", low=1)
-    trace: bool = setting(False, java="enableMsgTrace", why="Tell every call of the listener in a trace topic, too.")
+    trace: bool = setting(False, java="enableMsgTrace", why="Record every call of the listener in the trace topic.")
     trace_topic: str = setting(
-        "RMQ_SYS_TRACE_TOPIC", java="customizedTraceTopic", form=forms.TOPIC, why="Which one; it must be there."
+        "RMQ_SYS_TRACE_TOPIC", java="customizedTraceTopic", form=forms.TOPIC, why="The trace topic; it must exist."
     )
     post_subscription: bool = setting(False, java="postSubscriptionWhenPull", why="Send the expression with each pull.")
     close_wait_ms: int = setting(
         3_000,
         java="awaitTerminationMillisWhenShutdown",
-        why="Wait at close for running calls, so that their progress is stored.",
+        why="How long closing waits for running calls, so that their offsets are committed.",
         low=0,
     )
 
@@ -186,17 +213,17 @@ class PushSettings(ConsumerSettings):
 class PullSettings(ConsumerSettings):
     """Settings of a consumer that asks for its messages. Defaults follow DefaultLitePullConsumer (RocketMQ 4.9.8)."""
 
-    batch_max: int = setting(10, java="pullBatchSize", why="Messages of one poll, and of a pull from 32 on.", low=1, high=1024)
+    batch_max: int = setting(10, java="pullBatchSize", why="Messages per poll; above 32 also per pull.", low=1, high=1024)
     suspend_ms: int = setting(
         20_000, java="brokerSuspendMaxTimeMillis", why="How long the broker may hold a pull.", low=0, high=120_000
     )
     cached_total_max: int = setting(10_000, java="pullThresholdForAll", why="Messages of all queues held in memory.", low=1)
-    auto_commit: bool = setting(True, java="autoCommit", why="Poll commits what was polled before.")
-    auto_commit_ms: int = setting(5_000, java="autoCommitIntervalMillis", why="How often it does.", low=1)
+    auto_commit: bool = setting(True, java="autoCommit", why="A poll commits what earlier polls returned.")
+    auto_commit_ms: int = setting(5_000, java="autoCommitIntervalMillis", why="How often polls commit.", low=1)
     queues_check_ms: int = setting(
-        30_000, java="topicMetadataCheckIntervalMillis", why="How often listeners of queue changes are looked after.", low=10
+        30_000, java="topicMetadataCheckIntervalMillis", why="How often queues are checked for on_queues_changed.", low=10
     )
-    poll_timeout_ms: int = setting(5_000, java="pollTimeoutMillis", why="How long a poll waits unless told.", low=0)
+    poll_timeout_ms: int = setting(5_000, java="pollTimeoutMillis", why="Default timeout of a poll.", low=0)
     pull_pause_ms: int = setting(1_000, java="pullTimeDelayMillsWhenException", why="Pause after a failed pull.", low=1)
 
 
@@ -204,7 +231,9 @@ class PullSettings(ConsumerSettings):
 class AdminSettings(ClientSettings):
     """Settings of an administration client."""
 
-    request_timeout_ms: int = setting(5_000, java="mqClientApiTimeout", why="Follows DefaultMQAdminExt.", low=1)
+    request_timeout_ms: int = setting(
+        5_000, java="mqClientApiTimeout", why="Timeout of a request; follows DefaultMQAdminExt.", low=1
+    )
 
 
 def settings_of(cls: type[S], values: dict[str, Any]) -> S:

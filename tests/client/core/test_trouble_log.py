@@ -26,7 +26,7 @@ def test_a_trouble_is_told_once_then_with_back_off_and_its_end_is_told(caplog):
 
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert said == [
-        "no heartbeat to broker b:1: Connection refused; it is tried again",
+        "no heartbeat to broker b:1: Connection refused; trying again",
         "no heartbeat to broker b:1: Connection refused; 31 times in 30 s",
         "no heartbeat to broker b:1: Connection refused; 91 times in 90 s",
         "no heartbeat to broker b:1: Connection refused; 211 times in 210 s",

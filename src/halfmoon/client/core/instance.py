@@ -220,7 +220,7 @@ class Instance:
         try:
             return answer(address, command)
         except PeerError as exc:
-            log.warning("request of a broker not understood: code=%s broker=%s reason=%s", command.code, address, exc)
+            log.warning("broker request does not decode: code=%s broker=%s reason=%s", command.code, address, exc)
             return None if command.is_oneway else _reply(command, 1, str(exc))
 
     def _asked_to_rebalance(self, address: str, command: Command) -> None:

@@ -46,7 +46,7 @@ class TroubleLog:
             log.info("%s: %s", what, reason)
             return
         if trouble.count == 1:
-            log.warning("%s: %s; it is tried again", what, reason)
+            log.warning("%s: %s; trying again", what, reason)
         else:
             log.warning("%s: %s; %d times in %d s", what, reason, trouble.count, (now - trouble.since) // 1000)
             trouble.pause = min(trouble.pause * 2, AGAIN_MS_MAX)

@@ -217,7 +217,7 @@ def test_a_topic_that_is_not_there_is_refused_and_not_made():
     with pytest.raises(UsageError):
         house.replay(letter, to="no blanks")
     for topic in ("%DLQ%C", "%DLQ%D", "%RETRY%D"):
-        with pytest.raises(UsageError, match="is of one group"):
+        with pytest.raises(UsageError, match="belongs to one group"):
             house.replay(letter, to=topic, dry_run=True)
     assert len(house.letters()) == 1
 

@@ -100,4 +100,4 @@ def test_a_queue_that_ends_before_what_was_pulled_is_begun_anew_at_its_end_and_c
     assert polled(script, core) == [4, 5]
     script.run(core.commit())
     assert (given[-1], committed(script)[-1]) == (5, 6)
-    assert len([one for one in caplog.messages if one.startswith("queue ends before what was pulled")]) == 1
+    assert len([one for one in caplog.messages if one.startswith("queue ends before the pulled offset")]) == 1

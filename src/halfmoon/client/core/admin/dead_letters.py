@@ -58,7 +58,7 @@ def _expression(expression: str, kind: str) -> Callable[[StoredMessage], bool]:
         tags = subscription("any", expression).tags
         return lambda message: not tags or message.tag in tags
     if kind != "SQL92":
-        raise UsageError(f"an expression is of type TAG or SQL92, not {kind!r}")
+        raise UsageError(f"the type of an expression is TAG or SQL92, not {kind!r}")
     compiled = sql92.compile(expression)
     return lambda message: compiled.matches(wire_properties.encode(message.properties))
 
@@ -164,7 +164,7 @@ def _read(
         matching = [message for message in page.messages if meant(message)]
         bytes_max -= sum(len(message.body) for message in matching)
         if bytes_max < 0:
-            raise UsageError(f"these dead letters are over {BYTES_MAX // 2**20} MiB together: ask for fewer, by time for example")
+            raise UsageError(f"these dead letters take more than {BYTES_MAX // 2**20} MiB: ask for fewer, for example by time")
         letters += matching
         if choice.end_ms is not None and page.messages and page.messages[-1].store_ms >= choice.end_ms:
             break

@@ -39,7 +39,7 @@ def recall(sender: Sender, topic: str, handle: str) -> Op[str]:
     """Cancel a message by the handle of its send; return its id. Raises UsageError, IllegalOperation, BrokerError, NetworkError."""
     parsed = parse_recall_handle(handle)
     if parsed is None:
-        raise UsageError("that is no recall handle; the result of a send with delay or deliver_at has one")
+        raise UsageError("not a recall handle: the result of a send with delay or deliver_at has one")
     address = yield from sender.broker_address(topic, parsed.broker_name)
     request = RecallMessage(
         producer_group=sender.group, topic=wrap(topic, sender.settings.namespace), recall_handle=handle

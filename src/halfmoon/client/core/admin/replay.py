@@ -94,7 +94,7 @@ def replay_dead_letter(
     copied, body = edited(letter, target, edit, admin.settings.namespace)
     check_sendable(wrap(target, admin.settings.namespace))
     if target.startswith((RETRY_PREFIX, DLQ_PREFIX)) and target != retry_topic(letter.group):
-        raise UsageError(f"{target} is of one group: name a topic, or none for the group {letter.group} alone")
+        raise UsageError(f"{target} belongs to one group: name a topic, or none for the group {letter.group} alone")
     check_message(Message(target, body), BODY_BYTES_MAX)
     earlier = yield from replays(admin, letter, target)
     if earlier and not again:

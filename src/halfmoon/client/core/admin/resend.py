@@ -42,7 +42,7 @@ def resend(admin: AdminCore, message: StoredMessage, *, group: str | None = None
     a message that only brokers may write, GroupNotFound, BrokerError.
     """
     if message.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-        raise UsageError(f"{message.topic} is of one group: give the id of the message itself, or replay the dead letter")
+        raise UsageError(f"{message.topic} belongs to one group: give the id of the message itself, or replay the dead letter")
     topic = admin.wire(message.topic)
     check_sendable(topic)
     check_message(Message(message.topic, message.body), BODY_BYTES_MAX)

@@ -124,7 +124,7 @@ def _checked(admin: AdminCore, to: Target) -> Op[_WireTarget]:
         raise UsageError(f"to: expected {EARLIEST!r}, {LATEST!r}, a time or a table of offsets, got {to!r}")
     latest = (yield from now()) + AHEAD_MS
     if not 0 <= to <= latest:
-        raise UsageError(f"to: {to} ms is {'before the epoch' if to < 0 else 'a time that has not come'}")
+        raise UsageError(f"to: {to} ms is {'before the epoch' if to < 0 else 'in the future'}")
     return to
 
 

@@ -181,7 +181,7 @@ def _group(admin: AdminCore, copies: Copies, group: str) -> Op[GroupTrace]:
     return progress
 
 
-# ---------------------------------------------------------------- what clients told
+# ---------------------------------------------------------------- what clients reported
 
 
 def _client_event(record: TraceRecord, records: list[TraceRecord]) -> TraceEvent:

@@ -86,7 +86,7 @@ def located(admin: AdminCore, brokers: Sequence[Master], name: str, topic: str |
     known = from_json(TopicList, reply.body).topic_list
     topics = [candidate for candidate in known if not is_system_topic(candidate) and not candidate.startswith("%")]
     if len(topics) > TOPICS_MAX:
-        raise UsageError(f"there are {len(topics)} topics, too many to be searched: name the message's topic")
+        raise UsageError(f"there are {len(topics)} topics, too many to search: name the message's topic")
     messages, _ = yield from _everywhere(admin, brokers, sorted(topics), name)
     if not messages:
         raise QueryNotFound(f"no message {name} in any of {len(topics)} topics")
@@ -158,7 +158,7 @@ def _query(master: Master, topic: str, key: str, over: int, *, unique: bool) -> 
 
 
 def traced(admin: AdminCore, brokers: Sequence[Master], trace_topic: str, msg_id: str) -> Op[list[TraceRecord]]:
-    """Return what clients told of a message in a trace topic; nothing when no broker has it."""
+    """Return what clients reported of a message in a trace topic; nothing when no broker has it."""
     over = (yield from now()) + 3_600_000
     records: list[TraceRecord] = []
     for outcome in (yield from gather([_query(master, trace_topic, msg_id, over, unique=False) for master in brokers])):

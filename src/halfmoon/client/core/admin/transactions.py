@@ -190,7 +190,7 @@ def _locate(admin: AdminCore, name: Name) -> Op[tuple[Master, TransactionAt]]:
         return matches[0]
     if matches:
         ids = ", ".join(match.offset_msg_id for _, match in matches)
-        raise UsageError("; ".join([f"{name} names several, or may: give one of {ids}", *map(str, unclear)]))
+        raise UsageError("; ".join([f"{name} may mean several transactions: give one of {ids}", *map(str, unclear)]))
     raise UsageError("; ".join(map(str, unclear))) if len(unclear) > 1 else [*unclear, *errors][0]
 
 

@@ -41,7 +41,7 @@ def consume_directly(record: bytes, broker_name: str, hand: Handed, *, orderly: 
         status, result.auto_commit = yield from hand(message)
         result.consume_result = RESULTS.get("" if status is None else getattr(status, "name", "?"), "CR_LATER")
     except Exception as exc:
-        log.exception("listener failed at a message that it was given directly: msg_id=%s", message.msg_id)
+        log.exception("listener failed to consume a message directly: msg_id=%s", message.msg_id)
         result.consume_result, result.remark = "CR_THROW_EXCEPTION", f"{type(exc).__name__}: {exc}"
     result.spent_time_mills = (yield from steady()) - begin
     return result

@@ -212,7 +212,7 @@ class GroupMember:
                 yield from self._no_route(topic, exc)
                 even = False
             except _NotHeard as exc:
-                log.info("not shared out yet: topic=%s group=%s reason=%s", topic, self.group, exc)
+                log.info("queues not allocated yet: topic=%s group=%s reason=%s", topic, self.group, exc)
                 even = False
             except HalfmoonError as exc:
                 self.instance.troubles.failed(self._trouble(topic), exc, (yield from steady()))
@@ -292,7 +292,7 @@ class GroupMember:
         held = self.held[queue] = HeldQueue(queue, offset)
         if sought:
             held.handed = held.consumed = offset
-        log.info("queue gained: group=%s queue=%s offset=%s", self.group, queue, offset)
+        log.info("queue assigned: group=%s queue=%s offset=%s", self.group, queue, offset)
         held.handle = yield from spawn(self.keep_pulling(held), f"pull {queue.topic} {queue.broker_name} {queue.queue_id}")
 
     def restart(self, queue: MessageQueue, offset: int, *, by_itself: bool = False) -> Op[None]:
@@ -335,7 +335,7 @@ class GroupMember:
         self.group_changed()
 
     def _remove(self, held: HeldQueue) -> Op[None]:
-        log.info("queue given up: group=%s queue=%s", self.group, held.queue)
+        log.info("queue revoked: group=%s queue=%s", self.group, held.queue)
         self._let_go(held)
         if self.held.get(held.queue) is held:
             del self.held[held.queue]

@@ -342,7 +342,7 @@ class OrderlyConsumerCore(PushConsumerCore):
             return super()._meant(status, context)
         if not context.auto_commit:
             return status
-        log.warning("listener returned %s with auto commit, which is taken for success: group=%s", status.name, self.group)
+        log.warning("listener returned %s with auto commit on, which counts as success: group=%s", status.name, self.group)
         return ConsumeStatus.CONSUME_SUCCESS
 
     def _consumed(self, held: HeldQueue, done: list[StoredMessage]) -> None:
@@ -391,13 +391,13 @@ class OrderlyConsumerCore(PushConsumerCore):
         Differs: broadcasting consumers drop it, as they do without order.
         """
         if not self.clustering:
-            log.warning("message dropped after its last failure, as broadcasting does: msg_id=%s", message.msg_id)
+            log.warning("message dropped after its last failure (broadcasting): msg_id=%s", message.msg_id)
             return True
         try:
             yield from self._republish(message, self.settings.reconsume_max, 0, one_line(reason))
             return True
         except HalfmoonError as exc:
-            log.warning("message could not be given up: msg_id=%s reason=%s", message.msg_id, exc)
+            log.warning("message not sent to the dead-letter topic: msg_id=%s reason=%s", message.msg_id, exc)
             return False
 
     def consume_directly(self, record: bytes, broker_name: str) -> Op[ConsumeDirectlyResult | None]:

@@ -157,7 +157,7 @@ class PullConsumerCore(PullLoop):
         name = wrap(topic, self.settings.namespace)
         known = (yield from self._queues_now(name)) if self.running else None
         if name in self._watched:
-            log.warning("another listener of queue changes takes the place of the first: group=%s topic=%s", self.group, topic)
+            log.warning("listener of queue changes replaced: group=%s topic=%s", self.group, topic)
         self._watched[name] = WatchedTopic(listener, known)
 
     def _queues_now(self, topic: str) -> Op[list[MessageQueue] | None]:
@@ -231,7 +231,7 @@ class PullConsumerCore(PullLoop):
             yield from sleep(FULL_PAUSE_MS)
         else:
             log.warning(
-                "queue ends before what was pulled: group=%s queue=%s at=%s end=%s",
+                "queue ends before the pulled offset: group=%s queue=%s at=%s end=%s",
                 self.group,
                 held.queue,
                 held.next_offset,
@@ -503,7 +503,7 @@ class PullConsumerCore(PullLoop):
 
     def _check_running(self) -> None:
         if not self.running:
-            raise NotRunning("The consumer not running: start it first, and use it before it is closed")
+            raise NotRunning("The consumer is not running: start it first, and use it before it is closed")
 
     def heartbeat_data(self) -> ConsumerData:
         """Return what heartbeats say of this consumer; like the original always with CONSUME_FROM_LAST_OFFSET."""

@@ -309,7 +309,7 @@ class PushConsumerCore(PullLoop):
             return ConsumeStatus.CONSUME_SUCCESS
         if status is ConsumeStatus.CONSUME_SUCCESS or status is ConsumeStatus.RECONSUME_LATER:
             return status
-        log.warning("listener returned what it may not: group=%s value=%r", self.group, status)
+        log.warning("listener returned an invalid value: group=%s value=%r", self.group, status)
         return ConsumeStatus.RECONSUME_LATER
 
     def consume_directly(self, record: bytes, broker_name: str) -> Op[ConsumeDirectlyResult | None]:
@@ -342,7 +342,7 @@ class PushConsumerCore(PullLoop):
         self.failed_count += len(failed)
         for message in failed:
             if not self.clustering:
-                log.warning("message dropped after a failure, as broadcasting does: msg_id=%s", message.msg_id)
+                log.warning("message dropped after a failure (broadcasting): msg_id=%s", message.msg_id)
             elif message.queue_offset not in held.window:
                 continue  # given back already, because the listener held it too long
             elif not (yield from self.give_back(message, result.context.delay_level, result.reason)):
@@ -388,12 +388,12 @@ class PushConsumerCore(PullLoop):
             yield from ask(address, request, b"", SEND_BACK_TIMEOUT_MS)
             return True
         except (NetworkError, BrokerError) as exc:
-            log.info("broker takes no message back: msg_id=%s reason=%s", message.msg_id, exc)
+            log.info("broker did not take the message back: msg_id=%s reason=%s", message.msg_id, exc)
         try:
             yield from self._republish(message, times_max, delay_level, line)
             return True
         except HalfmoonError as exc:
-            log.warning("message could not be given back: msg_id=%s reason=%s", message.msg_id, exc)
+            log.warning("message not sent back: msg_id=%s reason=%s", message.msg_id, exc)
             return False
 
     def _republish(self, message: StoredMessage, times_max: int, delay_level: int, reason: str) -> Op[None]:
@@ -435,7 +435,7 @@ class PushConsumerCore(PullLoop):
                         break
                     if not (yield from self.give_back(message, OVERDUE_DELAY_LEVEL, late)):
                         break
-                    log.warning("message given back, the listener held it too long: msg_id=%s", message.msg_id)
+                    log.warning("message sent back, the listener held it too long: msg_id=%s", message.msg_id)
                     self._advance(held, [message])
 
     def running_info(self) -> ConsumerRunningInfo:

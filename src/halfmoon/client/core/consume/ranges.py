@@ -66,12 +66,14 @@ _V6_MORE = 12  # bytes that an IPv6 host takes more
 class RangeSettings(ClientSettings):
     """Settings of a client that reads ranges."""
 
-    request_timeout_ms: int = setting(30_000, java="mqClientApiTimeout", why="One request; a broker may read from disk.", low=1)
-    retries_max: int = setting(
-        8, why="Failures in a row, without a message between, after which a read fails: 16 s.", low=0, high=1_000
+    request_timeout_ms: int = setting(
+        30_000, java="mqClientApiTimeout", why="Timeout of a request; a broker may read from disk.", low=1
     )
-    half_messages: bool = setting(False, why="Read half messages and op records, too, as an audit of transactions does.")
-    in_flight: int = setting(16, why="Pulls of one read under way at once, where answers are short.", low=1, high=1_024)
+    retries_max: int = setting(
+        8, why="Consecutive failures, without a message between, before a read fails: 16 s of pauses.", low=0, high=1_000
+    )
+    half_messages: bool = setting(False, why="Also read half messages and op records, as an audit of transactions does.")
+    in_flight: int = setting(16, why="Concurrent pulls of one read, where replies are short.", low=1, high=1_024)
 
 
 class OffsetsLost(HalfmoonError):

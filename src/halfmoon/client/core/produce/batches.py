@@ -55,11 +55,11 @@ Attempts = Mapping[str, BatchPromise]
 class BatchSettings(ClientSettings):
     """Settings of a client that writes batches."""
 
-    request_timeout_ms: int = setting(30_000, java="mqClientApiTimeout", why="One request; applying takes its time.", low=1)
-    retries_max: int = setting(8, why="Failures in a row of one request, until it fails: 16 s of pauses.", low=0, high=1_000)
-    transaction_timeout_ms: int = setting(
-        3_600_000, why="A batch that nobody decides is given up so long after its last sign of life.", low=1_000
+    request_timeout_ms: int = setting(
+        30_000, java="mqClientApiTimeout", why="Timeout of a request; applying a batch takes long.", low=1
     )
+    retries_max: int = setting(8, why="Consecutive failures of a request before it fails: 16 s of pauses.", low=0, high=1_000)
+    transaction_timeout_ms: int = setting(3_600_000, why="How long after its last request an undecided batch expires.", low=1_000)
 
 
 class BatchName(NamedTuple):

@@ -39,7 +39,7 @@ def coordinator(owner: str, masters: Mapping[str, str], absent: Sequence[str], a
         name = yield from _round(owner, masters, absent, ask)
         if name is not None:
             return name
-    raise NetworkError(f"brokers do not come to agree on who coordinates {owner}")
+    raise NetworkError(f"brokers do not agree on who coordinates {owner}")
 
 
 def _round(owner: str, masters: Mapping[str, str], absent: Sequence[str], ask: Ask) -> Op[str | None]:

@@ -57,34 +57,16 @@ class LingeringSender(Sender):
         self._open: dict[Kind, LingeringBatch] = {}
         self._all: set[LingeringBatch] = set()  # those that have left and are not answered yet, too
 
-    def send(
-        self,
-        message: Message,
-        *,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        key: Any = None,
-        timeout_ms: int | None = None,
-    ) -> Op[SendResult]:
+    def send(self, message: Message, **chosen: Any) -> Op[SendResult]:
         """Send as `Sender.send` does, with others that come within the time."""
-        chosen: Any = {"queue": queue, "selector": selector, "key": key, "timeout_ms": timeout_ms}
         if self._may_share(message):
-            return self._send_with_others(message, **chosen, asynchronous=False)
+            return self._send_with_others(message, asynchronous=False, **chosen)
         return super().send(message, **chosen)
 
-    def send_async(
-        self,
-        message: Message,
-        *,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        key: Any = None,
-        timeout_ms: int | None = None,
-    ) -> Op[SendResult]:
+    def send_async(self, message: Message, **chosen: Any) -> Op[SendResult]:
         """Send as `Sender.send_async` does, with others that come within the time."""
-        chosen: Any = {"queue": queue, "selector": selector, "key": key, "timeout_ms": timeout_ms}
         if self._may_share(message):
-            return self._send_with_others(message, **chosen, asynchronous=True)
+            return self._send_with_others(message, asynchronous=True, **chosen)
         return super().send_async(message, **chosen)
 
     def first(self, message: Message, *arguments: Any) -> FirstAttempt | None:
@@ -117,12 +99,12 @@ class LingeringSender(Sender):
     def _send_with_others(
         self,
         message: Message,
-        queue: MessageQueue | None,
-        selector: Selector | None,
-        key: Any,
-        timeout_ms: int | None,
         *,
         asynchronous: bool,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        key: Any = None,
+        timeout_ms: int | None = None,
     ) -> Op[SendResult]:
         """Return the result of this message, or raise what all of its batch got."""
         begin = yield from steady()

@@ -172,7 +172,7 @@ class Transactions:
         begin = yield from steady()
         sender.check(message)
         if message.is_delayed:
-            log.warning("delay taken off a half message: topic=%s", message.topic)
+            log.warning("delay of a half message ignored: topic=%s", message.topic)
         plain = msgspec.structs.replace(message, delay_level=0, delay=None, deliver_at=None)
         extra = {TRAN_MSG: "true", PGROUP: sender.group}
         if check_after_s is not None:
