@@ -5,21 +5,15 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.client.core.admin import trace_find
-from halfmoon.client.core.admin.resend import resend
 from halfmoon.client.core.admin.trace import trace
-from halfmoon.errors import ConnectFailed, GroupNotFound, NetworkError, QueryNotFound, UsageError
-from halfmoon.model import StoredMessage
 from halfmoon.wire.bodies import GroupList, SubscriptionGroupConfig, SubscriptionGroupTable, TopicList, to_json
 from halfmoon.wire.headers.group import GetAllSubscriptiongroupConfig
 from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset
-from halfmoon.wire.headers.pull import QueryMessage, QueryMessageReply, ViewMessageById
+from halfmoon.wire.headers.pull import QueryMessage, QueryMessageReply
 from halfmoon.wire.headers.route import GetAllTopicListFromNameserver
-from halfmoon.wire.headers.send import SendMessageReply, SendMessageV2
 from halfmoon.wire.headers.topic import QueryTopicConsumeByWho
-from halfmoon.wire.ids import offset_msg_id, pack_host
-from halfmoon.wire.properties import decode
 from tests.client.core.admin.test_admin import admin
-from tests.client.messages import message, record
+from tests.client.messages import record
 from tests.client.scripted import REFUSED, Reply, Scripted
 
 TRACE = "RMQ_SYS_TRACE_TOPIC"
@@ -60,44 +54,6 @@ class Records:
         return self.script.run(trace(self.core, name, topic, trace_topic=TRACE))
 
 
-def test_a_broker_that_does_not_answer_is_named():
-    records = Records(dead=("broker-b:1",))
-    records.add("orders")
-
-    found = records.trace()
-
-    assert [event.what for event in found.events] == ["born", "stored"]
-    assert "what broker broker-b has: it did not answer" in found.not_told
-
-
-def test_when_nobody_answers_that_is_an_error_and_not_an_empty_life():
-    with pytest.raises(ConnectFailed):
-        Records(dead=("broker-a:1", "broker-b:1")).trace()
-
-
-def test_a_message_that_nobody_has_is_not_found():
-    with pytest.raises(QueryNotFound):
-        Records().trace()
-    with pytest.raises(QueryNotFound, match="2 topics"):
-        Records().trace(topic=None)
-
-
-def test_its_topic_is_found_and_topics_of_groups_are_not_searched_for_it():
-    records = Records()
-    records.add("other")
-
-    assert records.trace(topic=None).topic == "other"
-    searched = [seen.request.topic for seen in records.script.asked(QueryMessage)]
-    assert "%RETRY%C" not in searched
-
-
-def test_more_topics_than_may_be_searched_want_the_topic_named(monkeypatch):
-    monkeypatch.setattr(trace_find, "TOPICS_MAX", 1)
-
-    with pytest.raises(UsageError, match="name the message's topic"):
-        Records().trace(topic=None)
-
-
 def test_no_more_than_some_groups_are_looked_at_and_that_is_said(monkeypatch):
     monkeypatch.setattr("halfmoon.client.core.admin.trace.GROUPS_MAX", 2)
     monkeypatch.setattr(trace_find, "GROUPS_MAX", 2)
@@ -108,24 +64,6 @@ def test_no_more_than_some_groups_are_looked_at_and_that_is_said(monkeypatch):
 
     assert [each.group for each in found.groups] == ["C1", "C2"]
     assert "only 2 groups of the topic are looked at" in found.not_told
-
-
-def test_questions_are_asked_a_few_at_a_time():
-    records = Records(groups=tuple(f"C{n}" for n in range(50)))
-    records.add("orders")
-    records.trace()
-
-    at = [seen.at for seen in records.script.asked(QueryMessage)]
-    assert max(at.count(moment) for moment in at) <= trace_find.SIDE_BY_SIDE
-
-
-def test_an_id_that_names_no_broker_of_the_cluster_has_nobody_asked():
-    records = Records()
-
-    with pytest.raises(QueryNotFound):
-        records.trace(offset_msg_id(pack_host("10.9.9.9:10911"), 4096), topic="orders")
-
-    assert records.script.asked(ViewMessageById) == []
 
 
 @pytest.mark.parametrize(
@@ -195,44 +133,3 @@ def test_a_namespace_is_taken_off_names():
 
 
 # ---------------------------------------------------------------- resend
-
-
-def sent(message_: StoredMessage, group: str | None = None):
-    script = Records().script
-    core = admin(script)
-    known = SubscriptionGroupTable(subscription_group_table={"C": SubscriptionGroupConfig("C")})
-    script.on(GetAllSubscriptiongroupConfig, Reply(body=to_json(known)))
-    script.on(SendMessageV2, Reply(header=SendMessageReply(msg_id="7F00", queue_id=0, queue_offset=1)))
-    assert script.run(resend(core, message_, group=group)) == "7F00"
-    [seen] = script.asked(SendMessageV2)
-    return seen, decode(seen.request.properties.encode())
-
-
-def test_a_copy_goes_to_the_same_queue_and_is_neither_delayed_nor_half():
-    properties = {"KEYS": "k", "own": "x", "DELAY": "3", "TRAN_MSG": "true", "REAL_TOPIC": "t", "RECONSUME_TIME": "2"}
-    seen, found = sent(message(5, b"body", tag="A", **properties))
-
-    assert (seen.address, seen.request.topic, seen.request.queue_id, seen.body) == ("10.0.0.2:10911", "orders", 0, b"body")
-    assert found == {"UNIQ_KEY": "ID5", "KEYS": "k", "TAGS": "A", "own": "x", "ORIGIN_MESSAGE_ID": "OFFSETID"}
-
-
-def test_a_copy_for_one_group_goes_to_its_retry_topic():
-    seen, found = sent(message(5), "C")
-
-    assert (seen.request.topic, found["RETRY_TOPIC"]) == ("%RETRY%C", "orders")
-
-
-@pytest.mark.parametrize("topic", ["RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX", "%RETRY%C", "%DLQ%C"])
-def test_what_only_brokers_write_or_is_of_one_group_is_not_sent_again(topic):
-    with pytest.raises(UsageError):
-        sent(message(5, topic=topic))
-
-
-def test_an_unknown_group_and_a_refusal_are_errors():
-    with pytest.raises(GroupNotFound):
-        sent(message(5), "nobody")
-    script = Scripted()
-    core = admin(script)
-    script.on(SendMessageV2, REFUSED)
-    with pytest.raises(NetworkError):
-        script.run(resend(core, message(5)))

@@ -6,13 +6,13 @@ import zlib
 from random import Random
 
 import pytest
-from halfmoon.wire.flags import PULL_COMMIT_OFFSET, PULL_SUSPEND
 
 from halfmoon.client.core.consume.pull import pull, pull_result, read_request
 from halfmoon.client.core.nameservers import NameServers
 from halfmoon.client.core.route import RouteTable
 from halfmoon.errors import BrokerError, FlowControl, NetworkError, SubscriptionNotFound
 from halfmoon.model import MessageQueue, PullStatus, subscription
+from halfmoon.wire.codes import PULL_COMMIT_OFFSET, PULL_SUSPEND
 from halfmoon.wire.command import Command, reply_command
 from halfmoon.wire.headers.pull import PullMessage
 from tests.client.messages import at, record

@@ -9,7 +9,7 @@ from halfmoon.errors import RequestTimeout
 from halfmoon.wire.headers.admin import GetBrokerRuntimeInfo
 from halfmoon.wire.headers.transaction import GetTransactionStats
 from tests.client.core.admin.test_admin import admin
-from tests.client.core.admin.test_transactions import Apache
+from tests.client.core.admin.test_half_queue import Apache
 from tests.client.scripted import Reply, Scripted
 
 
