@@ -214,7 +214,7 @@ def test_a_stray_file_among_those_of_the_log_is_set_aside(caplog):
     stray = f"commitlog/{file_name(77)}"
     disk.create(stray, 77)
     assert bodies_of(open_store(disk)) == bodies
-    assert f"{stray}, 77 bytes, is kept as aside/commitlog-{file_name(77)}" in caplog.text
+    assert f"{stray}, 77 bytes, is kept as quarantine/commitlog-{file_name(77)}" in caplog.text
 
 
 def test_a_file_where_the_log_is_to_be_is_named():

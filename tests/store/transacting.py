@@ -143,7 +143,7 @@ def some_work(store: Store, index: TransactionIndex, count: int, seed: int = 1) 
 
 
 def truth_of(store: Store, topics: tuple[tuple[str, int], ...] = (REAL,)) -> Truth:
-    """Read the queues, in the order of the log, with the decoder of the wire, and decide everything anew in a dictionary."""
+    """Read the queues, in the order of the log, with the decoder of the wire, and decide everything again in a dictionary."""
     records = []
     for topic, queue_id in ((HALF_TOPIC, 0), (OP_TOPIC, 0), *topics):
         offset = store.queue_min(topic, queue_id)

@@ -62,10 +62,10 @@ def pull_head(
     """
     following, low, high = offsets
     if serialization == 0:
-        told = "" if birth_ms is None else f',"topicBirthMs":"{birth_ms}"'
+        birth = "" if birth_ms is None else f',"topicBirthMs":"{birth_ms}"'
         head = (
             f'{{"code":{code},"extFields":{{"suggestWhichBrokerId":"0","nextBeginOffset":"{following}",'
-            f'"minOffset":"{low}","maxOffset":"{high}"{told}}},"flag":1,"language":"JAVA",'
+            f'"minOffset":"{low}","maxOffset":"{high}"{birth}}},"flag":1,"language":"JAVA",'
             f'"opaque":{opaque},"remark":"{remark}","serializeTypeCurrentRPC":"JSON","version":{version}}}'
         ).encode()
         return _FRAME.pack(4 + len(head) + size_bytes, len(head)) + head
@@ -85,16 +85,16 @@ def send_answers(
 
     The compiled twin joins what a connection is told.
     """
-    found: list[tuple[int, bytes]] = []
+    answers: list[tuple[int, bytes]] = []
     for messages, queue_id, queue_offset in groups:
         places, at = messages.places, 0
         for peer, opaque, serialization, how, count in messages.senders:
             if how & which:
                 form = answer_form(region, version, queue_id, serialization)
                 ids = f"{host_hex}{places[at]:016X}" if count == 1 else ids_of(host_hex, places[at : at + count])
-                found.append((peer, send_answer(form, ids, queue_offset + at, opaque, version)))
+                answers.append((peer, send_answer(form, ids, queue_offset + at, opaque, version)))
             at += count
-    return found
+    return answers
 
 
 def done_answers(senders: Iterable[tuple[int, int, int]], version: int) -> list[tuple[int, bytes]]:
@@ -102,17 +102,17 @@ def done_answers(senders: Iterable[tuple[int, int, int]], version: int) -> list[
 
     The compiled twin joins what neighbours of one connection are told.
     """
-    found = []
+    answers = []
     for peer, opaque, serialization in senders:
         if serialization == 0:
             head = b'{"code":0,"flag":1,"language":"JAVA","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":%d}' % (
                 opaque,
                 version,
             )
-            found.append((peer, _FRAME.pack(4 + len(head), len(head)) + head))
+            answers.append((peer, _FRAME.pack(4 + len(head), len(head)) + head))
         else:
-            found.append((peer, _FRAME.pack(25, 1 << 24 | 21) + _ROCKETMQ.pack(0, 0, version, opaque, 1, 0, 0)))
-    return found
+            answers.append((peer, _FRAME.pack(25, 1 << 24 | 21) + _ROCKETMQ.pack(0, 0, version, opaque, 1, 0, 0)))
+    return answers
 
 
 def ids_of(host_hex: str, places: Sequence[int]) -> str:

@@ -52,10 +52,10 @@ def tag_matches(entries: bytes, codes: Sequence[int], at_most: int) -> list[int]
     if len(codes) > _SEARCHED_MAX:
         wanted = frozenset(codes)
         unpacked = enumerate(ENTRY.iter_unpack(entries))
-        found: Iterator[int] = (index for index, (_, size, tag) in unpacked if tag in wanted and _is_real(size))
+        indexes: Iterator[int] = (index for index, (_, size, tag) in unpacked if tag in wanted and _is_real(size))
     else:
-        found = merge(*(_places(entries, _HASH.pack(code)) for code in codes))
-    return list(islice(found, at_most))
+        indexes = merge(*(_places(entries, _HASH.pack(code)) for code in codes))
+    return list(islice(indexes, at_most))
 
 
 def _is_real(size: int) -> bool:
@@ -70,8 +70,8 @@ def _array_search(np: Any, entries: bytes, codes: Sequence[int], at_most: int) -
     places = (tags == hashes[0] if len(hashes) == 1 else np.isin(tags, np.array(hashes, dtype=np.int64))).nonzero()[0]
     sizes = columns["size"][places]
     filler = int.from_bytes(_I32.pack(_FILLER_SIZE), "little", signed=True)
-    found: list[int] = places[(sizes != filler) & (sizes != 0)][:at_most].tolist()
-    return found
+    indexes: list[int] = places[(sizes != filler) & (sizes != 0)][:at_most].tolist()
+    return indexes
 
 
 def _places(entries: bytes, pattern: bytes) -> Iterator[int]:
@@ -89,19 +89,19 @@ def _places(entries: bytes, pattern: bytes) -> Iterator[int]:
 def _properties_of(area: memoryview, base: int, entries: bytes, bytes_max: int) -> list[bytes]:
     """Return the stored properties of the records of entries, see `Sieve.records`; it ends behind ``bytes_max`` bytes."""
     if arrays.np is not None and len(entries) >= _ARRAY_MIN * ENTRY_BYTES:
-        found = _array_blocks(arrays.np, area, base, entries, bytes_max)
-        if found is not None:
-            return found
-    found, limit = [], len(area)
+        blocks = _array_blocks(arrays.np, area, base, entries, bytes_max)
+        if blocks is not None:
+            return blocks
+    blocks, limit = [], len(area)
     for place, size, _ in ENTRY.iter_unpack(entries):
         at, end = place - base, place - base + size
-        if bytes_max <= 0 or size <= 0 or size == _FILLER_SIZE or not 0 <= at < limit or (found and end > limit):
+        if bytes_max <= 0 or size <= 0 or size == _FILLER_SIZE or not 0 <= at < limit or (blocks and end > limit):
             break
         end = min(end, limit)
         block = bytes(area[_place(area, at, end) : end])
-        found.append(block)
+        blocks.append(block)
         bytes_max -= len(block)
-    return found
+    return blocks
 
 
 def _place(area: memoryview, begin: int, end: int) -> int:
@@ -143,15 +143,15 @@ def _array_cut(np: Any, area: memoryview, places: Any, sizes: Any) -> list[bytes
     cuts = np.flatnonzero(np.diff(sizes[order])) + 1
     if len(cuts) > len(order) // _SIZES_SHARE:
         return list(map(bytes, map(area.__getitem__, map(slice, places.tolist(), (places + sizes).tolist()))))
-    found = np.empty(len(order), dtype=object)
-    for those in np.split(order, cuts):
-        size = int(sizes[those[0]]) if len(those) else 0
+    blocks = np.empty(len(order), dtype=object)
+    for same_size in np.split(order, cuts):
+        size = int(sizes[same_size[0]]) if len(same_size) else 0
         if size:
             pieces = np.ndarray((len(area) - size + 1,), dtype=f"V{size}", buffer=area, strides=(1,))
-            found[those] = pieces[places[those]].astype(object)
+            blocks[same_size] = pieces[places[same_size]].astype(object)
         else:
-            found[those] = b""
-    return found.tolist()  # type: ignore[no-any-return]
+            blocks[same_size] = b""
+    return blocks.tolist()  # type: ignore[no-any-return]
 
 
 def _array_places(np: Any, data: Any, begin: Any, end: Any) -> Any:
@@ -167,11 +167,11 @@ def _array_places(np: Any, data: Any, begin: Any, end: Any) -> Any:
     if (topic_at > end - 3).any():
         return None
     length = data[topic_at].astype(np.int64)
-    found = topic_at + 3 + length
+    places = topic_at + 3 + length
     wide = data[begin + 7] == _WIDE_MAGIC_END
     if wide.any():
-        found = np.where(wide, topic_at + 4 + (length << 8 | data[topic_at + 1]), found)
-    return np.minimum(found, end)
+        places = np.where(wide, topic_at + 4 + (length << 8 | data[topic_at + 1]), places)
+    return np.minimum(places, end)
 
 
 # ---------------------------------------------------------------- expressions

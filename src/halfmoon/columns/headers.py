@@ -108,8 +108,8 @@ def send_header_rocketmq(data: bytes, start: int, end: int) -> SendHeader | None
 def _learn_shape(key: tuple[bytes, bytes, bytes]) -> tuple[str, int, int, int, int, bool] | None:
     fields: dict[bytes, bytes] = {}
     try:
-        for part in key:
-            if not _entries(part, fields):
+        for pairs in key:
+            if not _entries(pairs, fields):
                 return None
         if b"g" in fields or b"i" in fields:
             return None

@@ -57,10 +57,10 @@ def record_keys(data: bytes | memoryview, at: int, first: int, records_max: int)
             if len(text) != begin + (text[begin - 2] << 8 | text[begin - 1]) or magic not in _MAGICS:
                 break
             if flag & _ROLLBACK != _ROLLBACK:
-                found = _texts(text, wide, begin, known)
-                texts += found
-                offsets += [first + at] * len(found)
-                times += [store_ms] * len(found)
+                record_texts = _texts(text, wide, begin, known)
+                texts += record_texts
+                offsets += [first + at] * len(record_texts)
+                times += [store_ms] * len(record_texts)
             at += size
             count += 1
     except (struct_error, IndexError):
@@ -82,12 +82,12 @@ def _texts(text: bytes, wide: int, begin: int, known: dict[bytes, bytes]) -> lis
 
 def keys_of(properties: bytes) -> list[bytes]:
     """Return what a message is found by: UNIQ_KEY first, then each of KEYS."""
-    found = []
+    keys_found = []
     if b"UNIQ_KEY\x01" in properties and (unique := property_of(properties, b"UNIQ_KEY")):
-        found.append(unique)
+        keys_found.append(unique)
     if b"KEYS\x01" in properties and (keys := property_of(properties, b"KEYS")):
-        found += keys.split()
-    return found
+        keys_found += keys.split()
+    return keys_found
 
 
 def property_of(properties: bytes, name: bytes) -> bytes | None:
@@ -154,7 +154,7 @@ def _hashes(texts: list[bytes]) -> list[int]:
         return [index_hash(text) for text in texts]
     if len(set(map(len, texts))) == 1 and (joined := b"".join(texts)).isascii() and 0 < len(texts[0]) <= 1024:
         return _hash_columns(joined, len(texts[0]))
-    found = [0] * len(texts)
+    hashes = [0] * len(texts)
     by_length: dict[int, list[int]] = {}
     for number, text in enumerate(texts):
         by_length.setdefault(len(text), []).append(number)
@@ -165,8 +165,8 @@ def _hashes(texts: list[bytes]) -> list[int]:
         else:
             values = [index_hash(texts[number]) for number in numbers]
         for number, value in zip(numbers, values):
-            found[number] = value
-    return found
+            hashes[number] = value
+    return hashes
 
 
 _powers: dict[int, Any] = {}

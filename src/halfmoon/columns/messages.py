@@ -79,13 +79,13 @@ class Messages:
 
     def apart(self) -> list[Messages]:
         """Return the messages of each request by themselves, none of them encoded."""
-        found, at = [], 0
+        requests, at = [], 0
         for sender in self.senders:
             messages = Messages(self.drafts[at : at + sender[4]])
             messages.senders.append(sender)
-            found.append(messages)
+            requests.append(messages)
             at += sender[4]
-        return found
+        return requests
 
     def answered(self, how: int) -> bool:
         """Whether some sender is answered so."""
@@ -176,11 +176,11 @@ class Messages:
         """Return the sizes of those that are not parted: of each request, or of each message where nobody asked."""
         if not self.senders:
             return sizes
-        found, at = [], 0
+        request_sizes, at = [], 0
         for sender in self.senders:
-            found.append(sum(sizes[at : at + sender[4]]))
+            request_sizes.append(sum(sizes[at : at + sender[4]]))
             at += sender[4]
-        return found
+        return request_sizes
 
 
 Group = tuple[str, int, str, Messages]
@@ -208,4 +208,4 @@ def _packed(flat: list[int]) -> bytes:
     step = 3 * _ENTRIES_AT_ONCE
     if len(flat) <= step:
         return _entries(len(flat) // 3).pack(*flat)
-    return b"".join(_entries(len(part) // 3).pack(*part) for part in (flat[at : at + step] for at in range(0, len(flat), step)))
+    return b"".join(_entries(len(block) // 3).pack(*block) for block in (flat[at : at + step] for at in range(0, len(flat), step)))

@@ -145,10 +145,10 @@ class Reader:
             if known is None:
                 return False
             suffix, wait = known
-            found = batch_drafts(body, suffix, sys_flag, born_ms, host, reconsume, PROPERTIES_BYTES_MAX)
-            if found is None:
+            batch_items = batch_drafts(body, suffix, sys_flag, born_ms, host, reconsume, PROPERTIES_BYTES_MAX)
+            if batch_items is None:
                 return False
-            drafts = found
+            drafts = batch_items
         else:
             prepared, group = stored_properties(text, self._cluster), ""
             if prepared is None or len(prepared[0]) > PROPERTIES_BYTES_MAX:

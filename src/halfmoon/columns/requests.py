@@ -77,11 +77,11 @@ def header_rocketmq(
     code: int, language: int, version: int, opaque: int, flag: int, remark: str | None, fields: Mapping[str, str]
 ) -> bytes:  # fmt: skip
     """Return a header in RocketMQ's own serialisation. Codes above 32767 truncate, as in the original."""
-    said = remark.encode() if remark else b""
+    remark_bytes = remark.encode() if remark else b""
     pieces: list[bytes] = []
     for name, value in fields.items():
         n, v = name.encode(), value.encode()
         pieces += (_I16.pack(len(n)), n, _I32.pack(len(v)), v)
     ext = b"".join(pieces)
     code = (code + 0x8000 & 0xFFFF) - 0x8000
-    return b"".join((_FIXED.pack(code, language, version, opaque, flag, len(said)), said, _I32.pack(len(ext)), ext))
+    return b"".join((_FIXED.pack(code, language, version, opaque, flag, len(remark_bytes)), remark_bytes, _I32.pack(len(ext)), ext))

@@ -47,13 +47,13 @@ class Sifting:
     def _first_of(self, parts: Sequence[tuple[Any, ...]], decides: int, otherwise: int) -> Any:
         """AND and OR, from left to right: the first part that ``decides`` says it."""
         np = self._np
-        found, going_on = np.full(self._count, otherwise, np.int8), np.ones(self._count, bool)
-        for part in parts:
-            truth = self.truths(part)
+        truths, going_on = np.full(self._count, otherwise, np.int8), np.ones(self._count, bool)
+        for condition in parts:
+            truth = self.truths(condition)
             ends = (truth == decides) | (truth == UNSURE)
-            found = np.where(going_on & (ends | (truth == NULL)), truth, found)
+            truths = np.where(going_on & (ends | (truth == NULL)), truth, truths)
             going_on &= ~ends
-        return found
+        return truths
 
     def _values(self, name: bytes) -> tuple[Any, Any]:
         """Return where the last value of a name that is not empty begins in each message, and its size; 0: it is not there."""
@@ -72,7 +72,7 @@ class Sifting:
 
     def _numbers(self, begin: Any, size: Any, sign: str, number: float) -> Any:
         np = self._np
-        found = np.where(size > 0, np.int8(UNSURE), np.int8(NULL))
+        truths = np.where(size > 0, np.int8(UNSURE), np.int8(NULL))
         usual = np.flatnonzero((size > 0) & (size <= _DIGITS_MAX))
         begin, size = begin[usual], size[usual]
         read, plain = np.zeros(len(usual), np.int64), np.ones(len(usual), bool)
@@ -81,18 +81,18 @@ class Sifting:
             plain &= (digit <= 9) | ~more
             read = np.where(more, read * 10 + digit, read)
         holds = _HOLDS[sign](read, number)
-        found[usual[plain]] = np.where(holds, np.int8(TRUE), np.int8(FALSE))[plain]
-        return found
+        truths[usual[plain]] = np.where(holds, np.int8(TRUE), np.int8(FALSE))[plain]
+        return truths
 
     def _texts(self, begin: Any, size: Any, wanted: bytes) -> Any:
         np, data = self._np, self._data
         other = FALSE if int(data.max()) < 128 else UNSURE  # what is no UTF-8 may be the same text
-        found = np.where(size > 0, np.int8(other), np.int8(NULL))
+        truths = np.where(size > 0, np.int8(other), np.int8(NULL))
         same = np.flatnonzero((size > 0) & (size == len(wanted)))
         for at, byte in enumerate(wanted):
             same = same[data[begin[same] + at] == byte]
-        found[same] = TRUE
-        return found
+        truths[same] = TRUE
+        return truths
 
 
 _HOLDS = {

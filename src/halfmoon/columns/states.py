@@ -33,11 +33,11 @@ def prepared_rows(entries: bytes, store_s: int, group_hash: int) -> tuple[bytes,
     have no place there.
     """
     try:
-        found = list(ENTRY.iter_unpack(entries))
-        states = [STATE.pack(place, size, store_s, group_hash, _PREPARED) for place, size, _ in found]
+        rows = list(ENTRY.iter_unpack(entries))
+        states = [STATE.pack(place, size, store_s, group_hash, _PREPARED) for place, size, _ in rows]
     except struct_error:
         raise ValueError("a half message does not fit the state table") from None
-    return b"".join(states), b"".join([UNIT.pack(place, size, -1) for place, size, _ in found])
+    return b"".join(states), b"".join([UNIT.pack(place, size, -1) for place, size, _ in rows])
 
 
 def runs_of(indexes: Sequence[int], per_file: int, block: int) -> list[Run]:

@@ -63,10 +63,10 @@ class Bloom:
         Marks of a filter of another shape are left out, so that their group must evaluate: see `may_match`.
         """
         bits, outcomes = 0, dict[str, bool]()
-        for marks, each in wanted:
-            matches = outcomes.get(each.expression)
+        for marks, group_filter in wanted:
+            matches = outcomes.get(group_filter.expression)
             if matches is None:
-                matches = outcomes[each.expression] = each.matches(properties)
+                matches = outcomes[group_filter.expression] = group_filter.matches(properties)
             if matches and marks.bit_count == self.bit_count:
                 bits |= marks.mask
         return bits.to_bytes(self.size_bytes, "little")
@@ -88,19 +88,19 @@ def may_match(bitmap: bytes | None, marks: Marks, *, stored_ms: int, born_ms: in
 
 def _halves(data: bytes) -> tuple[int, int]:
     """Return the low and the high 32 bits of the first half of the hash."""
-    one, two, whole = 0, 0, len(data) // 16 * 16
+    first, second, whole = 0, 0, len(data) // 16 * 16
     for at in range(0, whole, 16):
-        one ^= _mixed_one(int.from_bytes(data[at : at + 8], "little"))
-        one = (_rotated(one, 27) + two) * 5 + 0x52DCE729 & _WORD
-        two ^= _mixed_two(int.from_bytes(data[at + 8 : at + 16], "little"))
-        two = (_rotated(two, 31) + one) * 5 + 0x38495AB5 & _WORD
-    one ^= _mixed_one(int.from_bytes(data[whole : whole + 8], "little"))
-    two ^= _mixed_two(int.from_bytes(data[whole + 8 :], "little"))
-    one, two = one ^ len(data), two ^ len(data)
-    one = one + two & _WORD
-    two = two + one & _WORD
-    one = _finished(one) + _finished(two) & _WORD
-    return one & 0xFFFFFFFF, one >> 32
+        first ^= _mixed_one(int.from_bytes(data[at : at + 8], "little"))
+        first = (_rotated(first, 27) + second) * 5 + 0x52DCE729 & _WORD
+        second ^= _mixed_two(int.from_bytes(data[at + 8 : at + 16], "little"))
+        second = (_rotated(second, 31) + first) * 5 + 0x38495AB5 & _WORD
+    first ^= _mixed_one(int.from_bytes(data[whole : whole + 8], "little"))
+    second ^= _mixed_two(int.from_bytes(data[whole + 8 :], "little"))
+    first, second = first ^ len(data), second ^ len(data)
+    first = first + second & _WORD
+    second = second + first & _WORD
+    first = _finished(first) + _finished(second) & _WORD
+    return first & 0xFFFFFFFF, first >> 32
 
 
 def _rotated(value: int, count: int) -> int:

@@ -61,7 +61,7 @@ class Filter:
     )  # fmt: skip
 
     def __init__(self, expression: str, tree: Node, *, in_a_table: bool | None = None) -> None:
-        looked_at = [each.name for each in walk(tree) if isinstance(each, Name)]
+        looked_at = [node.name for node in walk(tree) if isinstance(node, Name)]
         self.expression, self.tree = expression, tree
         self.names, self.steps = tuple(sorted(set(looked_at))), steps(tree)
         self.scans = scans(tree)

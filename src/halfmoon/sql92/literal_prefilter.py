@@ -51,12 +51,12 @@ def _of_all(node: Logic) -> Needles | None:
 
 
 def _of_any(node: Logic) -> Needles | None:
-    found: set[bytes] = set()
+    literals: set[bytes] = set()
     for part in node.parts:
         group = _when_true(part)
-        if not group or len(found := found | set(group)) > NEEDLES_MAX:
+        if not group or len(literals := literals | set(group)) > NEEDLES_MAX:
             return None
-    return tuple(sorted(found))
+    return tuple(sorted(literals))
 
 
 def _of_in(node: In) -> Needles:

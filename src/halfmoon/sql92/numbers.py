@@ -40,12 +40,12 @@ def double_of(text: bytes) -> float:
     """Return a property as a floating-point number; blanks around it are let be, and hexadecimal forms are read. Raises Unfit."""
     if text.replace(b".", b"", 1).isdigit():
         return float(text)
-    found = _DOUBLE.fullmatch(text)
-    if found is None:
+    match = _DOUBLE.fullmatch(text)
+    if match is None:
         raise Unfit(text, "a floating-point number")
-    if plain := found["plain"]:
+    if plain := match["plain"]:
         value = float(plain)
-    elif hexadecimal := found["hex"]:
+    elif hexadecimal := match["hex"]:
         try:
             value = float.fromhex(hexadecimal.decode())
         except OverflowError:
@@ -90,6 +90,6 @@ def _whole(text: bytes, low: int, high: int, what: str) -> int:
 def _ascii_digits(text: bytes) -> bytes:
     """Return a text with the digits of all scripts as ASCII ones, as Java reads them: those of one UTF-16 unit only."""
     return "".join(
-        str(unicodedata.decimal(each, "x")) if each > "\x7f" and each <= "\uffff" else each
-        for each in text.decode("utf-8", "replace")
+        str(unicodedata.decimal(character, "x")) if character > "\x7f" and character <= "\uffff" else character
+        for character in text.decode("utf-8", "replace")
     ).encode("ascii", "replace")

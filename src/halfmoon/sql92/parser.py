@@ -76,15 +76,15 @@ class _Parser:
         start = self._tokens.now
         if start.kind == "end":
             raise self._refused(start, "it is empty", "write a condition such as a = 'x'")
-        found = self._condition(self._alternatives(), start)
+        tree = self._condition(self._alternatives(), start)
         end = self._tokens.now
         if end.kind != "end":
             remedy = _MISSING_WORDS.get(end.text.upper(), "join conditions by AND or OR")
             raise self._refused(end, "the expression is whole before this", remedy, trailing=True)
-        if (count := scans(found)) > SCANS_MAX:
+        if (count := scans(tree)) > SCANS_MAX:
             reason = f"one test would search texts or read floating-point numbers {count:,} times, and {SCANS_MAX} are the most"
             raise self._refused(start, reason, "compare with whole numbers, or with whole texts by IN")
-        return found
+        return tree
 
     def _alternatives(self) -> Node:
         return self._joined("OR", self._conjunction)
@@ -94,10 +94,10 @@ class _Parser:
 
     def _joined(self, word: str, operand: Callable[[], Node]) -> Node:
         start = self._tokens.now
-        found = operand()
+        first = operand()
         if self._tokens.now.kind != word:
-            return found
-        parts = _spliced(word, self._condition(found, start))
+            return first
+        parts = _spliced(word, self._condition(first, start))
         while self._tokens.now.kind == word:
             self._count(self._tokens.take())
             start = self._tokens.now
@@ -119,8 +119,8 @@ class _Parser:
         return left
 
     def _equal(self, left: Node, sign: Token, right: Node) -> Node:
-        for each in (left, right):
-            if isinstance(each, Constant) and each.kind == "null":
+        for side in (left, right):
+            if isinstance(side, Constant) and side.kind == "null":
                 raise self._refused(sign, "nothing is compared with NULL", "write IS NULL or IS NOT NULL")
         if isinstance(left, Constant) and left.kind == "bool" and isinstance(right, Constant) and right.kind != "bool":
             raise self._refused(sign, "a truth value is never equal to a number or a text")
@@ -169,8 +169,8 @@ class _Parser:
         return Logic("AND", (self._order(sign, value, low, ">="), self._order(sign, value, high, "<=")))
 
     def _order(self, token: Token, left: Node, right: Node, sign: str = "") -> Node:
-        for each in (left, right):
-            if (isinstance(each, Constant) and each.kind not in NUMBERS) or is_condition(each):
+        for side in (left, right):
+            if (isinstance(side, Constant) and side.kind not in NUMBERS) or is_condition(side):
                 raise self._refused(token, "only numbers and properties have an order", "compare texts with = or <>")
         return Order(sign or token.kind, left, right)
 
@@ -199,10 +199,10 @@ class _Parser:
                 token, "a property, a number, a text or a bracket is missing", _MISSING_OPERANDS.get(token.kind, "")
             )
         self._deeper(token)
-        found = self._alternatives()
+        tree = self._alternatives()
         self._expect(")", "a bracket that opened is not closed")
         self._depth -= 1
-        return found
+        return tree
 
     def _number(self, token: Token) -> Node:
         text = token.text
@@ -222,13 +222,13 @@ class _Parser:
 
     def _texts(self) -> list[bytes]:
         self._expect("(", "the texts of IN stand in brackets: a IN ('x', 'y')")
-        found = [self._text()]
+        texts = [self._text()]
         while self._tokens.now.kind == ",":
-            found += map(_unquoted, self._tokens.take_texts())
+            texts += map(_unquoted, self._tokens.take_texts())
             if self._taken(","):
-                found.append(self._text())
+                texts.append(self._text())
         self._expect(")", "the texts of IN are joined by commas and end with a bracket")
-        return found
+        return texts
 
     def _text(self) -> bytes:
         token = self._tokens.take()

@@ -92,28 +92,28 @@ def three_valued(node: Node, lookups: Lookups) -> Test:
 
 def _any(parts: list[Test]) -> Test:
     def test(m: Any) -> bool | None:
-        found: bool | None = False
+        outcome: bool | None = False
         for part in parts:
             value = part(m)
             if value:
                 return True
             if value is None:
-                found = None
-        return found
+                outcome = None
+        return outcome
 
     return test
 
 
 def _all(parts: list[Test]) -> Test:
     def test(m: Any) -> bool | None:
-        found: bool | None = True
+        outcome: bool | None = True
         for part in parts:
             value = part(m)
             if value is False:
                 return False
             if value is None:
-                found = None
-        return found
+                outcome = None
+        return outcome
 
     return test
 
@@ -142,8 +142,8 @@ def _search(node: Search, of: _Operand) -> Test:
         return lambda m: False
     if of.kind != "text":
         return lambda m: (read(m), False)[1]  # read all the same: it may be unfit
-    found: dict[str, Callable[[bytes, bytes], bool]] = {"CONTAINS": operator.contains, "STARTSWITH": bytes.startswith}
-    finds = found.get(node.word, bytes.endswith)
+    searches: dict[str, Callable[[bytes, bytes], bool]] = {"CONTAINS": operator.contains, "STARTSWITH": bytes.startswith}
+    finds = searches.get(node.word, bytes.endswith)
 
     def test(m: Any) -> bool:
         value = read(m)
@@ -187,10 +187,10 @@ def _equal(left: _Operand, right: _Operand) -> Test:
     first, second, compare = left.read, right.read, _comparison(left.kind, right.kind)
 
     def test(m: Any) -> bool | None:
-        one, other = first(m), second(m)
-        if one is None:
+        value, other = first(m), second(m)
+        if value is None:
             return True if other is None else None
-        return other is not None and compare(one, other) == 0
+        return other is not None and compare(value, other) == 0
 
     return test
 
@@ -226,29 +226,29 @@ def _comparison(left: str, right: str) -> Callable[[Any, Any], int]:
         return _as_doubles if "double" in (left, right) else _numbers
     if left == "text" and right in NUMBERS:
         reader = _READERS[right]
-        return lambda one, other: _numbers(reader(one), other)
+        return lambda left_value, right_value: _numbers(reader(left_value), right_value)
     if left in NUMBERS and right == "text":
         reader = _READERS[left]
-        return lambda one, other: _numbers(one, reader(other))
+        return lambda left_value, right_value: _numbers(left_value, reader(right_value))
     if left == "text" and right == "bool":
-        return lambda one, other: _numbers(one.lower() == b"true", other)
-    return _truth_and_text if (left, right) == ("bool", "text") else lambda one, other: -1
+        return lambda left_value, right_value: _numbers(left_value.lower() == b"true", right_value)
+    return _truth_and_text if (left, right) == ("bool", "text") else lambda left_value, right_value: -1
 
 
-def _texts(one: bytes, other: bytes) -> int:
-    return 0 if same_text(one, other) else 1
+def _texts(left: bytes, right: bytes) -> int:
+    return 0 if same_text(left, right) else 1
 
 
-def _numbers(one: Any, other: Any) -> int:
-    return -1 if one < other else int(one != other)
+def _numbers(left: Any, right: Any) -> int:
+    return -1 if left < right else int(left != right)
 
 
-def _as_doubles(one: float, other: float) -> int:
-    return double_order(float(one), float(other))
+def _as_doubles(left: float, right: float) -> int:
+    return double_order(float(left), float(right))
 
 
-def _doubles(one: bytes, other: bytes) -> int:
-    return double_order(double_of(one), double_of(other))
+def _doubles(left: bytes, right: bytes) -> int:
+    return double_order(double_of(left), double_of(right))
 
 
 def _truth_and_text(_one: bool, other: bytes) -> int:
@@ -302,9 +302,9 @@ def may_be_unfit(node: Node) -> bool:
     """Whether a value can be unfit for the node: it reads a property as a number, or compares a truth value with one."""
     if isinstance(node, Equal | Order):
         sides = (node.left, node.right)
-        if not (isinstance(node, Equal) and all(isinstance(each, Name) or _is_text(each) for each in sides)):
+        if not (isinstance(node, Equal) and all(isinstance(side, Name) or _is_text(side) for side in sides)):
             return True
-    return any(may_be_unfit(each) for each in inner(node))
+    return any(may_be_unfit(side) for side in inner(node))
 
 
 def _is_text(node: Node) -> bool:

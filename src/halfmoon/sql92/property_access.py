@@ -30,8 +30,8 @@ class Lookups:
     def of(self, name: str) -> Lookup:
         """Return the look-up of a property."""
         if name not in self._made:
-            found = in_table(name) if self._in_a_table else in_bytes(name)
-            self._made[name] = mended(found) if self._mend else found
+            access = in_table(name) if self._in_a_table else in_bytes(name)
+            self._made[name] = mended(access) if self._mend else access
         return self._made[name]
 
 
@@ -56,7 +56,7 @@ def in_bytes(name: str) -> Lookup:
     first = name.encode() + b"\x01"
     mark, first_length = b"\x02" + first, len(first)
 
-    def found(block: bytes) -> bytes | None:
+    def value_of(block: bytes) -> bytes | None:
         _, mark_found, behind = block.rpartition(mark)  # cutting copies costs less than three calls that find places
         if mark_found:
             return behind.partition(b"\x02")[0] or earlier(block)
@@ -71,33 +71,33 @@ def in_bytes(name: str) -> Lookup:
             end = at
         return block[first_length:].partition(b"\x02")[0] or None if block.startswith(first) else None
 
-    return found
+    return value_of
 
 
 def in_table(name: str) -> Lookup:
     """Return a look-up in what `table` made."""
     key = name.encode()
-    return lambda found: found.get(key)
+    return lambda properties: properties.get(key)
 
 
 def table(block: bytes) -> dict[bytes, bytes]:
     """Return all properties, as bytes."""
-    found = {}
+    properties = {}
     for pair in block.split(b"\x02"):
         name, _, value = pair.partition(b"\x01")
         if name and value:
-            found[name] = value
-    return found
+            properties[name] = value
+    return properties
 
 
 def mended(lookup: Lookup) -> Lookup:
     """Return the same look-up with U+FFFD in the place of what is no UTF-8: a text with U+FFFD in an expression is equal to it."""
 
-    def found(properties: Any) -> bytes | None:
+    def mended_value(properties: Any) -> bytes | None:
         value = lookup(properties)
         return value if value is None or value.isascii() else _mend(value)
 
-    return found
+    return mended_value
 
 
 def same_text(left: bytes, right: bytes) -> bool:

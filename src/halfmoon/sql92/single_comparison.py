@@ -19,8 +19,8 @@ def number(name: str, holds: Callable[[Any, Any], bool], constant: float, otherw
     first = mark[1:]
 
     def test(block: bytes) -> Any:
-        _, found, behind = block.rpartition(mark)
-        if found:
+        _, mark_found, behind = block.rpartition(mark)
+        if mark_found:
             value = behind.partition(b"\x02")[0]
             if len(value) < 10 and value.isdigit():
                 return holds(int(value), constant)
@@ -36,8 +36,8 @@ def text(name: str, wanted: bytes, lookup: Lookup) -> Test:
     mark = b"\x02" + name.encode() + b"\x01"
 
     def test(block: bytes) -> bool:
-        _, found, behind = block.rpartition(mark)
-        if found and (value := behind.partition(b"\x02")[0]):
+        _, mark_found, behind = block.rpartition(mark)
+        if mark_found and (value := behind.partition(b"\x02")[0]):
             return value == wanted
         return lookup(block) == wanted
 
@@ -49,8 +49,8 @@ def texts(name: str, wanted: frozenset[bytes], lookup: Lookup) -> Test:
     mark = b"\x02" + name.encode() + b"\x01"
 
     def test(block: bytes) -> bool:
-        _, found, behind = block.rpartition(mark)
-        if found and (value := behind.partition(b"\x02")[0]):
+        _, mark_found, behind = block.rpartition(mark)
+        if mark_found and (value := behind.partition(b"\x02")[0]):
             return value in wanted
         return lookup(block) in wanted
 

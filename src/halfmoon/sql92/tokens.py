@@ -74,18 +74,18 @@ class Tokens:
 
         Comments end it, so that there may be more. Raises as `take`.
         """
-        found = _TEXTS.match(self.expression, self.now.at)
-        if found is None:
+        match = _TEXTS.match(self.expression, self.now.at)
+        if match is None:
             return []
-        self._next = found.end()
+        self._next = match.end()
         self.now = self._cut()
-        return _EACH_TEXT.findall(found.group())
+        return _EACH_TEXT.findall(match.group())
 
     def _cut(self) -> Token:
         expression = self.expression
-        while found := _TOKEN.match(expression, self._next):
-            at, self._next = self._next, found.end()
-            kind, text = found.lastgroup or "", found.group()
+        while match := _TOKEN.match(expression, self._next):
+            at, self._next = self._next, match.end()
+            kind, text = match.lastgroup or "", match.group()
             if kind == "blank":
                 continue
             if kind == "name" and text.upper() in KEYWORDS:

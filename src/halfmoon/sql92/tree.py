@@ -121,7 +121,7 @@ def steps(node: Node) -> int:
 
     A look-up takes three, reading a number two, a floating-point number or a search in a text four, everything else one.
     """
-    return sum(_own_steps(each) for each in walk(node))
+    return sum(_own_steps(below) for below in walk(node))
 
 
 def _own_steps(node: Node) -> int:
@@ -139,7 +139,7 @@ def scans(node: Node) -> int:
 
     A long value of 32 KiB takes up to 130 microseconds each time.
     """
-    return sum(_own_scans(each) for each in walk(node))
+    return sum(_own_scans(below) for below in walk(node))
 
 
 def _own_scans(node: Node) -> int:
@@ -158,13 +158,13 @@ def text_of(constant: Constant) -> str:
 
 def lines(node: Node, depth: int = 0) -> Iterator[tuple[int, str]]:
     """Yield the tree as lines for people: how deep, and what the node says."""
-    if isinstance(node, Equal | Order) and not any(is_condition(each) and inner(each) for each in (node.left, node.right)):
+    if isinstance(node, Equal | Order) and not any(is_condition(side) and inner(side) for side in (node.left, node.right)):
         yield depth, f"{_operand(node.left)} {node.sign if isinstance(node, Order) else '='} {_operand(node.right)}{_reading(node)}"
         return
     yield depth, _said(node)
     if not isinstance(node, In | Bare) and not (isinstance(node, IsNull | Search) and isinstance(node.of, Name)):
-        for each in inner(node):
-            yield from lines(each, depth + 1)
+        for side in inner(node):
+            yield from lines(side, depth + 1)
 
 
 def _said(node: Node) -> str:
@@ -197,10 +197,10 @@ _WORDS = {"int": "a whole number of 32 bits", "long": "a whole number of 64 bits
 
 def _reading(node: Equal | Order) -> str:
     """How a property is read in a comparison."""
-    names = [each for each in (node.left, node.right) if isinstance(each, Name)]
+    names = [side for side in (node.left, node.right) if isinstance(side, Name)]
     if not names:
         return ""
-    others = [each.of if isinstance(each, Negate) else each for each in (node.left, node.right) if each not in names]
+    others = [side.of if isinstance(side, Negate) else side for side in (node.left, node.right) if side not in names]
     kind = others[0].kind if others and isinstance(others[0], Constant) else ""
     if kind in _WORDS:
         return f"   ({names[0].name} read as {_WORDS[kind]})"

@@ -57,7 +57,7 @@ class Health:
         """Take no more writes, for good; return the first reason."""
         if self.failure is None:
             self.failure = failure
-            log.error("the store takes no more messages until it is started anew: %s", failure)
+            log.error("the store takes no more messages until the broker restarts: %s", failure)
             self._stopped(failure)
         return self.failure
 

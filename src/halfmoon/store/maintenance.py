@@ -66,7 +66,7 @@ class Maintenance:
         self._index_syncing = False
         self._numpy_asked = NATIVE is not None  # which the Python twin alone is quicker with
         self._to_correct: deque[ConsumeQueue] = deque()
-        """Queues whose lowest offset is to be found anew, since log files went."""
+        """Queues whose lowest offset must be found again because log files were removed."""
 
     def start(self, now: int, refusal: str | None = None) -> None:
         """Begin: indexing at once, cleaning a minute later. ``refusal`` says why nothing may be written until then."""
@@ -191,7 +191,7 @@ class Maintenance:
             self.disk_full, self.index_fault = kept
 
     def _correct_queues(self) -> None:
-        """Let files of some queues go that point only below the log, and find the lowest offsets anew."""
+        """Remove files of some queues that point only below the log, and find the lowest offsets again."""
         for _ in range(min(_QUEUES_A_TICK, len(self._to_correct))):
             queue = self._to_correct.popleft()
             segments, first = queue.segments, queue.first
@@ -211,7 +211,7 @@ class Maintenance:
         self.undecided_from = from_ if before is None else lambda: min(before(), from_())
 
     def remove_now(self, paths: list[str]) -> None:
-        """Remove files and directories whose names may be made anew by the next append."""
+        """Remove files and directories whose names the next append may use again."""
         for path in paths:
             try:
                 self._disk.remove(path)
@@ -229,7 +229,7 @@ class Maintenance:
         self.remove_later([], [*directories, CONSUME_QUEUE], topics)
 
     def remove_later(self, paths: list[str], directories: list[str], topics: Collection[str] = ()) -> None:
-        """Leave the removal of files, whose names nobody makes anew, as work. ``topics`` are those that go with it."""
+        """Leave the removal of files, whose names nobody rebuilds, as work. ``topics`` are those that go with it."""
         disk, inventory = self._disk, self._inventory
 
         def done(result: Exception | None, now: int) -> None:

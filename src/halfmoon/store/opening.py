@@ -160,7 +160,7 @@ class Opening:
         for queue in self._queues.values():
             segments = queue.segments
             if segments.last is None:
-                continue  # it was made anew and the log has nothing of it: `written` is where its offsets go on
+                continue  # it was rebuilt and the log has nothing of it: `written` is where its offsets go on
             if queue.written > queue.first and queue.entry(queue.written - 1)[0] >= durable:
                 segments.mark_dirty(queue.end_below(durable) * ENTRY_BYTES)
                 if not recovered.clean:

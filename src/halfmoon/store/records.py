@@ -98,14 +98,14 @@ def whole_record(record: memoryview) -> Parts:
     Raises CorruptRecord when its lengths or its body's checksum are wrong.
     """
     try:
-        found = parts_of(bytes(record))
+        parts = parts_of(bytes(record))
     except BadMessage as exc:
         raise CorruptRecord(-1, str(exc)) from exc
-    if found.size_bytes != len(record):
-        raise CorruptRecord(found.physical_offset, "the lengths of its parts do not add up to its size")
-    if crc32(found.body) & 0x7FFFFFFF != found.body_crc:
-        raise CorruptRecord(found.physical_offset, "the body's CRC is wrong")
-    return found
+    if parts.size_bytes != len(record):
+        raise CorruptRecord(parts.physical_offset, "the lengths of its parts do not add up to its size")
+    if crc32(parts.body) & 0x7FFFFFFF != parts.body_crc:
+        raise CorruptRecord(parts.physical_offset, "the body's CRC is wrong")
+    return parts
 
 
 def is_torn(record: RecordFacts) -> bool:
@@ -134,12 +134,12 @@ def tag_hash_of(properties: bytes) -> int:
     tag = property_of(properties, b"TAGS")
     if not tag:
         return 0
-    found = _tag_hashes.get(tag)
-    if found is None:
+    code = _tag_hashes.get(tag)
+    if code is None:
         if len(_tag_hashes) >= _TAG_HASHES_MAX:
             _tag_hashes.clear()
-        found = _tag_hashes[tag] = java_hash(tag.decode("utf-8", "replace"))
-    return found
+        code = _tag_hashes[tag] = java_hash(tag.decode("utf-8", "replace"))
+    return code
 
 
 TagCode = Any

@@ -40,7 +40,7 @@ def disk_space(usage: DiskUsage, settings: StoreSettings) -> DiskSpace:
 def is_cleaning_hour(delete_when: str, now: int) -> bool:
     """Whether the hour of a time (UTC) is one of those joined by ``;``."""
     hour = now // _HOUR_MS % 24
-    return any(part.strip().isdigit() and int(part) == hour for part in delete_when.split(";"))
+    return any(text.strip().isdigit() and int(text) == hour for text in delete_when.split(";"))
 
 
 def expired_before(disk: Disk, log: CommitLog, settings: StoreSettings, now: int, wanted: DiskSpace, *, keep_from: int) -> int:

@@ -11,7 +11,7 @@ from halfmoon.store.layout import SPARE
 log = logging.getLogger("halfmoon.store")
 
 SPARE_BYTES = 128 * 1024
-"""What a start writes anew: marks, tables of a few KB, first pages of files that are made again."""
+"""What a start writes: marks, tables of a few KB, first pages of files that are created again."""
 
 
 def is_full(error: OSError) -> bool:

@@ -66,7 +66,7 @@ class Store:
         self.health = Health(self._failed_for_good)
         self._reservations = Reservations(disk, self.health)
         self._inventory = Inventory(disk)
-        self._damaged = DamagedRecords(self.log.segments).found
+        self._damaged = DamagedRecords(self.log.segments).report
         self._reader = Reader(self.log, settings, self._inventory.distrust, self._damaged)
         self.ranges = RangeReader(self.log, self.queues, self._damaged)
         self._flush = Flush(disk, self.log, self._inventory, self.health)
@@ -184,8 +184,8 @@ class Store:
     def earliest_ms(self) -> int:
         """When the oldest record of the log that is whole was stored; -1: there is none."""
         end = self._visible.end
-        found = self.log.scan(self.log.first, end, known_to=end)
-        return next((facts.store_ms for _, facts in found if isinstance(facts, RecordFacts)), -1)
+        scanned = self.log.scan(self.log.first, end, known_to=end)
+        return next((facts.store_ms for _, facts in scanned if isinstance(facts, RecordFacts)), -1)
 
     def in_memory(self, topic: str, queue_id: int, queue_offset: int) -> bool:
         """Whether a message is near enough to the end of the log to be taken as still in memory; True when there is none."""
@@ -453,7 +453,7 @@ class Store:
         self._creation.forget(topic)
         if queues:
             try:
-                self._reservations.sync()  # first: a reservation that comes back without a row would make the queue anew
+                self._reservations.sync()  # first: a reservation that comes back without a row would create the queue again
                 self._inventory.forget(topic, self.log.end)
             except OSError as exc:
                 self.health.sync_failed(exc)

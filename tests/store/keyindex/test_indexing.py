@@ -224,8 +224,8 @@ def test_the_key_index_says_once_what_it_steps_over(caplog: pytest.LogCaptureFix
         store.log.segments.write(physical_offset + 4, b"\0")
     store.query("t", "U30", 32, *ALWAYS)
 
-    (said,) = [each.getMessage() for each in caplog.records if "the key index steps over it" in each.getMessage()]
-    assert said.startswith("commitlog/00000000000000000000, bytes ")
+    (line,) = [record.getMessage() for record in caplog.records if "the key index skips it" in record.getMessage()]
+    assert line.startswith("commitlog/00000000000000000000, bytes ")
 
 
 def test_marks_are_found_behind_a_damaged_record(monkeypatch: pytest.MonkeyPatch):

@@ -245,7 +245,7 @@ def test_a_missing_file_in_the_middle_is_an_error_after_a_clean_stop():
         open_store(disk)
 
 
-def test_lost_entries_are_made_anew_from_the_log():
+def test_lost_entries_are_rebuilt_from_the_log():
     disk = disk_with([b"a", b"b", b"c"])
     disk.remove("consumequeue/t/0/00000000000000000000")
     overwrite(disk, "checkpoint", 0, bytes(4096))

@@ -151,7 +151,7 @@ def test_a_topic_deleted_while_its_queue_is_made_leaves_nothing_behind():
     assert list(fsck(disk, small())) == []
 
 
-def test_a_queue_wanted_again_while_the_deleted_one_is_made_is_made_anew():
+def test_a_queue_wanted_again_while_the_deleted_one_is_made_is_rebuilt():
     disk = SimDisk(Random(1))
     store = open_store(disk)
     waiting = Waiting(store)

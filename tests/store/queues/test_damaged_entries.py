@@ -71,7 +71,7 @@ def test_a_hole_that_the_search_for_the_end_falls_into_costs_no_message(stop: st
     store = open_store(disk)
 
     assert everything(store)
-    assert "made anew from the log" in caplog.text
+    assert "rebuilt from the log" in caplog.text
 
 
 WRONG = {
@@ -83,7 +83,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
-def test_a_wrong_entry_that_a_reader_meets_is_said_and_the_next_start_makes_the_queue_anew(wrong: bytes, caplog):
+def test_a_wrong_entry_that_a_reader_meets_is_said_and_the_next_start_rebuilds_the_queue(wrong: bytes, caplog):
     disk = used_disk()
     zero(disk, QUEUE, 17 * ENTRY_BYTES, ENTRY_BYTES, wrong)
     store = open_store(disk)
@@ -97,7 +97,7 @@ def test_a_wrong_entry_that_a_reader_meets_is_said_and_the_next_start_makes_the_
     again = open_store(disk)
 
     assert everything(again)
-    assert "made anew from the log: an entry was wrong" in caplog.text
+    assert "rebuilt from the log: an entry was wrong" in caplog.text
     close(again)
     assert list(fsck(disk, small())) == []
 
@@ -113,7 +113,7 @@ def test_a_topic_that_is_deleted_with_a_wrong_entry_does_not_come_back():
 
     again = open_store(disk)
 
-    assert not [key for key in again._queues if key[0] == "t"]
+    assert not [key for key in again.queues if key[0] == "t"]
 
 
 @pytest.mark.parametrize("clean", [False, True], ids=["killed", "stopped"])

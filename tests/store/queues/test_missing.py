@@ -1,4 +1,4 @@
-"""Queues and key index files that somebody removed or cut: a start notices and makes them anew from the log."""
+"""Queues and key index files that somebody removed or cut: a start notices and rebuilds them from the log."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ LOST = {
 
 @pytest.mark.parametrize("stop", ["clean", "kill", "power"])
 @pytest.mark.parametrize("lost", LOST)
-def test_queues_that_are_gone_are_made_anew_with_the_offsets_as_they_were(lost: str, stop: str, caplog):
+def test_queues_that_are_gone_are_rebuilt_with_the_offsets_as_they_were(lost: str, stop: str, caplog):
     disk, state = used_disk(stop=stop)
     assert remove(disk, LOST[lost])
     store = open_store(disk)
     assert state_of(store) == state
-    assert "made anew from the log" in caplog.text
+    assert "rebuilt from the log" in caplog.text
     close(store)
     assert list(fsck(disk, small())) == []
     caplog.clear()
@@ -90,7 +90,7 @@ def test_queues_that_are_gone_are_made_anew_with_the_offsets_as_they_were(lost: 
     assert (again.recovered.records, caplog.text) == (0, "")
 
 
-def test_queues_that_are_gone_before_the_first_sync_after_a_kill_are_made_anew():
+def test_queues_that_are_gone_before_the_first_sync_after_a_kill_are_rebuilt():
     disk = SimDisk(Random(1), write_back=0)
     store = open_store(disk)
     fill(store, 50)
@@ -103,14 +103,14 @@ def test_queues_that_are_gone_before_the_first_sync_after_a_kill_are_made_anew()
 
 
 @pytest.mark.parametrize("size", [0, 77, 3000, 12000])
-def test_a_queue_file_of_another_size_is_made_anew(size: int):
+def test_a_queue_file_of_another_size_is_rebuilt(size: int):
     disk, state = used_disk(stop="clean")
     file = disk.open(f"{CONSUME_QUEUE}/t/0/{file_name(6000)}")
     file.data, file.size = (file.data + bytes(12000))[:size], size
     assert state_of(open_store(disk)) == state
 
 
-def test_the_only_queue_file_cut_short_is_made_anew_and_not_taken_for_another_setting():
+def test_the_only_queue_file_cut_short_is_rebuilt_and_not_taken_for_another_setting():
     disk = SimDisk(Random(1))
     store = open_store(disk)
     store.append("t", 0, [draft(b"a")], NOW)
@@ -129,7 +129,7 @@ def test_stray_files_in_the_directories_of_queues_are_no_matter():
 
 
 @pytest.mark.parametrize("lost", ["consumequeue", "consumequeue/t/1"])
-def test_a_start_that_is_stopped_while_it_makes_queues_anew_begins_again(lost: str):
+def test_a_start_that_is_stopped_while_it_rebuilds_queues_begins_again(lost: str):
     stopped = 0
     for stop_after in (0, 1, 3, 8, 60):
         for power in (False, True):
@@ -224,7 +224,7 @@ def test_the_directory_of_another_broker_without_queues_gets_them_from_its_log()
     assert state_of(open_store(disk)) == state
 
 
-def test_a_power_loss_alone_makes_no_queue_anew(caplog):
+def test_a_power_loss_alone_rebuilds_no_queue(caplog):
     for seed in range(20):
         disk = SimDisk(Random(seed), write_back=0)
         store = open_store(disk)
@@ -234,7 +234,7 @@ def test_a_power_loss_alone_makes_no_queue_anew(caplog):
         fill(store, 150)
         disk.crash(power=True)
         state_of(open_store(disk))
-    assert "made anew" not in caplog.text
+    assert "rebuilt" not in caplog.text
 
 
 # ---------------------------------------------------------------- key index
@@ -253,7 +253,7 @@ def indexed(store: Store) -> None:
 @pytest.mark.parametrize("stop", ["clean", "kill"])
 @pytest.mark.parametrize("which", [0, 3, -1, None], ids=["first", "middle", "last", "all"])
 @pytest.mark.parametrize("cut", [False, True], ids=["removed", "cut short"])
-def test_key_index_files_that_are_gone_are_made_anew(which: int | None, stop: str, cut: bool, caplog):
+def test_key_index_files_that_are_gone_are_rebuilt(which: int | None, stop: str, cut: bool, caplog):
     disk = SimDisk(Random(1), write_back=0)
     store = open_store(disk)
     fill(store, 200)
@@ -268,7 +268,7 @@ def test_key_index_files_that_are_gone_are_made_anew(which: int | None, stop: st
         else:
             disk.remove(f"index/{name}")
     store = open_store(disk)
-    assert "index is made anew from the log in the background" in caplog.text
+    assert "index is rebuilt from the log in the background" in caplog.text
     indexed(store)
     close(store)
     assert index_problems(disk) == []

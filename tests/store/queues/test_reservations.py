@@ -131,7 +131,7 @@ def test_a_sync_waits_for_what_another_one_has_taken_up_already():
     disk = SimDisk(Random(1), write_back=0)
     reserve = loaded(disk)
     reserve.extend(queue_of(disk), 1)
-    file = reserve._slots.parts[0].file
+    file = reserve._slots.files[0].file
     syncs = []
 
     def sync() -> None:

@@ -44,7 +44,7 @@ def test_forgotten_slots_stay_forgotten(tmp_path: Path) -> None:
     assert ProgressFile(RealDisk(str(tmp_path))).read() is None
 
 
-def test_a_file_of_another_size_is_made_anew(tmp_path: Path) -> None:
+def test_a_file_of_another_size_is_rebuilt(tmp_path: Path) -> None:
     (tmp_path / "delay").mkdir()
     (tmp_path / PROGRESS).write_bytes(b"x" * 100)
     file = ProgressFile(RealDisk(str(tmp_path)))

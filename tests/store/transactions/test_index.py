@@ -210,7 +210,7 @@ def test_units_that_cannot_be_written_before_a_sync_stop_the_index_and_leave_the
     monkeypatch.setattr(RedoLog, "write", fail)
     index.tick(now + 60_000)
     assert index.failure == "the transaction index cannot be written: [Errno 5] Input/output error"
-    assert f"refused until the broker is started anew: {index.failure}" in caplog.text
+    assert f"refused until the broker restarts: {index.failure}" in caplog.text
     assert (index._files.watermark.last, index.work()) == (was, [])
     with pytest.raises(StoreNotWritable):
         index.make_room(1, 0)

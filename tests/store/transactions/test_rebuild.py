@@ -1,4 +1,4 @@
-"""When the transaction index is made anew from the log: files that cannot be believed, and directories of other brokers."""
+"""When the transaction index is rebuilt from the log: files that cannot be believed, and directories of other brokers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def disk_of(seed: int = 1) -> SimDisk:
     return SimDisk(Random(seed), write_back=0)
 
 
-# ---------------------------------------------------------------- made anew
+# ---------------------------------------------------------------- rebuilt
 
 
 def _move_watermark(disk: SimDisk) -> None:
@@ -74,7 +74,7 @@ DAMAGES: dict[str, Callable[[SimDisk], None]] = {
 @pytest.mark.mission("004-25", "004-41")
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_files_that_cannot_be_believed_are_made_anew_from_the_log(damage: str, power: bool, caplog: pytest.LogCaptureFixture):
+def test_files_that_cannot_be_believed_are_rebuilt_from_the_log(damage: str, power: bool, caplog: pytest.LogCaptureFixture):
     disk = disk_of()
     store, index = open_both(disk)
     some_work(store, index, 250)
@@ -85,7 +85,7 @@ def test_files_that_cannot_be_believed_are_made_anew_from_the_log(damage: str, p
     DAMAGES[damage](disk)
     store, index = open_both(disk)
     assert index.rebuilt is not None
-    assert "made anew" in caplog.text
+    assert "rebuilt" in caplog.text
     assert [index.half(at) for at in range(250)] == expected
     assert_agrees(index, truth_of(store))
     assert index.checks(index.lowest_pending())[0] == 1, "checks are not derived, and stay"
@@ -118,7 +118,7 @@ def test_a_rebuild_that_is_stopped_anywhere_begins_again(power: bool):
         assert_agrees(index, truth_of(store))
 
 
-def test_a_redo_log_that_contradicts_the_table_is_made_anew_after_a_loss():
+def test_a_redo_log_that_contradicts_the_table_is_rebuilt_after_a_loss():
     disk = disk_of()
     store, index = open_both(disk)
     some_work(store, index, 50)
@@ -240,7 +240,7 @@ def test_what_another_broker_settled_in_a_directory_of_ours_is_pending_once(powe
         assert list(fsck(disk, settings())) == []
         disk.crash(power=power)
         if stop is None:
-            disk.remove(TABLE)  # made anew from the log, it still knows
+            disk.remove(TABLE)  # rebuilt from the log, it still knows
         assert [half.index for half in open_both(disk)[1].pending(0, 20)[0]] == [5, 6, 7, 8, 10, 11]
 
 

@@ -1,4 +1,4 @@
-"""What a start of the transaction index believes, what it reads again, and what it makes anew."""
+"""What a start of the transaction index believes, what it reads again, and what it rebuilds."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_after_a_power_loss_no_state_is_believed_that_the_synced_redo_log_does_n
 
 
 @pytest.mark.mission("004-39")
-def test_states_are_made_anew_from_the_redo_log_alone():
+def test_states_are_rebuilt_from_the_redo_log_alone():
     disk = disk_of()
     store, index = open_both(disk)
     some_work(store, index, 300)

@@ -64,15 +64,15 @@ def fsck(disk: Disk, settings: StoreSettings | None = None) -> Iterator[Problem]
     except StoreError as error:
         yield Problem(COMMIT_LOG, "files", str(error))
         return
-    found = find_queues(disk, _queue_file_bytes(disk, settings.queue_file_bytes), noted=True)
-    for key, reason in found.broken.items():
+    on_disk = find_queues(disk, _queue_file_bytes(disk, settings.queue_file_bytes), noted=True)
+    for key, reason in on_disk.broken.items():
         yield Problem(queue_directory(*key), "files", reason)
     index = KeyIndex(disk, settings.hash_slots, settings.index_entries_max)
     for path in index.load():
         yield Problem(path, "files", f"has {disk.file_size(path)} bytes, but the settings say {index.file_bytes}")
     records = _file_bytes(disk, REDO_LOG, settings.transaction_file_records * UNIT_BYTES) // UNIT_BYTES
     records = _file_bytes(disk, STATE_TABLE, records * STATE_BYTES) // STATE_BYTES
-    yield from _StoreCheck(disk, log, found, index, TransactionCheck(disk, found.queues, records), settings).problems()
+    yield from _StoreCheck(disk, log, on_disk, index, TransactionCheck(disk, on_disk.queues, records), settings).problems()
 
 
 class _QueueRecords:
@@ -105,11 +105,11 @@ class _QueueRecords:
 
 class _StoreCheck:
     def __init__(
-        self, disk: Disk, log: CommitLog, found: QueuesOnDisk, index: KeyIndex, transactions: TransactionCheck,
+        self, disk: Disk, log: CommitLog, on_disk: QueuesOnDisk, index: KeyIndex, transactions: TransactionCheck,
         settings: StoreSettings,
     ) -> None:  # fmt: skip
-        self._disk, self._log, self._queues, self._index, self._transactions = disk, log, found.queues, index, transactions
-        self._broken = found.broken
+        self._disk, self._log, self._queues, self._index, self._transactions = disk, log, on_disk.queues, index, transactions
+        self._broken = on_disk.broken
         self._inventory = Inventory(disk)
         self._inventory.load()
         self._records: dict[Key, _QueueRecords] = {}
@@ -126,13 +126,13 @@ class _StoreCheck:
     def problems(self) -> Iterator[Problem]:
         indexed = _indexed(self._index, self._log.first)
         upcoming = next(indexed, None)
-        for position, found in self._walk():
-            if isinstance(found, Problem):
-                yield found
+        for position, record in self._walk():
+            if isinstance(record, Problem):
+                yield record
                 continue
-            self._entry(position, found)
-            yield from self._transactions.take(position, found, self._log.segments.view(position, found.size_bytes))
-            expected = _hashes(found)
+            self._entry(position, record)
+            yield from self._transactions.take(position, record, self._log.segments.view(position, record.size_bytes))
+            expected = _hashes(record)
             while upcoming is not None and upcoming[0] < position:
                 yield Problem(f"index, physical offset {upcoming[0]}", "key entry", "points at no record")
                 upcoming = next(indexed, None)
@@ -195,13 +195,13 @@ class _StoreCheck:
         if segments.last is None:
             return
         self._end = segments.first
-        for position, found in self._log.scan(segments.first, known_to=sys.maxsize):
-            if isinstance(found, DamagedRange):
-                yield position, self._damaged(position, found.reason)
-                self._end = position + found.size_bytes
+        for position, record in self._log.scan(segments.first, known_to=sys.maxsize):
+            if isinstance(record, DamagedRange):
+                yield position, self._damaged(position, record.reason)
+                self._end = position + record.size_bytes
             else:
-                yield position, found
-                self._end = position + found.size_bytes
+                yield position, record
+                self._end = position + record.size_bytes
         self._end = self._behind_blank(self._end)
         if self._end < segments.end and any(segments.view(self._end, BLANK_BYTES)):
             yield self._end, self._damaged(self._end, "no record begins here, and none follows")
@@ -247,8 +247,8 @@ class _StoreCheck:
 
     def _is_later(self, physical_offset: int, record: RecordFacts) -> bool:
         """Whether another record of the same queue and offset lies at a place."""
-        found = self._log.facts_at(physical_offset) if physical_offset < self._log.segments.end else None
-        return found is not None and found[1:4] == record[1:4]
+        later = self._log.facts_at(physical_offset) if physical_offset < self._log.segments.end else None
+        return later is not None and later[1:4] == record[1:4]
 
     def _queue(self, key: Key) -> Iterator[Problem]:
         """Yield what is wrong with a queue, and look for entries that no record has."""

@@ -60,8 +60,8 @@ class TableCheck:
         lived = (yield from self._read(LIFETIME, LifetimeTable)) or LifetimeTable()
         for gap in lived.gaps:
             if not gap.begin_ms < gap.end_ms <= lived.seen_ms:
-                said = f"is from {gap.begin_ms} to {gap.end_ms}, and the broker was last seen at {lived.seen_ms}"
-                yield Problem(LIFETIME, "gap", said)
+                reason = f"is from {gap.begin_ms} to {gap.end_ms}, and the broker was last seen at {lived.seen_ms}"
+                yield Problem(LIFETIME, "gap", reason)
         progress = ProgressFile(self._disk).read()
         if progress is not None and progress.position <= self._log_end:  # else it speaks of what is lost, and a start forgets it
             for level, offset in progress.levels.items():

@@ -1,4 +1,4 @@
-"""The part of `fsck` about transactions: makes states anew from the records of the log and compares table and redo log with them.
+"""The part of `fsck` about transactions: rebuilds states from the records of the log and compares table and redo log with them.
 
 Takes 18 bytes of memory for each half message. What the index has not reached at its watermark is no problem: a start goes on from
 there. A directory without a watermark has no index yet, and none of it is compared. Never writes.
@@ -101,7 +101,7 @@ class TransactionCheck:
     def _half(self, step: TransactionRecord) -> Iterator[Problem]:
         index = step.queue_offset
         if self._indexes and index <= self._indexes[-1]:
-            return  # the queue began anew, and the later ones count: a start makes the index anew then
+            return  # the queue started again and the later ones count: the next start rebuilds the index
         self._offsets.append(step.physical_offset)
         self._indexes.append(index)
         self._deciders.append(0)

@@ -194,7 +194,7 @@ class Indexing:
             check_at(log.segments.view(base, log.file_bytes), at, position)
         except CorruptRecord:
             _, damaged = next(log.scan(position, visible, known_to=visible))
-            self._damaged.passed(position, damaged.size_bytes)
+            self._damaged.report_to_index(position, damaged.size_bytes)
             return position + damaged.size_bytes
         return base + log.file_bytes
 

@@ -124,8 +124,8 @@ class IndexFile:
         for _ in range(CHAIN_MAX):
             if not 0 < number < self.header.count:
                 return
-            found, physical_offset, seconds, previous = self.entry(number)
-            if found == key_hash:
+            entry_hash, physical_offset, seconds, previous = self.entry(number)
+            if entry_hash == key_hash:
                 yield physical_offset, self.header.begin_ms + seconds * 1000
             if previous >= number:
                 return  # a chain only goes back
@@ -177,7 +177,7 @@ class KeyIndex:
 
     def names(self) -> list[tuple[str, int]]:
         """Return the name of each file, and the physical offset of its first entry's record."""
-        return [(each.file.path.rpartition("/")[2], each.header.begin_offset) for each in self.files]
+        return [(file.file.path.rpartition("/")[2], file.header.begin_offset) for file in self.files]
 
     @property
     def count(self) -> int:

@@ -53,29 +53,29 @@ class Appending:
         """Store groups; return for each where it lies, or why nothing of it is stored. ``in_order``: it ends with the first that is
         not, and what is behind that has no place in the result.
         """
-        found: list[Appended | Exception] = []
+        outcomes: list[Appended | Exception] = []
         gathered: list[tuple[int, ConsumeQueue, Appended]] = []
         for topic, queue_id, _, messages in groups:
             try:
                 queue, appended = self._gather(topic, queue_id, messages, now)
             except Exception as exc:
-                found.append(exc)
-                self._take_back(gathered, found, exc)
+                outcomes.append(exc)
+                self._take_back(gathered, outcomes, exc)
                 if in_order:
                     break
             else:
-                gathered.append((len(found), queue, appended))
-                found.append(appended)
+                gathered.append((len(outcomes), queue, appended))
+                outcomes.append(appended)
         try:
             self._log.write()
         except OSError as exc:
-            self._take_back(gathered, found, StoreNotWritable(self._health.write_failed("the log", exc)))
+            self._take_back(gathered, outcomes, StoreNotWritable(self._health.write_failed("the log", exc)))
         for index, queue, appended in gathered:
             try:
                 self._publish(queue, appended, now)
             except StoreNotWritable as exc:
-                found[index] = exc
-        return found
+                outcomes[index] = exc
+        return outcomes
 
     def _gather(self, topic: str, queue_id: int, messages: Messages, now: int) -> tuple[ConsumeQueue, Appended]:
         """Give messages their places, and the log their records to write. Raises what `Store.append` does."""
@@ -94,13 +94,13 @@ class Appending:
         return queue, Appended(first if entries else 0, messages.places, self._log.end, entries)
 
     def _take_back(
-        self, gathered: list[tuple[int, ConsumeQueue, Appended]], found: list[Appended | Exception], exc: Exception
+        self, gathered: list[tuple[int, ConsumeQueue, Appended]], outcomes: list[Appended | Exception], exc: Exception
     ) -> None:
         """The log does not have what lies behind its end: those messages are as if they never came."""
         while gathered and gathered[-1][2].end_offset > self._log.end:
             index, queue, appended = gathered.pop()
             queue.next_offset -= len(appended.entries) // ENTRY_BYTES
-            found[index] = exc
+            outcomes[index] = exc
 
     def _publish(self, queue: ConsumeQueue, appended: Appended, now: int) -> None:
         """Let consumers see what was written, or see to it that they do once it is durable. Raises StoreNotWritable."""

@@ -108,20 +108,20 @@ class CommitLog:
         if (longest := max(together)) > self.file_bytes - BLANK_BYTES:
             raise MessageIllegal(f"a batch of {longest} bytes does not fit one log file")
         self._take_room(together)
-        found = [entries]
+        all_entries = [entries]
         while True:
             if records:
                 self.segments.write(self.end, records)
                 self.end += len(records)
             if not messages.left:
-                return b"".join(found)
+                return b"".join(all_entries)
             self.roll()
             queue_offset += len(entries) // ENTRY_BYTES
             place = topic, queue_id, queue_offset, self.end, self._limit - self.end
             records, entries = messages.encode(*place, self._size_max, now, self.host)
             if not records:
                 raise StoreError(f"{messages.left} messages do not fit an empty log file")
-            found.append(entries)
+            all_entries.append(entries)
 
     def _take_room(self, sizes: list[int]) -> None:
         """Make the files that records of these sizes go to and take their space, with zeros where zeros are.
@@ -169,8 +169,8 @@ class CommitLog:
         """Return bytes of one file, or None when they are not all inside the log."""
         if not self.first <= physical_offset <= physical_offset + size <= self.end:
             return None
-        found = self.segments.view(physical_offset, size)
-        return found if len(found) == size else None
+        view = self.segments.view(physical_offset, size)
+        return view if len(view) == size else None
 
     def record(self, physical_offset: int, size: int | None = None) -> memoryview | None:
         """Return a whole record's bytes, or None when no record can begin there. Only magic, place and size are checked."""
@@ -186,10 +186,10 @@ class CommitLog:
         """Return the whole record at an offset of a file that is there, wherever the log ends; None: none lies there."""
         base = self.segments.base(physical_offset)
         try:
-            found = check_at(self.segments.view(base, self.file_bytes), physical_offset - base, physical_offset)
+            facts = check_at(self.segments.view(base, self.file_bytes), physical_offset - base, physical_offset)
         except CorruptRecord:
             return None
-        return found if isinstance(found, RecordFacts) else None
+        return facts if isinstance(facts, RecordFacts) else None
 
     def store_ms(self, physical_offset: int) -> int:
         """Return a record's store time. Raises CorruptRecord when there is no record."""

@@ -40,9 +40,9 @@ class Quarantine:
         end = base + segments.data_end(base)
         while end > start:
             begin = max(start, end - _PIECE_BYTES)
-            piece = bytes(segments.view(begin, end - begin)).rstrip(b"\0")
-            if piece:
-                end = begin + len(piece)
+            chunk = bytes(segments.view(begin, end - begin)).rstrip(b"\0")
+            if chunk:
+                end = begin + len(chunk)
                 break
             end = begin
         if end <= start:
@@ -64,7 +64,7 @@ class Quarantine:
     def _free_name(self, path: str) -> str:
         name = f"{QUARANTINE}/{path.replace('/', '-')}"
         names = (name if not number else f"{name}.{number}" for number in range(_NAMES_MAX))
-        return next((each for each in names if not self._disk.exists(each)), name)
+        return next((free for free in names if not self._disk.exists(free)), name)
 
     def _bound(self) -> None:
         paths = [f"{QUARANTINE}/{name}" for name in self._disk.list(QUARANTINE)]

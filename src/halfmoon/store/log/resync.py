@@ -27,9 +27,9 @@ def next_record(segments: Segments, start: int, stop: int, *, least_ms: int = 0)
     position, stop = start, min(stop, segments.end)
     while position < stop:
         base = segments.base(position)
-        found = _in_file(segments, base, position - base, min(stop - base, segments.data_end(base)), least_ms)
-        if found is not None:
-            return base + found
+        at = _in_file(segments, base, position - base, min(stop - base, segments.data_end(base)), least_ms)
+        if at is not None:
+            return base + at
         position = base + segments.file_bytes
     return None
 
@@ -43,9 +43,9 @@ def _in_file(segments: Segments, base: int, start: int, end: int, least_ms: int)
             if at < start or int.from_bytes(view[at : at + 4], "big") > segments.file_bytes - at:
                 continue
             try:
-                found = check_at(view, at, base + at)
+                record = check_at(view, at, base + at)
             except CorruptRecord:
                 continue
-            if not isinstance(found, RecordFacts) or (at + found.size_bytes <= end and found.store_ms >= least_ms):
+            if not isinstance(record, RecordFacts) or (at + record.size_bytes <= end and record.store_ms >= least_ms):
                 return at
     return None

@@ -108,6 +108,22 @@ class Segments:
             self.directory_dirty = True
             at += self.file_bytes
 
+    def preallocate(self, start: int, end: int) -> int:
+        """Write zeros from ``start`` until ``end`` is reached, creating files; return where the zeros end.
+
+        So a full disk shows before a message is accepted, and not after.
+
+        ``start`` is what the last call returned, or behind everything that is written. Raises OSError when the disk is full.
+        """
+        while start < end:
+            if self.last is None or start >= self.end:
+                self.extend(start)
+            base = self.base(start)
+            stop = base + min((start - base) // _PREALLOCATED_BYTES * _PREALLOCATED_BYTES + _PREALLOCATED_BYTES, self.file_bytes)
+            self.write(start, bytes(stop - start))
+            start = stop
+        return start
+
     def write(self, position: int, data: Buffer) -> None:
         """Copy bytes in; the file must be there, and they must fit into it."""
         if not self._base <= position < self._limit:
@@ -160,8 +176,8 @@ class Segments:
             stop = min(end, base + self.file_bytes)
             span = (start - base, stop - start)
             for at, size in self._file(base).missing(*span) if only_missing else [span]:
-                for piece in range(base + at, base + at + size, _AGAIN_BYTES):
-                    self.write(piece, bytes(self.view(piece, min(_AGAIN_BYTES, base + at + size - piece))))
+                for position in range(base + at, base + at + size, _AGAIN_BYTES):
+                    self.write(position, bytes(self.view(position, min(_AGAIN_BYTES, base + at + size - position))))
             start = stop
 
     def take_dirty(self) -> list[File]:
@@ -241,9 +257,11 @@ class Segments:
         if position >= self.end:
             return True
         size = min(size, len(_ZEROS))
-        found = self.view(position, size)
-        return bytes(found) == _ZEROS[: len(found)]
+        view = self.view(position, size)
+        return bytes(view) == _ZEROS[: len(view)]
 
 
 _ZEROS = bytes(64 * 1024)
+_PREALLOCATED_BYTES = 16 * 1024
+"""Space taken at once, a few pages."""
 _AGAIN_BYTES = 1024 * 1024

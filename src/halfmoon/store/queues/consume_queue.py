@@ -12,8 +12,6 @@ from halfmoon.ports import Disk
 from halfmoon.store.layout import FILLER_SIZE, queue_directory
 from halfmoon.store.log.segments import Segments
 
-_ROOM_BYTES = 16 * 1024
-"""Space taken at once, a few pages."""
 _ALIKE = 1024
 """Fillers compared at once."""
 
@@ -62,22 +60,14 @@ class ConsumeQueue:
     def make_room(self, queue_offset: int, count: int, log_end: int, log_file_bytes: int) -> None:
         """Take the disk's space for entries from a queue offset on, to the end of some pages, so that `publish` cannot lack it.
 
-        Raises OSError when the disk is full; a later call goes on where this one ended.
+        Raises OSError when the disk is full.
         """
         segments = self.segments
         if self.room == 0:  # nothing waits to be published, so what comes is the next
             if queue_offset != self.written or segments.last is None:
                 self._begin_at(queue_offset, max(0, log_end // log_file_bytes - 1) * log_file_bytes)
             self.room = queue_offset
-        at, end = self.room * ENTRY_BYTES, (queue_offset + count) * ENTRY_BYTES
-        while at < end:
-            if at >= segments.end:
-                segments.extend(at)
-            base = segments.base(at)
-            room_end = min(base + (at - base) // _ROOM_BYTES * _ROOM_BYTES + _ROOM_BYTES, segments.end)
-            segments.write(at, bytes(room_end - at))
-            at = room_end
-            self.room = at // ENTRY_BYTES
+        self.room = segments.preallocate(self.room * ENTRY_BYTES, (queue_offset + count) * ENTRY_BYTES) // ENTRY_BYTES
 
     def publish(self, queue_offset: int, entries: bytes, log_file_bytes: int) -> None:
         """Write entries from a queue offset on, and let consumers see them.
@@ -228,8 +218,8 @@ class ConsumeQueue:
                     high -= 1
                 if high == low or high == self.first or self.entry(high - 1)[0] < log_first:
                     break  # else fillers led the search astray: what lies before them is there as well
-        found = self.real_entry(low, self.written)
-        self.min_offset = self.written if found is None else found[0]
+        first = self.real_entry(low, self.written)
+        self.min_offset = self.written if first is None else first[0]
 
     def _first_reaching(self, physical_offset: int, high: int) -> int:
         low = self.first

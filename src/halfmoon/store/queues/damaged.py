@@ -1,4 +1,4 @@
-"""`DamagedRecords`: says which records readers step over, once for each queue, and once for the key index. Decides nothing."""
+"""`DamagedRecords`: logs which records readers step over, once for each queue, and once for the key index. Decides nothing."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ log = logging.getLogger("halfmoon.store.damaged")
 
 
 class DamagedRecords:
-    """Where readers say what they found in the log that no decoder gets past; of a queue the first, until it is opened again."""
+    """Where readers report records that no decoder gets past. Of each queue only the first is logged, until the next start."""
 
     def __init__(self, segments: Segments) -> None:
         self._segments = segments
-        self._passed = False
+        self._index_reported = False
 
-    def found(self, queue: ConsumeQueue, queue_offset: int) -> None:
-        """Say that the record at an offset of a queue is damaged."""
+    def report(self, queue: ConsumeQueue, queue_offset: int) -> None:
+        """Log that the record at an offset of a queue is damaged."""
         if queue.damage_said:
             return
         queue.damage_said = True
         physical_offset, size, _ = queue.entry(queue_offset)
         log.error(
-            "%s: the record of offset %d of queue %d of %s is damaged; readers step over it and over others like it in that queue,"
-            " and fsck lists them all",
+            "%s: the record at offset %d of queue %d of %s is damaged; readers skip it and others like it in that queue;"
+            " fsck lists them all",
             self._where(physical_offset, size), queue_offset, queue.queue_id, queue.topic,
         )  # fmt: skip
 
-    def passed(self, physical_offset: int, size: int) -> None:
-        """Say that the key index, which knows no queue, steps over bytes of the log; once."""
-        if self._passed:
+    def report_to_index(self, physical_offset: int, size: int) -> None:
+        """Log once that the key index, which knows no queue, skips bytes of the log."""
+        if self._index_reported:
             return
-        self._passed = True
+        self._index_reported = True
         log.error(
-            "%s: no record is there; the key index steps over it and over others like it, and fsck lists them all",
+            "%s: no record is there; the key index skips it and others like it; fsck lists them all",
             self._where(physical_offset, size),
         )
 

@@ -1,6 +1,6 @@
 """`Inventory`: which files of queues and of the key index there must be, so that a start notices what somebody removed.
 
-All of them are derived from the log, and are made anew from it when they are missing; without a list nobody would know. A row is
+All of them are derived from the log, and are rebuilt from it when they are missing; without a list nobody would know. A row is
 written when files were made, before the checkpoint speaks of what is in them, and when files go, before they do; in between it may
 lag behind, never ahead: of what it does not know yet the end of the log tells.
 
@@ -12,7 +12,7 @@ Layout of a slot (`Slots`, big endian)::
 ``born`` is the physical offset below which the log has nothing of the queue (of an older topic of its name, perhaps), ``first`` and
 ``last`` where its first and last file begin, ``made`` the end of the log when the last was made (less, where a start made it),
 ``end`` an offset that its next message has or exceeds, ``durable`` how far its entries went that are on the device. A second row of
-kind REBUILT stands while the queue is being made anew, or is to be at the next start, and one of kind DELETED for a topic until the
+kind REBUILT stands while the queue is being rebuilt, or is to be at the next start, and one of kind DELETED for a topic until the
 checkpoint is behind its deletion: what the log has of it below ``born`` is not made visible again. Decides nothing about records.
 """
 
@@ -28,7 +28,7 @@ from zlib import crc32
 from halfmoon.ports import Disk
 from halfmoon.store.layout import INVENTORY
 from halfmoon.store.queues.consume_queue import ConsumeQueue
-from halfmoon.store.transactions.slots import Slots
+from halfmoon.store.slots import Slots
 
 log = logging.getLogger("halfmoon.store")
 
@@ -36,7 +36,7 @@ _BODY = Struct(">HHiqqqqqq128s")
 _CRC = Struct(">I")
 _HEADER, _QUEUE, _INDEX, _REBUILT, _SIZES, _DELETED = 0x484E, 1, 2, 3, 4, 5
 EVERYTHING = ("", 0)
-"""Stands for all queues, among those that are being made anew."""
+"""Stands for all queues, among those that are being rebuilt."""
 
 DISTRUSTED = 1
 """``durable`` of a row of kind REBUILT: an entry was found to be wrong, and nothing was begun yet."""
@@ -76,7 +76,7 @@ class Inventory:
         self.queues: dict[Key, Row] = {}
         self.index: dict[str, Row] = {}
         self.rebuilt: dict[Key, Row] = {}
-        """Queues whose making anew was begun and not ended."""
+        """Queues whose rebuilding was begun and not ended."""
         self.deleted: dict[str, Row] = {}
         """Topics that were deleted (``born``: where the log ended then), as long as a start may come upon what was theirs."""
         self._going: Counter[str] = Counter()
@@ -107,7 +107,7 @@ class Inventory:
                 self.deleted[text] = row if known is None else max(known, row, key=_born)
             else:
                 (self.queues if kind == _QUEUE else self.rebuilt)[text, queue_id] = row
-        self.there = bool(self._slots.parts)
+        self.there = bool(self._slots.files)
 
     def knows(self, log_bytes: int, queue_bytes: int, index_bytes: int) -> tuple[bool, bool, bool]:
         """Whether files of the log, of queues and of the key index were made here with these sizes: another size is damage then."""
@@ -164,7 +164,7 @@ class Inventory:
 
     def forget(self, topic: str, log_end: int) -> None:
         """A topic was deleted: its queues are not missed, and its records no more entered into any. Waits for the device, as a row
-        that comes back would make it anew.
+        that comes back would rebuild it.
 
         Raises OSError.
         """
@@ -202,7 +202,7 @@ class Inventory:
             self.sync()
 
     def begin(self, keys: Iterable[Key]) -> None:
-        """Queues are going to be made anew: until `end_of` a start begins with it again. Waits for the device; raises OSError."""
+        """Queues are going to be rebuilt: until `end_of` a start begins with it again. Waits for the device; raises OSError."""
         for key in keys:
             if key not in self.rebuilt:
                 row = self.rebuilt[key] = Row(self._slots.take())
@@ -216,13 +216,13 @@ class Inventory:
             self.note_end(queue, log_end, durable=end)
 
     def distrust(self, queue: ConsumeQueue, queue_offset: int) -> None:
-        """An entry of a queue points at no record: say so, once of each queue, and have the next start make it anew."""
+        """An entry of a queue points at no record: say so, once of each queue, and have the next start rebuild it."""
         key = (queue.topic, queue.queue_id)
         if key in self.rebuilt:
             return
         log.error(
             "%s is damaged: its entry %d points at no record, and readers step over it. Its message may be in the log: the next"
-            " start makes the queue anew from there; fsck lists what is wrong",
+            " start rebuilds the queue from there; fsck lists what is wrong",
             queue.segments.directory, queue_offset,
         )  # fmt: skip
         row = self.rebuilt[key] = Row(-1, durable=DISTRUSTED)

@@ -1,6 +1,6 @@
-"""Which entries of a queue a reader wants: by the hashes of tags, in the entries alone, or by the properties of the records.
+"""Selects the entries of a queue that a reader wants: by tag hashes, in the entries alone, or by the properties of the records.
 
-Decides nothing about offsets or answers: that is `store.reading`.
+Decides nothing about offsets or replies: that is `halfmoon.store.queues.reading`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from halfmoon.store.queues.consume_queue import ConsumeQueue
 
 
 class PropertyTest(Protocol):
-    """What decides by a message's properties. A broker makes one for a pull; see `halfmoon.broker.pull.filters`."""
+    """Selects by a message's properties. A broker makes one for a pull; see `halfmoon.broker.pull.filters`."""
 
     def possible(self, topic: str, queue_id: int, offset: int, count: int) -> list[int] | None:
         """Return the indexes, rising, of those among the messages from an offset on that are worth a look; None: all are."""
@@ -43,8 +43,8 @@ def selector(log: CommitLog, queue: ConsumeQueue, wanted: frozenset[int] | Prope
 
 
 def _by_tags(entries: bytes, at_most: int, codes: list[int]) -> tuple[list[int], int, bool]:
-    found = tag_matches(entries, codes, at_most)
-    return found, len(entries) // ENTRY_BYTES if len(found) < at_most else found[-1] + 1, False
+    indexes = tag_matches(entries, codes, at_most)
+    return indexes, len(entries) // ENTRY_BYTES if len(indexes) < at_most else indexes[-1] + 1, False
 
 
 def _by_properties(
@@ -56,25 +56,26 @@ def _by_properties(
         return by_properties(log, entries, at_most, wanted)
     if not possible:
         return [], count, False
-    some = b"".join(entries[index * ENTRY_BYTES : (index + 1) * ENTRY_BYTES] for index in possible)
-    found, looked, enough = by_properties(log, some, at_most, wanted)
-    return [possible[place] for place in found], possible[looked] if looked < len(possible) else count, enough
+    possible_entries = b"".join(entries[index * ENTRY_BYTES : (index + 1) * ENTRY_BYTES] for index in possible)
+    places, looked, enough = by_properties(log, possible_entries, at_most, wanted)
+    return [possible[place] for place in places], possible[looked] if looked < len(possible) else count, enough
 
 
 def by_properties(log: CommitLog, entries: bytes, at_most: int, wanted: PropertyTest) -> tuple[list[int], int, bool]:
     """Select the entries whose properties pass, as `Select`, and those whose record is gone: the caller sees what that means."""
-    found, at, count, enough = list[int](), 0, len(entries) // ENTRY_BYTES, False
-    while at < count and len(found) < at_most and not enough:
+    indexes, at, count, enough = list[int](), 0, len(entries) // ENTRY_BYTES, False
+    while at < count and len(indexes) < at_most and not enough:
         place, size, _ = ENTRY.unpack_from(entries, at * ENTRY_BYTES)
         if not 0 < size != FILLER_SIZE:
             at += 1
         elif place < log.first or place + size > log.end:
-            found.append(at)
+            indexes.append(at)
             at += 1
         else:
             base = log.segments.base(place)
             area = log.segments.view(base, min(log.file_bytes, log.end - base))
-            chosen, looked, enough = wanted.select(area, base, entries[at * ENTRY_BYTES :] if at else entries, at_most - len(found))
-            found += [at + index for index in chosen] if at else chosen
+            rest = entries[at * ENTRY_BYTES :] if at else entries
+            chosen, looked, enough = wanted.select(area, base, rest, at_most - len(indexes))
+            indexes += [at + index for index in chosen] if at else chosen
             at += looked
-    return found, at, enough
+    return indexes, at, enough

@@ -1,4 +1,4 @@
-"""What of the queues is missing or damaged at a start, and so is made anew from the log; says it. Removes what is left of them."""
+"""Finds the queues that are missing or damaged, so that recovery rebuilds them from the log. Removes what is left of them."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ log = logging.getLogger("halfmoon.store")
 Queues = dict[Key, ConsumeQueue]
 
 _LOOK_BYTES = 16 * 1024 // ENTRY_BYTES * ENTRY_BYTES
-"""How far it is looked behind the end of a queue for entries."""
+"""How far behind the end of a queue entries are looked for."""
 
 
 class Rebuild(NamedTuple):
-    """Queues that are made anew from the first record of the log on, with what is known of each."""
+    """Queues that are rebuilt from the first record of the log on, with what is known of each."""
 
     rows: dict[Key, Row]
     everything: bool = False
 
     def wants(self, key: Key, physical_offset: int) -> bool:
-        """Whether a record belongs into a queue that is made anew: it lies behind the birth of the queue."""
+        """Whether a record belongs into a queue that is rebuilt: it lies behind the birth of the queue."""
         row = self.rows.get(key)
         return self.everything if row is None else physical_offset >= row.born
 
@@ -76,68 +76,72 @@ def find_queues(disk: Disk, file_bytes: int, *, noted: bool) -> QueuesOnDisk:
 
 def _some_file_of(disk: Disk, keys: dict[Key, str], file_bytes: int) -> bool:
     directories = [queue_directory(*key) for key in keys]
-    paths = [f"{each}/{name}" for each in directories for name in disk.list(each) if file_offset(name) is not None]
+    paths = [f"{directory}/{name}" for directory in directories for name in disk.list(directory) if file_offset(name) is not None]
     return any(disk.file_size(path) == file_bytes for path in paths)
 
 
-def drop_deleted(disk: Disk, found: QueuesOnDisk, inventory: Inventory) -> None:
+def drop_deleted(disk: Disk, on_disk: QueuesOnDisk, inventory: Inventory) -> None:
     """Remove queues of deleted topics whose files a loss has brought back: their removal was not on the device. Raises OSError."""
-    for key, queue in list(found.queues.items()):
+    for key, queue in list(on_disk.queues.items()):
         row = inventory.deleted.get(key[0])
         entry = None if row is None else queue.real_entry(queue.first, queue.first + queue.per_file)
         if row is not None and entry is not None and entry[1][0] < row.born:
-            del found.queues[key]
+            del on_disk.queues[key]
             for path in queue.segments.remove_all():
                 disk.remove(path)
             disk.sync_directory(queue.segments.directory)
 
 
-def missing(found: QueuesOnDisk, inventory: Inventory, commit_log: CommitLog, *, lost_from: int | None) -> Rebuild:
-    """Return what is to be made anew, with a warning for each queue.
+def missing(on_disk: QueuesOnDisk, inventory: Inventory, commit_log: CommitLog, *, lost_from: int | None) -> Rebuild:
+    """Return what is to be rebuilt, with a warning for each queue.
 
-    ``lost_from``: a loss may have taken names of files that were made when the log was so long; what they held is behind it.
+    ``lost_from``: a loss may have taken names of files that were created when the log was at least so long.
     """
-    reasons = dict(found.broken)
+    reasons = dict(on_disk.broken)
     for key, begun in inventory.rebuilt.items():
-        why = "an entry was wrong" if begun.durable == DISTRUSTED else "it was being made anew when the process was stopped"
+        why = "an entry was wrong" if begun.durable == DISTRUSTED else "the process was stopped while it was being rebuilt"
         reasons.setdefault(key, why)
     for key, row in inventory.queues.items():
-        if key in reasons or row.last < 0:
-            continue
-        queue = found.queues.get(key)
-        # The name of a file that was made since may be lost, one that has entries on the device may not.
-        last, looks = row.last, True
-        if lost_from is not None and row.made >= lost_from:
-            last, looks = (row.durable - 1) * ENTRY_BYTES, False
-        if last < 0 or (not looks and last < row.first):
-            continue
-        if queue is None:
-            reasons[key] = "all of its files are missing"
-        elif queue.segments.first > row.first:
-            reasons[key] = f"{file_name(row.first)}, its first file, is missing"
-        elif queue.segments.end <= last:
-            reasons[key] = f"{file_name(queue.segments.base(last))}, its last file, is missing"
-        elif looks and (lacks := _lacks(queue, row, commit_log.segments.end, looks_behind=lost_from is None)) is not None:
-            reasons[key] = lacks
+        if key not in reasons and row.last >= 0:
+            reason = _lacks(on_disk.queues.get(key), row, commit_log.segments.end, lost_from=lost_from)
+            if reason is not None:
+                reasons[key] = reason
     has_records = commit_log.segments.last is not None and commit_log.facts_at(commit_log.first) is not None
-    if EVERYTHING in reasons or (not inventory.there and not found.queues and has_records):
-        log.warning("%s is missing and made anew from the log, those of deleted topics that it still knows included", CONSUME_QUEUE)
-        return Rebuild({**dict.fromkeys(found.broken, Row(-1)), **inventory.queues}, everything=True)
+    if EVERYTHING in reasons or (not inventory.there and not on_disk.queues and has_records):
+        log.warning("%s is missing and rebuilt from the log, queues of deleted topics that it still has included", CONSUME_QUEUE)
+        return Rebuild({**dict.fromkeys(on_disk.broken, Row(-1)), **inventory.queues}, everything=True)
     for key, reason in reasons.items():
-        log.warning("%s is made anew from the log: %s", queue_directory(*key), reason)
+        log.warning("%s is rebuilt from the log: %s", queue_directory(*key), reason)
     return Rebuild({key: inventory.queues.get(key) or Row(-1) for key in reasons})
 
 
-def _lacks(queue: ConsumeQueue, row: Row, log_end: int, *, looks_behind: bool) -> str | None:
-    """Return what a queue with all its files lacks, None: nothing that shows at its end.
+def _lacks(queue: ConsumeQueue | None, row: Row, log_end: int, *, lost_from: int | None) -> str | None:
+    """Return what a queue lacks of what the inventory knows, None: nothing that can be seen."""
+    # The name of a file created since `lost_from` may be lost, but not the name of one whose entries are on the device.
+    last, is_last_sure = row.last, lost_from is None or row.made < lost_from
+    if not is_last_sure:
+        last = (row.durable - 1) * ENTRY_BYTES
+        if last < row.first:
+            return None
+    if queue is None:
+        return "all of its files are missing"
+    if queue.segments.first > row.first:
+        return f"{file_name(row.first)}, its first file, is missing"
+    if queue.segments.end <= last:
+        return f"{file_name(queue.segments.base(last))}, its last file, is missing"
+    return _wrong_end(queue, row, log_end, nothing_lost=lost_from is None) if is_last_sure else None
 
-    Entries are found by halving, which takes a hole of zeros for the end; what is written next would take the offsets behind it.
-    ``looks_behind``: nothing was lost, so that no entry can stand behind the end.
+
+def _wrong_end(queue: ConsumeQueue, row: Row, log_end: int, *, nothing_lost: bool) -> str | None:
+    """Return what is wrong at the end of a queue that has all its files, None: nothing.
+
+    The end is found by halving, which takes a hole of zeros for it; new entries would then take the offsets behind the hole.
+    ``nothing_lost``: no entry can stand behind the end.
     """
     end = queue.end_below(log_end)
     if end < row.durable:
         return f"its entries end at {end}, and went to {row.durable} once"
-    if looks_behind and end * ENTRY_BYTES < queue.segments.end:
+    if nothing_lost and end * ENTRY_BYTES < queue.segments.end:
         behind = queue.segments.view(end * ENTRY_BYTES, _LOOK_BYTES)
         behind = behind[: len(behind) // ENTRY_BYTES * ENTRY_BYTES]
         if any(behind) and any(0 < size != FILLER_SIZE for _, size, _ in ENTRY.iter_unpack(behind)):
@@ -146,21 +150,21 @@ def _lacks(queue: ConsumeQueue, row: Row, log_end: int, *, looks_behind: bool) -
 
 
 def warn_of_lost_start(inventory: Inventory, commit_log: CommitLog) -> None:
-    """Say that the oldest files of the log are gone, and were not deleted by a store. To be called before that is noted anew."""
+    """Warn that the oldest files of the log are gone, and no store deleted them. To be called before that is noted."""
     sizes = inventory.sizes
     if sizes is not None and commit_log.segments.last is not None and commit_log.first > sizes.made:
         log.warning(
-            "%s begins at %s, and began at %s: files were removed from outside, and %d bytes of messages with them",
+            "%s begins at %s, and once began at %s: somebody removed files, and %d bytes of messages with them",
             COMMIT_LOG, file_name(commit_log.first), file_name(sizes.made), commit_log.first - sizes.made,
         )  # fmt: skip
 
 
-def clear(disk: Disk, found: QueuesOnDisk, inventory: Inventory, rebuild: Rebuild) -> None:
-    """Note durably what is made anew, then remove what is left of it. Raises OSError."""
+def clear(disk: Disk, on_disk: QueuesOnDisk, inventory: Inventory, rebuild: Rebuild) -> None:
+    """Note durably what is rebuilt, then remove what is left of it. Raises OSError."""
     inventory.begin([EVERYTHING] if rebuild.everything else rebuild.rows)
-    for key in [*found.queues] if rebuild.everything else rebuild.rows:
-        found.queues.pop(key, None)
-    keys = {*rebuild.rows, *found.broken}
+    for key in [*on_disk.queues] if rebuild.everything else rebuild.rows:
+        on_disk.queues.pop(key, None)
+    keys = {*rebuild.rows, *on_disk.broken}
     directories = [queue_directory(*key) for key in keys]
     if rebuild.everything:
         topics = filter(is_topic_directory, disk.list(CONSUME_QUEUE))

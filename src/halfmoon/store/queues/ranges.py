@@ -98,8 +98,8 @@ class RangeReader:
         np = arrays.np
         if isinstance(wanted, frozenset):
             return np.flatnonzero(np.isin(tags[:count], np.array(sorted(wanted), np.int64))), count
-        found, looked, _ = by_properties(self._log, bytes(view[: min(count, TESTED_MAX) * ENTRY_BYTES]), ENTRIES_MAX, wanted)
-        return np.array(found, np.int64), looked
+        indexes, looked, _ = by_properties(self._log, bytes(view[: min(count, TESTED_MAX) * ENTRY_BYTES]), ENTRIES_MAX, wanted)
+        return np.array(indexes, np.int64), looked
 
     def weigh(self, topic: str, queue_id: int, begin: int, end: int) -> list[int]:
         """Return about how many bytes the records of offsets [begin, end) have, by parts: see `halfmoon.wire.bodies.weights.PARTS`.
@@ -107,7 +107,7 @@ class RangeReader:
         Looks at up to `SAMPLE` entries in the middle of each part. What is not there, or not any more, weighs nothing.
         """
         queue = self._queues.get((topic, queue_id))
-        edges = [begin + (end - begin) * part // PARTS for part in range(PARTS + 1)]
+        edges = [begin + (end - begin) * number // PARTS for number in range(PARTS + 1)]
         if queue is None:
             return [0] * PARTS
         low, high = queue.min_offset, queue.max_offset
@@ -117,10 +117,10 @@ class RangeReader:
         """Return how many of the records prove themselves, up to the first that does not."""
         first, all_sizes = 0, sizes.tolist()
         begins, stops, counts = _runs(places, sizes, offsets)
-        for begin, piece, after in zip(begins, self._slices(begins, stops), counts):
-            those = all_sizes[first:after]
-            whole = whole_records(piece, those, queue.queue_id, int(offsets[first]), begin)
-            if whole < len(those):
+        for begin, run, after in zip(begins, self._slices(begins, stops), counts):
+            run_sizes = all_sizes[first:after]
+            whole = whole_records(run, run_sizes, queue.queue_id, int(offsets[first]), begin)
+            if whole < len(run_sizes):
                 return first + whole
             first = after
         return first
@@ -136,7 +136,7 @@ class RangeReader:
     def _slices(self, begins: list[int], stops: list[int]) -> list[memoryview]:
         """The same as single views, with the file of each looked up only when it changes."""
         segments, file_bytes = self._log.segments, self._log.segments.file_bytes
-        found: list[memoryview] = []
+        slices: list[memoryview] = []
         base = limit = -1
         whole = memoryview(b"")
         for begin, stop in zip(begins, stops):
@@ -144,8 +144,8 @@ class RangeReader:
                 base = segments.base(begin)
                 limit = base + file_bytes
                 whole = segments.view(base, file_bytes)
-            found.append(whole[begin - base : stop - base])
-        return found
+            slices.append(whole[begin - base : stop - base])
+        return slices
 
 
 def _runs(places: Any, sizes: Any, offsets: Any = None) -> tuple[list[int], list[int], list[int]]:

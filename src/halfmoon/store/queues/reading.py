@@ -1,11 +1,11 @@
-"""Reading one queue: which entries a pull gets, and where the next one begins. Looks at entries, and at the lengths in records.
+"""Reading one queue: which messages a pull gets, and where the next one begins. Looks at entries, and at the lengths in records.
 
-Follows DefaultMessageStore.getMessage (RocketMQ 4.9.8): statuses, next offsets, and when an answer is full.
-Differs: a pull with a filter looks at `scan_entries_max` entries instead of 800 and walks on into the queue's next file, so that
-a rare tag costs fewer round trips; of what the filter leaves out nothing counts when an answer is full; an offset beyond the end
-always leads to the end (4.7.1 leads to 0 when the minimum is 0). A record whose lengths do not fit, or that names a place that is
-not its own, is left out: the original hands it out, and a decoder that stops at it, or a consumer that goes on behind the offset
-that it names, misses what is whole behind it.
+Follows DefaultMessageStore.getMessage (RocketMQ 4.9.8): statuses, next offsets, and when a reply is full.
+Differs: a pull with a filter looks at `scan_entries_max` entries instead of 800 and continues in the queue's next file, so that a
+rare tag costs fewer round trips; messages that the filter leaves out do not fill a reply; an offset beyond the end always leads to
+the end (4.7.1 leads to 0 when the minimum is 0). A record with wrong lengths, or with another offset than its own, is left out:
+the original sends it, and a decoder that stops at it, or a consumer that continues behind the offset in it, misses the messages
+behind it.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from halfmoon.store.records import store_time_at
 from halfmoon.store.settings import StoreSettings
 
 Wanted = frozenset[int] | PropertyTest | None
-"""What a reader wants: hashes of tags, a test of properties, or (None) every message."""
+"""What a reader wants: tag hashes, a test of properties, or (None) every message."""
 
 
 ReportEntry = Callable[[ConsumeQueue, int], None]
-"""Is told of a queue and the offset of an entry that readers step over."""
+"""Called with a queue and the offset of an entry that readers step over."""
 
 
 class ReadStatus(Enum):
-    """How a read ended."""
+    """How a read ended (RocketMQ: GetMessageStatus)."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -46,7 +46,7 @@ class ReadStatus(Enum):
 
 
 class ReadResult(NamedTuple):
-    """What a read brought. ``pieces`` are stored records, neighbours of the log joined into one piece."""
+    """What a read returns (RocketMQ: GetMessageResult). ``pieces`` are stored records; neighbours in the log are one piece."""
 
     status: ReadStatus
     next_offset: int
@@ -58,10 +58,10 @@ class ReadResult(NamedTuple):
 
 
 _LOOKED_MAX = 16
-"""Stretches of one queue that are remembered as looked into: as many readers may be at different places of it."""
+"""Ranges of one queue that are remembered as checked: as many readers may be at different places of it."""
 
 _STEP, _STEP_MAX = 128, 4_096
-"""Entries that a filter is given at once: few at first, for where many match the answer is soon full."""
+"""Entries given to a filter at once: few at first, because the reply is soon full if many match."""
 
 
 class Reader:
@@ -100,15 +100,15 @@ class Reader:
         if not 0 < max_count < self._count_max:
             max_count = self._count_max if max_count > 0 else 1
         step = _STEP if select else max_count
-        answer = _Answer(self, queue, max_count, max_bytes)
+        collector = _Collector(self, queue, max_count, max_bytes)
         at, stop = offset, min(high, offset + self._scan_max)
         while at < stop:
             entries = bytes(queue.entries(at, step if step < stop - at else stop - at))
             here = len(entries) // ENTRY_BYTES
             if here == 0:
                 break
-            chosen, looked, enough = select(entries, at, answer.left) if select else (None, here, False)
-            taken = answer.take(entries, at, chosen)
+            chosen, looked, enough = select(entries, at, collector.left) if select else (None, here, False)
+            taken = collector.take(entries, at, chosen)
             if taken is not None:
                 at += taken
                 break
@@ -116,7 +116,7 @@ class Reader:
             if enough:
                 break
             step = min(step * 4, _STEP_MAX)
-        return answer.found(at, low, high)
+        return collector.result(at, low, high)
 
     def bounds(self, physical_offset: int, max_count: int, max_bytes: int) -> tuple[int, int]:
         """Return how many records and bytes an answer may have that begins at a place."""
@@ -141,20 +141,20 @@ class Reader:
         for begin, end in ranges:
             if begin <= offset and stop <= end:
                 return gather(area, base, entries, None, queue.queue_id, offset, max_bytes, True)
-        found = gather(area, base, entries, None, queue.queue_id, offset, max_bytes, False)
-        stop = offset + found[0]
+        gathered = gather(area, base, entries, None, queue.queue_id, offset, max_bytes, False)
+        stop = offset + gathered[0]
         for at, (begin, end) in enumerate(ranges):
             if begin <= stop and offset <= end:
                 ranges[at] = min(begin, offset), max(end, stop)
-                return found
+                return gathered
         if len(ranges) >= _LOOKED_MAX:
             del ranges[0]
         ranges.append((offset, stop))
-        return found
+        return gathered
 
 
-class _Answer:
-    """The records of one answer while it is collected. Says of entries and records that make no sense, and leaves them out."""
+class _Collector:
+    """Collects the records of one reply. Reports entries and records that make no sense, and leaves them out."""
 
     __slots__ = (
         "_area", "_base", "_bytes_max", "_count", "_count_max", "_limit", "_pieces", "_queue", "_reader", "_removed", "_size_bytes",
@@ -169,14 +169,13 @@ class _Answer:
 
     @property
     def left(self) -> int:
-        """How many records it has room for at most."""
+        """How many more records it takes at most."""
         return self._count_max - self._count
 
     def take(self, entries: bytes, offset: int, chosen: list[int] | None) -> int | None:
-        """Take the chosen ones (None: all) of entries from a queue offset on. Returns None, or of which on the next answer has to
-        begin, as this one is full.
+        """Take the chosen ones (None: all) of entries from a queue offset on. Return None, or the index of the entry with which the
+        next reply has to begin, as this one is full.
         """
-        queue, reader = self._queue, self._reader
         done, end = 0, len(entries) // ENTRY_BYTES if chosen is None else len(chosen)
         while done < end:
             index = done if chosen is None else chosen[done]
@@ -187,28 +186,32 @@ class _Answer:
                 done += 1
                 continue
             if self._count == 0:
-                self._count_max, self._bytes_max = reader.bounds(place, self._count_max, self._bytes_max)
-            behind, room = done + self._count_max - self._count, self._bytes_max - self._size_bytes
-            some, first, these = entries, offset, None
-            if chosen is not None:
-                these = chosen[done:behind]
-            elif done or behind < end:
-                some, first = entries[done * ENTRY_BYTES : behind * ENTRY_BYTES], offset + done
-            taken, size_bytes, pieces = reader.gathered(
-                self._area, self._base, some, these, queue, first, room if room > size else size
-            )
+                self._count_max, self._bytes_max = self._reader.bounds(place, self._count_max, self._bytes_max)
+            taken = self._take_run(entries, offset, chosen, done, end, size)
             if taken == 0:
                 self._removed = True
-                reader.damaged(queue, offset + index)
-                done += 1
-                continue
-            self._count += taken
-            self._size_bytes += size_bytes
-            self._pieces += pieces
-            done += taken
+                self._reader.damaged(self._queue, offset + index)
+            done += taken or 1
             if self._count >= self._count_max:
                 return done if chosen is None else chosen[done - 1] + 1
         return None
+
+    def _take_run(self, entries: bytes, offset: int, chosen: list[int] | None, done: int, end: int, size: int) -> int:
+        """Take records of one file from number ``done`` on, at least the first, of ``size`` bytes, unless it is damaged; return how
+        many.
+        """
+        behind, room = done + self._count_max - self._count, self._bytes_max - self._size_bytes
+        if chosen is not None:
+            chosen = chosen[done:behind]
+        elif done or behind < end:
+            entries, offset = entries[done * ENTRY_BYTES : behind * ENTRY_BYTES], offset + done
+        taken, size_bytes, pieces = self._reader.gathered(
+            self._area, self._base, entries, chosen, self._queue, offset, room if room > size else size
+        )
+        self._count += taken
+        self._size_bytes += size_bytes
+        self._pieces += pieces
+        return taken
 
     def _is_there(self, offset: int, place: int, size: int) -> bool:
         """Whether the log has the bytes that an entry points at; finds the file that they are in."""
@@ -227,8 +230,8 @@ class _Answer:
         self._area = log.segments.view(self._base, self._limit - self._base)
         return True
 
-    def found(self, next_offset: int, low: int, high: int) -> ReadResult:
-        """Return the answer."""
+    def result(self, next_offset: int, low: int, high: int) -> ReadResult:
+        """Return what was collected."""
         if self._count:
             return ReadResult(ReadStatus.FOUND, next_offset, low, high, self._pieces, self._count, self._size_bytes)
         status = ReadStatus.MESSAGE_WAS_REMOVING if self._removed else ReadStatus.NO_MATCHED_MESSAGE
@@ -301,16 +304,16 @@ def bound_at(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, damaged: Re
     times = _Times(log, queue, damaged)
     while low < high:
         middle = (low + high) // 2
-        found = times.at(middle, high)
-        if found is not None and (found[1] < timestamp_ms or (upper and found[1] == timestamp_ms)):
-            low = found[0] + 1
+        after = times.at(middle, high)
+        if after is not None and (after[1] < timestamp_ms or (upper and after[1] == timestamp_ms)):
+            low = after[0] + 1
         else:
             high = middle
     if upper:
         before = times.before(low, start)
         return start if before is None else before[0]
-    found = times.at(low, queue.max_offset)
-    return queue.max_offset if found is None else found[0]
+    after = times.at(low, queue.max_offset)
+    return queue.max_offset if after is None else after[0]
 
 
 def offset_at(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, damaged: ReportEntry) -> int:
@@ -331,9 +334,9 @@ def offset_at(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, damaged: R
     times = _Times(log, queue, damaged)
     while low < high:
         middle = (low + high) // 2
-        found = times.at(middle, high)
-        if found is not None and found[1] < timestamp_ms:
-            low = found[0] + 1
+        later = times.at(middle, high)
+        if later is not None and later[1] < timestamp_ms:
+            low = later[0] + 1
         else:
             high = middle
     after, before = times.at(low, queue.max_offset), times.before(low, start)

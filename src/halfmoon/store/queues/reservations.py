@@ -24,14 +24,14 @@ from halfmoon.ports import Disk
 from halfmoon.store.health import Health
 from halfmoon.store.layout import RESERVATIONS
 from halfmoon.store.queues.consume_queue import ConsumeQueue
-from halfmoon.store.transactions.slots import Slots
+from halfmoon.store.slots import Slots
 
 _BODY = Struct(">HHiqq128s")  # kind, topic length, queueId, reserved, floor, topic
 _CRC = Struct(">I")
 _HEADER, _QUEUE = 0x484D, 1
 STEP_MIN, STEP_MAX = 4096, 1 << 20
 """Offsets reserved at once: a gap of at most that many fillers (20 MB) follows a power loss, and a queue under the heaviest load
-asks anew every few seconds."""
+asks again every few seconds."""
 
 
 def _packed(kind: int, topic: bytes = b"", queue_id: int = 0, reserved: int = 0, floor: int = 0) -> bytes:

@@ -74,12 +74,12 @@ class TimerIndex:
 
     def ripe(self, now: int, count_max: int) -> list[tuple[int, int]]:
         """Return the first messages that are due, as (due, offset); they stay."""
-        found: list[tuple[int, int]] = []
+        due_pairs: list[tuple[int, int]] = []
         for due, offset in self.walk((-1, -1)):
-            if due > now or len(found) >= count_max:
+            if due > now or len(due_pairs) >= count_max:
                 break
-            found.append((due, offset))
-        return found
+            due_pairs.append((due, offset))
+        return due_pairs
 
     def walk(self, behind: tuple[int, int]) -> Iterator[tuple[int, int]]:
         """Yield (due, offset) of everything behind a pair, in order. Nothing may change meanwhile."""
@@ -98,10 +98,10 @@ class TimerIndex:
 
     def remove(self, due: int, offset: int) -> bool:
         """Forget a message; return whether it was there."""
-        found = self._find(due, offset)
-        if found is None:
+        position = self._find(due, offset)
+        if position is None:
             return False
-        place, at = found
+        place, at = position
         block = self._blocks[place]
         del block.dues[at], block.offsets[at]
         self.count -= 1

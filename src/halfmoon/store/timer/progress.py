@@ -59,12 +59,12 @@ class ProgressFile:
     def read(self) -> Progress | None:
         """Return the newest slot that is whole, None when there is none. Raises OSError."""
         data = self._disk.read(PROGRESS) or b""
-        found: Progress | None = None
+        newest: Progress | None = None
         for start in range(0, len(data), _SLOT_BYTES):
             sequence, progress = _parse(data[start : start + _SLOT_BYTES])
             if progress is not None and sequence > self._sequence:
-                self._sequence, found = sequence, progress
-        return found
+                self._sequence, newest = sequence, progress
+        return newest
 
     def write(self, progress: Progress) -> None:
         """Write the next slot. Raises OSError when the disk has no room for the file."""
@@ -99,8 +99,8 @@ def _slot(sequence: int, progress: Progress) -> bytes:
     begun = progress.begun[-BEGUN_MAX:]
     data = b"".join([
         _HEAD.pack(_MAGIC, sequence, progress.position, len(levels), len(begun), *progress.timer, progress.low),
-        *[_LEVEL.pack(*each) for each in levels],
-        *[_BEGUN.pack(*each) for each in begun],
+        *[_LEVEL.pack(*row) for row in levels],
+        *[_BEGUN.pack(*row) for row in begun],
     ])  # fmt: skip
     return data + _CRC.pack(crc32(data))
 

@@ -76,12 +76,12 @@ class CheckSlots:
     def checks(self, index: int, physical_offset: int) -> Checks:
         """Return how many checks were sent and how many count, and the last of them, oldest first."""
         counted, sent, history = self._read(index, physical_offset)
-        found = [
+        newest = [
             Check(sent_s, rest[0], int.from_bytes(rest[1:], "big"))
             for number in range(max(0, sent - HISTORY), sent)
             for sent_s, rest in [CHECK.unpack_from(history, number % HISTORY * CHECK.size)]
         ]
-        return Checks(sent, counted, found)
+        return Checks(sent, counted, newest)
 
     def checked(self, index: int, physical_offset: int, sent_s: int, producer: int) -> None:
         """Enter a check that was sent now. Raises OSError when the disk is full."""

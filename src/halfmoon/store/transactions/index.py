@@ -2,10 +2,10 @@
 
 Half records, op records and visible records in the log are the truth. This index over them is derived: a state table, a redo log,
 slots for checks, and a watermark that says how far they were brought. It follows the log a turn at a time, is believed up to the
-watermark at a start, and is brought up to the log from there; what cannot be believed is made anew. Reads no body, sends nothing.
+watermark at a start, and is brought up to the log from there; what cannot be believed is rebuilt. Reads no body, sends nothing.
 
 Follows TransactionStateService (RocketMQ 3.1.4) in what the files hold.
-Differs: an index is the half queue offset and never changes, also when the table is made anew.
+Differs: an index is the half queue offset and never changes, also when the table is rebuilt.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class TransactionIndex:
         self.ignored = 0
         """What the start found in the log about half messages that are not there, or were decided otherwise before."""
         self.rebuilt: str | None = None
-        """Why the start made everything anew from the log; None: it did not."""
+        """Why the start rebuilt everything from the log; None: it did not."""
         self.checks_lost = 0
         """Checks that could not be written down."""
 
     @classmethod
     def open(cls, disk: Disk, store: Store, settings: StoreSettings, *, settled_below: int, now: int) -> TransactionIndex:
-        """Read the files, or make them anew from the log, and bring them up to its end. Waits for the disk.
+        """Read the files, or rebuild them from the log, and bring them up to its end. Waits for the disk.
 
         ``settled_below``: in a directory that never had this index, or whose log grew after the index was closed cleanly, another
         broker settled the half messages with lower half queue offsets (its progress on the half queue). They get no state unless a
@@ -78,12 +78,12 @@ class TransactionIndex:
         """
         index = cls(disk, store, settings)
         try:
-            found = recover_index(index._files, store, settled_below)
+            recovered = recover_index(index._files, store, settled_below)
         except BaseException:
             index._files.close()
             raise
-        index.unfinished, index.ignored, index.rebuilt = sorted(found.unfinished), found.ignored, found.rebuilt
-        index._held = min(found.unfinished.values(), default=None)
+        index.unfinished, index.ignored, index.rebuilt = sorted(recovered.unfinished), recovered.ignored, recovered.rebuilt
+        index._held = min(recovered.unfinished.values(), default=None)
         index._tried_position = index._files.watermark.last.position
         index._due = now + index._interval_ms
         store.maintenance.pin(index._undecided_from)
@@ -217,7 +217,7 @@ class TransactionIndex:
         """Take nothing more, and say so; return the reason."""
         self.failure = f"the transaction index cannot be written: {exc}"
         self.room = 0
-        log.warning("half messages and decisions are refused until the broker is started anew: %s", self.failure)
+        log.warning("half messages and decisions are refused until the broker restarts: %s", self.failure)
         return self.failure
 
     # ------------------------------------------------------------ checks

@@ -3,11 +3,11 @@
 * Nothing can be lost (the process was stopped, or killed, and the machine went on): the files are believed up to the watermark,
   states included, and the log is entered again from there.
 * Writes may be lost (the machine stopped): entries up to the watermark are believed, but states may be ahead of it and stand on
-  records that are gone. They are made anew from the redo log up to the watermark; then the log is entered again from there.
-* Files are missing, have other sizes or contradict each other or the log: all is made anew from the whole log.
+  records that are gone. They are rebuilt from the redo log up to the watermark; then the log is entered again from there.
+* Files are missing, have other sizes or contradict each other or the log: all is rebuilt from the whole log.
 
 Follows TransactionStateService.recoverStateTable (RocketMQ 3.1.4) for the second.
-Differs: an index keeps its place, so that what a producer knows stays true; the original numbers anew what is pending.
+Differs: an index keeps its place, so that what a producer knows stays true; the original numbers the pending messages again.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ class RecoveredIndex(NamedTuple):
     ignored: int
     """Steps of the log about half messages that are not there, or were decided otherwise before."""
     rebuilt: str | None
-    """Why everything was made anew; None: it was not."""
+    """Why everything was rebuilt; None: it was not."""
 
 
 def recover_index(files: TransactionFiles, store: Store, settled_below: int) -> RecoveredIndex:
     """Bring the files and the log into agreement. ``settled_below``: see `TransactionIndex.open`. Raises OSError."""
     was = files.watermark.read()
     if was is None or was.foreign:
-        found = _rebuild(files, store, "there is no watermark", settled_below, foreign=True)
+        recovered = _rebuild(files, store, "there is no watermark", settled_below, foreign=True)
     else:
         try:
             if was.clean and store.end_offset > was.end:  # another broker ran meanwhile, and copied what it asked about
                 was = was._replace(none_below=max(was.none_below, settled_below))
-            found = _resume(files, store, was)
+            recovered = _resume(files, store, was)
         except StoreError as error:
-            found = _rebuild(files, store, str(error), was.none_below, foreign=False)
-    if found.rebuilt is not None:
-        held = min(found.unfinished.values(), default=store.end_offset)
+            recovered = _rebuild(files, store, str(error), was.none_below, foreign=False)
+    if recovered.rebuilt is not None:
+        held = min(recovered.unfinished.values(), default=store.end_offset)
         files.sync()
         if store.durable_offset >= store.end_offset:
             files.write_watermark(files.snapshot(held, store.end_offset))
         if files.table.end or was is not None:
             log.warning(
-                "the transaction index was made anew from the log: %s; %d half messages, %d of them pending",
-                found.rebuilt, files.table.end - files.table.first, files.table.pending_count,
+                "the transaction index was rebuilt from the log: %s; %d half messages, %d of them pending",
+                recovered.rebuilt, files.table.end - files.table.first, files.table.pending_count,
             )  # fmt: skip
-    return found
+    return recovered
 
 
 def _resume(files: TransactionFiles, store: Store, was: Watermark) -> RecoveredIndex:
@@ -74,9 +74,9 @@ def _resume(files: TransactionFiles, store: Store, was: Watermark) -> RecoveredI
         return _enter(files, store, was.position, again=True)
     restore_states(files.table, files.redo, was)
     files.table.recount(was.settled)
-    found = _enter(files, store, was.position, again=False)
+    recovered = _enter(files, store, was.position, again=False)
     files.write_watermark(here)  # not before: a start that is stopped in between must find the loss again
-    return found
+    return recovered
 
 
 def _load(files: TransactionFiles, store: Store, was: Watermark, *, lost: bool) -> None:
@@ -115,8 +115,8 @@ def _first_wrong(files: TransactionFiles, store: Store) -> int | None:
     """
     queue, at = store.queues.get((HALF_TOPIC, 0)), files.table.first
     while at < files.table.end:
-        found, at = files.table.pending(at, BLOCK, BLOCK)
-        for half in found:
+        halves, at = files.table.pending(at, BLOCK, BLOCK)
+        for half in halves:
             place = (half.physical_offset, half.size)
             known = queue is not None and queue.first <= half.index < queue.written
             if known and queue is not None and queue.entry(half.index)[:2] == place:
@@ -151,10 +151,10 @@ def _enter(files: TransactionFiles, store: Store, position: int, *, again: bool)
 
 
 def _rebuild(files: TransactionFiles, store: Store, reason: str, none_below: int, *, foreign: bool) -> RecoveredIndex:
-    """Make the files anew from the whole log. ``foreign``: the directory never had the index."""
+    """Rebuild the files from the whole log. ``foreign``: the directory never had the index."""
     files.write_watermark(Watermark(none_below=none_below, foreign=foreign, boot=files.boot))
     files.clear()
     files.slots.load()
     files.none_below = none_below
-    found = _enter(files, store, 0, again=False)
-    return found._replace(rebuilt=reason)
+    recovered = _enter(files, store, 0, again=False)
+    return recovered._replace(rebuilt=reason)

@@ -139,7 +139,7 @@ _AS_IT_WAS = bytes.maketrans(bytes([State.COMMITTED, State.ROLLED_BACK]), bytes(
 
 
 def restore_states(table: StateTable, redo: RedoLog, watermark: Watermark) -> None:
-    """Make the states of the table anew from the units that were synced; indexes below ``settled`` are as they were synced.
+    """Rebuild the states of the table from the units that were synced; indexes below ``settled`` are as they were synced.
 
     Takes 9 bytes of memory for each half message from the first pending one on. Raises StoreError when a unit contradicts them.
     """

@@ -1,4 +1,4 @@
-"""`RedoLog`: what happened to half messages, in the order it happened, 20 bytes each; the states can be made anew from it.
+"""`RedoLog`: what happened to half messages, in the order it happened, 20 bytes each; the states can be rebuilt from it.
 
 Layout of a unit (big endian)::
 
@@ -8,7 +8,7 @@ Layout of a unit (big endian)::
     tag = -2 - p   the record is the op record that rolled back the half message at p
 
 Differs: 3.x has the bare p for both decisions, and the record said which it was; ours is told by the unit, so that states can be
-made anew without the log. The store time of the article is in the state table. Reads no log; decides nothing.
+rebuilt without the log. The store time of the article is in the state table. Reads no log; decides nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from halfmoon.hot import UNIT
 from halfmoon.ports import Disk
 from halfmoon.store.layout import REDO_LOG, UNIT_BYTES
 from halfmoon.store.log.segments import Segments
-from halfmoon.store.transactions.preallocation import take_room
 
 PREPARED_TAG = -1
 _AT_ONCE = 64 * 1024
@@ -93,7 +92,7 @@ class RedoLog:
 
     def make_room(self, count: int) -> int:
         """Take the disk's space for so many more units; return how many fit. Raises OSError when the disk is full."""
-        self._room = take_room(self.segments, max(self._room, self.end * UNIT_BYTES), (self.end + count) * UNIT_BYTES)
+        self._room = self.segments.preallocate(max(self._room, self.end * UNIT_BYTES), (self.end + count) * UNIT_BYTES)
         return self._room // UNIT_BYTES - self.end
 
     def units(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:

@@ -24,7 +24,6 @@ from halfmoon.hot import STATE, decided_rows, runs_of
 from halfmoon.ports import Disk
 from halfmoon.store.layout import STATE_BYTES, STATE_TABLE
 from halfmoon.store.log.segments import Segments
-from halfmoon.store.transactions.preallocation import take_room
 
 BLOCK = 4096
 """Records of a block; the last block of a file may be shorter."""
@@ -162,8 +161,8 @@ class StateTable:
         """Take the state of all pending half messages below an index away."""
         at = self.first
         while at < min(index, self.end):
-            found, at = self.pending(at, BLOCK, BLOCK)
-            for half in found:
+            halves, at = self.pending(at, BLOCK, BLOCK)
+            for half in halves:
                 if half.index < index:
                     self.settle(half, State.NONE)
 
@@ -191,7 +190,7 @@ class StateTable:
         at = max(index, self.end)
         if count and self.segments.last is None:
             self._rebase(at)
-        self._room = take_room(self.segments, max(self._room, at * STATE_BYTES), (at + count) * STATE_BYTES)
+        self._room = self.segments.preallocate(max(self._room, at * STATE_BYTES), (at + count) * STATE_BYTES)
         return self._room // STATE_BYTES - at
 
     # ------------------------------------------------------------ read
@@ -216,12 +215,12 @@ class StateTable:
 
         Looks at ``records_max`` records and returns ``count_max`` messages at most.
         """
-        found: list[Half] = []
+        halves: list[Half] = []
         index, left = max(start, self.first), records_max
         while index < self.end and left > 0:
             block = self._some.find(1, self._block(index))
             if block < 0:
-                return found, self.end
+                return halves, self.end
             begin, end = self._span(block)
             index = max(index, begin)
             stop = min(end, self.end, index + left)
@@ -229,13 +228,13 @@ class StateTable:
             place = states.find(_PREPARED)
             while place >= 0:
                 physical_offset, size, store_s, group_hash, _ = STATE.unpack_from(view, place * STATE_BYTES)
-                found.append(Half(index + place, physical_offset, size, store_s, group_hash, State.PREPARED))
-                if len(found) >= count_max:
-                    return found, index + place + 1
+                halves.append(Half(index + place, physical_offset, size, store_s, group_hash, State.PREPARED))
+                if len(halves) >= count_max:
+                    return halves, index + place + 1
                 place = states.find(_PREPARED, place + 1)
             left -= stop - index
             index = stop
-        return found, index
+        return halves, index
 
     def _columns(self, index: int, stop: int) -> tuple[memoryview, bytes]:
         """Return records of one file, and the last bytes of their states."""
@@ -244,12 +243,12 @@ class StateTable:
 
     def offsets(self, start: int) -> array[int]:
         """Return the physical offsets from an index on, in order: a hole has that of the half message before it."""
-        found, last = array("q"), 0
+        offsets, last = array("q"), 0
         for index, states in self.states(start):
             for offset, size, *_ in STATE.iter_unpack(self._columns(index, index + len(states))[0]):
                 last = offset if size else last
-                found.append(last)
-        return found
+                offsets.append(last)
+        return offsets
 
     def states(self, start: int) -> Iterator[tuple[int, bytes]]:
         """Yield (index, state of each record from there on) by block, from an index to the end; a state is one byte."""
@@ -270,9 +269,9 @@ class StateTable:
         if at < self.end and self.segments.view(at * STATE_BYTES + _STATE_AT + 3, 1) == _PREPARED:
             return at
         while at < self.end:
-            found, at = self.pending(at, 1, 16 * BLOCK)
-            if found:
-                at = found[0].index
+            halves, at = self.pending(at, 1, 16 * BLOCK)
+            if halves:
+                at = halves[0].index
                 break
         self._lowest = at
         return at
@@ -295,7 +294,7 @@ class StateTable:
         self._base = index // self.per_file * self._blocks_per_file
 
     def recount(self, settled: int) -> None:
-        """Count the pending messages of all blocks anew; no index below ``settled`` is pending, and none of them is looked at.
+        """Count the pending messages of all blocks again; no index below ``settled`` is pending, and none of them is looked at.
 
         Raises StoreError when a state is none of the four.
         """

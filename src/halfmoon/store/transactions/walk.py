@@ -136,7 +136,7 @@ def _walk_file(log: CommitLog, view: memoryview, base: int, at: int, stop: int) 
                 before, at = at, at + size
                 continue
         try:
-            found = check_at(view, at, base + at)
+            facts = check_at(view, at, base + at)
         except CorruptRecord:
             size = log.damaged_size(view, at, base + at, base + stop)
             if not size:
@@ -147,12 +147,12 @@ def _walk_file(log: CommitLog, view: memoryview, base: int, at: int, stop: int) 
                 size = place - base - at
             before = at = at + size
             continue
-        if not isinstance(found, RecordFacts):
+        if not isinstance(facts, RecordFacts):
             return  # the closed rest of the file
-        step = step_of(base + at, found, view[at : at + found.size_bytes])
+        step = step_of(base + at, facts, view[at : at + facts.size_bytes])
         if step is not None:
             yield step
-        before, at = at, at + found.size_bytes
+        before, at = at, at + facts.size_bytes
 
 
 def _is_whole(view: memoryview, at: int, base: int) -> bool:
@@ -209,8 +209,8 @@ def indexes_of(body: bytes) -> tuple[list[int], int]:
     """
     if len(body) <= _DIGITS_MAX and body.isdigit():
         return [int(body)], 0
-    parts = [part for part in body.split(b",") if part]
-    good = [int(part) for part in parts if len(part) <= _DIGITS_MAX and part.isdigit()]
+    parts = [number for number in body.split(b",") if number]
+    good = [int(number) for number in parts if len(number) <= _DIGITS_MAX and number.isdigit()]
     return good, len(parts) - len(good)
 
 

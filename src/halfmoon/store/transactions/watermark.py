@@ -66,7 +66,7 @@ class WatermarkFile:
         data = self._disk.read(TRANSACTION_CHECKPOINT)
         if data is None or len(data) < _FILE_BYTES:
             return None
-        found = None
+        newest = None
         for at in _SLOTS:
             packed = data[at : at + _SLOT.size]
             magic, version, flags, sequence, *numbers, boot = _SLOT.unpack(packed)
@@ -75,8 +75,8 @@ class WatermarkFile:
             if sequence > self._sequence:
                 self._sequence = sequence
                 text = boot.rstrip(b"\0").decode("utf-8", "replace")
-                found = Watermark._make((*numbers, bool(flags & _CLEAN), bool(flags & _FOREIGN), text))
-        return found
+                newest = Watermark._make((*numbers, bool(flags & _CLEAN), bool(flags & _FOREIGN), text))
+        return newest
 
     def write(self, watermark: Watermark) -> None:
         """Put a watermark into the next slot; `sync` makes it durable."""
