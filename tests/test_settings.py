@@ -12,8 +12,6 @@ from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import SettingError
 from halfmoon.nameserver.settings import NameServerSettings
 from halfmoon.settings import change, check, describe, forms, load, properties_text, setting
-from halfmoon.settings.java_keys import IGNORED, REFUSED
-from halfmoon.settings.properties import parse_properties
 from halfmoon.store.settings import StoreSettings
 
 ALL = {"broker": BrokerSettings, "store": StoreSettings, "nameserver": NameServerSettings}
@@ -149,50 +147,6 @@ def test_tables_and_variables_of_other_programs_are_left_alone() -> None:
     assert found.values == {"lamp": Lamp()}
 
 
-def test_a_known_key_that_means_nothing_here_is_told_with_its_reason_in_a_java_file_only() -> None:
-    found = load({"broker": BrokerSettings}, files=[("broker.conf", "sendMessageThreadPoolNums=4\nbrokerName=b")])
-    assert found.of(BrokerSettings).name == "b"
-    ((key, source, reason, value),) = found.ignored
-    assert value == "4"
-    assert (key, source) == ("sendMessageThreadPoolNums", "broker.conf:1")
-    assert "no thread pools" in reason
-    with pytest.raises(SettingError, match="no effect here: one loop"):
-        load({"broker": BrokerSettings}, assignments=["sendMessageThreadPoolNums=4"])
-
-
-def test_a_key_that_asks_for_a_promise_we_cannot_keep_is_refused_unless_it_asks_for_what_is_so_anyway() -> None:
-    found = load({"broker": BrokerSettings}, files=[("broker.conf", "brokerRole=ASYNC_MASTER\naclEnable=false")])
-    assert [each.key for each in found.ignored] == ["brokerRole", "aclEnable"]
-    for text in ("brokerRole=SLAVE", "brokerRole=SYNC_MASTER", "aclEnable=true"):
-        with pytest.raises(SettingError, match="not built"):
-            load({"broker": BrokerSettings}, files=[("broker.conf", text)])
-
-
-def test_no_key_is_both_declared_and_ignored() -> None:
-    declared = {each.java for cls in ALL.values() for each in describe(cls)}
-    assert declared & (IGNORED.keys() | REFUSED.keys()) == set()
-    assert IGNORED.keys() & REFUSED.keys() == set()
-
-
-def test_the_broker_conf_of_a_usual_installation_is_understood() -> None:
-    text = """
-        brokerClusterName = DefaultCluster
-        brokerName = broker-a
-        brokerId = 0
-        deleteWhen = 04
-        fileReservedTime = 48
-        brokerRole = ASYNC_MASTER
-        flushDiskType = SYNC_FLUSH
-        namesrvAddr = 10.0.0.1:9876;10.0.0.2:9876
-        listenPort = 10921
-        storePathRootDir = /data/store
-    """
-    found = load({"broker": BrokerSettings, "store": StoreSettings}, files=[("broker.conf", text)])
-    assert found.of(BrokerSettings) == BrokerSettings(nameserver="10.0.0.1:9876;10.0.0.2:9876", port=10921)
-    assert found.of(StoreSettings) == StoreSettings(file_reserved_hours=48, flush_disk_type="SYNC_FLUSH", data="/data/store")
-    assert [each.key for each in found.ignored] == ["brokerRole"]
-
-
 @pytest.mark.parametrize("cls", ALL.values())
 def test_every_default_fits_its_own_bounds_and_every_setting_gives_a_reason(cls: Any) -> None:
     check(cls())
@@ -226,32 +180,3 @@ def test_a_running_server_changes_only_what_it_is_told() -> None:
 )
 def test_what_is_shown_as_properties_reads_back_as_the_same_settings(settings: Lamp) -> None:
     assert lamp(files=[("x.conf", properties_text(settings))]) == settings
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("a=b", [(1, "a", "b")]),
-        ("a = b c ", [(1, "a", "b c")]),
-        ("a:b\n! no\n# no\n\nc", [(1, "a", "b"), (5, "c", "")]),
-        ("a\\=b=c\\u0041\\t|\\n", [(1, "a=b", "cA\t|")]),
-        ("a=1,\\\n   2,\\\r\n 3\rb=4", [(1, "a", "1,2,3"), (4, "b", "4")]),
-        ("a=b\\\\\nc=d", [(1, "a", "b\\"), (2, "c", "d")]),
-        ("a=b\\", [(1, "a", "b")]),
-    ],
-)
-def test_java_properties_are_read_as_java_reads_them(text: str, found: Any) -> None:
-    assert parse_properties(text) == found
-
-
-def test_a_broken_unicode_escape_is_an_error_with_its_line() -> None:
-    with pytest.raises(SettingError, match="line 2"):
-        parse_properties("a=b\nc=\\u12")
-
-
-@given(st.text())
-def test_any_text_is_properties_or_a_setting_error(text: str) -> None:
-    try:
-        parse_properties(text)
-    except SettingError:
-        pass

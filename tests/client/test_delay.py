@@ -12,7 +12,6 @@ from halfmoon.client.sync import Producer, PullConsumer
 from halfmoon.errors import IllegalOperation, MessageIllegal, UsageError
 from halfmoon.model import Message
 from halfmoon.testing.local import LocalCluster
-from halfmoon.wire.bodies.delays import RecallHandle, parse_recall_handle, recall_handle
 
 
 @pytest.fixture(scope="module")
@@ -117,9 +116,3 @@ def test_a_batch_takes_no_delayed_message(producer):
     for wish in ({"delay_level": 1}, {"delay": 1}, {"deliver_at": 5}):
         with pytest.raises(UsageError):
             producer.send_batch([Message("T", b"x", **wish)])
-
-
-def test_a_handle_is_read_as_it_was_written():
-    assert parse_recall_handle(recall_handle("T", "b-1", 17, "AB")) == RecallHandle("T", "b-1", 18, "AB")
-    for text in ("", "x", "djEgVA==", recall_handle("T", "b", 17, ""), recall_handle("T", "b", 10**19, "k"), "é", "a" * 5000):
-        assert parse_recall_handle(text) is None

@@ -22,41 +22,6 @@ LINES = sorted(REQUESTS.values(), key=lambda line: line.code)
 CLASSES = sorted({cls for line in LINES for cls in (line.header, line.reply)}, key=lambda cls: cls.__name__)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 
-CHOSEN = {
-    "SEND_MESSAGE": "topic queueId sysFlag bornTimestamp flag",
-    "SEND_MESSAGE_V2": "b e f g h",
-    "SEND_BATCH_MESSAGE": "b e f g h",
-    "CONSUMER_SEND_MSG_BACK": "offset group delayLevel",
-    "PULL_MESSAGE": "consumerGroup topic queueId queueOffset maxMsgNums sysFlag",
-    "QUERY_MESSAGE": "maxNum beginTimestamp endTimestamp",
-    "VIEW_MESSAGE_BY_ID": "offset",
-    "UPDATE_CONSUMER_OFFSET": "consumerGroup topic queueId commitOffset",
-    "SEARCH_OFFSET_BY_TIMESTAMP": "topic queueId timestamp",
-    "HEART_BEAT": "",
-    "UNREGISTER_CLIENT": "",
-    "END_TRANSACTION": "producerGroup tranStateTableOffset commitLogOffset commitOrRollback msgId",
-    "CHECK_TRANSACTION_STATE": "tranStateTableOffset commitLogOffset",
-    "REGISTER_BROKER": "brokerName brokerAddr clusterName brokerId",
-    "UPDATE_AND_CREATE_TOPIC": "topic readQueueNums writeQueueNums perm topicFilterType",
-    "GET_CONSUME_STATS": "consumerGroup",
-    "GET_CONSUMER_RUNNING_INFO": "consumerGroup clientId",
-    "QUERY_DATA_VERSION": "",
-}
-"""Required fields of requests where a wrong one would cost most, as the running 4.9.7 requires them."""
-
-REPLIES = {
-    "SEND_MESSAGE_V2": "msgId queueId queueOffset",
-    "PULL_MESSAGE": "suggestWhichBrokerId nextBeginOffset minOffset maxOffset",
-    "QUERY_MESSAGE": "indexLastUpdateTimestamp indexLastUpdatePhyoffset",
-    "QUERY_CONSUMER_OFFSET": "offset",
-    "GET_EARLIEST_MSG_STORETIME": "timestamp",
-    "REGISTER_BROKER": "",
-    "WIPE_WRITE_PERM_OF_BROKER": "wipeTopicCount",
-    "ADD_WRITE_PERM_OF_BROKER": "addTopicCount",
-    "QUERY_DATA_VERSION": "changed",
-    "GET_BROKER_CONFIG": "version",
-}
-
 
 def strategy(kind: Any) -> st.SearchStrategy[Any]:
     """Return values of a header field's type."""
@@ -74,11 +39,6 @@ def values(cls: type[Header]) -> st.SearchStrategy[Header]:
     return st.builds(cls, **{field.name: strategy(field.type) for field in msgspec.structs.fields(cls)})
 
 
-def required(cls: type[Header]) -> str:
-    """Return the wire names of a header's required fields."""
-    return " ".join(field.encode_name for field in msgspec.structs.fields(cls) if field.required)
-
-
 def camel(constant: str) -> str:
     """Return a constant of the original as a class name."""
     return "".join(word.capitalize() for word in constant.split("_"))
@@ -92,24 +52,6 @@ def test_every_request_of_the_first_issue_is_in_the_table():
 def test_a_class_is_named_after_its_request(line):
     assert line.header.__name__ == camel(line.name)
     assert line.header.__doc__
-
-
-@pytest.mark.parametrize("name", CHOSEN)
-def test_the_required_fields_of_a_request_are_those_of_the_protocol(name):
-    [line] = [line for line in LINES if line.name == name]
-
-    assert required(line.header) == CHOSEN[name]
-
-
-@pytest.mark.parametrize("name", REPLIES)
-def test_the_required_fields_of_a_reply_are_those_of_the_protocol(name):
-    [line] = [line for line in LINES if line.name == name]
-
-    assert required(line.reply) == REPLIES[name]
-
-
-def test_a_long_pull_of_5_x_has_the_fields_of_a_pull():
-    assert REQUESTS[361].header.__struct_encode_fields__ == REQUESTS[11].header.__struct_encode_fields__
 
 
 def test_what_only_administrators_may_send_is_marked():

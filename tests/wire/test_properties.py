@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfmoon.errors import MessageIllegal
-from halfmoon.model import one_line
 from halfmoon.wire import properties
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), min_size=1, max_size=20)
@@ -71,13 +70,6 @@ def test_one_value_is_found_as_the_whole_would_tell(text, name):
 
     found = properties.decode(text.encode()).get(name)
     assert value == (None if found is None else found.encode())
-
-
-def test_any_text_becomes_one_line_that_a_property_can_hold():
-    assert one_line("  a\x01b\x02\n c\ud800 \u4e2d") == "a b c \u4e2d"
-    assert one_line("x" * 9, 4) == "xxxx"
-    assert one_line("abc  def", 4) == "abc"
-    assert properties.decode(properties.encode({"why": one_line("\x01\x02z")})) == {"why": "z"}
 
 
 def test_pairs_are_put_in_or_left_out_where_there_is_no_room_and_nothing_else_changes():

@@ -5,9 +5,8 @@ import pytest
 from halfmoon import arrays
 from halfmoon.broker.names import BATCH_TOPIC, HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 from halfmoon.broker.pull import ranges as ranges_module
-from halfmoon.wire.bodies.weights import STRETCHES_MAX, Stretch, Stretches, Weights
 from halfmoon.wire.codes import JSON, ROCKETMQ
-from halfmoon.wire.headers.ranges import ReadRange, ReadRangeReply, WeighRanges
+from halfmoon.wire.headers.ranges import STRETCHES_MAX, ReadRange, ReadRangeReply, Stretch, Stretches, WeighRanges, Weights
 from halfmoon.wire.headers.topic import UpdateAndCreateTopic
 from halfmoon.wire.json import from_json, to_json
 from halfmoon.wire.record import decode_records

@@ -17,9 +17,8 @@ from halfmoon.broker.pull.pulls import ANSWER_BYTES_MAX, CODES, EMPTY_QUEUE, Pul
 from halfmoon.broker.request import Handlers, Reply, Request, reply_to
 from halfmoon.errors import BrokerError, InvalidParameter
 from halfmoon.store.store import ReadResult, ReadStatus
-from halfmoon.wire.bodies.weights import STRETCHES_MAX, Stretches, Weights
 from halfmoon.wire.command import encode_header
-from halfmoon.wire.headers.ranges import ReadRange, ReadRangeReply, WeighRanges
+from halfmoon.wire.headers.ranges import STRETCHES_MAX, ReadRange, ReadRangeReply, Stretches, WeighRanges, Weights
 from halfmoon.wire.json import to_json
 
 RANGE_BYTES_MAX = 8 * 1024 * 1024

@@ -17,7 +17,7 @@ from halfmoon.store.queues.consume_queue import ConsumeQueue
 from halfmoon.store.queues.matching import PropertyTest, by_properties
 from halfmoon.store.queues.missing import Queues
 from halfmoon.store.queues.reading import NO_QUEUE, ReadResult, ReadStatus, ReportEntry, Wanted, outside
-from halfmoon.wire.bodies.weights import PARTS
+from halfmoon.wire.headers.ranges import PARTS
 
 ENTRIES_MAX = 16_384
 """Entries that one read looks at: some 3 ms of work where every record lies apart from the one before."""
@@ -102,7 +102,7 @@ class RangeReader:
         return np.array(indexes, np.int64), looked
 
     def weigh(self, topic: str, queue_id: int, begin: int, end: int) -> list[int]:
-        """Return about how many bytes the records of offsets [begin, end) have, by parts: see `halfmoon.wire.bodies.weights.PARTS`.
+        """Return about how many bytes the records of offsets [begin, end) have, by parts: see `halfmoon.wire.headers.ranges.PARTS`.
 
         Looks at up to `SAMPLE` entries in the middle of each part. What is not there, or not any more, weighs nothing.
         """

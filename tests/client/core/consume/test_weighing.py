@@ -11,9 +11,8 @@ from halfmoon.client.core.consume.weighing import LIKELY_BYTES, SAMPLE_COUNT, SA
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.settings import settings_of
 from halfmoon.errors import ConnectFailed, PeerError
-from halfmoon.wire.bodies.weights import PARTS, STRETCHES_MAX, Stretches, Weights
 from halfmoon.wire.headers.pull import PullMessage, PullMessageReply
-from halfmoon.wire.headers.ranges import WeighRanges
+from halfmoon.wire.headers.ranges import PARTS, STRETCHES_MAX, Stretches, WeighRanges, Weights
 from halfmoon.wire.headers.route import GetRouteinfoByTopic
 from halfmoon.wire.json import from_json, to_json
 from halfmoon.wire.record import encode_record

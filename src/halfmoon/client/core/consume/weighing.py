@@ -15,8 +15,7 @@ from halfmoon.errors import NetworkError, PeerError, RequestNotSupported
 from halfmoon.hot import RECORD_BYTES_MIN
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import from_json, to_json
-from halfmoon.wire.bodies.weights import PARTS, STRETCHES_MAX, Stretch, Stretches, Weights
-from halfmoon.wire.headers.ranges import WeighRanges
+from halfmoon.wire.headers.ranges import PARTS, STRETCHES_MAX, Stretch, Stretches, WeighRanges, Weights
 
 Weighed = dict[tuple[str, int], list[int]]
 """(broker name, queue id) → about how many bytes each part of its range has; the parts have equal numbers of offsets."""

@@ -1,0 +1,52 @@
+"""One tree of errors: which class a response code becomes, and which facts and texts an error has."""
+
+from __future__ import annotations
+
+import pytest
+
+from halfmoon import errors
+from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, ResponseCode, broker_error
+
+
+@pytest.mark.parametrize("code", sorted(BrokerError.by_code))
+def test_a_response_code_with_a_class_of_its_own_becomes_that_class(code: int) -> None:
+    error = broker_error(code, "why", "a:1")
+    assert type(error) is BrokerError.by_code[code]
+    assert (error.code, error.remark, error.address) == (code, "why", "a:1")
+    assert str(error) == f"CODE: {code}  DESC: why  BROKER: a:1"
+    assert code in {int(known) for known in ResponseCode}
+
+
+def test_any_other_code_is_kept_in_the_general_class() -> None:
+    error = broker_error(9999, None)
+    assert (type(error), error.code, error.retry, str(error)) == (BrokerError, 9999, False, "CODE: 9999  DESC: ")
+
+
+def test_another_try_may_help_where_the_broker_was_not_able_and_not_where_it_said_no() -> None:
+    again = {ResponseCode(code).name for code, cls in BrokerError.by_code.items() if cls.retry}
+    assert again == {
+        "SYSTEM_ERROR", "SYSTEM_BUSY", "SERVICE_NOT_AVAILABLE", "NO_PERMISSION", "TOPIC_NOT_EXIST", "NOT_IN_CURRENT_UNIT",
+        "FLOW_CONTROL", "GO_AWAY",
+    }  # fmt: skip
+    assert NetworkError.retry
+    assert not errors.TooManyRequests.retry
+
+
+def test_every_error_belongs_to_the_one_tree() -> None:
+    classes = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
+    assert [cls for cls in classes if not issubclass(cls, HalfmoonError)] == []
+
+
+def test_name_servers_that_do_not_answer_are_named_with_their_reasons() -> None:
+    error = errors.NoNameServerAnswers({"a:1": NetworkError("a:1 refused", "a:1"), "b:2": NetworkError("b:2 silent", "b:2")})
+    assert str(error) == "no name server answers: a:1 refused; b:2 silent"
+    assert error.address == "a:1;b:2"
+
+
+def test_a_missing_route_says_why_and_what_is_spelt_alike() -> None:
+    assert str(errors.NoRoute("orders")) == "No route info of this topic: orders"
+    assert str(errors.NoRoute("ordres", near=("orders",))) == "No route info of this topic: ordres; did you mean 'orders'?"
+    assert str(errors.NoRoute("orders", "it rains")) == "no route of topic orders can be learnt: it rains"
+    closed = errors.NotWritable("orders", ["broker-a"])
+    assert (closed.topic, closed.retry) == ("orders", False)
+    assert "permission on broker-a" in str(closed)
