@@ -235,11 +235,11 @@ def broker_error(code: int, remark: str | None, address: str = "") -> BrokerErro
     return BrokerError.by_code.get(code, BrokerError)(remark, address, code)
 
 
-def settled_already(message_id: str, *, given_up: bool, address: str = "") -> BrokerError:
-    """Return the refusal (4) of a half message that is sent again when its transaction was rolled back, or it was given up."""
+def settled_already(message_id: str, *, expired: bool, address: str = "") -> BrokerError:
+    """Return the refusal (4) of a half message that is sent again when its transaction was rolled back or expired."""
     what = (
-        f"the half message {message_id} was given up: resume it"
-        if given_up
+        f"the half message {message_id} expired: resume it"
+        if expired
         else f"the transaction of message {message_id} was rolled back: send it under a new id"
     )
     return BrokerError(what, address, int(ResponseCode.TRANSACTION_FAILED))

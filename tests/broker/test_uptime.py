@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from halfmoon.broker.names import GIVEN_UP_TOPIC
+from halfmoon.broker.names import EXPIRED_TOPIC
 from halfmoon.broker.tables import Tables
 from halfmoon.broker.uptime import GAP_MS, GAPS_MAX, PATH, Lifetime
 from halfmoon.runtime.files.disk import RealDisk
@@ -174,7 +174,7 @@ def test_after_a_step_of_the_clock_or_an_outage_producers_are_asked_and_nothing_
         talk.now += 100 * HOUR
         talk.open()
     talk.wait(60_000)
-    assert stored(talk, GIVEN_UP_TOPIC) == []
+    assert stored(talk, EXPIRED_TOPIC) == []
     produce(talk, GROUP, peer=2)
     talk.wait(5000)
 
@@ -198,7 +198,7 @@ def test_a_step_is_no_age_of_what_was_stored_before_it_and_behind_a_message_of_a
     talk.now += 73 * HOUR
     talk.wait(60_000)
 
-    assert stored(talk, GIVEN_UP_TOPIC) == []
+    assert stored(talk, EXPIRED_TOPIC) == []
 
 
 def test_what_nobody_decides_is_given_up_once_the_broker_lived_for_so_long(make_talk):
@@ -207,9 +207,9 @@ def test_what_nobody_decides_is_given_up_once_the_broker_lived_for_so_long(make_
     talk.wait(1_800_000)
     talk.now += 100 * HOUR
     talk.wait(1_500_000)
-    assert stored(talk, GIVEN_UP_TOPIC) == []
+    assert stored(talk, EXPIRED_TOPIC) == []
     talk.restart()
     talk.wait(1_200_000)
 
-    [copy] = stored(talk, GIVEN_UP_TOPIC)
+    [copy] = stored(talk, EXPIRED_TOPIC)
     assert "longer than messages are kept" in copy.properties["TRANSACTION_GIVEN_UP_REASON"]

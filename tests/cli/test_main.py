@@ -15,7 +15,7 @@ NOUNS = {
     "topic": ("create", "list", "show", "delete"),
     "group": ("list", "show", "lag", "create", "delete", "reset"),
     "msg": ("get", "find", "trace", "resend"),
-    "tx": ("pending", "show", "check", "commit", "rollback", "given-up", "resume", "status"),
+    "tx": ("pending", "show", "check", "commit", "rollback", "expired", "resume", "status"),
     "filter": ("explain",),
     "bench": ("send", "pull"),
     "dlq": ("list", "show", "replay"),

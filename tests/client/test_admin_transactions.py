@@ -31,13 +31,13 @@ async def test_a_transaction_is_watched_asked_about_and_decided(tmp_path):
             [after] = await admin.transaction_stats()
             with pytest.raises(BrokerError, match="decided: COMMITTED"):
                 await admin.decide_transaction("k", commit=False, operator="Ada")
-            given_up = await admin.given_up()
+            expired = await admin.expired_transactions()
             ends = await admin.topic_stats("orders")
 
     assert (pending.msg_id, pending.broker, pending.address) == (half.transaction_id, "broker-a", cluster.broker)
     assert (asked.checks_sent, answered.last_answer, done.state) == (1, "UNKNOWN", "COMMITTED")
     assert (before.pending_count, after.pending_count, after.counters["by_hand"]) == (1, 0, 1)
-    assert (given_up, [each.max_offset for each in ends.values()]) == ([], [1])
+    assert (expired, [each.max_offset for each in ends.values()]) == ([], [1])
 
 
 def started(data) -> LocalCluster:

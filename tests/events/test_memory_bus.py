@@ -271,7 +271,7 @@ def test_a_check_that_raises_decides_nothing():
     assert ids(bus.pending) == ["1"]
 
 
-def test_after_so_many_checks_a_message_is_given_up_and_can_be_resumed():
+def test_after_so_many_checks_a_message_expires_and_can_be_resumed():
     bus, answers = MemoryBus(checks_max=3), [UNKNOWN] * 3 + [COMMIT]
     transport = member(bus, lambda stored: answers.pop(0))
     prepared = half(transport)
@@ -279,9 +279,9 @@ def test_after_so_many_checks_a_message_is_given_up_and_can_be_resumed():
     bus.advance(6 + 2 * 60)
     assert (bus.pending[0].checks, bus.checks_sent) == (3, 3)
     bus.advance(60)
-    assert ids(bus.given_up) == ["1"]
+    assert ids(bus.expired) == ["1"]
 
-    bus.resume(bus.given_up[0])
+    bus.resume(bus.expired[0])
     bus.advance(6)
 
     assert ids(bus.committed) == ["1"]
@@ -290,16 +290,16 @@ def test_after_so_many_checks_a_message_is_given_up_and_can_be_resumed():
 
 
 @pytest.mark.parametrize("resumed", [False, True])
-def test_a_commit_that_comes_after_giving_up_is_honoured_once(resumed: bool):
+def test_a_commit_that_comes_after_expiry_is_honoured_once(resumed: bool):
     bus = MemoryBus(checks_max=1)
     reader = Reader(bus)
     transport = member(bus)
     prepared = half(transport)
     transport.leave(prepared)
     bus.advance(6 + 60)
-    assert ids(bus.given_up) == ["1"]
+    assert ids(bus.expired) == ["1"]
     if resumed:
-        bus.resume(bus.given_up[0])
+        bus.resume(bus.expired[0])
 
     transport.decide(prepared, commit=True)
     transport.decide(prepared, commit=True)
@@ -311,7 +311,7 @@ def test_a_commit_that_comes_after_giving_up_is_honoured_once(resumed: bool):
     assert len(reader.got) == 1
 
 
-def test_a_rollback_that_comes_after_giving_up_is_final():
+def test_a_rollback_that_comes_after_expiry_is_final():
     bus = MemoryBus(checks_max=1)
     transport = member(bus)
     prepared = half(transport)
@@ -323,7 +323,7 @@ def test_a_rollback_that_comes_after_giving_up_is_final():
     assert (ids(bus.rolled_back), bus.contradictions) == (["1"], 1)
 
 
-def test_a_transaction_that_is_open_for_hours_is_not_given_up():
+def test_a_transaction_that_is_open_for_hours_is_not_expired():
     bus, answers = MemoryBus(), [OPEN]
     other = member(bus, lambda stored: answers[0])
     running = bus.transport("P")
@@ -338,7 +338,7 @@ def test_a_transaction_that_is_open_for_hours_is_not_given_up():
     assert other.answers
 
 
-def test_without_anybody_to_ask_a_message_is_given_up_when_its_time_is_over():
+def test_without_anybody_to_ask_a_message_expires_when_its_time_is_over():
     bus = MemoryBus()
     transport = member(bus)
     half(transport)
@@ -347,7 +347,7 @@ def test_without_anybody_to_ask_a_message_is_given_up_when_its_time_is_over():
     bus.advance(71 * 3600)
     assert (ids(bus.pending), bus.checks_sent) == (["1"], 0)
     bus.advance(2 * 3600)
-    assert ids(bus.given_up) == ["1"]
+    assert ids(bus.expired) == ["1"]
 
 
 def test_no_check_comes_before_a_messages_own_age():

@@ -39,7 +39,7 @@ DIFFERENT = {"UNIQ_KEY", "ORIGIN_MESSAGE_ID", "KEYS", "EVENT_PUBLISHED_MS"}
 ADDED = {"WAIT", "CLUSTER", "MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "REAL_TOPIC", "REAL_QID", "RETRY_TOPIC", "DELAY"}
 """Properties that brokers and clients add on the way."""
 
-STATES = {"PREPARED": "unknown", "COMMITTED": "committed", "ROLLED_BACK": "rolled back", "GIVEN_UP": "given up"}
+STATES = {"PREPARED": "unknown", "COMMITTED": "committed", "ROLLED_BACK": "rolled back", "EXPIRED": "expired"}
 _numbers = itertools.count(1)
 
 
@@ -84,11 +84,11 @@ class OnBus:
     def state(self, event_id: str) -> str:
         bus = self.bus
         return next(
-            (one.state.value for one in bus.pending + bus.committed + bus.rolled_back + bus.given_up if one.id == event_id), ""
+            (one.state.value for one in bus.pending + bus.committed + bus.rolled_back + bus.expired if one.id == event_id), ""
         )
 
     def resume(self, event_id: str) -> None:
-        self.bus.resume(next(one for one in self.bus.given_up if one.id == event_id))
+        self.bus.resume(next(one for one in self.bus.expired if one.id == event_id))
 
     def until(self, true: Callable[[], bool]) -> None:
         for _ in range(20):
@@ -139,15 +139,15 @@ class OnBroker:
         publisher.transport.close(0)
 
     def state(self, event_id: str) -> str:
-        if any(one.msg_id == event_id and not one.resumed for one in self.admin.given_up()):
-            return "given up"
+        if any(one.msg_id == event_id and not one.resumed for one in self.admin.expired_transactions()):
+            return "expired"
         try:
             return STATES[self.admin.transaction(event_id).state]
         except BrokerError:
             return ""
 
     def resume(self, event_id: str) -> None:
-        self.admin.resume_half(next(one.offset_msg_id for one in self.admin.given_up() if one.msg_id == event_id))
+        self.admin.resume_half(next(one.offset_msg_id for one in self.admin.expired_transactions() if one.msg_id == event_id))
 
     def until(self, true: Callable[[], bool]) -> None:
         end = time.monotonic() + WAIT_S
@@ -329,7 +329,7 @@ def test_no_check_says_anything(story: Story):
     story.ways.lose_decisions()
     event = story.order()
     story.die(knows=False)
-    story.ends(event, "given up")
+    story.ends(event, "expired")
     story.die()
     story.ways.resume(event.id)
     story.ends(event, "committed", 1)

@@ -236,7 +236,7 @@ def test_an_event_whose_half_message_was_not_answered_arrives_when_it_is_sent_at
     alike(story)
 
 
-@pytest.mark.parametrize(("answer", "settled"), [(ROLLBACK, "rolled back"), (UNKNOWN, "given up")])
+@pytest.mark.parametrize(("answer", "settled"), [(ROLLBACK, "rolled back"), (UNKNOWN, "expired")])
 def test_a_repeat_of_what_is_settled_is_refused_in_the_same_words(alike: Tell, answer: LocalTransactionState, settled: str):
     def story(side: Side) -> Any:
         transport = side.publisher().transport
@@ -352,7 +352,7 @@ def test_the_numbers_of_a_bus_are_those_of_a_broker_as_it_is_set():
     publisher = member(bus)
     publisher.leave(half(publisher))
     before = bus.now_ms
-    while not bus.given_up:
+    while not bus.expired:
         sent = bus.checks_sent
         bus.advance(0.5)
         if bus.checks_sent > sent:

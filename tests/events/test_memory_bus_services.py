@@ -187,7 +187,7 @@ def test_many_threads_publish_decide_and_are_asked_at_once():
         bus.deliver()
 
     assert bus.pending == ()
-    assert bus.given_up == ()
+    assert bus.expired == ()
     assert set(got) == data
     assert set(got.values()) == {1}
     assert (len(data), len(bus.rolled_back)) == (160, 40)

@@ -22,10 +22,10 @@ CHECKS_MAX = 3
 SECTION_6 = {
     ("unknown", "commit"): "committed",
     ("unknown", "rollback"): "rolled back",
-    ("unknown", "budget spent"): "given up",
-    ("given up", "resume"): "unknown",
-    ("given up", "commit"): "committed",
-    ("given up", "rollback"): "rolled back",
+    ("unknown", "budget spent"): "expired",
+    ("expired", "resume"): "unknown",
+    ("expired", "commit"): "committed",
+    ("expired", "rollback"): "rolled back",
 }
 """What changes a state. Whatever is not here changes nothing: terminal states ignore repeats and refuse the opposite."""
 
@@ -70,7 +70,7 @@ class States(RuleBasedStateMachine):
         if (state, what) in OPPOSITE:
             self.contradictions += 1
         self.states[name] = new = SECTION_6.get((state, what), state)
-        if state in ("unknown", "given up") and new == "committed":
+        if state in ("unknown", "expired") and new == "committed":
             self.visible.append(name)
 
     # ------------------------------------------------------------ what publishers do
@@ -158,7 +158,7 @@ class States(RuleBasedStateMachine):
 
     @rule()
     def resume(self) -> None:
-        for record in self.bus.given_up:
+        for record in self.bus.expired:
             self.bus.resume(record)
             self._move(record.id, "resume")
             self.checks[record.id] = 0
@@ -174,7 +174,7 @@ class States(RuleBasedStateMachine):
     def states_agree(self) -> None:
         bus = self.bus
         found = {one.id: "unknown" for one in bus.pending} | {one.id: "committed" for one in bus.committed}
-        found |= {one.id: "rolled back" for one in bus.rolled_back} | {one.id: "given up" for one in bus.given_up}
+        found |= {one.id: "rolled back" for one in bus.rolled_back} | {one.id: "expired" for one in bus.expired}
         assert found == self.states
         assert bus.contradictions == self.contradictions
         assert bus.checks_sent == self.checks_sent

@@ -258,7 +258,7 @@ def test_an_operator_decides_by_hand(server: Serve | Cluster, names: dict[str, A
     assert found == [b"c"]
 
 
-def test_what_was_given_up_is_resumed(server: Serve | Cluster, names: dict[str, Any], topic: str) -> None:
+def test_what_expired_is_resumed(server: Serve | Cluster, names: dict[str, Any], topic: str) -> None:
     shop = Shop({b"x": UNKNOWN})
     with TransactionProducer(**names, listener=shop) as producer, Admin(nameserver=server.nameserver) as admin:
         sent = producer.send_in_transaction(Message(topic, b"x", keys=["k"]))

@@ -183,7 +183,7 @@ def test_the_queues_are_only_read(admin: Admin, shop: Shop, cluster: Cluster) ->
         admin.pending_transactions()
         admin.transaction_stats()
         admin.transaction("kept")
-        admin.given_up()
+        admin.expired_transactions()
     assert holds() == before
     admin.decide_transaction("kept", commit=False, operator="test")
 
@@ -224,21 +224,21 @@ def test_a_decision_by_hand_later_than_the_messages_own_age_is_made(admin: Admin
 
 
 @CHECKING
-def test_what_was_given_up_is_listed_and_resumed(cluster: Cluster, admin: Admin, shop: Shop, run: Run) -> None:
+def test_what_expired_is_listed_and_resumed(cluster: Cluster, admin: Admin, shop: Shop, run: Run) -> None:
     unique = shop.leave("stubborn")
 
     def listed() -> Any:
-        found = run("given-up", "--json")[1]
+        found = run("expired", "--json")[1]
         return next((one for one in found if one["msg_id"] == unique), None)
 
     one = until(listed)
     assert (one["group"], one["topic"], one["keys"], one["resumed"]) == (shop.group, shop.topic, "stubborn", False)
     assert one["checks_sent"] == cluster.settings["transactionCheckMax"]
     assert (one["reason"], bool(one["not_told"])) == ("", True)
-    assert admin.transaction(unique).state == "GIVEN_UP"
+    assert admin.transaction(unique).state == "EXPIRED"
     assert run("commit", unique, "--yes")[0] == 1
     shop.says = COMMIT
     assert run("resume", one["offset_msg_id"])[0] == 0
     assert until(lambda: listed()["resumed"])
     until(lambda: admin.transaction(unique).state == "COMMITTED")
-    assert "why it was given up" in run("given-up")[1]
+    assert "why it expired" in run("expired")[1]

@@ -88,13 +88,13 @@ class BrokerSettings:
         java="transactionCheckMax",
         low=1,
         high=1000,
-        why="Checks that no producer answers with a decision, or with *it is still open*, before a half message is given up.",
+        why="A half message expires after this many checks that no producer answers with a decision or with *still open*.",
     )
     transaction_check_interval_ms: int = setting(
         60_000, java="transactionCheckInterval", low=10, high=2**31 - 1, why="How often undecided half messages are asked about."
     )
     transaction_undecided_max_ms: int = setting(
-        0, low=0, high=2**40, why="A half message undecided for so long is given up; 0: for as long as messages are kept."
+        0, low=0, high=2**40, why="A half message expires when it is undecided for this long; 0: as long as messages are kept."
     )
     transaction_checks_per_second: int = setting(
         500, low=1, high=1_000_000, why="Checks a producer group is sent in a second, so that its return is no storm."

@@ -1,7 +1,7 @@
 """When a broker lived: time that it slept, or that its clock stepped over, is no age of a half message. Keeps a few pairs of times.
 
 A clock that is set forward by a week, a machine that stood still, a broker that was down over the weekend: by the clock alone
-everything pending would be too old at once, and be given up before anybody could be asked. So a stretch of more than ten minutes
+everything pending would be too old at once, and expire before anybody could be asked. So a stretch of more than ten minutes
 without a sign of life is a *gap*, noticed, logged, kept over restarts in a table, and taken off. Told the time, never looks at it.
 
 Differs: TransactionalMessageServiceImpl.needSkip (RocketMQ 4.9.8) takes the clock's time since the message was born.

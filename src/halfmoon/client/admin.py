@@ -26,7 +26,7 @@ from halfmoon.client.core.admin.transactions import (
     check_transaction,
     decide_transaction,
     end_transaction,
-    given_up,
+    expired_transactions,
     pending_transactions,
     resume_half,
     transaction,
@@ -120,7 +120,7 @@ class Operations:
     decide_transaction = Operation(decide_transaction)
     end_transaction = Operation(end_transaction)
     transaction_stats = Operation(transaction_stats)
-    given_up = Operation(given_up)
+    expired_transactions = Operation(expired_transactions)
     resume_half = Operation(resume_half)
     batches = Operation(batches)
 

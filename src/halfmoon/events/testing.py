@@ -51,8 +51,8 @@ class MemoryBus:
             assert sent_mails() == ["b-1"]
 
     ``check_after_s``, ``check_interval_s`` and ``checks_max`` are a broker's: the age before which it does not ask, how often it
-    asks, and after how many checks without an answer it gives up. ``codecs`` are those by which `events` reads payloads. Safe to
-    use from many threads. Raises UsageError for numbers that cannot be.
+    asks, and after how many checks without an answer a message expires. ``codecs`` are those by which `events` reads payloads. Safe
+    to use from many threads. Raises UsageError for numbers that cannot be.
     """
 
     def __init__(
@@ -181,12 +181,12 @@ class MemoryBus:
     def check_now(self) -> int:
         """Ask about every undecided message, whatever its age; returns how many checks were sent.
 
-        A message whose checks are used up is given up instead. Without a living member of its group nothing is sent.
+        A message whose checks are used up expires instead. Without a living member of its group nothing is sent.
         """
         return sum(self._check(record) for record in self._broker.in_state(State.UNKNOWN))
 
     def advance(self, seconds: float) -> None:
-        """Move time on; on the way everything happens that becomes due: checks, messages that come again, giving up."""
+        """Move time on; on the way everything happens that becomes due: checks, messages that come again, expiry."""
         until = self.now_ms + int(seconds * 1000)
         self.deliver()
         while (due := self._due_ms()) is not None and due <= until:
@@ -198,10 +198,10 @@ class MemoryBus:
         self._broker.now_ms = max(self.now_ms, until)
 
     def resume(self, record: Record) -> None:
-        """Have a message that was given up checked again. Raises UsageError for one that was not."""
+        """Have a message that expired checked again. Raises UsageError for one that was not."""
         with self._lock:
             if self._broker.decide(record, Decision.RESUME) is not Verdict.TAKEN:
-                raise UsageError(f"{record!r} was not given up")
+                raise UsageError(f"{record!r} did not expire")
             record.stored_ms, record.next_check_ms = self.now_ms, self.now_ms + self._broker.check_after_ms
 
     # ------------------------------------------------------------ checks
@@ -220,7 +220,7 @@ class MemoryBus:
             if record.state is not State.UNKNOWN or self._broker.down:
                 return 0
             if record.counted >= self._checks_max or self.now_ms - record.stored_ms >= KEEP_MS:
-                self._broker.decide(record, Decision.GIVE_UP)
+                self._broker.decide(record, Decision.EXPIRE)
                 return 0
             member = self._asked(record.group)
             if member is None:
@@ -265,9 +265,9 @@ class MemoryBus:
         return self._in(State.ROLLED_BACK)
 
     @property
-    def given_up(self) -> tuple[Record, ...]:
-        """Half messages that were given up; `resume` has one checked again."""
-        return self._in(State.GIVEN_UP)
+    def expired(self) -> tuple[Record, ...]:
+        """Half messages that expired; `resume` has one checked again."""
+        return self._in(State.EXPIRED)
 
     @property
     def waiting(self) -> tuple[Waiting, ...]:

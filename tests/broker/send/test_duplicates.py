@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC
+from halfmoon.broker.names import EXPIRED_TOPIC, HALF_TOPIC
 from halfmoon.broker.send import pending_replies
 from halfmoon.model import REPEAT
 from halfmoon.wire.codes import JSON, ROCKETMQ
@@ -66,17 +66,17 @@ def test_what_was_rolled_back_is_refused_and_says_so(talk):
     assert len(stored(talk, HALF_TOPIC)) == 1
 
 
-def test_what_was_given_up_is_refused_and_says_so(make_talk):
+def test_what_expired_is_refused_and_says_so(make_talk):
     talk = make_talk(**CHECKS, transaction_check_max=1)
     produce(talk, GROUP)
     prepare(talk)
     talk.wait(12_000)
-    assert len(stored(talk, GIVEN_UP_TOPIC)) == 1
+    assert len(stored(talk, EXPIRED_TOPIC)) == 1
 
     reply = talk.send(TOPIC, b"order", queue_id=3, properties=half_properties(more=AGAIN))
 
     assert reply.code == 4
-    assert "u1 was given up" in reply.remark
+    assert "u1 expired" in reply.remark
     assert "rolled back" not in reply.remark
     assert len(stored(talk, HALF_TOPIC)) == 1
 

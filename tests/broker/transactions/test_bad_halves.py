@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
+from halfmoon.broker.names import EXPIRED_TOPIC, HALF_TOPIC, OP_TOPIC
 from halfmoon.broker.send import pending_replies
 from halfmoon.broker.transactions import decisions
 from halfmoon.hot import Messages
@@ -31,7 +31,7 @@ from tests.broker.talk import full_for, send_header
 
 
 @pytest.mark.parametrize("length", [32_100, 32_500, 32_590, 32_615, 32_630])
-def test_properties_of_any_length_are_asked_about_given_up_and_resumed_and_block_no_other(make_talk, length):
+def test_properties_of_any_length_are_asked_about_expired_and_resumed_and_block_no_other(make_talk, length):
     talk = make_talk(transaction_check_max=2, **CHECKS)
     produce(talk, GROUP)
     prepare(talk, "long", more="K\x01" + "v" * length + "\x02")
@@ -39,7 +39,7 @@ def test_properties_of_any_length_are_asked_about_given_up_and_resumed_and_block
     asked = [[header.msg_id for header, _ in checks(talk)] for _ in range(3) if talk.wait(5000) is None]
     assert asked == [["long", "other"], ["long", "other"], []]
 
-    copies = stored(talk, GIVEN_UP_TOPIC)
+    copies = stored(talk, EXPIRED_TOPIC)
     assert [copy.properties["UNIQ_KEY"] for copy in copies] == ["long", "other"]
     assert copies[0].properties["K"] == "v" * length
     assert talk.ask(ResumeCheckHalfMessage(msg_id=copies[0].offset_msg_id)).code == 0
@@ -85,17 +85,17 @@ def test_a_mistake_of_ours_with_one_half_message_blocks_no_other(make_talk, monk
     assert [header.msg_id for header, _ in checks(talk)] == ["u0", "u2"]
 
 
-def test_while_no_op_record_can_be_written_a_half_message_is_copied_once_and_given_up_later(make_talk, monkeypatch):
+def test_while_no_op_record_can_be_written_a_half_message_is_copied_once_and_expired_later(make_talk, monkeypatch):
     talk = make_talk(transaction_check_max=1, **CHECKS)
     produce(talk, GROUP)
     prepare(talk)
     go_on = full_for(talk, OP_TOPIC)
     talk.wait(30_000)
-    given_up = talk.broker.transactions.given_up
-    assert (len(stored(talk, GIVEN_UP_TOPIC)), given_up.given_up, talk.broker.transactions.index.pending_count) == (1, 0, 1)
+    expiry = talk.broker.transactions.expiry
+    assert (len(stored(talk, EXPIRED_TOPIC)), expiry.expired, talk.broker.transactions.index.pending_count) == (1, 0, 1)
     go_on()
     talk.wait(5000)
-    assert (len(stored(talk, GIVEN_UP_TOPIC)), given_up.given_up, talk.broker.transactions.index.pending_count) == (1, 1, 0)
+    assert (len(stored(talk, EXPIRED_TOPIC)), expiry.expired, talk.broker.transactions.index.pending_count) == (1, 1, 0)
 
 
 def test_what_was_committed_after_its_copy_was_stored_cannot_be_resumed(make_talk, monkeypatch):
@@ -107,7 +107,7 @@ def test_what_was_committed_after_its_copy_was_stored_cannot_be_resumed(make_tal
     go_on()
     assert end(talk, sent, COMMIT).code == 0
 
-    [copy] = stored(talk, GIVEN_UP_TOPIC)
+    [copy] = stored(talk, EXPIRED_TOPIC)
     assert talk.ask(ResumeCheckHalfMessage(msg_id=copy.offset_msg_id)).remark == "message u1 was committed"
     assert len(stored(talk, HALF_TOPIC)) == len(stored(talk, TOPIC, 3)) == 1
 
@@ -180,7 +180,7 @@ def test_after_the_clock_was_set_back_over_a_restart_messages_are_asked_about(ma
 def test_what_a_refused_end_is_logged_with_cannot_pretend_to_be_other_lines(talk, caplog):
     sent = prepare(talk)
     with caplog.at_level(logging.WARNING):
-        end(talk, sent, COMMIT, group="a\nhalf message 7 is given up")
+        end(talk, sent, COMMIT, group="a\nhalf message 7 expires")
 
     assert all("\n" not in record.getMessage() for record in caplog.records)
 

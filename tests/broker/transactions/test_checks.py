@@ -1,10 +1,10 @@
-"""Check-back: who is asked when, giving up, resuming, and how far the half and op queues are settled."""
+"""Check-back: who is asked when, expiry, resuming, and how far the half and op queues are settled."""
 
 from __future__ import annotations
 
 import pytest
 
-from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
+from halfmoon.broker.names import EXPIRED_TOPIC, HALF_TOPIC, OP_TOPIC
 from halfmoon.wire.headers.transaction import (
     EndTransaction,
     ResumeCheckHalfMessage,
@@ -96,7 +96,7 @@ def test_any_live_producer_of_the_group_is_asked_and_no_other(make_talk):
 
 
 @pytest.mark.mission("000-73", "001-22")
-def test_after_fifteen_checks_it_is_given_up_kept_listed_and_resumable(make_talk):
+def test_after_fifteen_checks_it_expires_kept_listed_and_resumable(make_talk):
     talk = make_talk(**CHECKS)
     produce(talk, GROUP)
     prepare(talk)
@@ -107,7 +107,7 @@ def test_after_fifteen_checks_it_is_given_up_kept_listed_and_resumable(make_talk
     assert checks(talk) == []
 
     assert stored(talk, TOPIC, 3) == []
-    [copy] = stored(talk, GIVEN_UP_TOPIC)
+    [copy] = stored(talk, EXPIRED_TOPIC)
     assert copy.body == b"order"
     assert copy.properties["TRANSACTION_GIVEN_UP_REASON"] == "15 checks brought no decision"
     assert copy.properties["TRANSACTION_CHECK_TIMES"] == "15"
@@ -159,7 +159,7 @@ def test_the_count_of_checks_survives_a_restart(make_talk):
     talk.wait(10_000)
 
     assert checks(talk) == []
-    assert len(stored(talk, GIVEN_UP_TOPIC)) == 1
+    assert len(stored(talk, EXPIRED_TOPIC)) == 1
 
 
 @pytest.mark.parametrize(("asked_s", "first_ms"), [("0", 5000), ("12", 15_000), ("x", 5000), ("-1", 5000)])
@@ -255,14 +255,14 @@ def test_a_damaged_half_message_blocks_no_other(make_talk):
     assert stored(talk, TOPIC, 3) == []
 
 
-def test_undecided_for_longer_than_messages_are_kept_is_given_up_with_that_reason(make_talk):
+def test_undecided_for_longer_than_messages_are_kept_expires_with_that_reason(make_talk):
     talk = make_talk(store={"file_reserved_hours": 1}, transaction_check_interval_ms=600_000)
     prepare(talk)
     talk.wait(3_000_000)
-    assert stored(talk, GIVEN_UP_TOPIC) == []
+    assert stored(talk, EXPIRED_TOPIC) == []
     talk.wait(1_300_000)
 
-    [copy] = stored(talk, GIVEN_UP_TOPIC)
+    [copy] = stored(talk, EXPIRED_TOPIC)
     assert "longer than messages are kept" in copy.properties["TRANSACTION_GIVEN_UP_REASON"]
     assert talk.broker.transactions.index.pending_count == 0
 
@@ -305,7 +305,7 @@ def test_a_transaction_that_is_open_for_longer_than_fifteen_checks_is_committed_
     assert end(talk, sent, COMMIT).code == 0
 
     assert [message.body for message in stored(talk, TOPIC, 3)] == [b"order"]
-    assert stored(talk, GIVEN_UP_TOPIC) == []
+    assert stored(talk, EXPIRED_TOPIC) == []
 
 
 def test_plain_clients_keep_the_rule_of_fifteen_and_checks_before_an_open_answer_do_not_count(make_talk):
@@ -327,18 +327,18 @@ def test_plain_clients_keep_the_rule_of_fifteen_and_checks_before_an_open_answer
         asked += len(checks(talk))
 
     assert asked == 15
-    [copy] = stored(talk, GIVEN_UP_TOPIC)
+    [copy] = stored(talk, EXPIRED_TOPIC)
     assert copy.properties["TRANSACTION_GIVEN_UP_REASON"] == "15 checks brought no decision"
     assert copy.properties["TRANSACTION_CHECK_TIMES"] == "30"
 
 
 @pytest.mark.slow
-def test_a_transaction_that_is_open_for_longer_than_messages_are_kept_is_given_up(make_talk):
+def test_a_transaction_that_is_open_for_longer_than_messages_are_kept_expires(make_talk):
     talk = make_talk(transaction_check_interval_ms=1_800_000, transaction_timeout_ms=1000, client_expiry_ms=10_000_000)
     produce(talk, GROUP)
     sent = prepare(talk)
     hours = 0
-    while not stored(talk, GIVEN_UP_TOPIC):
+    while not stored(talk, EXPIRED_TOPIC):
         for _ in range(12):
             talk.wait(300_000)
             produce(talk, GROUP)
@@ -348,7 +348,7 @@ def test_a_transaction_that_is_open_for_longer_than_messages_are_kept_is_given_u
         assert hours < 80
 
     assert 72 <= hours <= 74
-    [copy] = stored(talk, GIVEN_UP_TOPIC)
+    [copy] = stored(talk, EXPIRED_TOPIC)
     assert copy.properties["TRANSACTION_GIVEN_UP_REASON"] == "undecided for longer than messages are kept (72 h)"
 
 
@@ -361,7 +361,7 @@ def test_how_long_a_transaction_may_stay_open_is_a_setting(make_talk):
         answer_open(talk, sent)
     talk.wait(10_000)
 
-    [copy] = stored(talk, GIVEN_UP_TOPIC)
+    [copy] = stored(talk, EXPIRED_TOPIC)
     assert copy.properties["TRANSACTION_GIVEN_UP_REASON"] == "undecided for longer than 100 s"
 
 
@@ -376,4 +376,4 @@ def test_only_a_producer_that_was_asked_can_say_that_a_transaction_is_open(make_
         end(talk, sent, UNKNOWN, **{"oneway": True, "check": True, "open": True, **wrong})
     talk.wait(6000)
 
-    assert len(stored(talk, GIVEN_UP_TOPIC)) == 1
+    assert len(stored(talk, EXPIRED_TOPIC)) == 1

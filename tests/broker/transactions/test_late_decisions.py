@@ -1,10 +1,10 @@
-"""Decisions that come after a half message was given up: a commit is honoured once, a rollback is final, whatever is in between."""
+"""Decisions that come after a half message expired: a commit is honoured once, a rollback is final, whatever is in between."""
 
 from __future__ import annotations
 
 import pytest
 
-from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
+from halfmoon.broker.names import EXPIRED_TOPIC, HALF_TOPIC, OP_TOPIC
 from halfmoon.ports import DiskUsage
 from halfmoon.wire.bodies import Transaction, TransactionStats, from_json
 from halfmoon.wire.headers.send import SendMessageReply
@@ -35,14 +35,14 @@ from tests.broker.talk import send_header
 ONCE = {**CHECKS, "transaction_check_max": 1}
 
 
-def give_up(talk, key="u1"):
-    """Store a half message that nobody decides until it is given up."""
+def expire(talk, key="u1"):
+    """Store a half message that nobody decides until it expires."""
     produce(talk, GROUP)
     sent = prepare(talk, key)
-    before = len(stored(talk, GIVEN_UP_TOPIC))
+    before = len(stored(talk, EXPIRED_TOPIC))
     talk.wait(12_000)
     checks(talk)
-    assert len(stored(talk, GIVEN_UP_TOPIC)) == before + 1
+    assert len(stored(talk, EXPIRED_TOPIC)) == before + 1
     return sent
 
 
@@ -54,7 +54,7 @@ def kill(talk):
 
 
 def resume(talk, copy=-1):
-    return talk.ask(ResumeCheckHalfMessage(msg_id=stored(talk, GIVEN_UP_TOPIC)[copy].offset_msg_id))
+    return talk.ask(ResumeCheckHalfMessage(msg_id=stored(talk, EXPIRED_TOPIC)[copy].offset_msg_id))
 
 
 def header(sent, key, decision=COMMIT):
@@ -74,7 +74,7 @@ def counters(talk):
 
 def test_what_was_resumed_is_not_resumed_again_by_a_broker_whose_clock_was_set_back(make_talk):
     talk = make_talk(**ONCE)
-    give_up(talk)
+    expire(talk)
     assert resume(talk).code == 0
     talk.now -= 60_000
     talk.restart()
@@ -85,9 +85,9 @@ def test_what_was_resumed_is_not_resumed_again_by_a_broker_whose_clock_was_set_b
 
 
 @pytest.mark.parametrize("between", [None, kill], ids=["alive", "killed"])
-def test_a_commit_that_comes_after_giving_up_is_delivered_once_and_operators_see_it(make_talk, between, caplog):
+def test_a_commit_that_comes_after_expiry_is_delivered_once_and_operators_see_it(make_talk, between, caplog):
     talk = make_talk(**ONCE)
-    sent = give_up(talk)
+    sent = expire(talk)
     if between:
         between(talk)
     assert end(talk, sent, COMMIT).code == 0
@@ -105,12 +105,12 @@ def test_a_commit_that_comes_after_giving_up_is_delivered_once_and_operators_see
     [message] = stored(talk, TOPIC, 3)
     assert (message.body, message.tag, message.msg_id) == (b"order", "X", "u1")
     assert not [name for name in message.properties if name.startswith("TRANSACTION_")]
-    assert len(stored(talk, OP_TOPIC)) == len(stored(talk, GIVEN_UP_TOPIC)) == len(stored(talk, HALF_TOPIC)) == 1
+    assert len(stored(talk, OP_TOPIC)) == len(stored(talk, EXPIRED_TOPIC)) == len(stored(talk, HALF_TOPIC)) == 1
 
 
 def test_a_late_commit_is_the_same_message_as_one_in_time(make_talk):
     talk = make_talk(**ONCE)
-    late, soon = give_up(talk), prepare(talk, "u2")
+    late, soon = expire(talk), prepare(talk, "u2")
     assert end(talk, soon, COMMIT, key="u2").code == end(talk, late, COMMIT).code == 0
     first, second = stored(talk, TOPIC, 3)
 
@@ -120,9 +120,9 @@ def test_a_late_commit_is_the_same_message_as_one_in_time(make_talk):
 
 
 @pytest.mark.parametrize("between", [None, kill], ids=["alive", "killed"])
-def test_a_rollback_that_comes_after_giving_up_is_final(make_talk, between):
+def test_a_rollback_that_comes_after_expiry_is_final(make_talk, between):
     talk = make_talk(**ONCE)
-    sent = give_up(talk)
+    sent = expire(talk)
     assert end(talk, sent, ROLLBACK).code == 0
     for _ in range(2):
         if between:
@@ -138,7 +138,7 @@ def test_a_rollback_that_comes_after_giving_up_is_final(make_talk, between):
 @pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
 def test_a_decision_that_comes_after_a_resume_is_about_what_was_resumed(make_talk, between, decision):
     talk = make_talk(**ONCE)
-    sent = give_up(talk)
+    sent = expire(talk)
     assert resume(talk).code == 0
     if between:
         between(talk)
@@ -155,13 +155,13 @@ def test_a_decision_that_comes_after_a_resume_is_about_what_was_resumed(make_tal
     assert sorted(op.body for op in stored(talk, OP_TOPIC)) == [b"0", b"1"]
 
 
-def test_a_commit_that_comes_after_what_was_resumed_was_given_up_too_is_delivered_once(make_talk):
+def test_a_commit_that_comes_after_what_was_resumed_expired_too_is_delivered_once(make_talk):
     talk = make_talk(**ONCE)
-    sent = give_up(talk)
+    sent = expire(talk)
     assert resume(talk).code == 0
     talk.wait(12_000)
     checks(talk)
-    assert len(stored(talk, GIVEN_UP_TOPIC)) == 2
+    assert len(stored(talk, EXPIRED_TOPIC)) == 2
     kill(talk)
     for _ in range(3):
         assert end(talk, sent, COMMIT).code == 0
@@ -179,7 +179,7 @@ def test_a_commit_is_honoured_while_nothing_of_it_is_on_the_device(make_talk):
     assert len(checks(talk)) == 2
     talk.held_back = []
     talk.wait(6000)
-    assert stored(talk, GIVEN_UP_TOPIC) == []  # nobody sees the copies yet
+    assert stored(talk, EXPIRED_TOPIC) == []  # nobody sees the copies yet
     asked = [talk.post(header(each, key)) for _ in range(3) for each, key in zip(sent, ("u1", "u2"))]
     talk.turn()
     assert [talk.answer(each) for each in asked] == [None] * 6
@@ -192,8 +192,8 @@ def test_a_commit_is_honoured_while_nothing_of_it_is_on_the_device(make_talk):
 
 def test_a_commit_is_about_what_is_being_resumed_while_that_is_not_on_the_device(make_talk):
     talk = make_talk(store={"flush_disk_type": "SYNC_FLUSH"}, **ONCE)
-    sent = give_up(talk)
-    copy = stored(talk, GIVEN_UP_TOPIC)[0].offset_msg_id
+    sent = expire(talk)
+    copy = stored(talk, EXPIRED_TOPIC)[0].offset_msg_id
     talk.held_back = []
     asked = []
     for request in (ResumeCheckHalfMessage(msg_id=copy), header(sent, "u1")):
@@ -228,9 +228,9 @@ def test_a_commit_is_honoured_though_the_log_file_of_its_half_message_is_gone(ma
 
 
 @pytest.mark.parametrize("wrong", [{"group": "others"}, {"place": 7}, {"place": -1}, {"index": 5, "place": 900_000}])
-def test_who_names_it_wrongly_commits_nothing_that_was_given_up(make_talk, wrong):
+def test_who_names_it_wrongly_commits_nothing_that_expired(make_talk, wrong):
     talk = make_talk(**ONCE)
-    sent = give_up(talk)
+    sent = expire(talk)
     assert end(talk, sent, COMMIT, **wrong).code == 1
 
     assert bodies(talk) == []
@@ -246,7 +246,7 @@ def test_what_its_producer_rolled_back_in_time_is_not_committed_later(make_talk)
     assert bodies(talk) == []
 
 
-def test_without_an_id_a_message_that_was_given_up_is_not_found_and_its_commit_is_refused(make_talk):
+def test_without_an_id_a_message_that_expired_is_not_found_and_its_commit_is_refused(make_talk):
     talk = make_talk(**ONCE)
     produce(talk, GROUP)
     properties = half_properties().replace("UNIQ_KEY\x01u1\x02", "")
@@ -259,53 +259,53 @@ def test_without_an_id_a_message_that_was_given_up_is_not_found_and_its_commit_i
 
 def test_the_repeat_of_a_send_whose_message_was_committed_late_is_answered_as_the_first(make_talk):
     talk = make_talk(**ONCE)
-    sent = give_up(talk)
+    sent = expire(talk)
     again = send_header(TOPIC, queue_id=3, properties=half_properties(more="INNER_REPEAT\x012\x02"))
-    assert "was given up: resume it" in talk.ask(again, b"order").remark
+    assert "expired: resume it" in talk.ask(again, b"order").remark
     assert end(talk, sent, COMMIT).code == 0
     assert talk.ask(again, b"order").code == 0
 
     assert len(stored(talk, HALF_TOPIC)) == 1
 
 
-def test_a_decision_by_hand_says_that_it_was_given_up(make_talk):
+def test_a_decision_by_hand_says_that_it_expired(make_talk):
     talk = make_talk(**ONCE)
-    sent = give_up(talk)
+    sent = expire(talk)
     by_hand = DecideTransaction(id="u1", commit=True, operator="ann")
-    assert talk.ask(by_hand).remark == "the transaction is decided: given up: resume it"
+    assert talk.ask(by_hand).remark == "the transaction is decided: expired: resume it"
     assert end(talk, sent, COMMIT).code == 0
-    assert talk.ask(by_hand).remark == "the transaction is decided: given up, and committed later"
+    assert talk.ask(by_hand).remark == "the transaction is decided: expired, and committed later"
     assert from_json(Transaction, talk.ask(GetTransaction(id="u1")).body).checks_sent == 1
 
 
-def test_a_rollback_by_hand_of_what_was_given_up_is_not_agreed_to_while_a_commit_may_come_or_came(make_talk):
+def test_a_rollback_by_hand_of_what_expired_is_not_agreed_to_while_a_commit_may_come_or_came(make_talk):
     talk = make_talk(**ONCE)
-    sent = give_up(talk)
+    sent = expire(talk)
     by_hand = DecideTransaction(offset=sent.queue_offset, commit=False, operator="ann")
-    assert talk.ask(by_hand).remark == "the transaction is decided: given up: resume it"
+    assert talk.ask(by_hand).remark == "the transaction is decided: expired: resume it"
     assert end(talk, sent, COMMIT).code == 0
-    assert talk.ask(by_hand).remark == "the transaction is decided: given up, and committed later"
+    assert talk.ask(by_hand).remark == "the transaction is decided: expired, and committed later"
     assert bodies(talk) == [b"order"]
 
 
 def test_a_rollback_by_hand_of_what_was_resumed_names_what_it_is_now(make_talk):
     talk = make_talk(**ONCE)
-    sent = give_up(talk)
+    sent = expire(talk)
     by_hand = DecideTransaction(offset=sent.queue_offset, commit=False, operator="ann")
     assert resume(talk).code == 0
-    assert talk.ask(by_hand).remark == "the transaction is decided: given up, and resumed as half message 1"
+    assert talk.ask(by_hand).remark == "the transaction is decided: expired, and resumed as half message 1"
 
 
-def test_a_rollback_by_hand_repeats_one_that_came_after_giving_up(make_talk):
+def test_a_rollback_by_hand_repeats_one_that_came_after_expiry(make_talk):
     talk = make_talk(**ONCE)
-    sent = give_up(talk)
+    sent = expire(talk)
     assert end(talk, sent, ROLLBACK).code == 0
     assert talk.ask(DecideTransaction(offset=sent.queue_offset, commit=False, operator="ann")).code == 0
 
 
-def test_an_answer_that_it_is_open_changes_nothing_about_what_was_given_up(make_talk):
+def test_an_answer_that_it_is_open_changes_nothing_about_what_expired(make_talk):
     talk = make_talk(**ONCE)
-    sent = give_up(talk)
+    sent = expire(talk)
     assert end(talk, sent, UNKNOWN, check=True, open=True).code == 0
     assert bodies(talk) == []
     assert end(talk, sent, COMMIT).code == 0

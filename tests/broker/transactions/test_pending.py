@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
+from halfmoon.broker.names import EXPIRED_TOPIC, HALF_TOPIC, OP_TOPIC
 from halfmoon.broker.send import pending_replies
 from halfmoon.broker.transactions import pending
 from halfmoon.model import java_hash
@@ -87,7 +87,7 @@ def test_a_transaction_that_was_resumed_is_one_and_its_newest_half_message_count
     produce(talk, GROUP)
     prepare(talk)
     talk.wait(12_000)
-    [copy] = stored(talk, GIVEN_UP_TOPIC)
+    [copy] = stored(talk, EXPIRED_TOPIC)
     assert talk.ask(ResumeCheckHalfMessage(msg_id=copy.offset_msg_id)).code == 0
     for name in ("u1", "k"):
         assert from_json(Transaction, talk.ask(GetTransaction(id=name)).body).index == 1
@@ -199,7 +199,7 @@ def test_a_resume_is_answered_once_it_is_durable(make_talk):
     produce(talk, GROUP)
     prepare(talk)
     talk.wait(12_000)
-    [copy] = stored(talk, GIVEN_UP_TOPIC)
+    [copy] = stored(talk, EXPIRED_TOPIC)
     talk.held_back = []
     asked, again = (talk.post(ResumeCheckHalfMessage(msg_id=copy.offset_msg_id)) for _ in range(2))
     talk.turn()

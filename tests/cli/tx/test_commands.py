@@ -293,7 +293,7 @@ def test_figures_follow_what_happens(run, topic, cluster):
     assert metrics['halfmoon_transactions_decisions_per_second{broker="broker-a",group="P_counted",kind="commits"}'] >= 0
     assert metrics['halfmoon_transactions_pending_all{broker="broker-a"}'] == found["pending_count"]
     assert re.search(r"P_counted +1 +\d+\.\ds +1 +\d", text)
-    assert {"checks_sent", "checks_answered", "checks_unanswered", "contradictions", "given_up"} <= found["counters"].keys()
+    assert {"checks_sent", "checks_answered", "checks_unanswered", "contradictions", "expired"} <= found["counters"].keys()
 
 
 def test_the_health_of_a_cluster_tells_what_is_pending(run, topic, shop):

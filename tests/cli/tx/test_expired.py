@@ -1,4 +1,4 @@
-"""`halfmoon tx given-up` and `tx resume` against a broker that gives up after two checks."""
+"""`halfmoon tx expired` and `tx resume` against a broker whose half messages expire after two checks."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 
 
 @pytest.mark.mission("000-73", "001-22")
-def test_what_was_given_up_is_listed_with_its_history_never_delivered_and_can_be_resumed(run, topic, cluster):
+def test_what_expired_is_listed_with_its_history_never_delivered_and_can_be_resumed(run, topic, cluster):
     shop = Shop(cluster)
     with shop.producer:
         unique = shop.leave(topic, "stubborn")
-        [found] = until(lambda: run("tx", "given-up", "--json").json())
-        text = run("tx", "given-up").out
+        [found] = until(lambda: run("tx", "expired", "--json").json())
+        text = run("tx", "expired").out
         assert bodies(run, topic) == []
         shown = run("tx", "show", unique, "--json").json()
         shop.says = COMMIT
         resumed = run("tx", "resume", found["offset_msg_id"])
         until(lambda: bodies(run, topic))
-        [after] = run("tx", "given-up", "--json").json()
+        [after] = run("tx", "expired", "--json").json()
         again = run("tx", "resume", found["offset_msg_id"], "--json")
         [figures] = run("tx", "status", "--json").json()
 
@@ -48,11 +48,11 @@ def test_what_was_given_up_is_listed_with_its_history_never_delivered_and_can_be
     assert [check["answer"] for check in found["checks"]] == ["UNKNOWN", "UNKNOWN"]
     assert all(abs(check["sent_ms"] - time.time() * 1000) < 600_000 for check in found["checks"])
     assert re.search(rf"stubborn +2 checks brought no decision +2 +unknown unknown +nothing +{found['offset_msg_id']}", text)
-    assert (shown["state"], shown["checks_left"]) == ("GIVEN_UP", 0)
+    assert (shown["state"], shown["checks_left"]) == ("EXPIRED", 0)
     assert (resumed.code, "resumed" in resumed.out) == (0, True)
     assert after["resumed"] is True
     assert (again.code, "resumed already" in again.err) == (1, True)
-    assert (figures["counters"]["given_up"], figures["counters"]["resumed"]) == (1, 1)
+    assert (figures["counters"]["expired"], figures["counters"]["resumed"]) == (1, 1)
     assert bodies(run, topic) == ["order"]
 
 
@@ -61,6 +61,6 @@ def test_as_many_as_asked_for_are_listed_the_newest(run, topic, cluster):
     with shop.producer:
         for number in range(3):
             shop.leave(topic, f"m{number}")
-        until(lambda: sum(one["group"] == "P_many" for one in run("tx", "given-up", "--json").json()) == 3)
+        until(lambda: sum(one["group"] == "P_many" for one in run("tx", "expired", "--json").json()) == 3)
 
-    assert [one["keys"] for one in run("tx", "given-up", "--limit", "2", "--json").json()] == ["m1", "m2"]
+    assert [one["keys"] for one in run("tx", "expired", "--limit", "2", "--json").json()] == ["m1", "m2"]

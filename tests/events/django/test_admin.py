@@ -172,14 +172,14 @@ def test_half_messages_that_wait_are_listed_with_their_age(admin: Client, halfmo
             time.sleep(0.05)
 
 
-def test_half_messages_that_were_given_up_are_listed_and_fail_the_status(admin: Client, file_database: str, tmp_path: Path):
+def test_half_messages_that_were_expired_are_listed_and_fail_the_status(admin: Client, file_database: str, tmp_path: Path):
     hasty = {"transactionTimeOut": 100, "transactionCheckInterval": 100, "transaction_undecided_max_ms": 1000}
     with LocalCluster(tmp_path / "store", hasty) as cluster:
         with override_settings(HALFMOON={"GROUP": "P_shop", "NAMESERVER": cluster.nameserver}), atomic():
             event = events.event("TP_ORDER", "EC_PAID", {"number": "1"}, transactional=True)
             events.publish(event)
             end, page = time.monotonic() + 60, ""
-            while "Given up" not in page:  # the transaction is open for longer than a half message may be undecided
+            while "Expired" not in page:  # the transaction is open for longer than a half message may be undecided
                 assert time.monotonic() < end
                 time.sleep(0.1)
                 page = admin.get("/admin/halfmoon_events/token/pending/").content.decode()
@@ -189,9 +189,9 @@ def test_half_messages_that_were_given_up_are_listed_and_fail_the_status(admin: 
         with override_settings(HALFMOON={"GROUP": "P_shop", "NAMESERVER": cluster.nameserver}), pytest.raises(SystemExit):
             call_command("halfmoon_status", "--json", stdout=written)
         with override_settings(HALFMOON={"GROUP": "P_other", "NAMESERVER": cluster.nameserver}):
-            assert "Given up" not in admin.get("/admin/halfmoon_events/token/pending/").content.decode()
+            assert "Expired" not in admin.get("/admin/halfmoon_events/token/pending/").content.decode()
 
-    assert json.loads(written.getvalue())["given_up"] == 1
+    assert json.loads(written.getvalue())["expired"] == 1
 
 
 def test_brokers_that_do_not_answer_are_told_of_on_the_page(admin: Client):

@@ -230,7 +230,7 @@ def test_8_3_row_11_with_token_rows_a_publish_that_failed_stays_failed(shop: Sho
     shop.nothing_received()
 
 
-# ---------------------------------------------------------------- row 13: given up
+# ---------------------------------------------------------------- row 13: expired
 
 
 @pytest.fixture
@@ -248,18 +248,18 @@ def halfmoon(shop: Shop, *words: str) -> str:
 
 @pytest.mark.mission("002-53")
 def test_8_3_row_13_nobody_answers_for_the_whole_check_budget(strict_broker: LocalCluster, database_url: str):
-    shop = Shop(strict_broker, database_url, "given_up")
+    shop = Shop(strict_broker, database_url, "expired")
     try:
         shop.lose_second_phase()
         shop.network.lose("request", CHECK)  # who is asked never hears it
         event = shop.order()
-        given = until(lambda: [one for one in shop.admin.given_up() if one.msg_id == event.id], "given up")
+        given = until(lambda: [one for one in shop.admin.expired_transactions() if one.msg_id == event.id], "expired")
         assert (len(given), given[0].checks_sent) == (1, 3)
         assert shop.pending(event) == []
         shop.nothing_received()  # not until it is resumed
 
         shop.network.heal()
-        listed = json.loads(halfmoon(shop, "tx", "given-up", "--json"))
+        listed = json.loads(halfmoon(shop, "tx", "expired", "--json"))
         halfmoon(shop, "tx", "resume", listed[0]["offset_msg_id"])
 
         shop.received(event)
@@ -276,7 +276,7 @@ def test_8_3_row_13_a_group_without_a_live_member_costs_no_checks(strict_broker:
         until(lambda: shop.admin.transaction(event_id).producers == 0, "gone")
         until_rounds(shop, rounds=6)
         assert shop.state_of(event_id) == "PREPARED"
-        assert shop.admin.given_up() == []
+        assert shop.admin.expired_transactions() == []
 
         member(shop)
 

@@ -152,8 +152,8 @@ def impatient(settings: BrokerSettings, *arguments: Any) -> Any:
 def silent(*arguments: Any) -> Any:
     """A broker that gives up without a copy: dropped in silence."""
     broker = Broker(*arguments)
-    checks, give_up = broker.transactions.checks, broker.transactions.given_up.give_up
-    checks._give_up = lambda half, parts, reason, now: give_up(half, None, reason, now)
+    checks, expire = broker.transactions.checks, broker.transactions.expiry.expire
+    checks._expire = lambda half, parts, reason, now: expire(half, None, reason, now)
     return broker
 
 

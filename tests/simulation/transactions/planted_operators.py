@@ -80,7 +80,7 @@ def unheeding(*arguments: Any) -> Any:
 def generous(*arguments: Any) -> Any:
     """A broker that resumes a copy as often as it is asked."""
     broker = Broker(*arguments)
-    broker.transactions.given_up._check_resumable = lambda *given: None  # type: ignore[method-assign]
+    broker.transactions.expiry._check_resumable = lambda *given: None  # type: ignore[method-assign]
     return broker
 
 
@@ -94,7 +94,7 @@ def promising(*arguments: Any) -> Any:
 def copying(*arguments: Any) -> Any:
     """A broker that remembers over no start what it has copied."""
     broker = Broker(*arguments)
-    broker.transactions.given_up._copied_before = set  # type: ignore[method-assign]
+    broker.transactions.expiry._copied_before = set  # type: ignore[method-assign]
     return broker
 
 

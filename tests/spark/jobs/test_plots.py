@@ -33,14 +33,14 @@ def texts(axes):
 
 def test_latencies_are_drawn_by_state_with_their_percentiles(drawn, tmp_path):
     plots.latency_plot(
-        tmp_path / "a.png", {"COMMITTED": list(range(101)), "GIVEN_UP": [900_000.0] * 101}, {"COMMITTED": 4321, "GIVEN_UP": 2}
+        tmp_path / "a.png", {"COMMITTED": list(range(101)), "EXPIRED": [900_000.0] * 101}, {"COMMITTED": 4321, "EXPIRED": 2}
     )
 
     [axes] = drawn[0].axes
     assert (tmp_path / "a.png").read_bytes().startswith(PNG)
     assert texts(axes) == [
         "committed (4,321)   p50 50 ms · p95 95 ms · p99 99 ms",
-        "given up (2)   p50 15 min · p95 15 min · p99 15 min",
+        "expired (2)   p50 15 min · p95 15 min · p99 15 min",
     ]
     assert axes.get_yscale() == "log"
     assert axes.get_ylim() == (0.4, 3_600_000)  # from below 1 ms to the mark above 15 minutes

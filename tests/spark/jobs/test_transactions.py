@@ -24,13 +24,13 @@ def visible(place, msg_id, store=0, topic="orders", commit=9_000):
 
 
 def given(msg_id, store, **properties):
-    return row(topic=tx.GIVEN_UP_TOPIC, msgId=msg_id, store=store, properties=properties)
+    return row(topic=tx.EXPIRED_TOPIC, msgId=msg_id, store=store, properties=properties)
 
 
 @pytest.fixture
 def audit(spark):
-    def run(halves=(), ops=(), shown=(), given_up=(), topics=None):
-        return tx.joined(*(frame(spark, rows) for rows in (halves, ops, shown, given_up)), topics=topics)
+    def run(halves=(), ops=(), shown=(), expired=(), topics=None):
+        return tx.joined(*(frame(spark, rows) for rows in (halves, ops, shown, expired)), topics=topics)
 
     return run
 
@@ -60,7 +60,7 @@ def test_each_transaction_has_its_state_and_what_led_to_it(audit):
         "paid": ("COMMITTED", 30),
         "back": ("ROLLED_BACK", 70),
         "open": ("PENDING", None),
-        "spent": ("GIVEN_UP", 900),
+        "spent": ("EXPIRED", 900),
         "far": ("DECIDED", 80),
     }
     assert (found["paid"].visibleCount, found["paid"].opMissing, found["paid"].topic) == (1, False, "orders")
@@ -89,7 +89,7 @@ def test_an_op_record_of_an_older_copy_decides_nothing(audit):
     assert (one.state, one.decided, one.latencyMs) == ("PENDING", None, None)
 
 
-def test_a_resumed_transaction_that_was_rolled_back_later_is_not_given_up(audit):
+def test_a_resumed_transaction_that_was_rolled_back_later_is_not_expired(audit):
     [one] = audit(
         [half(0, 100, "a"), half(1, 900, "a", 500)], [op("0", 200), op("1", 700)], [], [given("a", 190)]
     ).transactions.collect()

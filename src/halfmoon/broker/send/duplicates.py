@@ -21,7 +21,7 @@ from halfmoon.broker.request import Handler, Request
 from halfmoon.broker.send.replies import Stored
 from halfmoon.broker.send.sends import SendHeaderOf, Sends, may_be_delayed, sender_of
 from halfmoon.broker.transactions.half import PRODUCER_GROUP, REAL_QUEUE, REAL_TOPIC
-from halfmoon.broker.transactions.late_decisions import Late
+from halfmoon.broker.transactions.late_decisions import LateDecisions
 from halfmoon.errors import BrokerError, SystemBusy, settled_already
 from halfmoon.hot import Messages
 from halfmoon.model import REPEAT, UNIQ_KEY, StoredMessage
@@ -40,7 +40,7 @@ log = logging.getLogger("halfmoon.broker")
 class Repeats:
     """Says what became of the first attempt. With sync flush a repeat waits until that could be seen."""
 
-    def __init__(self, context: Context, index: TransactionIndex, sends: Sends, late: Late) -> None:
+    def __init__(self, context: Context, index: TransactionIndex, sends: Sends, late: LateDecisions) -> None:
         self._store, self._durable, self._index, self._sends, self._late = context.store, context.durable, index, sends, late
         self._judged: Request | None = None
         self._stored: dict[tuple[str, str], int] = {}
@@ -51,7 +51,7 @@ class Repeats:
         """Return a marked send as it is to be stored, without its mark; None: it is answered, or waits for the device until
         ``again`` handles it anew.
 
-        Raises BrokerError 4 for a half message that was rolled back or given up, SystemBusy (2) when too many wait.
+        Raises BrokerError 4 for a half message that was rolled back or expired, SystemBusy (2) when too many wait.
         """
         text = header.properties or ""
         plain = structs.replace(header, properties=without(text.encode(), _MARK).decode())
@@ -128,7 +128,7 @@ class Repeats:
             if half.state == State.ROLLED_BACK and (copy is None or not self._late.committed(copy)):
                 self.refused += 1
                 log.info("repeat refused, it was settled: msg_id=%.80r group=%s topic=%s", key, group, topic)
-                raise settled_already(key, given_up=copy is not None and self._late.committed(copy) is None)
+                raise settled_already(key, expired=copy is not None and self._late.committed(copy) is None)
             queue = properties.get(REAL_QUEUE, "")
             return message, int(queue) if queue.isdigit() and len(queue) < 10 else 0
         return None

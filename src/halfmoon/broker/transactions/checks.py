@@ -1,10 +1,10 @@
-"""Check-back: asks producers what became of half messages that stay undecided, and gives up those that nobody decides.
+"""Check-back: asks producers what became of half messages that stay undecided, and lets those expire that nobody decides.
 
 A *round* begins each check interval and looks at what is pending, in the order of storing; nothing decided is looked at. A group
 that is asked as fast as it may be is left to a *pursuit* of its own, so that it delays no other. A check counts once it is sent:
 a group without a live producer costs its messages nothing. It and those before it count no more once a producer answers that it
-knows the transaction and that it is open: what is given up for is silence. Ages are of the broker's clock, and those after which
-nobody is asked any more are counted in time that it lived (`halfmoon.broker.uptime`). Told the time, never looks at it.
+knows the transaction and that it is open: only silence makes a half message expire. Ages are of the broker's clock, and those after
+which nobody is asked any more are counted in time that it lived (`halfmoon.broker.uptime`). Told the time, never looks at it.
 
 Follows TransactionalMessageServiceImpl.check and AbstractTransactionalMessageCheckListener (RocketMQ 4.9.8).
 Differs: a producer may say that a transaction is open; no copy of the half message is written to ask a question; rounds are sliced,
@@ -43,7 +43,7 @@ log = logging.getLogger("halfmoon.broker.transactions")
 
 LOOKS_A_TICK, ASKS_A_TICK, BYTES_A_TICK, GROUPS_A_TICK = 128, 16, 1024 * 1024, 128
 """How much one call of `Checks.tick` does at most, some 2 ms: looks of a round and as many of pursuits, messages asked about or
-given up, bytes of half records read (one record more at most), groups learned."""
+expired, bytes of half records read (one record more at most), groups learned."""
 RECORDS_A_LOOK = 4096
 GONE = "its record is gone or damaged"
 IMMUNITY_MAX_S = 31 * 24 * 3600
@@ -63,15 +63,15 @@ class _Look(NamedTuple):
     paced: bool = False
 
 
-GiveUp = Callable[[Half, Parts | None, str, int], bool]
-"""Give up a half message for a reason; its parts are None when its record is gone. False: not now, the store takes nothing."""
+Expire = Callable[[Half, Parts | None, str, int], bool]
+"""Expire a half message for a reason; its parts are None when its record is gone. False: not now, the store takes nothing."""
 
 
 class Checks:
     """The rounds. ``on_round(now)`` is called when one ended."""
 
     def __init__(
-        self, context: Context, index: TransactionIndex, halves: Halves, give_up: GiveUp, lifetime: Lifetime,
+        self, context: Context, index: TransactionIndex, halves: Halves, expire: Expire, lifetime: Lifetime,
         warn: Callable[..., None],
     ) -> None:  # fmt: skip
         settings, store, now = context.settings, context.store, context.started_ms
@@ -79,7 +79,7 @@ class Checks:
         self._clients, self._peers, self._host, self._random = context.clients, context.peers, context.host, context.random
         kept_ms = store.settings.file_reserved_hours * 3_600_000
         self._undecided_max_ms = settings.transaction_undecided_max_ms or kept_ms
-        self._give_up, self._lifetime, self._warn = give_up, lifetime, warn
+        self._expire, self._lifetime, self._warn = expire, lifetime, warn
         self.counters = CheckCounters()
         self.next_round_ms = now + settings.transaction_check_interval_ms
         self.on_round: Callable[[int], None] = lambda now: None
@@ -217,7 +217,7 @@ class Checks:
         return f"undecided for longer than messages are kept ({ms // 3_600_000} h)"
 
     def _look(self, half: Half, now: int) -> _Look:
-        """Ask about a half message, or give it up, or leave it for later."""
+        """Ask about a half message, or let it expire, or leave it for later."""
         stored_ms = half.store_s * 1000  # at most a second before it really was
         if not self._halves.immunity_seen and self._too_young(half, now):
             return _Look()
@@ -236,17 +236,17 @@ class Checks:
         self._bytes_left -= half.size
         parts = self._parts(half)
         if parts is None:
-            self._give_up_now(half, None, GONE, now)
+            self._expire_now(half, None, GONE, now)
         elif worn_out or checks_written(parts) >= self._settings.transaction_check_max:
-            self._give_up_now(half, parts, f"{max(counted, checks_written(parts))} checks brought no decision", now)
+            self._expire_now(half, parts, f"{max(counted, checks_written(parts))} checks brought no decision", now)
         elif too_old:
-            self._give_up_now(half, parts, self._too_old, now)
+            self._expire_now(half, parts, self._too_old, now)
         else:
             self._ask_in_turn(half, parts, sent, now)
         return _Look()
 
     def clear(self, below: int, now: int) -> bool:
-        """Give up what is pending in the log below a physical offset, some of it; return False when the store takes nothing now."""
+        """Expire some of what is pending in the log below a physical offset; return False when the store takes nothing now."""
         self._asks_left, self._bytes_left = ASKS_A_TICK, BYTES_A_TICK
         halves, _ = self._index.pending(self._index.lowest_pending(), ASKS_A_TICK)
         for half in halves:
@@ -256,17 +256,17 @@ class Checks:
             try:
                 parts = self._parts(half)
                 reason = GONE if parts is None else "its log file goes: the disk needs the room"
-                done = self._give_up_now(half, parts, reason, now)
+                done = self._expire_now(half, parts, reason, now)
             except Exception as exc:  # our own mistake: its file stays, and the next look tries again
-                self._warn("half message %d cannot be given up: %s: %s", half.index, type(exc).__name__, exc)
+                self._warn("half message %d cannot expire: %s: %s", half.index, type(exc).__name__, exc)
                 done = False
             if not done:
                 return False
         return True
 
-    def _give_up_now(self, half: Half, parts: Parts | None, reason: str, now: int) -> bool:
+    def _expire_now(self, half: Half, parts: Parts | None, reason: str, now: int) -> bool:
         self._asks_left -= 1
-        return self._give_up(half, parts, reason, now)
+        return self._expire(half, parts, reason, now)
 
     def _parts(self, half: Half) -> Parts | None:
         record = self._store.record(half.physical_offset, half.size)
@@ -314,7 +314,7 @@ class Checks:
         """Send the check and count it."""
         topic, queue_id = real_queue(parts.properties)
         if not topic:
-            self._give_up_now(half, parts, "it does not say where it belongs", now)
+            self._expire_now(half, parts, "it does not say where it belongs", now)
             return
         history = self._index.checks(half.index).history
         if history and history[-1].answer == Answer.NONE:

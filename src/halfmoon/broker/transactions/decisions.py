@@ -30,7 +30,7 @@ from halfmoon.broker.send.pending_replies import refused
 from halfmoon.broker.send.sends import Sends
 from halfmoon.broker.transactions.half import PRODUCER_GROUP
 from halfmoon.broker.transactions.half_record import HalfMessage, committed, half_message
-from halfmoon.broker.transactions.late_decisions import Copy, Late, rollback_op
+from halfmoon.broker.transactions.late_decisions import Copy, LateDecisions, rollback_op
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceNotAvailable, StoreNotWritable
 from halfmoon.hot import ENTRY, ENTRY_BYTES, Completions, Decided, Group, HalfMessageCache, Messages, Parts, done_answers, tag_hash
 from halfmoon.store.layout import OP_PROPERTIES
@@ -98,7 +98,7 @@ class Decisions:
     """The service of the second phase."""
 
     def __init__(
-        self, context: Context, index: TransactionIndex, cache: HalfMessageCache, sends: Sends, late: Late,
+        self, context: Context, index: TransactionIndex, cache: HalfMessageCache, sends: Sends, late: LateDecisions,
         warn: Callable[..., None],
     ) -> None:  # fmt: skip
         self._store, self._topics, self._stats, self._peers = context.store, context.topics, context.stats, context.peers

@@ -1,8 +1,8 @@
-"""Decisions that come for half messages which were given up: a commit is honoured, once, and a rollback is final.
+"""Decisions about expired half messages: a commit is honoured, once, and a rollback is final.
 
 Nothing in the transaction index changes: such a half message is settled there. What became of it says the log, by the message's id:
 
-* its copy in ``TRANS_CHECK_MAX_TIME_TOPIC`` names its place: it was given up;
+* its copy in ``TRANS_CHECK_MAX_TIME_TOPIC`` names its place: it expired;
 * a half message of that id behind the copy: it was resumed, and what is decided about it now is decided about that one;
 * a visible record that names its place: it was committed after all;
 * an op record that names its place and its id: it was rolled back after all.
@@ -20,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from halfmoon.broker.lookup import message_of, messages_with
-from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
+from halfmoon.broker.names import EXPIRED_TOPIC, HALF_TOPIC, OP_TOPIC
 from halfmoon.broker.transactions.half import CHECK_TIMES, PRODUCER_GROUP, REAL_TOPIC
 from halfmoon.errors import SystemBusy
 from halfmoon.hot import Draft, Parts, tag_hash
@@ -53,7 +53,7 @@ class _Fresh(msgspec.Struct):
 
 
 class Copy(NamedTuple):
-    """The copy of a half message that was given up: the message's id and topic, and where the two records lie."""
+    """The copy of an expired half message: the message's id and topic, and where the two records lie."""
 
     key: str
     topic: str
@@ -61,8 +61,8 @@ class Copy(NamedTuple):
     half_place: int
 
 
-class Late:
-    """Knows what became of half messages that were given up, by their place in the log. Writes nothing."""
+class LateDecisions:
+    """Knows what became of expired half messages, by their place in the log. Writes nothing."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -79,15 +79,15 @@ class Late:
             raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk does not keep up")
 
     def copied(self, place: int, copy: int) -> None:
-        """A half message was given up, its copy stored."""
+        """A half message expired, its copy is stored."""
         self._note(place).copy = copy
 
     def resumed(self, place: int, index: int, new_place: int) -> None:
-        """A half message that was given up is half again, as another one."""
+        """An expired half message was resumed, as another one."""
         self._note(place).resumed = index, new_place
 
     def ended(self, place: int, *, committed: bool) -> None:
-        """A half message that was given up was decided."""
+        """An expired half message was decided."""
         self._note(place).committed = committed
 
     def _note(self, place: int) -> _Fresh:
@@ -100,7 +100,7 @@ class Late:
     # ------------------------------------------------------------ what is so
 
     def copy_of(self, key: str, group: str, place: int) -> Copy | None:
-        """Return the copy of the half message of a group at a place; None: it was not given up, or nobody can tell.
+        """Return the copy of the half message of a group at a place; None: it did not expire, or nobody can tell.
 
         ``key`` is the message's id as somebody says it; the record's own counts where it is still there.
         """
@@ -109,7 +109,7 @@ class Late:
             key = half.properties.get(UNIQ_KEY, "")
             if key and fresh is not None and fresh.copy >= 0 and half.properties.get(PRODUCER_GROUP) == group:
                 return Copy(key, half.properties.get(REAL_TOPIC, ""), fresh.copy, place)
-        for copy in messages_with(self._store, GIVEN_UP_TOPIC, key):
+        for copy in messages_with(self._store, EXPIRED_TOPIC, key):
             if copy.prepared_transaction_offset == place and copy.properties.get(PRODUCER_GROUP) == group:
                 return copy_from(copy)
         return None
@@ -142,22 +142,22 @@ class Late:
     # ------------------------------------------------------------ what is to be stored
 
     def half_of(self, copy: Copy) -> Parts | None:
-        """Return a half message as it was before it was given up: its own record, or the copy's; None when neither can be read."""
+        """Return a half message as it was before it expired: its own record, or the copy's; None when neither can be read."""
         for place in (copy.half_place, copy.place):
             record = self._store.record(place)
             parts = None if record is None else whole_record(record)
-            if parts is not None and parts.topic in (HALF_TOPIC, GIVEN_UP_TOPIC):
+            if parts is not None and parts.topic in (HALF_TOPIC, EXPIRED_TOPIC):
                 return parts._replace(properties=without(parts.properties, _OF_COPIES), physical_offset=copy.half_place)
         return None
 
 
 def copy_from(message: StoredMessage) -> Copy:
-    """Return what a record of the topic of those given up says."""
+    """Return what a record of the topic of expired messages says."""
     topic = message.properties.get(REAL_TOPIC, "")
     return Copy(message.msg_id, topic, message.physical_offset, message.prepared_transaction_offset)
 
 
 def rollback_op(copy: Copy, host: bytes, now: int) -> Draft:
-    """Return the op record of a rollback that came after its half message was given up."""
+    """Return the op record of a rollback that came after its half message expired."""
     properties = OP_PROPERTIES + b"\x02UNIQ_KEY\x01" + copy.key.encode()
     return _NO_INDEX, properties, 0, 0, now, host, 0, copy.half_place, _OP_TAG

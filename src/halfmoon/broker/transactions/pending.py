@@ -1,6 +1,6 @@
 """What operators ask about transactions and decide by hand: pending half messages, one transaction, checks, decisions, figures.
 
-These requests are Halfmoon's own (31001 to 31005); the resume of a given-up message is the original's (323).
+These requests are Halfmoon's own (31001 to 31005); the resume of an expired message is the original's (323).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from halfmoon.broker.names import HALF_TOPIC
 from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.transactions.checks import Checks
 from halfmoon.broker.transactions.decisions import Answer, Completion, Decisions
-from halfmoon.broker.transactions.expired import GivenUp
+from halfmoon.broker.transactions.expiry import Expiry
 from halfmoon.broker.transactions.half import PRODUCER_GROUP, Halves
 from halfmoon.broker.transactions.half_record import half_message, real_queue
-from halfmoon.broker.transactions.late_decisions import Late
+from halfmoon.broker.transactions.late_decisions import LateDecisions
 from halfmoon.errors import BrokerError, CorruptRecord, QueryNotFound, UsageError
 from halfmoon.hot import Parts, tag_hash
 from halfmoon.store.records import whole_record
@@ -47,12 +47,12 @@ class Pending:
     """The service that answers 31001 to 31005."""
 
     def __init__(
-        self, context: Context, index: TransactionIndex, halves: Halves, decisions: Decisions, checks: Checks, given_up: GivenUp,
-        late: Late,
+        self, context: Context, index: TransactionIndex, halves: Halves, decisions: Decisions, checks: Checks, expiry: Expiry,
+        late: LateDecisions,
     ) -> None:  # fmt: skip
         self._settings, self._store, self._clients, self._stats = context.settings, context.store, context.clients, context.stats
         self._durable, self._host = context.durable, context.host
-        self._index, self._halves, self._decisions, self._checks, self._given_up = index, halves, decisions, checks, given_up
+        self._index, self._halves, self._decisions, self._checks, self._expiry = index, halves, decisions, checks, expiry
         self._late = late
         self.by_hand = 0
 
@@ -125,7 +125,7 @@ class Pending:
     def _became(self, half: Half) -> tuple[bool | None, str]:
         """Return which decision about a half message that is not pending is a repeat, True for a commit, and what became of it.
 
-        None: neither. What was given up is settled as rolled back, and a commit may still come or have come.
+        None: neither. An expired half message is settled as rolled back, and a commit may still come or have come.
         """
         if half.state != State.ROLLED_BACK:
             return half.state == State.COMMITTED, State(half.state).name
@@ -134,11 +134,11 @@ class Pending:
         if copy is None:
             return False, State.ROLLED_BACK.name
         if (successor := self._late.successor(copy)) is not None:
-            return None, f"given up, and resumed as half message {successor[0]}"
+            return None, f"expired, and resumed as half message {successor[0]}"
         late = self._late.committed(copy)
         if late is None:
-            return None, "given up: resume it"
-        return (None, "given up, and committed later") if late else (False, "given up, and rolled back later")
+            return None, "expired: resume it"
+        return (None, "expired, and committed later") if late else (False, "expired, and rolled back later")
 
     def stats(self, request: Request) -> Reply:
         """Answer what is pending by group, counters and rates (31005)."""
@@ -186,8 +186,8 @@ class Pending:
             "repeats": d.repeats, "contradictions": d.contradictions, "refused": d.refused, "checks_sent": c.sent,
             "checks_answered": d.checks_answered, "checks_still_open": d.still_open, "checks_unanswered": c.unanswered,
             "rounds": c.rounds,
-            "given_up": self._given_up.given_up, "late_commits": d.late_commits, "late_rollbacks": d.late_rollbacks,
-            "resumed": self._given_up.resumed, "by_hand": self.by_hand,
+            "expired": self._expiry.expired, "late_commits": d.late_commits, "late_rollbacks": d.late_rollbacks,
+            "resumed": self._expiry.resumed, "by_hand": self.by_hand,
         }  # fmt: skip
 
     def _groups(self) -> dict[str, GroupTransactions]:

@@ -1,7 +1,7 @@
-"""Transactions of one broker: joins half messages, decisions, check-back and giving up, and keeps their index with the store.
+"""Transactions of one broker: joins half messages, decisions, check-back and expiry, and keeps their index with the store.
 
 `Transactions` is what the broker core holds; each part has a module of its own: `half` (first phase), `decisions` (second phase),
-`checks` (check-back), `given_up`, and `pending` (what operators ask).
+`checks` (check-back), `expiry`, and `pending` (what operators ask).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from halfmoon.broker.send.duplicates import Repeats
 from halfmoon.broker.send.sends import Sends
 from halfmoon.broker.transactions.checks import Checks
 from halfmoon.broker.transactions.decisions import Decisions
-from halfmoon.broker.transactions.expired import GivenUp
+from halfmoon.broker.transactions.expiry import Expiry
 from halfmoon.broker.transactions.half import Halves
-from halfmoon.broker.transactions.late_decisions import Late
+from halfmoon.broker.transactions.late_decisions import LateDecisions
 from halfmoon.broker.transactions.pending import Pending
 from halfmoon.broker.uptime import Lifetime
 from halfmoon.store.transactions.index import TransactionIndex
@@ -52,26 +52,26 @@ class Transactions:
         self._fewer = Fewer(logging.getLogger("halfmoon.broker.transactions"), now)
         warn = self._fewer.warning
         self.halves = Halves(sends, index, warn)
-        late = Late(store)
+        late = LateDecisions(store)
         self.repeats = Repeats(context, index, sends, late)
         self.decisions = Decisions(context, index, self.halves.cache, sends, late, warn)
-        self.given_up = GivenUp(context, index, sends, self.halves, self.decisions, late, warn)
+        self.expiry = Expiry(context, index, sends, self.halves, self.decisions, late, warn)
         newest = index.half(index.end - 1) if index.end else None
         self.lifetime = Lifetime(context.tables, 0 if newest is None else newest.store_s * 1000, now, warn)
-        self.checks = Checks(context, index, self.halves, self.given_up.give_up, self.lifetime, warn)
+        self.checks = Checks(context, index, self.halves, self.expiry.expire, self.lifetime, warn)
         self.checks.on_round = self._round_ended
         self.turn = self.decisions.settle
         """Carries out the decisions of a turn, once its half messages are stored."""
         self.work = index.work
         """Takes out what is to be run where waiting is allowed."""
-        self.pending = Pending(context, index, self.halves, self.decisions, self.checks, self.given_up, late)
+        self.pending = Pending(context, index, self.halves, self.decisions, self.checks, self.expiry, late)
 
     def handlers(self) -> Handlers:
         """Return what answers which request."""
         pending = self.pending
         return {
             EndTransaction: self.decisions.end,
-            ResumeCheckHalfMessage: self.given_up.resume,
+            ResumeCheckHalfMessage: self.expiry.resume,
             ListPendingTransactions: pending.list,
             GetTransaction: pending.get,
             CheckTransaction: pending.check,
@@ -107,7 +107,7 @@ class Transactions:
             if now >= self._pay_ms and self.decisions.owed_ops:
                 self._pay_ms = now + (0 if self.decisions.pay(now) else LOOK_AGAIN_MS)
             self.checks.tick(now)
-        else:  # nothing can be decided or given up: look again later
+        else:  # nothing can be decided and nothing expires: look again later
             self._not_before = now + LOOK_AGAIN_MS
         self.index.tick(now)
         self._fewer.tick(now)

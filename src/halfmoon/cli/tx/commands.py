@@ -1,4 +1,4 @@
-"""`halfmoon tx`: transactions that wait for a decision, what became of one, decisions by hand, and what was given up."""
+"""`halfmoon tx`: pending transactions, the outcome of one, decisions by hand, and expired half messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from halfmoon.cli.shared.options import LOCAL, Json, NameServer, age_ms
 from halfmoon.cli.shared.output import show_json
 from halfmoon.cli.tx import batches as batch_commands
 from halfmoon.cli.tx.metrics import exposition, show_figures
-from halfmoon.cli.tx.tables import facts_of, show_given_up, show_notes, show_one, show_pending
+from halfmoon.cli.tx.tables import facts_of, show_expired, show_notes, show_one, show_pending
 from halfmoon.client.admin import Admin
 
 app = typer.Typer(
@@ -127,28 +127,28 @@ def rollback(
     _decide(_named(name, offset), yes=yes, operator=operator, nameserver=nameserver, as_json=as_json, commit=False)
 
 
-@app.command("given-up")
-def given_up(limit: Limit = 100, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
-    """List the newest half messages that were given up undecided, why, and what became of them since.
+@app.command()
+def expired(limit: Limit = 100, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+    """List the newest expired half messages, why each one expired, and what became of them since.
 
-    Example: halfmoon tx given-up --limit 20
+    Example: halfmoon tx expired --limit 20
     """
     with Admin(nameserver=nameserver) as admin:
-        found = admin.given_up(count_max=limit)
+        found = admin.expired_transactions(count_max=limit)
     if as_json:
         show_json([facts_of(one) for one in found])
         return
-    show_given_up(found)
+    show_expired(found)
     show_notes(found)
 
 
 @app.command()
 def resume(
-    offset_msg_id: Annotated[str, typer.Argument(metavar="ID", help="The id that `tx given-up` shows in the column *resume by*.")],
+    offset_msg_id: Annotated[str, typer.Argument(metavar="ID", help="The id that `tx expired` shows in the column *resume by*.")],
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Check a half message that was given up again, starting from the first check.
+    """Check an expired half message again, starting from the first check.
 
     Example: halfmoon tx resume 7F00000100002A9F0000000000001000
     """

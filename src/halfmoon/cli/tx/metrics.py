@@ -13,7 +13,7 @@ from halfmoon.cli.tx.tables import show_notes
 COUNTERS = {
     "halves": "Half messages stored.",
     "commits": "Transactions committed.",
-    "rollbacks": "Transactions rolled back, those given up included.",
+    "rollbacks": "Transactions rolled back, expired ones included.",
     "unknown": "Second phases that decided nothing.",
     "repeats": "Decisions that repeated an earlier one.",
     "contradictions": "Decisions refused because they contradicted an earlier one.",
@@ -23,9 +23,9 @@ COUNTERS = {
     "checks_still_open": "Checks answered with: it is still open.",
     "checks_unanswered": "Checks still without an answer when the next was sent.",
     "rounds": "Rounds of checks begun.",
-    "given_up": "Half messages given up.",
-    "late_commits": "Half messages committed after they were given up.",
-    "late_rollbacks": "Half messages rolled back after they were given up.",
+    "expired": "Half messages that expired.",
+    "late_commits": "Half messages committed after they expired.",
+    "late_rollbacks": "Half messages rolled back after they expired.",
     "resumed": "Given-up half messages resumed.",
     "by_hand": "Decisions by an operator.",
 }

@@ -13,7 +13,7 @@ from halfmoon.cli.shared.output import show_table, span_text, time_text
 
 
 def facts_of(one: Any) -> Any:
-    """Return what JSON says of a transaction, of one given up, or of figures: its fields by their names, values inside likewise."""
+    """Return what JSON says of a transaction or of figures: its fields by their names, values inside likewise."""
     if isinstance(one, msgspec.Struct):
         return {name: facts_of(getattr(one, name)) for name in one.__struct_fields__}
     if isinstance(one, list):
@@ -53,21 +53,21 @@ def show_one(one: Any) -> None:
     show_notes([one])
 
 
-def show_given_up(found: Sequence[Any]) -> None:
-    """Write what was given up as a table, each with its checks, and below the id by which it is resumed."""
+def show_expired(found: Sequence[Any]) -> None:
+    """Write expired half messages as a table, each with its checks, and below the id by which it is resumed."""
     rows = [
         (
-            time_text(one.given_up_ms), one.group, one.topic, one.keys, one.reason or "not told", one.checks_sent,
+            time_text(one.expired_ms), one.group, one.topic, one.keys, one.reason or "not told", one.checks_sent,
             " ".join(answer_text(each.answer) for each in one.checks), _since(one), one.offset_msg_id,
         )
         for one in found
     ]  # fmt: skip
-    names = ("given up", "group", "topic", "keys", "reason", "sent", "answers", "since then", "resume by")
-    show_table("given up", names, rows)
+    names = ("expired", "group", "topic", "keys", "reason", "sent", "answers", "since then", "resume by")
+    show_table("expired", names, rows)
 
 
 def _since(one: Any) -> str:
-    """Return what became of a half message since it was given up."""
+    """Return what became of a half message since it expired."""
     return "committed" if one.committed else "resumed" if one.resumed else "nothing"
 
 
@@ -94,7 +94,7 @@ def next_check(one: Any, now: int) -> str:
     if one.not_told:
         return "not told"
     if not one.checks_left:
-        return f"none: given up in {span_text(one.next_check_ms - now)}"
+        return f"none: expires in {span_text(one.next_check_ms - now)}"
     return f"in {span_text(one.next_check_ms - now)}" + ("" if one.producers else ", if a producer is there")
 
 

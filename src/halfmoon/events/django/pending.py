@@ -1,4 +1,4 @@
-"""Half messages of the publisher's group that wait for a decision, and those that were given up: as the brokers tell.
+"""Half messages of the publisher's group that wait for a decision, and those that expired: as the brokers tell.
 
 For the admin page and the command.
 """
@@ -30,7 +30,7 @@ class Half(NamedTuple):
     broker: str
 
 
-class GivenUp(NamedTuple):
+class Expired(NamedTuple):
     """One half message that nobody decided in time; it is not delivered until it is resumed, by its id at the broker."""
 
     event_id: str
@@ -49,7 +49,7 @@ class Pending:
     group: str
     halves: list[Half] = field(default_factory=list)
     more: bool = False
-    given_up: list[GivenUp] = field(default_factory=list)
+    expired: list[Expired] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     error: str = ""
 
@@ -65,7 +65,7 @@ def pending(configuration: Configuration) -> Pending:
             told = admin.pending_transactions(group=configuration.group, count_max=COUNT_MAX + 1)
             lost = [
                 one
-                for one in admin.given_up(count_max=COUNT_MAX)
+                for one in admin.expired_transactions(count_max=COUNT_MAX)
                 if one.group == configuration.group and not (one.resumed or one.committed)
             ]
     except HalfmoonError as exc:
@@ -74,9 +74,9 @@ def pending(configuration: Configuration) -> Pending:
     now = time.time_ns() // 1_000_000
     found.more = len(told) > COUNT_MAX
     found.notes = list(dict.fromkeys(f"{one.broker}: {sentence}" for one in told for sentence in one.not_told))
-    found.given_up = [
-        GivenUp(
-            *(one.msg_id, one.topic, one.tag, max(0, now - one.given_up_ms) // 1000),
+    found.expired = [
+        Expired(
+            *(one.msg_id, one.topic, one.tag, max(0, now - one.expired_ms) // 1000),
             *(one.reason or "not told", one.checks_sent, one.offset_msg_id),
         )
         for one in lost

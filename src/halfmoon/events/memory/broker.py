@@ -114,8 +114,8 @@ class MemoryBroker:
         key = message.topic, properties.get(UNIQ_KEY, "")
         record = self._seen.get(key) if group is None else self._halves.get((*key, group))
         if record is not None:
-            if group is not None and record.state in (State.ROLLED_BACK, State.GIVEN_UP):
-                raise settled_already(record.id, given_up=record.state is State.GIVEN_UP, address=BROKER_NAME)
+            if group is not None and record.state in (State.ROLLED_BACK, State.EXPIRED):
+                raise settled_already(record.id, expired=record.state is State.EXPIRED, address=BROKER_NAME)
             record.repeats += 1
             self.repeats += 1
         return record

@@ -13,7 +13,7 @@ import msgspec
 from halfmoon.model import Message, SendResult, StoredMessage
 
 KEEP_MS = 72 * 3_600_000
-"""Age at which an undecided message is given up, whoever was asked. Follows fileReservedTime (RocketMQ 4.9.8)."""
+"""Age at which an undecided message expires, whoever was asked. Follows fileReservedTime (RocketMQ 4.9.8)."""
 
 
 class State(Enum):
@@ -22,7 +22,7 @@ class State(Enum):
     UNKNOWN = "unknown"
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
-    GIVEN_UP = "given up"
+    EXPIRED = "expired"
 
 
 class Decision(Enum):
@@ -30,7 +30,7 @@ class Decision(Enum):
 
     COMMIT = "commit"
     ROLLBACK = "rollback"
-    GIVE_UP = "give up"
+    EXPIRE = "expire"
     RESUME = "resume"
 
 
@@ -50,16 +50,16 @@ def own_copy(message: StoredMessage) -> StoredMessage:
 NEXT = {
     (State.UNKNOWN, Decision.COMMIT): State.COMMITTED,
     (State.UNKNOWN, Decision.ROLLBACK): State.ROLLED_BACK,
-    (State.UNKNOWN, Decision.GIVE_UP): State.GIVEN_UP,
-    (State.GIVEN_UP, Decision.RESUME): State.UNKNOWN,
-    (State.GIVEN_UP, Decision.COMMIT): State.COMMITTED,
-    (State.GIVEN_UP, Decision.ROLLBACK): State.ROLLED_BACK,
+    (State.UNKNOWN, Decision.EXPIRE): State.EXPIRED,
+    (State.EXPIRED, Decision.RESUME): State.UNKNOWN,
+    (State.EXPIRED, Decision.COMMIT): State.COMMITTED,
+    (State.EXPIRED, Decision.ROLLBACK): State.ROLLED_BACK,
 }
 
 _SAME = {
     (State.COMMITTED, Decision.COMMIT),
     (State.ROLLED_BACK, Decision.ROLLBACK),
-    (State.GIVEN_UP, Decision.GIVE_UP),
+    (State.EXPIRED, Decision.EXPIRE),
 }
 """Decisions that say again what is so."""
 

@@ -107,17 +107,17 @@ def transaction_audit(
         )
         topics = [row[0] for row in halves_of_all.select(F.col("properties")["REAL_TOPIC"]).distinct().dropna().collect()]
     ops = ranges_of(cluster, [transactions.OP_TOPIC], since_ms=since_ms)
-    visible = ranges_of(cluster, [*topics, transactions.GIVEN_UP_TOPIC], since_ms=since_ms)
+    visible = ranges_of(cluster, [*topics, transactions.EXPIRED_TOPIC], since_ms=since_ms)
     halves = ranges_of(cluster, [transactions.HALF_TOPIC], since_ms=since_ms)
-    existing = sorted({topic for topic, _, _ in visible} - {transactions.GIVEN_UP_TOPIC})
-    given_up = {queue: span for queue, span in visible.items() if queue[0] == transactions.GIVEN_UP_TOPIC}
-    delivered = {queue: span for queue, span in visible.items() if queue not in given_up}
+    existing = sorted({topic for topic, _, _ in visible} - {transactions.EXPIRED_TOPIC})
+    expired = {queue: span for queue, span in visible.items() if queue[0] == transactions.EXPIRED_TOPIC}
+    delivered = {queue: span for queue, span in visible.items() if queue not in expired}
     columns = ("topic", "brokerName", "msgId", "commitOffset", "sysFlag", "preparedTransactionOffset", "storeTimestamp")
     tables = transactions.joined(
         frame_of(session, cluster, halves),
         frame_of(session, cluster, ops),
         frame_of(session, cluster, delivered, columns),
-        frame_of(session, cluster, given_up),
+        frame_of(session, cluster, expired),
         topics=existing,
     )
     return TransactionAudit(tables.transactions.cache(), tables.orphans.cache(), sorted(set(topics) - set(existing)))

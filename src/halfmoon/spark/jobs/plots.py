@@ -22,7 +22,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from halfmoon.spark.jobs.lag import Sample
 
 COLOURS = ("#3b6fb6", "#d1662f", "#4a9a64", "#8a5fa8", "#b03a48", "#7f7f7f")
-STATE_COLOURS = {"COMMITTED": COLOURS[0], "ROLLED_BACK": COLOURS[1], "GIVEN_UP": COLOURS[4], "DECIDED": COLOURS[5]}
+STATE_COLOURS = {"COMMITTED": COLOURS[0], "ROLLED_BACK": COLOURS[1], "EXPIRED": COLOURS[4], "DECIDED": COLOURS[5]}
 MANY_COLOURS = tuple(to_hex(each) for each in colormaps["tab20"].colors)  # type: ignore[attr-defined]
 ENTRIES = 5
 """Lines of a legend that stand one below the other."""

@@ -17,9 +17,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+EXPIRED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 
-PENDING, COMMITTED, ROLLED_BACK, GIVEN_UP, DECIDED = "PENDING", "COMMITTED", "ROLLED_BACK", "GIVEN_UP", "DECIDED"
+PENDING, COMMITTED, ROLLED_BACK, EXPIRED, DECIDED = "PENDING", "COMMITTED", "ROLLED_BACK", "EXPIRED", "DECIDED"
 """States. DECIDED: there is an op record, and the topic to which a commit would have gone was not read."""
 
 _BITS, _COMMIT = 12, 8
@@ -31,7 +31,7 @@ class Joined(NamedTuple):
 
     ``transactions``: brokerName, msgId, producerGroup, topic, keys, state, halfStored, decided, latencyMs, checks (as far as the
     log tells: null where no copy counts them), halves (records of it), halfOffset and place of the newest, visibleCount, opMissing
-    (its message is visible, its op record is not there), decidedBy (an operator), reason (why it was given up).
+    (its message is visible, its op record is not there), decidedBy (an operator), reason (why it expired).
     ``orphans``: visible messages and op records without a half message, in the stretch of the log that was read: kind (``visible``,
     ``op``), brokerName, topic, msgId, place (of a visible message) or half offset (of an op record), stored.
     """
@@ -41,9 +41,9 @@ class Joined(NamedTuple):
 
 
 def joined(
-    halves: DataFrame, ops: DataFrame, visible: DataFrame, given_up: DataFrame, *, topics: Sequence[str] | None = None
+    halves: DataFrame, ops: DataFrame, visible: DataFrame, expired: DataFrame, *, topics: Sequence[str] | None = None
 ) -> Joined:
-    """Join the records of the half topic, the op topic, the users' topics and the topic of what was given up.
+    """Join the records of the half topic, the op topic, the users' topics and the topic of expired messages.
 
     ``topics`` are those that ``visible`` has all of; None: all. ``visible`` must reach beyond ``ops``: a broker writes the visible
     message first.
@@ -51,9 +51,7 @@ def joined(
     records = _halves(halves).cache()
     decisions = _ops(ops).cache()  # each is joined twice, and its log read once
     committed = _committed(visible).cache()
-    return Joined(
-        _transactions(records, decisions, committed, _given_up(given_up), topics), _orphans(records, decisions, committed)
-    )
+    return Joined(_transactions(records, decisions, committed, _expired(expired), topics), _orphans(records, decisions, committed))
 
 
 def _property(name: str) -> Column:
@@ -104,16 +102,16 @@ def _committed(visible: DataFrame) -> DataFrame:
     )
 
 
-def _given_up(given_up: DataFrame) -> DataFrame:
-    return given_up.groupBy(*_TX).agg(
-        F.max("storeTimestamp").alias("givenUp"),
+def _expired(expired: DataFrame) -> DataFrame:
+    return expired.groupBy(*_TX).agg(
+        F.max("storeTimestamp").alias("expired"),
         F.max_by(_property("TRANSACTION_GIVEN_UP_REASON"), "storeTimestamp").alias("reason"),
-        F.max(_property("TRANSACTION_CHECK_TIMES").try_cast("int")).alias("checksGivenUp"),
+        F.max(_property("TRANSACTION_CHECK_TIMES").try_cast("int")).alias("checksExpired"),
     )
 
 
 def _transactions(
-    records: DataFrame, decisions: DataFrame, committed: DataFrame, given_up: DataFrame, topics: Sequence[str] | None
+    records: DataFrame, decisions: DataFrame, committed: DataFrame, expired: DataFrame, topics: Sequence[str] | None
 ) -> DataFrame:
     halves = records.join(decisions, ["brokerName", "halfOffset"], "left").join(
         committed.select("brokerName", "place", "visibleCount", "shown"), ["brokerName", "place"], "left"
@@ -134,7 +132,7 @@ def _transactions(
         F.min("shown").alias("shown"),
         F.max(newest).alias(newest),
     )
-    return _with_state(transactions.join(given_up, _TX, "left"), topics)
+    return _with_state(transactions.join(expired, _TX, "left"), topics)
 
 
 def _with_state(transactions: DataFrame, topics: Sequence[str] | None) -> DataFrame:
@@ -142,7 +140,7 @@ def _with_state(transactions: DataFrame, topics: Sequence[str] | None) -> DataFr
     state = (
         F.when(F.col("visibleCount") > 0, COMMITTED)
         .when(F.col("settled").isNull(), PENDING)
-        .when(F.col("givenUp") >= F.col("newestStored"), GIVEN_UP)
+        .when(F.col("expired") >= F.col("newestStored"), EXPIRED)
         .when(was_read, ROLLED_BACK)
         .otherwise(DECIDED)
     )
@@ -158,14 +156,14 @@ def _with_state(transactions: DataFrame, topics: Sequence[str] | None) -> DataFr
         "halfStored",
         "decided",
         (F.unix_millis("decided") - F.unix_millis("halfStored")).alias("latencyMs"),
-        F.coalesce(F.greatest("checksWritten", "checksGivenUp"), "checksWritten", "checksGivenUp").alias("checks"),
+        F.coalesce(F.greatest("checksWritten", "checksExpired"), "checksWritten", "checksExpired").alias("checks"),
         "halves",
         "halfOffset",
         "place",
         "visibleCount",
         ((F.col("visibleCount") > 0) & F.col("settled").isNull()).alias("opMissing"),
         "decidedBy",
-        F.when(F.col("state") == GIVEN_UP, F.col("reason")).alias("reason"),
+        F.when(F.col("state") == EXPIRED, F.col("reason")).alias("reason"),
     )
 
 

@@ -1,4 +1,4 @@
-"""Requests of transactions: the second phase, the check-back, and resuming what was given up. Declares fields, decides nothing."""
+"""Requests of transactions: second phase, check-back, and resuming expired half messages. Declares fields, decides nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class CheckTransactionState(Header):
 
 @request(323, "RESUME_CHECK_HALF_MESSAGE")
 class ResumeCheckHalfMessage(Header):
-    """Check a half message again that was given up."""
+    """Check an expired half message again."""
 
     msg_id: str | None = None
     topic: str | None = None  # 5.x

@@ -38,7 +38,7 @@ from halfmoon.wire.record import encode_record
 from tests.client.core.admin.test_admin import admin
 from tests.client.scripted import START_MS, Reply, Scripted
 
-HALF, OP, GIVEN_UP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
+HALF, OP, EXPIRED = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
 HOST = pack_host("10.0.0.2:10911")
 UNKNOWN_REQUEST = Reply(3, remark="request type not supported")
 
@@ -158,13 +158,13 @@ def test_a_check_and_a_decision_go_to_the_broker_that_has_it_by_the_name_that_is
     assert (decide.address, decide.fields) == ("broker-b:1", {"offset": "7", "commit": "true", "operator": "Ada"})
 
 
-@pytest.mark.parametrize(("place", "state"), [(50, "ROLLED_BACK"), (500_000, "GIVEN_UP")])
+@pytest.mark.parametrize(("place", "state"), [(50, "ROLLED_BACK"), (500_000, "EXPIRED")])
 def test_what_a_broker_rolled_back_itself_is_told_from_a_decision_by_the_copy_behind_it(place, state):
     script = Scripted()
     core = admin(script)
     found = Reply(body=to_json(one(7, 10, state="ROLLED_BACK", commit_log_offset=100)))
     copy = encode_record(
-        topic=GIVEN_UP, queue_id=0, queue_offset=0, physical_offset=place, body=b"", properties=encode({"UNIQ_KEY": "ID7"}),
+        topic=EXPIRED, queue_id=0, queue_offset=0, physical_offset=place, body=b"", properties=encode({"UNIQ_KEY": "ID7"}),
         born_ms=1, born_host=HOST, store_ms=2, store_host=HOST,
     )  # fmt: skip
     script.on(GetTransaction, by_broker(a=found, b=Reply(22)))

@@ -74,7 +74,7 @@ def test_a_refusal_of_the_broker_is_raised():
         script.run(resume_half(admin(), OFFSET_ID))
 
 
-def test_a_given_up_message_is_taken_up_at_the_broker_that_its_id_names():
+def test_an_expired_message_is_resumed_at_the_broker_that_its_id_names():
     script = Scripted()
     script.on(ResumeCheckHalfMessage, Reply())
 

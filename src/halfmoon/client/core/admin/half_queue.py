@@ -13,7 +13,7 @@ from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.client.core.admin.find import QUERY_TIMEOUT_MS, read_page
 from halfmoon.client.core.admin.transaction_facts import (
     COMMITTED,
-    GIVEN_UP,
+    EXPIRED,
     PREPARED,
     READ_FROM_QUEUES,
     ROLLED_BACK,
@@ -36,7 +36,7 @@ from halfmoon.wire.json import Body
 from halfmoon.wire.record import decode_record, decode_records
 from halfmoon.wire.table import I64
 
-HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
+HALF_TOPIC, OP_TOPIC, EXPIRED_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
 SETTLING_GROUP = "CID_RMQ_SYS_TRANS"
 """The group whose progress says how far brokers have settled these queues."""
 
@@ -135,7 +135,7 @@ def _by_place(admin: AdminCore, address: str, name: str) -> Op[list[StoredMessag
 
 
 def state_of(admin: AdminCore, address: str, copies: list[StoredMessage]) -> Op[str]:
-    """Return what became of a half message: by its visible message, the op records since, or the copy of those given up.
+    """Return what became of a half message: by its visible message, the op records since, or its copy among the expired messages.
 
     A decision on any copy counts, for it was the sender's; the broker may ask about a later one all the same.
     """
@@ -155,8 +155,8 @@ def state_of(admin: AdminCore, address: str, copies: list[StoredMessage]) -> Op[
         return ROLLED_BACK
     if half.queue_offset >= begin:
         return PREPARED if complete else UNCLEAR
-    given_up = yield from copies_behind(admin, address, GIVEN_UP_TOPIC, half.msg_id, half.physical_offset)
-    return GIVEN_UP if given_up else UNCLEAR
+    expired = yield from copies_behind(admin, address, EXPIRED_TOPIC, half.msg_id, half.physical_offset)
+    return EXPIRED if expired else UNCLEAR
 
 
 def transaction_at(admin: AdminCore, broker: str, address: str, half: StoredMessage, state: str, checks_max: int) -> TransactionAt:
@@ -271,13 +271,13 @@ def _settled(admin: AdminCore, address: str, topic: str) -> Op[int]:
     return max(0, reply.header(OffsetReply).offset)
 
 
-def given_up_copies(admin: AdminCore, address: str, unique: str) -> Op[list[StoredMessage]]:
-    """Return the copies of a sender's id in the topic of those given up."""
-    return (yield from _by_unique(admin, address, GIVEN_UP_TOPIC, unique))
+def expired_copies(admin: AdminCore, address: str, unique: str) -> Op[list[StoredMessage]]:
+    """Return the copies of a sender's id in the topic of expired messages."""
+    return (yield from _by_unique(admin, address, EXPIRED_TOPIC, unique))
 
 
 def committed_late(admin: AdminCore, address: str, copy: StoredMessage) -> Op[bool]:
-    """Return whether a half message was committed although it was given up; ``copy`` lies in the topic of those given up."""
+    """Return whether a half message was committed although it had expired; ``copy`` lies in the topic of expired messages."""
     visible = yield from _by_unique(admin, address, copy.properties.get("REAL_TOPIC", ""), copy.msg_id)
     place = copy.prepared_transaction_offset
     return any(

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.client.core.admin.trace_find import GROUPS_MAX, Copies, copies_of, groups_of, located, traced
-from halfmoon.client.core.admin.transaction_facts import COMMITTED, GIVEN_UP, PREPARED, ROLLED_BACK, TransactionAt
+from halfmoon.client.core.admin.transaction_facts import COMMITTED, EXPIRED, PREPARED, ROLLED_BACK, TransactionAt
 from halfmoon.client.core.admin.transactions import masters, transaction
 from halfmoon.client.core.ask import call
 from halfmoon.client.core.names import DLQ_PREFIX, RETRY_PREFIX, unwrap
@@ -125,9 +125,9 @@ def _transaction(admin: AdminCore, copies: Copies, life: MessageTrace) -> Op[Non
         life.events.append(
             TraceEvent(at_ms=half.store_ms, what=what, who=group, where=_place(copies, half), detail=half.offset_msg_id)
         )
-    for copy in copies.given_up:
+    for copy in copies.expired:
         reason = copy.properties.get("TRANSACTION_GIVEN_UP_REASON", "")
-        life.events.append(TraceEvent(at_ms=copy.store_ms, what="given up", who=copies.name_of(copy), detail=reason))
+        life.events.append(TraceEvent(at_ms=copy.store_ms, what="expired", who=copies.name_of(copy), detail=reason))
     if not halves:
         return
     try:
@@ -145,7 +145,7 @@ def _transaction(admin: AdminCore, copies: Copies, life: MessageTrace) -> Op[Non
     elif status.state == ROLLED_BACK:
         life.events.append(TraceEvent(what="rolled back", who=status.group))
         life.not_told.append("when a transaction was rolled back is not kept")
-    elif status.state not in (COMMITTED, GIVEN_UP):
+    elif status.state not in (COMMITTED, EXPIRED):
         life.events.append(TraceEvent(what=status.state.lower(), who=status.group))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.client.core.admin.find import QUERY_TIMEOUT_MS, broker_of, message_by_offset_id
-from halfmoon.client.core.admin.half_queue import GIVEN_UP_TOPIC, HALF_TOPIC
+from halfmoon.client.core.admin.half_queue import EXPIRED_TOPIC, HALF_TOPIC
 from halfmoon.client.core.admin.transactions import Master
 from halfmoon.client.core.ask import ask
 from halfmoon.client.core.consume.pull import unpacked
@@ -39,7 +39,7 @@ class Copies:
         self._all = sorted(messages, key=lambda copy: (copy.store_ms, copy.physical_offset))
         self.visible = self.of(topic)
         self.halves = self.of(HALF_TOPIC)
-        self.given_up = self.of(GIVEN_UP_TOPIC)
+        self.expired = self.of(EXPIRED_TOPIC)
         self.parked = [copy for copy in self._all if copy.topic in PARKING]
         self.silent = silent
         """Names of the brokers that did not answer, or not to every question."""
@@ -96,7 +96,7 @@ def located(admin: AdminCore, brokers: Sequence[Master], name: str, topic: str |
 def origin_topic(message: StoredMessage) -> str:
     """Return the topic that a message was sent to, whichever of its records this is."""
     properties, topic = message.properties, message.topic
-    if topic in (HALF_TOPIC, GIVEN_UP_TOPIC, *PARKING):
+    if topic in (HALF_TOPIC, EXPIRED_TOPIC, *PARKING):
         topic = properties.get("REAL_TOPIC", topic)
     return properties.get("RETRY_TOPIC", topic) if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else topic
 
@@ -115,7 +115,7 @@ def groups_of(admin: AdminCore, brokers: Sequence[Master], topic: str) -> Op[lis
 
 def copies_of(admin: AdminCore, brokers: Sequence[Master], topic: str, msg_id: str, groups: Sequence[str]) -> Op[Copies]:
     """Return all records of a message: in its topic, in those of brokers, and in those of groups."""
-    topics = [topic, HALF_TOPIC, GIVEN_UP_TOPIC, *PARKING]
+    topics = [topic, HALF_TOPIC, EXPIRED_TOPIC, *PARKING]
     topics += [prefix + group for group in groups for prefix in (RETRY_PREFIX, DLQ_PREFIX)]
     messages, silent = yield from _everywhere(admin, brokers, topics, msg_id)
     return Copies(brokers, topic, messages, silent)

@@ -11,8 +11,8 @@ from halfmoon.wire.bodies.transactions import Transaction, TransactionCheck, Tra
 from halfmoon.wire.json import Body
 from halfmoon.wire.table import I32, I64
 
-PREPARED, COMMITTED, ROLLED_BACK, GIVEN_UP, UNCLEAR = "PREPARED", "COMMITTED", "ROLLED_BACK", "GIVEN_UP", "UNCLEAR"
-"""States of a transaction. GIVEN_UP: rolled back by the broker, for nobody decided. UNCLEAR: settled, nobody can say how."""
+PREPARED, COMMITTED, ROLLED_BACK, EXPIRED, UNCLEAR = "PREPARED", "COMMITTED", "ROLLED_BACK", "EXPIRED", "UNCLEAR"
+"""States of a transaction. EXPIRED: rolled back by the broker, for nobody decided. UNCLEAR: settled, nobody can say how."""
 
 READ_FROM_QUEUES = [
     "each check writes the half message anew: checks are counted in copies, and ids are those of the newest copy",
@@ -44,7 +44,7 @@ class TransactionStatsAt(TransactionStats):
     not_told: list[str] = []
 
 
-class GivenUpTransaction(Body):
+class ExpiredTransaction(Body):
     """A copy in TRANS_CHECK_MAX_TIME_TOPIC. ``resumed``: a half message of the same id lies behind it in the broker's log.
     ``committed``: its producer committed it later, and it was delivered."""
 
@@ -55,7 +55,7 @@ class GivenUpTransaction(Body):
     tag: str = ""
     keys: str = ""
     born_ms: I64 = 0
-    given_up_ms: I64 = 0
+    expired_ms: I64 = 0
     reason: str = ""
     checks_sent: I32 = 0
     checks: list[TransactionCheck] = []

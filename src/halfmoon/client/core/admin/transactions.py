@@ -11,13 +11,13 @@ from typing import NamedTuple
 from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.client.core.admin.find import broker_of, message_by_offset_id
 from halfmoon.client.core.admin.half_queue import (
-    GIVEN_UP_TOPIC,
+    EXPIRED_TOPIC,
     HALF_TOPIC,
     checks_max_of,
     committed_late,
     copies_behind,
     ends,
-    given_up_copies,
+    expired_copies,
     half_queue,
     newest_copy,
     producer_count,
@@ -28,11 +28,11 @@ from halfmoon.client.core.admin.half_queue import (
 )
 from halfmoon.client.core.admin.transaction_facts import (
     COMMITTED,
-    GIVEN_UP,
+    EXPIRED,
     PREPARED,
     READ_FROM_QUEUES,
     ROLLED_BACK,
-    GivenUpTransaction,
+    ExpiredTransaction,
     TransactionAt,
     TransactionStatsAt,
 )
@@ -57,7 +57,7 @@ from halfmoon.wire.table import Header
 PAGE_MAX = 1000
 """Most transactions of one answer."""
 
-GIVEN_UP_MAX = 10_000
+EXPIRED_MAX = 10_000
 
 HALFMOON_TIMEOUT_MS, HALFMOON_STATISTIC = 2000, "transactionsPending"
 """How long one of our own requests waits at most, and a runtime figure that only our brokers tell."""
@@ -209,11 +209,11 @@ def _at(admin: AdminCore, at: Master, name: Name) -> Op[TransactionAt]:
         return transaction
     transaction = _placed(admin, at, from_json(TransactionAt, reply))
     if transaction.state == ROLLED_BACK and (
-        yield from copies_behind(admin, at.address, GIVEN_UP_TOPIC, transaction.msg_id, transaction.commit_log_offset)
+        yield from copies_behind(admin, at.address, EXPIRED_TOPIC, transaction.msg_id, transaction.commit_log_offset)
     ):
-        copies = yield from given_up_copies(admin, at.address, transaction.msg_id)
+        copies = yield from expired_copies(admin, at.address, transaction.msg_id)
         late = [copy for copy in copies if copy.prepared_transaction_offset == transaction.commit_log_offset]
-        transaction.state = COMMITTED if late and (yield from committed_late(admin, at.address, late[0])) else GIVEN_UP
+        transaction.state = COMMITTED if late and (yield from committed_late(admin, at.address, late[0])) else EXPIRED
     return transaction
 
 
@@ -299,46 +299,46 @@ def _stats_of_queue(admin: AdminCore, at: Master) -> Op[TransactionStatsAt]:
     return TransactionStatsAt(time, len(pending), oldest, list(groups.values()), {}, {}, -1, not_told=hidden)
 
 
-# ---------------------------------------------------------------- what was given up
+# ---------------------------------------------------------------- expired half messages
 
 
-def given_up(admin: AdminCore, *, count_max: int = 100) -> Op[list[GivenUpTransaction]]:
-    """Return the newest half messages that brokers gave up, the oldest first; `resume_half` takes their ``offset_msg_id``."""
-    count = min(max(count_max, 1), GIVEN_UP_MAX)
-    transactions: list[GivenUpTransaction] = []
-    for outcome in (yield from gather([_given_up(admin, master, count) for master in (yield from masters(admin))])):
+def expired_transactions(admin: AdminCore, *, count_max: int = 100) -> Op[list[ExpiredTransaction]]:
+    """Return the newest expired half messages, the oldest first; `resume_half` takes their ``offset_msg_id``."""
+    count = min(max(count_max, 1), EXPIRED_MAX)
+    transactions: list[ExpiredTransaction] = []
+    for outcome in (yield from gather([_expired_at(admin, master, count) for master in (yield from masters(admin))])):
         if isinstance(outcome, Exception):
             raise outcome
         transactions += outcome
-    return sorted(transactions, key=lambda transaction: transaction.given_up_ms)[-count:]
+    return sorted(transactions, key=lambda transaction: transaction.expired_ms)[-count:]
 
 
-def _given_up(admin: AdminCore, at: Master, count: int) -> Op[list[GivenUpTransaction]]:
-    begin, end = yield from ends(admin, at.address, GIVEN_UP_TOPIC)
-    copies, _ = yield from records(admin, at.address, GIVEN_UP_TOPIC, max(begin, end - count), count)
+def _expired_at(admin: AdminCore, at: Master, count: int) -> Op[list[ExpiredTransaction]]:
+    begin, end = yield from ends(admin, at.address, EXPIRED_TOPIC)
+    copies, _ = yield from records(admin, at.address, EXPIRED_TOPIC, max(begin, end - count), count)
     transactions = []
     for copy in copies:
-        transactions.append((yield from _given_up_one(admin, at, copy)))
+        transactions.append((yield from _expired_one(admin, at, copy)))
     return transactions
 
 
-def _given_up_one(admin: AdminCore, at: Master, copy: StoredMessage) -> Op[GivenUpTransaction]:
+def _expired_one(admin: AdminCore, at: Master, copy: StoredMessage) -> Op[ExpiredTransaction]:
     properties, namespace = copy.properties, admin.settings.namespace
     sent, reason = properties.get("TRANSACTION_CHECK_TIMES", ""), properties.get("TRANSACTION_GIVEN_UP_REASON", "")
-    return GivenUpTransaction(
+    return ExpiredTransaction(
         offset_msg_id=copy.offset_msg_id, msg_id=copy.msg_id, group=unwrap(properties.get("PGROUP", ""), namespace),
         topic=unwrap(properties.get("REAL_TOPIC", ""), namespace), tag=copy.tag or "", keys=properties.get("KEYS", ""),
-        born_ms=copy.born_ms, given_up_ms=copy.store_ms, reason=reason,
+        born_ms=copy.born_ms, expired_ms=copy.store_ms, reason=reason,
         checks_sent=int(sent) if sent.isdigit() and len(sent) < 6 else 0,
         checks=history_of(properties.get("TRANSACTION_CHECK_HISTORY", "")),
         resumed=(yield from copies_behind(admin, at.address, HALF_TOPIC, copy.msg_id, copy.physical_offset)),
         committed=(yield from committed_late(admin, at.address, copy)), broker=at.name,
-        address=at.address, not_told=[] if reason else ["why it was given up, and the history of its checks, are not told"],
+        address=at.address, not_told=[] if reason else ["why it expired, and the history of its checks, are not told"],
     )  # fmt: skip
 
 
 def history_of(text: str) -> list[TransactionCheck]:
-    """Return the checks that a given-up copy remembers, ``seconds:answer:producer`` each; what is not of this form is left out."""
+    """Return the checks that a copy remembers, ``seconds:answer:producer`` each; what is not of this form is left out."""
     checks = [fields.split(":") for fields in text.split()]
     return [
         TransactionCheck(int(fields[0]) * 1000, fields[2], fields[1])
@@ -398,9 +398,9 @@ def _ending(half: StoredMessage, state: LocalTransactionState, *, from_check: bo
 
 
 def resume_half(admin: AdminCore, offset_msg_id: str) -> Op[None]:
-    """Have a half message that was given up checked again, from the first check on.
+    """Have an expired half message checked again, from the first check on.
 
     ``offset_msg_id`` is the broker's id of its copy in TRANS_CHECK_MAX_TIME_TOPIC. Raises UsageError, BrokerError, NetworkError.
     """
-    request = ResumeCheckHalfMessage(msg_id=offset_msg_id, topic=GIVEN_UP_TOPIC)
+    request = ResumeCheckHalfMessage(msg_id=offset_msg_id, topic=EXPIRED_TOPIC)
     yield from ask(parse_offset_msg_id(offset_msg_id).address, request, b"", admin.settings.request_timeout_ms)

@@ -23,7 +23,7 @@ from halfmoon.events.outbox import status as outbox_status
 class Command(BaseCommand):
     """Shows the tables of events and the half messages that wait.
 
-    Exit code 1 when events failed or were given up, or when the brokers do not answer.
+    Exit code 1 when events failed or half messages expired, or when the brokers do not answer.
     """
 
     help = "Show what waits and what failed: outbox, half messages, tokens. Exit code 1 for something to look at."
@@ -53,10 +53,10 @@ class Command(BaseCommand):
         waiting = pending(said)
         facts["half_messages"] = len(waiting.halves)
         facts["oldest_half_s"] = max((one.age_s for one in waiting.halves), default=0)
-        facts["given_up"] = len(waiting.given_up)
+        facts["expired"] = len(waiting.expired)
         facts["brokers"] = waiting.error or "ok"
         self._write(facts, as_json=options["json"])
-        if backlog.failed or waiting.given_up or (waiting.error and said.nameserver):
+        if backlog.failed or waiting.expired or (waiting.error and said.nameserver):
             sys.exit(1)
 
     def _write(self, facts: dict[str, Any], *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Half messages that were given up: kept in a topic of their own with the reason and the history of their checks, resumable.
+"""Expired half messages: kept in a topic of their own with the reason and the history of their checks, and resumable.
 
 A copy goes to ``TRANS_CHECK_MAX_TIME_TOPIC`` first, then an op record settles the half message: consumers never see it. The copy
 names the half record's place, so that after a crash between the two no second one is made. Whoever resumes it makes a new half
@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 
 from halfmoon.broker.context import Context
 from halfmoon.broker.lookup import FOR_EVER_MS, message_of
-from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC
+from halfmoon.broker.names import EXPIRED_TOPIC, HALF_TOPIC
 from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.send.sends import Sends
 from halfmoon.broker.transactions.decisions import Answer, Decisions
@@ -32,7 +32,7 @@ from halfmoon.broker.transactions.half import (
     checks_written,
 )
 from halfmoon.broker.transactions.half_record import real_queue
-from halfmoon.broker.transactions.late_decisions import HISTORY, REASON, Late, copy_from
+from halfmoon.broker.transactions.late_decisions import HISTORY, REASON, LateDecisions, copy_from
 from halfmoon.errors import BrokerError, CorruptRecord, StoreNotWritable, UsageError
 from halfmoon.hot import Draft, Messages, Parts, tag_hash
 from halfmoon.model import StoredMessage
@@ -50,11 +50,11 @@ _COPIED_MAX = 1000
 """Copies without an op record: while there are so many, no other is made. A start looks at so many of the newest, some 40 ms."""
 
 
-class GivenUp:
-    """The service that gives up and resumes."""
+class Expiry:
+    """The service that expires half messages and resumes them."""
 
     def __init__(
-        self, context: Context, index: TransactionIndex, sends: Sends, halves: Halves, decisions: Decisions, late: Late,
+        self, context: Context, index: TransactionIndex, sends: Sends, halves: Halves, decisions: Decisions, late: LateDecisions,
         warn: Callable[..., None],
     ) -> None:  # fmt: skip
         self._store, self._topics, self._durable = context.store, context.topics, context.durable
@@ -70,9 +70,9 @@ class GivenUp:
         """Half messages whose copy is stored and that could not be settled yet; None: nobody asked for them since the start."""
         self._resuming: deque[tuple[int, str]] = deque()
         """Copies that were resumed and whose new half message is not durable, and so found by nobody: end of the log, and who."""
-        self.given_up = self.resumed = 0
+        self.expired = self.resumed = 0
 
-    def give_up(self, half: Half, parts: Parts | None, reason: str, now: int) -> bool:
+    def expire(self, half: Half, parts: Parts | None, reason: str, now: int) -> bool:
         """Settle a half message as never visible; return False when the store takes nothing now, so that it stays pending."""
         sent, _, history = self._index.checks(half.index)
         if parts is not None:
@@ -81,7 +81,7 @@ class GivenUp:
             try:
                 self._copy_once(half, _draft(parts, properties, half.physical_offset), now)
             except (BrokerError, StoreNotWritable) as exc:
-                self._warn("half message %d cannot be given up now: %s", half.index, exc)
+                self._warn("half message %d cannot expire now: %s", half.index, exc)
                 return False
         group = "" if parts is None else wire_properties.decode(parts.properties).get(PRODUCER_GROUP, "")
         self._decisions.expire(half.index, now)
@@ -90,8 +90,8 @@ class GivenUp:
             return False
         if self._copied is not None:
             self._copied.discard(half.index)
-        self._warn("half message %d (group %s, %d checks sent) is given up: %s", half.index, group, sent, reason)
-        self.given_up += 1
+        self._warn("half message %d (group %s, %d checks sent) expired: %s", half.index, group, sent, reason)
+        self.expired += 1
         return True
 
     def _copy_once(self, half: Half, draft: Draft, now: int) -> None:
@@ -104,8 +104,8 @@ class GivenUp:
             raise StoreNotWritable(f"{_COPIED_MAX} others wait for their op records")
         self._late.check_room()
         self._index.make_room(0, 1)
-        self._topics.ensure(GIVEN_UP_TOPIC, 1, now)
-        [place] = self._sends.append(GIVEN_UP_TOPIC, 0, [draft], now).physical_offsets
+        self._topics.ensure(EXPIRED_TOPIC, 1, now)
+        [place] = self._sends.append(EXPIRED_TOPIC, 0, [draft], now).physical_offsets
         self._late.copied(half.physical_offset, place)
         self._copied.add(half.index)
 
@@ -113,9 +113,9 @@ class GivenUp:
         """Return the pending half messages of which the topic has a copy: a process ended before their op records."""
         store, lowest = self._store, self._index.half(self._index.lowest_pending())
         found: set[int] = set()
-        end, first = store.queue_max(GIVEN_UP_TOPIC, 0), store.queue_min(GIVEN_UP_TOPIC, 0)
+        end, first = store.queue_max(EXPIRED_TOPIC, 0), store.queue_min(EXPIRED_TOPIC, 0)
         for offset in range(end - 1, max(first, end - _COPIED_MAX) - 1, -1):
-            pieces = store.read(GIVEN_UP_TOPIC, 0, offset, 1).pieces
+            pieces = store.read(EXPIRED_TOPIC, 0, offset, 1).pieces
             copy = message_of(pieces[0]) if pieces else None
             if copy is not None and lowest is not None and copy.physical_offset < lowest.physical_offset:
                 break
@@ -135,7 +135,7 @@ class GivenUp:
         return half if half is not None and half.physical_offset == place else None
 
     def resume(self, request: Request) -> None:
-        """Check a half message again that was given up (323); ``msgId`` is the offset message id of its copy."""
+        """Check an expired half message again (323); ``msgId`` is the offset message id of its copy."""
         self._durable.check_room()
         header = request.header(ResumeCheckHalfMessage)
         try:
@@ -167,8 +167,8 @@ class GivenUp:
             parts = None if record is None else whole_record(record)
         except CorruptRecord as exc:
             raise BrokerError(f"resume: the message is damaged: {exc}") from exc
-        if parts is None or parts.topic != GIVEN_UP_TOPIC:
-            raise BrokerError("resume: there is no message of that id that was given up")
+        if parts is None or parts.topic != EXPIRED_TOPIC:
+            raise BrokerError("resume: there is no expired message of that id")
         return parts
 
     def _check_not_resuming(self, name: str) -> None:

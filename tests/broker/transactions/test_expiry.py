@@ -1,11 +1,11 @@
-"""Giving up: one copy, whatever comes between it and its op record; and log files that wait for what is pending in them."""
+"""Expiry: one copy, whatever comes between it and its op record; and log files that wait for what is pending in them."""
 
 from __future__ import annotations
 
 import pytest
 
-from halfmoon.broker.names import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
-from halfmoon.broker.transactions import expired
+from halfmoon.broker.names import EXPIRED_TOPIC, HALF_TOPIC, OP_TOPIC
+from halfmoon.broker.transactions import expiry
 from halfmoon.errors import ServiceNotAvailable
 from halfmoon.ports import DiskUsage
 from halfmoon.wire.ids import parse_offset_msg_id
@@ -25,7 +25,7 @@ def test_after_an_end_between_a_copy_and_its_op_record_no_second_copy_is_made(ma
     sent = [prepare(talk, f"u{k}") for k in range(3)]
     full_for(talk, OP_TOPIC)
     talk.wait(12_000)
-    copies = stored(talk, GIVEN_UP_TOPIC)
+    copies = stored(talk, EXPIRED_TOPIC)
     places = [parse_offset_msg_id(each.msg_id).physical_offset for each in sent]
     assert [copy.prepared_transaction_offset for copy in copies] == places
     for _ in range(2):
@@ -35,7 +35,7 @@ def test_after_an_end_between_a_copy_and_its_op_record_no_second_copy_is_made(ma
     produce(talk, GROUP)
     talk.wait(12_000)
 
-    assert [copy.properties["UNIQ_KEY"] for copy in stored(talk, GIVEN_UP_TOPIC)] == ["u0", "u1", "u2", "u3"]
+    assert [copy.properties["UNIQ_KEY"] for copy in stored(talk, EXPIRED_TOPIC)] == ["u0", "u1", "u2", "u3"]
     assert sorted(int(op.body) for op in stored(talk, OP_TOPIC)) == [0, 1, 2, 3]
 
 
@@ -47,27 +47,27 @@ def test_a_copy_that_names_no_place_or_another_message_stands_for_no_half_messag
     half = talk.broker.transactions.halves.cache.get(0).drafts[0]
     for properties in (half[1].replace(b"mine", b"his!"), half[1]):
         body = b"other" if properties == half[1] else half[0]
-        talk.broker.sends.append(GIVEN_UP_TOPIC, 0, [(body, properties, *half[2:])], talk.now)  # as Apache's brokers copy
+        talk.broker.sends.append(EXPIRED_TOPIC, 0, [(body, properties, *half[2:])], talk.now)  # as Apache's brokers copy
     talk.wait(12_000)
 
-    assert [(copy.body, copy.properties["UNIQ_KEY"]) for copy in stored(talk, GIVEN_UP_TOPIC)] == [
+    assert [(copy.body, copy.properties["UNIQ_KEY"]) for copy in stored(talk, EXPIRED_TOPIC)] == [
         (b"order", "his!"), (b"other", "mine"), (b"order", "mine"),
     ]  # fmt: skip
 
 
 def test_copies_that_wait_for_their_op_records_are_bounded(make_talk, monkeypatch):
-    monkeypatch.setattr(expired, "_COPIED_MAX", 2)
+    monkeypatch.setattr(expiry, "_COPIED_MAX", 2)
     talk = make_talk(**ONCE)
     produce(talk, GROUP)
     for k in range(5):
         prepare(talk, f"u{k}")
     go_on = full_for(talk, OP_TOPIC)
     talk.wait(60_000)
-    assert len(stored(talk, GIVEN_UP_TOPIC)) == 2
+    assert len(stored(talk, EXPIRED_TOPIC)) == 2
     go_on()
     talk.wait(6000)
 
-    assert sorted(copy.properties["UNIQ_KEY"] for copy in stored(talk, GIVEN_UP_TOPIC)) == ["u0", "u1", "u2", "u3", "u4"]
+    assert sorted(copy.properties["UNIQ_KEY"] for copy in stored(talk, EXPIRED_TOPIC)) == ["u0", "u1", "u2", "u3", "u4"]
     assert talk.broker.transactions.index.pending_count == 0
 
 
@@ -86,7 +86,7 @@ def use(talk, percent):
 
 
 @pytest.mark.parametrize("percent", [88, 95])
-def test_where_the_disk_needs_room_what_is_pending_is_given_up_before_its_file_goes(make_talk, percent):
+def test_where_the_disk_needs_room_what_is_pending_expires_before_its_file_goes(make_talk, percent):
     talk = make_talk(**CHECKS)
     sent = [prepare(talk, f"u{k}") for k in range(40)]
     fill(talk)
@@ -98,14 +98,14 @@ def test_where_the_disk_needs_room_what_is_pending_is_given_up_before_its_file_g
 
     def watched(path):
         if path.startswith("commitlog/"):
-            removed.append((path, len(stored(talk, GIVEN_UP_TOPIC)), talk.broker.store.durable_offset))
+            removed.append((path, len(stored(talk, EXPIRED_TOPIC)), talk.broker.store.durable_offset))
         remove(path)
 
     talk.disk.remove = watched
     end_before = talk.broker.store.end_offset
     talk.wait(40_000)
 
-    copies = stored(talk, GIVEN_UP_TOPIC)
+    copies = stored(talk, EXPIRED_TOPIC)
     assert [copy.properties["UNIQ_KEY"] for copy in copies] == [f"u{k}" for k in range(40)]
     assert {copy.properties["TRANSACTION_GIVEN_UP_REASON"] for copy in copies} == {"its log file goes: the disk needs the room"}
     assert [count for _, count, _ in removed] == [40] * len(removed)
@@ -119,7 +119,7 @@ def test_where_the_disk_needs_room_what_is_pending_is_given_up_before_its_file_g
     assert end(talk, sent[0], COMMIT).code == 1
 
 
-def test_a_turn_gives_up_a_bounded_number_for_the_disk(make_talk):
+def test_a_turn_expires_a_bounded_number_for_the_disk(make_talk):
     talk = make_talk(**CHECKS)
     for k in range(40):
         prepare(talk, f"u{k}")
@@ -129,9 +129,9 @@ def test_a_turn_gives_up_a_bounded_number_for_the_disk(make_talk):
     counts, clear = [], talk.broker.transactions.checks.clear
 
     def counted(below, now):
-        before = talk.broker.transactions.given_up.given_up
+        before = talk.broker.transactions.expiry.expired
         done = clear(below, now)
-        counts.append(talk.broker.transactions.given_up.given_up - before)
+        counts.append(talk.broker.transactions.expiry.expired - before)
         return done
 
     talk.broker.transactions.checks.clear = counted
@@ -148,7 +148,7 @@ def test_while_no_copy_can_be_stored_files_stay_and_the_broker_does_not_spin(mak
     tries, append = [], talk.broker.sends.append
 
     def full(topic, *others, **kw):
-        if topic == GIVEN_UP_TOPIC:
+        if topic == EXPIRED_TOPIC:
             tries.append(topic)
             raise ServiceNotAvailable("full")
         return append(topic, *others, **kw)
@@ -159,7 +159,7 @@ def test_while_no_copy_can_be_stored_files_stay_and_the_broker_does_not_spin(mak
     assert talk.broker.store.min_offset == 0
     talk.broker.sends.append = append
     talk.wait(40_000)
-    assert len(stored(talk, GIVEN_UP_TOPIC)) == 1
+    assert len(stored(talk, EXPIRED_TOPIC)) == 1
     assert talk.broker.store.min_offset > 0
 
 
@@ -171,7 +171,7 @@ def test_files_that_are_only_old_wait_for_what_is_pending_in_them(make_talk, cap
     talk.now += 96 * HOUR  # a step of the clock: everything is older than messages are kept
     talk.wait(300_000)
     assert talk.broker.store.min_offset == 0
-    assert stored(talk, GIVEN_UP_TOPIC) == []
+    assert stored(talk, EXPIRED_TOPIC) == []
     assert len([text for text in caplog.messages if "log files that may go stay" in text]) == 1
     produce(talk, GROUP, peer=2)
     talk.wait(6000)
@@ -191,5 +191,5 @@ def test_what_is_pending_in_no_file_that_goes_holds_nothing(make_talk):
     use(talk, 88)
     talk.wait(40_000)
     assert talk.broker.store.min_offset == 3 * 256 * 1024
-    assert stored(talk, GIVEN_UP_TOPIC) == []
+    assert stored(talk, EXPIRED_TOPIC) == []
     assert len(stored(talk, HALF_TOPIC)) == 1
