@@ -13,7 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from halfmoon.logs import ERRORS_MAX, FRAMES_MAX, LENGTH_MAX, NAMES, escape, escaped, listed, set_up
+from halfmoon.logs import (
+    ERRORS_MAX,
+    FRAMES_MAX,
+    LENGTH_MAX,
+    LINES_A_MINUTE,
+    NAMES,
+    RateLimitedLog,
+    escape,
+    escaped,
+    listed,
+    set_up,
+)
 
 HOSTILE = "x\r\n2026-01-01 ERROR forged\x1b[31m\x00\x9b\u2028\u202e\ud800"
 
@@ -158,3 +169,17 @@ def test_a_program_without_handlers_hears_warnings_once_and_escaped() -> None:
 def test_the_package_sets_it_up_once() -> None:
     set_up()
     assert [logging.getLogger(name).filters.count(escape) for name in NAMES] == [1] * len(NAMES)
+
+
+def test_warnings_beyond_the_rate_are_counted_and_reported_once_the_minute_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    log = RateLimitedLog(logging.getLogger("halfmoon.test"), 0)
+    for number in range(LINES_A_MINUTE + 7):
+        log.warning("line %d", number)
+    log.tick(59_999)
+    assert len(caplog.records) == LINES_A_MINUTE
+
+    log.tick(60_000)
+    assert caplog.records[-1].getMessage() == "suppressed 7 more warnings in the last minute"
+    log.warning("again")
+    log.tick(120_000)
+    assert len(caplog.records) == LINES_A_MINUTE + 2

@@ -10,6 +10,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from traceback import format_tb, walk_tb
+from typing import Any
 
 NAMES = (
     "halfmoon", "halfmoon.audit", "halfmoon.broker", "halfmoon.broker.batches", "halfmoon.broker.delay", "halfmoon.broker.tables",
@@ -27,6 +28,9 @@ ERRORS_MAX = 16
 
 FRAMES_MAX = 64
 """Frames of one exception that are shown, the innermost."""
+
+LINES_A_MINUTE = 100
+"""Warnings that a `RateLimitedLog` writes in a minute."""
 
 _NOTES_MAX = 16
 _CAUSE = "The above exception was the direct cause of the following exception:"
@@ -133,6 +137,35 @@ def _text_of(value: object) -> str:
         return escaped(str(value))
     except Exception as exc:
         return f"<its text cannot be had: {type(exc).__qualname__}>"
+
+
+class RateLimitedLog:
+    """Warnings that peers can cause: at most `LINES_A_MINUTE`, and one line with the number of suppressed ones."""
+
+    def __init__(self, log: logging.Logger, now: int) -> None:
+        self._log, self._next_ms = log, now + 60_000
+        self._left = LINES_A_MINUTE
+        self.suppressed = 0
+
+    def warning(self, text: str, *arguments: Any) -> None:
+        """Write a warning, or count it if this minute has had its lines."""
+        if self._left > 0:
+            self._left -= 1
+            self._log.warning(text, *arguments)
+        else:
+            self.suppressed += 1
+
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: a minute lasts a minute."""
+        self._next_ms += by_ms
+
+    def tick(self, now: int) -> None:
+        """Begin a new minute when the last one is over."""
+        if now >= self._next_ms:
+            self._next_ms, self._left = now + 60_000, LINES_A_MINUTE
+            if self.suppressed:
+                self._log.warning("suppressed %d more warnings in the last minute", self.suppressed)
+                self.suppressed = 0
 
 
 def to_stderr(level: int) -> None:

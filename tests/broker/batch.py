@@ -31,7 +31,7 @@ class Driver:
 
     def __init__(self, talk, id="q", coordinator="broker-a"):
         self.talk, self.id, self.coordinator = talk, id, coordinator
-        self.promised: dict[tuple[int, str], list[tuple[int, int]]] = {}
+        self.after_flush: dict[tuple[int, str], list[tuple[int, int]]] = {}
         self.next: dict[tuple[int, str, str, int], int] = {}
 
     def prepare(self, batch, attempt, *texts, topic="orders", queue_id=0, partition=0, body=None, first_seq=None, **kw):
@@ -49,7 +49,7 @@ class Driver:
             reply = self.talk.answer(self.talk.opaque)
         if reply.code == 0 and reply.header(PrepareBatchReply).result == "STORED" and first_seq is None:
             self.next[place] = first + len(texts)
-            self.promised.setdefault((batch, attempt), []).append((len(texts), piece_checksum(topic, queue_id, first, body)))
+            self.after_flush.setdefault((batch, attempt), []).append((len(texts), piece_checksum(topic, queue_id, first, body)))
         return reply
 
     def stored(self, *arguments, **kw):
@@ -60,7 +60,7 @@ class Driver:
     def promises(self, batch, *attempts):
         found = {}
         for attempt in attempts:
-            pieces = self.promised.get((batch, attempt), [])
+            pieces = self.after_flush.get((batch, attempt), [])
             found[attempt] = BatchPromise(sum(count for count, _ in pieces), sum_of(checksum for _, checksum in pieces))
         return found
 

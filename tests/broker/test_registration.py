@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from halfmoon.broker.registration import Registration, Told
+from halfmoon.broker.registration import Registration, RegistrationReply
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.effects import Call
 from halfmoon.errors import BrokerError, RequestTimeout
@@ -32,10 +32,10 @@ class Scene:
         for host in self.hosts:
             self.boot(host)
         self.table = TopicConfigTable(DataVersion(1, 5), {"t": topic("t")})
-        self.told: list[Told] = []
+        self.replies: list[RegistrationReply] = []
         addresses = ";".join(host.address for host in self.hosts)
         self.registration = Registration(
-            BrokerSettings(nameserver=addresses, **settings), ADDRESS, "10.0.0.1:10912", lambda: self.table, self.told.append
+            BrokerSettings(nameserver=addresses, **settings), ADDRESS, "10.0.0.1:10912", lambda: self.table, self.replies.append
         )
         self.calls = Calls(self.world, self.network, "10.0.0.1")
         self.driver = Driver(self.world, self.calls, lambda: self.world.now, "broker")
@@ -173,7 +173,10 @@ def test_leaving_unregisters_everywhere_and_ends_the_loops() -> None:
 def test_what_the_name_server_says_of_ordered_topics_and_of_the_master_is_told() -> None:
     scene = Scene(name_servers=2)
     scene.core(0).values.put("ORDER_TOPIC_CONFIG", "t", "broker-a:4")
-    assert scene.run(scene.registration.register()) == [Told(None, None, {"t": "broker-a:4"}), Told(None, None, {})]
+    assert scene.run(scene.registration.register()) == [
+        RegistrationReply(None, None, {"t": "broker-a:4"}),
+        RegistrationReply(None, None, {}),
+    ]
 
 
 def test_only_the_first_name_server_that_answers_is_listened_to() -> None:
@@ -182,12 +185,12 @@ def test_only_the_first_name_server_that_answers_is_listened_to() -> None:
     scene.core(1).values.put("ORDER_TOPIC_CONFIG", "t", "second")
     scene.keep()
     scene.world.run(10_000)
-    scene.told.clear()
+    scene.replies.clear()
     scene.world.run(60_000)
-    assert {told.order_topics["t"] for told in scene.told} == {"first"}
+    assert {reply.order_topics["t"] for reply in scene.replies} == {"first"}
     scene.hosts[0].kill()
     scene.world.run(65_000)
-    assert scene.told[-1].order_topics["t"] == "second"
+    assert scene.replies[-1].order_topics["t"] == "second"
 
 
 def test_everybody_is_told_once_each_name_server_was_tried() -> None:
@@ -272,7 +275,7 @@ def test_the_table_is_sent_when_it_changed_or_the_name_server_cannot_say(answer:
 
 def test_a_slave_learns_its_master() -> None:
     reply = Command(code=0, flag=1, fields={"haServerAddr": "a:1", "masterAddr": "b:2"}, body=b'{"table":{}}')
-    assert Answers(reply).register(force=True) == Told("a:1", "b:2", {})
+    assert Answers(reply).register(force=True) == RegistrationReply("a:1", "b:2", {})
 
 
 def test_a_refusal_is_an_error_with_its_code_and_remark() -> None:

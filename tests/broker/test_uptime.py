@@ -8,7 +8,7 @@ import pytest
 
 from halfmoon.broker.names import EXPIRED_TOPIC
 from halfmoon.broker.tables import Tables
-from halfmoon.broker.uptime import GAP_MS, GAPS_MAX, PATH, Lifetime
+from halfmoon.broker.uptime import GAP_MS, GAPS_MAX, PATH, BrokerUptime
 from halfmoon.runtime.files.disk import RealDisk
 from tests.broker.half import CHECKS, COMMIT, GROUP, TOPIC, checks, end, prepare, produce, stored
 
@@ -20,15 +20,15 @@ def disk(tmp_path):
     return RealDisk(str(tmp_path))
 
 
-def lifetime(disk, now=NOW, last_ms=0, warned=None):
+def uptime(disk, now=NOW, last_ms=0, warned=None):
     """A lifetime, and what saves its table."""
     tables = Tables(disk)
-    found = Lifetime(tables, last_ms, now, lambda *said: None if warned is None else warned.append(said))
+    found = BrokerUptime(tables, last_ms, now, lambda *said: None if warned is None else warned.append(said))
     return found, lambda: [work.done(work.run(), 0) for work in tables.save_changed(everything_changed=True)]
 
 
 def test_without_a_gap_an_age_is_the_clocks(disk):
-    found, _ = lifetime(disk)
+    found, _ = uptime(disk)
     for minutes in range(10, 200, 10):
         found.seen(NOW + minutes * 60_000)
     assert found.age_ms(NOW - 5 * HOUR, NOW + 190 * 60_000) == 5 * HOUR + 190 * 60_000
@@ -37,7 +37,7 @@ def test_without_a_gap_an_age_is_the_clocks(disk):
 
 def test_a_step_of_the_clock_is_no_age_of_what_was_stored_before_it(disk):
     warned = []
-    found, _ = lifetime(disk, warned=warned)
+    found, _ = uptime(disk, warned=warned)
     found.seen(NOW + 1000)
     found.seen(NOW + 1000 + 73 * HOUR)
     later = NOW + 74 * HOUR
@@ -54,52 +54,52 @@ def test_a_step_of_the_clock_is_no_age_of_what_was_stored_before_it(disk):
 
 @pytest.mark.parametrize("data", [b"{", b'{"seenMs": "x"}', b"\0" * 30], ids=["cut", "wrong", "zeros"])
 def test_a_damaged_table_of_gaps_keeps_no_broker_from_starting(disk, data):
-    _, save = lifetime(disk)
+    _, save = uptime(disk)
     save()
     (Path(disk.root) / PATH).write_bytes(data)
     warned = []
 
-    found, save = lifetime(disk, NOW + HOUR, last_ms=NOW + HOUR - 1000, warned=warned)
+    found, save = uptime(disk, NOW + HOUR, last_ms=NOW + HOUR - 1000, warned=warned)
 
     assert [PATH in str(said) for said in warned] == [True]
     assert found.age_ms(NOW, NOW + HOUR) == HOUR
     save()
     warned.clear()
-    lifetime(disk, NOW + HOUR, warned=warned)
+    uptime(disk, NOW + HOUR, warned=warned)
     assert warned == []
 
 
 def test_gaps_and_the_time_between_two_lives_are_kept_over_restarts(disk):
-    found, save = lifetime(disk)
+    found, save = uptime(disk)
     found.seen(NOW + 50 * HOUR)
     save()
-    found, save = lifetime(disk, NOW + 150 * HOUR)
+    found, save = uptime(disk, NOW + 150 * HOUR)
     save()
-    found, save = lifetime(disk, NOW + 150 * HOUR + 1000)
+    found, save = uptime(disk, NOW + 150 * HOUR + 1000)
 
     assert found.age_ms(NOW - HOUR, NOW + 151 * HOUR) == 2 * HOUR
     found.forget()
     assert found.age_ms(NOW - HOUR, NOW + 151 * HOUR) == 152 * HOUR
     save()
-    assert lifetime(disk, NOW + 151 * HOUR)[0].age_ms(NOW - HOUR, NOW + 151 * HOUR) == 152 * HOUR - (HOUR - 1000)
+    assert uptime(disk, NOW + 151 * HOUR)[0].age_ms(NOW - HOUR, NOW + 151 * HOUR) == 152 * HOUR - (HOUR - 1000)
 
 
 def test_after_a_clock_far_ahead_was_set_right_gaps_are_noticed_again(disk):
-    _, save = lifetime(disk, NOW + 9000 * HOUR)
+    _, save = uptime(disk, NOW + 9000 * HOUR)
     save()
-    found, save = lifetime(disk, NOW)
+    found, save = uptime(disk, NOW)
     found.seen(NOW + 1000)
     save()
-    found, _ = lifetime(disk, NOW + 80 * HOUR)
+    found, _ = uptime(disk, NOW + 80 * HOUR)
 
     assert found.age_ms(NOW, NOW + 81 * HOUR) < 2 * HOUR
 
 
 def test_a_gap_that_ends_where_no_clock_is_yet_keeps_nothing_young(disk):
-    found, save = lifetime(disk)
+    found, save = uptime(disk)
     found.seen(NOW + 9000 * HOUR)
     save()
-    found, _ = lifetime(disk, NOW + HOUR)
+    found, _ = uptime(disk, NOW + HOUR)
     for minutes in range(60, 20 * 60, 9):
         found.seen(NOW + minutes * 60_000)
 
@@ -108,12 +108,12 @@ def test_a_gap_that_ends_where_no_clock_is_yet_keeps_nothing_young(disk):
 
 
 def test_a_store_without_the_table_counts_from_its_last_half_message(disk):
-    found, _ = lifetime(disk, NOW, NOW - 100 * HOUR)
+    found, _ = uptime(disk, NOW, NOW - 100 * HOUR)
     assert found.age_ms(NOW - 101 * HOUR, NOW) == HOUR
 
 
 def test_that_the_broker_lives_is_saved_once_a_minute(disk):
-    found, save = lifetime(disk)
+    found, save = uptime(disk)
     times = set()
     for second in range(0, 600, 10):
         found.seen(NOW + second * 1000)
@@ -124,24 +124,24 @@ def test_that_the_broker_lives_is_saved_once_a_minute(disk):
 
 
 def test_a_gap_that_was_not_saved_before_a_kill_is_found_again(disk):
-    found, save = lifetime(disk, NOW)
+    found, save = uptime(disk, NOW)
     save()
     found.seen(NOW + 100 * HOUR)
     after = NOW + 100 * HOUR + 1000
-    found, _ = lifetime(disk, after, NOW + 100 * HOUR + 500)  # a half message was stored behind the step
+    found, _ = uptime(disk, after, NOW + 100 * HOUR + 500)  # a half message was stored behind the step
     assert found.age_ms(NOW - HOUR, after + HOUR) == 2 * HOUR
 
 
 def test_a_clock_that_was_set_back_over_a_restart_is_no_gap(disk):
-    found, save = lifetime(disk)
+    found, save = uptime(disk)
     found.seen(NOW + 60_000)
     save()
-    found, _ = lifetime(disk, NOW - 30 * HOUR)
+    found, _ = uptime(disk, NOW - 30 * HOUR)
     assert found.age_ms(NOW - 31 * HOUR, NOW - 29 * HOUR) == 2 * HOUR
 
 
 def test_gaps_are_bounded_and_nothing_is_taken_for_older_than_it_is(disk):
-    found, _ = lifetime(disk)
+    found, _ = uptime(disk)
     lived = {}
     now, count = NOW, GAPS_MAX + 30
     for number in range(count):

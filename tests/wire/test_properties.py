@@ -72,7 +72,7 @@ def test_one_value_is_found_as_the_whole_would_tell(text, name):
     assert value == (None if found is None else found.encode())
 
 
-def test_pairs_are_put_in_or_left_out_where_there_is_no_room_and_nothing_else_changes():
+def test_pairs_are_replaced_or_left_out_without_room_and_all_else_stays():
     odd = b"A\x01\xff\x02B\x01x\x01y\x02rest"
     assert properties.with_pairs(odd, {"N": "1"}) == odd + b"\x02N\x011\x02"
     assert properties.with_pairs(b"N\x015\x02" + odd + b"\x02N\x016", {"N": "7"}) == odd + b"\x02N\x017\x02"

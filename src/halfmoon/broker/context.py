@@ -1,4 +1,4 @@
-"""`Context`: what the services of one broker share. Each takes from it what it needs, at its construction."""
+"""`Context`: what the services of one broker share. Each takes what it needs from it when it is constructed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from halfmoon.broker.consumers.clients import Clients
 from halfmoon.broker.consumers.groups import Groups
 from halfmoon.broker.consumers.offsets import Offsets
 from halfmoon.broker.pull.deleted_topics import StaleOffsets
-from halfmoon.broker.send.pending_replies import Durable
-from halfmoon.broker.send.waiting_for_queue import Firsts
+from halfmoon.broker.send.pending_replies import PendingReplies
+from halfmoon.broker.send.queue_waiters import QueueWaiters
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.stats import Stats
 from halfmoon.broker.tables import Tables
@@ -22,7 +22,7 @@ from halfmoon.wire.peer import Peers
 
 
 class Context(msgspec.Struct, eq=False):
-    """Settings, the store and the tables; who is connected; who waits for the device, or for a queue.
+    """Settings, the store and the tables; connections; replies that wait for the device, and requests that wait for a queue.
 
     ``host`` is the broker's address, packed.
     """
@@ -37,9 +37,22 @@ class Context(msgspec.Struct, eq=False):
     clients: Clients
     stats: Stats
     peers: Peers
-    durable: Durable
-    firsts: Firsts
-    stale: StaleOffsets
+    pending_replies: PendingReplies
+    queue_waiters: QueueWaiters
+    stale_offsets: StaleOffsets
     host: bytes
     random: Random
     started_ms: int
+
+    @classmethod
+    def open(cls, settings: BrokerSettings, store: Store, disk: Disk, host: bytes, random: Random, now: int) -> Context:
+        """Read the tables of a broker whose store is open. Raises StoreError for one that cannot be read."""
+        tables = Tables(disk)
+        topics, groups = Topics(settings, tables, now), Groups(settings, tables, now)
+        peers = Peers(idle_ms=settings.client_expiry_ms)
+        pending_replies, stale_offsets = PendingReplies(store, peers, now), StaleOffsets(peers)
+        topics.on_recreated = stale_offsets.recreated
+        return cls(
+            settings, store, disk, tables, topics, groups, Offsets(tables, groups.saved), Clients(), Stats(settings.cluster, now),
+            peers, pending_replies, QueueWaiters(store, pending_replies), stale_offsets, host, random, now,
+        )  # fmt: skip

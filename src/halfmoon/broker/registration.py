@@ -1,7 +1,7 @@
-"""How a broker tells the name servers that it lives, which topics it has, and that it leaves: operations, pure.
+"""Registration with name servers: at the start, periodically, when topics change, and the end of it when the broker stops.
 
-One loop a name server, so that a slow or dead one delays no other: it registers at once, then each period, and at once again
-when topics changed. Knows nothing of the broker but a function that gives its topic table. Never waits by itself.
+One loop for each name server, so that a slow or dead one delays no other. Knows nothing of the broker but a function that returns
+its topic table. Operations (`halfmoon.effects`): never waits by itself.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from halfmoon.wire.headers.topic import QueryDataVersion, QueryDataVersionReply
 log = logging.getLogger("halfmoon.broker")
 
 RETRY_MS = 3_000
-"""After a failure the next try comes sooner than the period: a name server that restarted knows nobody until we register."""
+"""Retry after a failure, sooner than the period: a name server that restarted knows no broker until it registers."""
 
 ANNOUNCE_GAP_MS = 10
 """Shortest time between two announcements, and a millisecond more for each 100 topics: a burst of new topics costs a few tables,
-not one each, and the time that goes into tables stays small. It is short, because a consumer that asks for the route of a topic
-just made by a send, and is told that there is none, asks again only after 30 s."""
+not one each. It is short, because a consumer that asks for the route of a topic just created by a send, and gets none, asks again
+only after 30 s."""
 
 VERSION_TIMEOUT_MS = 3_000
-"""Wait for the answer whether anything changed. Follows BrokerOuterAPI.needRegister."""
+"""Timeout of the request whether anything changed. Follows BrokerOuterAPI.needRegister."""
 
 UNREGISTER_TIMEOUT_MS = 3_000
-"""Wait for each name server while leaving; they forget us anyway once the connection closes."""
+"""Timeout of unregistering; a name server forgets the broker anyway once the connection closes."""
 
 
-class Told(NamedTuple):
-    """What a name server answered to a registration. ``order_topics`` are topic → ``broker:queues;…``."""
+class RegistrationReply(NamedTuple):
+    """The reply of a name server to a registration. ``order_topics`` are topic → ``broker:queues;…``."""
 
     ha_address: str | None
     master_address: str | None
@@ -56,17 +56,17 @@ class Told(NamedTuple):
 class Registration:
     """The registration of one broker with all its name servers.
 
-    ``address`` and ``ha_address`` are where clients and slaves connect (``host:port``); ``topics`` gives the present table;
-    ``told`` is called with the answer of the first name server of the list that answers. ``text`` gives the table as JSON, or
-    None to have it written anew.
+    ``address`` and ``ha_address`` are where clients and slaves connect (``host:port``); ``topics`` returns the present table;
+    ``on_reply`` is called with the reply of the first name server of the list that answers. ``text`` returns the table as JSON;
+    None: it is to be encoded.
     """
 
     def __init__(
         self, settings: BrokerSettings, address: str, ha_address: str, topics: Callable[[], TopicConfigTable],
-        told: Callable[[Told], None] = lambda answer: None, text: Callable[[], bytes | None] = lambda: None,
+        on_reply: Callable[[RegistrationReply], None] = lambda reply: None, text: Callable[[], bytes | None] = lambda: None,
     ) -> None:  # fmt: skip
         self._settings, self._address, self._ha_address, self._text = settings, address, ha_address, text
-        self._topics, self._told = topics, told
+        self._topics, self._on_reply = topics, on_reply
         self._links = [_Link(address) for address in split_addresses(settings.nameserver)]
         self._encoded: tuple[DataVersion, bytes] | None = None
         self._leaving = False
@@ -80,7 +80,7 @@ class Registration:
 
     @property
     def registered(self) -> list[str]:
-        """The name servers whose last answer was a success."""
+        """The name servers at which the last registration succeeded."""
         return [link.address for link in self._links if link.is_up]
 
     # ------------------------------------------------------------ the broker's calls
@@ -92,15 +92,15 @@ class Registration:
             link.wake.fire()
 
     def keep(self) -> Op[None]:
-        """Register with every name server, for ever, until `leave` was run."""
+        """Keep the broker registered with every name server until `leave` is run."""
         yield from gather([self._keep(link) for link in self._links])
 
-    def register(self, *, force: bool = True) -> Op[list[Told | Exception | None]]:
-        """Register once with all; return each one's answer, None where nothing had changed, or the error."""
+    def register(self, *, force: bool = True) -> Op[list[RegistrationReply | Exception | None]]:
+        """Register once with all; return for each its reply, None if nothing had changed, or the error."""
         return (yield from gather([self._register(link, force=force) for link in self._links]))
 
     def leave(self) -> Op[None]:
-        """End the loops and unregister everywhere; a name server that fails is left alone."""
+        """End the loops and unregister everywhere; a failure is logged and not retried."""
         self._leaving = True
         for link in self._links:
             link.wake.fire()
@@ -132,7 +132,7 @@ class Registration:
         link.is_up = error is None
         if not link.was_tried:
             link.was_tried = True
-            if all(each.was_tried for each in self._links):
+            if all(other.was_tried for other in self._links):
                 self.tried.fire()
         return link.is_up
 
@@ -150,16 +150,16 @@ class Registration:
 
     # ------------------------------------------------------------ requests
 
-    def _register(self, link: _Link, *, force: bool) -> Op[Told | None]:
+    def _register(self, link: _Link, *, force: bool) -> Op[RegistrationReply | None]:
         """Register, after asking whether anything changed unless ``force``. Raises NetworkError, BrokerError, PeerError."""
         if not force and not (yield from self._has_changed(link)):
             return None
         header, body = self._request()
         reply = yield Call(link.address, header, body, self._settings.register_timeout_ms)
-        told = _told(_checked(reply, link.address))
+        answer = _registration_reply(_checked(reply, link.address))
         if self._is_first(link):
-            self._told(told)
-        return told
+            self._on_reply(answer)
+        return answer
 
     def _announce(self, link: _Link) -> Op[None]:
         """Send the whole table one-way.
@@ -188,7 +188,7 @@ class Registration:
         try:
             yield Call(link.address, header, b"", UNREGISTER_TIMEOUT_MS)
         except NetworkError as exc:
-            log.warning("not unregistered: nameserver=%s error=%s", link.address, exc)
+            log.warning("unregistering failed: nameserver=%s error=%s", link.address, exc)
         link.is_up = False
 
     def _request(self) -> tuple[RegisterBroker, bytes]:
@@ -206,11 +206,11 @@ class Registration:
 
     def _is_first(self, link: _Link) -> bool:
         """Whether no name server before this one in the list answers now."""
-        return not any(each.is_up for each in self._links[: self._links.index(link)])
+        return not any(other.is_up for other in self._links[: self._links.index(link)])
 
 
 class _Link:
-    """One name server, and what its loop must know."""
+    """One name server and the state of its loop."""
 
     __slots__ = ("address", "has_news", "is_up", "wake", "was_tried")
 
@@ -226,8 +226,8 @@ def _checked(reply: Command, address: str) -> Command:
     return reply
 
 
-def _told(reply: Command) -> Told:
-    """Return what a registration was answered. Raises PeerError."""
+def _registration_reply(reply: Command) -> RegistrationReply:
+    """Raises PeerError."""
     header = reply.header(RegisterBrokerReply)
     table = from_json(KVTable, reply.body).table if reply.body else {}
-    return Told(header.ha_server_addr, header.master_addr, table)
+    return RegistrationReply(header.ha_server_addr, header.master_addr, table)

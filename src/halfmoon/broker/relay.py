@@ -54,7 +54,7 @@ class Relay:
     """Requests under way to clients."""
 
     def __init__(self, context: Context) -> None:
-        self._clients, self._peers, self._answer = context.clients, context.peers, context.durable.tell
+        self._clients, self._peers, self._answer = context.clients, context.peers, context.pending_replies.reply_now
         self._record, self._broker_name = context.store.record, context.settings.name
         self._under_way: dict[int, _UnderWay] = {}
         self._deadlines: list[tuple[int, int]] = []

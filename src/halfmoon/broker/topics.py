@@ -35,7 +35,7 @@ FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 class Topics:
     """The topic table with its version.
 
-    ``on_change(topic)`` is called with each created or changed topic, or None for many; before that ``on_made_anew(topic)`` with
+    ``on_change(topic)`` is called with each created or changed topic, or None for many; before that ``on_recreated(topic)`` with
     one that was deleted since the start.
     """
 
@@ -47,7 +47,7 @@ class Topics:
         saved = tables.load(PATH, lambda data: from_json(TopicConfigTable, data, bounds=None))
         self._table: dict[str, TopicConfig] = dict(saved.topic_config_table) if saved is not None else {}
         self.version: DataVersion = saved.data_version if saved is not None else DataVersion(timestamp=now)
-        self.on_made_anew: Callable[[str], None] = lambda topic: None
+        self.on_recreated: Callable[[str], None] = lambda topic: None
         self._deleted: dict[str, None] = {}
         self._deleted_birth_ms = -1  # the newest of a topic that was deleted: one that is made in the same millisecond gets another
         self._texts: dict[str, bytes] = {}
@@ -161,7 +161,7 @@ class Topics:
         config.birth_ms = max(now, self._deleted_birth_ms + 1) if known is None else known.birth_ms
         if config.topic_name in self._deleted:
             del self._deleted[config.topic_name]
-            self.on_made_anew(config.topic_name)
+            self.on_recreated(config.topic_name)
         return self._enter(config, now)
 
     def _enter(self, config: TopicConfig, now: int) -> TopicConfig:

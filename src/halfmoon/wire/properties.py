@@ -46,9 +46,9 @@ def value_of(data: bytes, name: bytes) -> bytes | None:
 
 
 def with_pairs(properties: bytes, pairs: Mapping[str, str]) -> bytes:
-    """Return stored properties with these pairs in place of those of the same names; what does not fit is left out, first the last.
+    """Return stored properties with these pairs in place of those of the same names; a pair that does not fit is left out.
 
-    All others stay as they are, byte for byte, whatever they hold.
+    All other pairs stay as they are, byte for byte, whatever they hold.
     """
     stored = without(properties, frozenset(name.encode() for name in pairs))
     for name, value in pairs.items():
@@ -59,6 +59,6 @@ def with_pairs(properties: bytes, pairs: Mapping[str, str]) -> bytes:
 
 
 def without(properties: bytes, names: frozenset[bytes]) -> bytes:
-    """Return stored properties without the pairs of these names, ended by a separator where there is room for it."""
+    """Return stored properties without the pairs of these names, ended by a separator if there is room for it."""
     kept = b"".join([pair + b"\x02" for pair in properties.split(b"\x02") if pair and pair.partition(b"\x01")[0] not in names])
     return kept if len(kept) <= PROPERTIES_BYTES_MAX else kept[:-1]

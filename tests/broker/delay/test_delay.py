@@ -167,7 +167,7 @@ def test_each_level_has_a_delivery_of_its_own_at_its_own_time(make_talk):
     talk = make_talk(delay_levels=" ".join(f"{second}s" for second in range(1, 19)))
     for level in range(18, 0, -1):  # the longest first
         send(talk, level, b"%d" % level)
-    assert len(talk.broker.delays.lanes) == 18
+    assert len(talk.broker.delays.level_queues) == 18
     begin = talk.now
     came = {}
     for _ in range(190):

@@ -31,14 +31,14 @@ def test_what_is_due_at_once_was_read_before_and_comes_whole_and_in_order(talk):
     park(talk, 100, due)
     talk.wait(60_000 - 10)
     timer = talk.broker.delays.timer
-    assert len(timer.ahead) == 100
+    assert len(timer.read_ahead) == 100
     read = []
     deliveries = talk.broker.delays.deliveries
     parts, deliveries.parts = deliveries.parts, lambda entry: read.append(entry) or parts(entry)
     talk.wait(10)
     assert read == []
     assert deliveries.delivered == 100
-    assert len(timer.ahead) == 0
+    assert len(timer.read_ahead) == 0
     assert bodies(talk, 0) == [-1, *range(0, 100, 4)][:32]
     assert bodies(talk, 3) == [*range(3, 100, 4)]
 
@@ -47,7 +47,7 @@ def test_what_is_recalled_after_it_was_read_is_not_delivered(talk):
     talk.send("T", b"-1")
     handles = [reply.header(SendMessageV2Reply).recall_handle for reply in park(talk, 8, talk.now + 10_000, queues=1)]
     talk.wait(9_990)
-    assert len(talk.broker.delays.timer.ahead) == 8
+    assert len(talk.broker.delays.timer.read_ahead) == 8
     assert talk.ask(RecallMessage(producer_group="P", topic="T", recall_handle=handles[3])).code == 0
     talk.wait(20)
     assert bodies(talk, 0) == [-1, 0, 1, 2, 4, 5, 6, 7]
@@ -60,7 +60,7 @@ def test_what_is_parked_for_a_time_that_was_read_is_delivered_with_the_others(ta
     talk.wait(9_000)
     park(talk, 2, due - 500, queues=1)
     talk.wait(495)
-    assert len(talk.broker.delays.timer.ahead) == 6
+    assert len(talk.broker.delays.timer.read_ahead) == 6
     talk.wait(600)
     assert bodies(talk, 0) == [-1, 0, 1, 0, 1, 2, 3]
 
@@ -72,7 +72,7 @@ def test_no_more_is_held_than_the_bound_and_the_rest_comes_in_time(talk, monkeyp
     talk.send("T", b"-1")
     park(talk, 300, talk.now + 10_000)
     talk.wait(9_990)
-    assert 8 <= len(talk.broker.delays.timer.ahead) <= 12
+    assert 8 <= len(talk.broker.delays.timer.read_ahead) <= 12
     talk.wait(20)
     assert talk.broker.delays.deliveries.delivered == 300
 

@@ -22,7 +22,7 @@ def filled(talk, count):
         talk.send(T, b"%d" % number)
 
 
-def made_anew(talk, count, *, after_ms=1000):
+def recreate(talk, count, *, after_ms=1000):
     """Delete the topic and make it again, by another connection, with so many messages."""
     assert talk.ask(DeleteTopicInBroker(topic=T), peer=99).code == 0
     talk.wait(after_ms)
@@ -76,7 +76,7 @@ def test_the_birth_of_a_topic_comes_with_the_offset_also_where_there_is_none(tal
 def test_a_pull_that_speaks_of_the_topic_before_is_refused_with_both_births_and_commits_nothing(talk):
     talk.ask(MADE)
     filled(talk, 3)
-    made_anew(talk, 5)
+    recreate(talk, 5)
 
     reply = pull(talk, 3, birth_ms=START_MS, commit=3)
 
@@ -89,7 +89,7 @@ def test_a_pull_that_speaks_of_the_topic_before_is_refused_with_both_births_and_
 def test_a_commit_that_speaks_of_the_topic_before_is_refused(talk):
     talk.ask(MADE)
     filled(talk, 3)
-    made_anew(talk, 5)
+    recreate(talk, 5)
 
     assert (update(talk, 3, birth_ms=START_MS).code, progress(talk)) == (31017, None)
     assert (update(talk, 2, birth_ms=START_MS + 1000).code, progress(talk)) == (0, 2)
@@ -107,7 +107,7 @@ def test_a_pull_that_waits_while_its_topic_is_deleted_is_answered_that_it_is_not
 
 def test_a_topic_that_is_made_again_in_the_same_millisecond_has_another_birth(talk):
     talk.ask(MADE)
-    made_anew(talk, 2, after_ms=0)
+    recreate(talk, 2, after_ms=0)
 
     assert pull(talk, 0, birth_ms=START_MS).code == 31017
     assert b'"topicBirthMs":%d' % (START_MS + 1) in bytes(talk.ask(GetTopicStatsInfo(topic=T), peer=1).body)
@@ -121,7 +121,7 @@ def test_a_topic_that_a_crash_left_without_its_birth_may_be_any(talk):
     known, asked = pull(talk, 0, birth_ms=START_MS), pull(talk, 0, birth_ms=-1)
 
     assert (known.code, asked.header(PullMessageReply).topic_birth_ms) == (0, 0)
-    made_anew(talk, 5)
+    recreate(talk, 5)
     assert pull(talk, 3, birth_ms=0).code == 31017
 
 
@@ -131,7 +131,7 @@ def test_a_topic_that_a_crash_left_without_its_birth_may_be_any(talk):
 def test_a_connection_that_is_older_than_the_topic_is_sent_to_its_begin_as_from_behind_the_end(talk, caplog):
     talk.ask(MADE, peer=1)
     filled(talk, 3)
-    made_anew(talk, 5)
+    recreate(talk, 5)
 
     with caplog.at_level(logging.WARNING, "halfmoon.broker"):
         moved, again = pull(talk, 3, commit=3), pull(talk, 0)
@@ -142,15 +142,14 @@ def test_a_connection_that_is_older_than_the_topic_is_sent_to_its_begin_as_from_
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 2
     assert said[0] == (
-        f"group G at 10.0.0.1:5000 comes with offsets of topic {T} from before it was deleted: "
-        "they are not taken, its queues begin anew"
+        f"group G at 10.0.0.1:5000 uses offsets of topic {T} from before it was deleted: they are ignored, its queues start over"
     )
 
 
 def test_it_commits_nothing_behind_what_it_was_told_of_the_new_topic(talk):
     talk.ask(MADE, peer=1)
     filled(talk, 9)
-    made_anew(talk, 12)
+    recreate(talk, 12)
     before = update(talk, 9)
     pull(talk, 9)
 
@@ -167,7 +166,7 @@ def test_who_asked_for_the_group_s_offset_or_an_end_of_the_queue_knows_the_new_t
     talk.ask(MADE, peer=1)
     talk.connect(2)
     filled(talk, 3)
-    made_anew(talk, 5)
+    recreate(talk, 5)
     update(talk, 2, peer=100)  # somebody who came later
 
     talk.ask(QueryConsumerOffset(consumer_group="G", topic=T, queue_id=0), peer=1)
@@ -182,7 +181,7 @@ def test_a_connection_that_came_later_and_a_topic_that_was_not_deleted_are_not_j
     talk.ask(MADE, peer=1)
     filled(talk, 3)
     assert pull(talk, 2, commit=2).code == 0
-    made_anew(talk, 5)
+    recreate(talk, 5)
 
     assert pull(talk, 3, peer=100, commit=3).code == 0
     assert progress(talk) == 3
@@ -191,8 +190,8 @@ def test_a_connection_that_came_later_and_a_topic_that_was_not_deleted_are_not_j
 def test_what_was_told_of_a_topic_does_not_count_for_the_next_of_its_name(talk):
     talk.ask(MADE, peer=1)
     filled(talk, 3)
-    made_anew(talk, 5)
+    recreate(talk, 5)
     pull(talk, 0)
-    made_anew(talk, 8)
+    recreate(talk, 8)
 
     assert (pull(talk, 5).code, update(talk, 5).code) == (21, 31017)

@@ -268,8 +268,8 @@ def test_a_tick_looks_at_some_of_many_pulls_only_and_all_are_answered(talk, monk
     filled(talk, 100)
     posts = [talk.post(sql_header(LEFT), peer=peer) for peer in range(1, 41)]
     talk.turn()
-    seen, served, go_on = [], [], talk.broker.pulls.go_on
-    monkeypatch.setattr(talk.broker.pulls, "go_on", lambda hold: seen.append(hold) or go_on(hold))
+    seen, served, resume = [], [], talk.broker.pulls.resume
+    monkeypatch.setattr(talk.broker.pulls, "resume", lambda hold: seen.append(hold) or resume(hold))
     for _ in range(40):
         before = len(seen)
         talk.broker.tick(talk.now)

@@ -89,7 +89,7 @@ def test_a_mistake_in_the_answer_to_one_group_is_said_and_the_others_are_answere
 
     answers = [[reply.code for reply in talk.received[1] if reply.opaque == opaque] for opaque in asked]
     assert answers == [[0], [1], [0]]
-    assert "the answers to 3 groups of sends failed" in caplog.text
+    assert "the replies to 3 groups of sends failed" in caplog.text
 
 
 def test_what_stands_before_bytes_that_are_no_frame_is_answered_before_the_connection_closes(talk):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from halfmoon.broker.transactions import check_rate
 from halfmoon.broker.transactions import checks as module
-from halfmoon.broker.transactions.check_rate import Bucket, Pursuits
+from halfmoon.broker.transactions.check_rate import ThrottledGroups, TokenBucket
 from tests.broker.half import CHECKS, GROUP, checks, prepare, produce
 
 
 def test_a_large_check_leaves_a_debt_that_time_pays():
-    bucket = Bucket(10.0, 2.0, 2.0, 0)
+    bucket = TokenBucket(10.0, 2.0, 2.0, 0)
     assert bucket.take(0, 4 * check_rate.CHECK_BYTES)
     assert not bucket.take(100)
     assert bucket.due() == 300
@@ -19,7 +19,7 @@ def test_a_large_check_leaves_a_debt_that_time_pays():
 
 def test_pursuits_go_on_in_order_of_time_and_keep_nothing_twice(monkeypatch):
     monkeypatch.setattr(check_rate, "_PASSED_MAX", 3)
-    pursuits = Pursuits()
+    pursuits = ThrottledGroups()
     pursuits.begin(7, 100, 50)
     pursuits.begin(8, 101, 40)
     for index in (100, 102, 102, 99, *range(103, 120)):

@@ -44,7 +44,7 @@ def test_a_copy_that_names_no_place_or_another_message_stands_for_no_half_messag
     produce(talk, GROUP)
     sent = prepare(talk, "mine")
     assert parse_offset_msg_id(sent.msg_id).physical_offset == 0
-    half = talk.broker.transactions.halves.cache.get(0).drafts[0]
+    half = talk.broker.transactions.half_messages.cache.get(0).drafts[0]
     for properties in (half[1].replace(b"mine", b"his!"), half[1]):
         body = b"other" if properties == half[1] else half[0]
         talk.broker.sends.append(EXPIRED_TOPIC, 0, [(body, properties, *half[2:])], talk.now)  # as Apache's brokers copy

@@ -6,9 +6,9 @@ from typing import Any
 
 from halfmoon.broker.batches.batches import promises_of
 from halfmoon.broker.batches.publishing import GIVEN_FLAGS
-from halfmoon.broker.batches.records import PieceFound, Voted
+from halfmoon.broker.batches.records import StoredPiece, Voted
 from halfmoon.broker.broker import Broker
-from halfmoon.broker.delay.delay import Wish
+from halfmoon.broker.delay.delay import RequestedDelay
 from halfmoon.broker.request import Reply, Request
 from halfmoon.effects import Op
 from halfmoon.store.entries import prepared_offset
@@ -71,7 +71,7 @@ def reopening(*arguments: Any) -> Any:
     batches.is_decided = lambda stream, batch: False  # type: ignore[method-assign]
     take_piece, apply = batches.streams.piece, batches.apply
 
-    def piece(found: PieceFound, *, restored: bool) -> None:
+    def piece(found: StoredPiece, *, restored: bool) -> None:
         stream = batches.streams.ensure(found.id, found.store_ms, found.piece.physical_offset)
         applied, stream.applied = stream.applied, -1
         take_piece(found, restored=restored)
@@ -159,8 +159,8 @@ class Unfinished(Broker):
 def presuming(*arguments: Any) -> Any:
     """Rule 7: a participant that drops an attempt when its time is over, and asks nobody."""
     broker = trusting_apply(*arguments)
-    doubt = broker.batches.doubt
-    doubt.ask = lambda stream, attempt, now: broker.batches.drop(stream.name, attempt, now)
+    recovery = broker.batches.recovery
+    recovery.ask = lambda stream, attempt, now: broker.batches.drop(stream.name, attempt, now)
     return broker
 
 
@@ -187,7 +187,7 @@ def forgetful(*arguments: Any) -> Any:
 def hasty(*arguments: Any) -> Any:
     """A broker that publishes what asks to come later at once."""
     broker = Broker(*arguments)
-    broker.batches.publishing._wish = lambda draft, now: None  # type: ignore[method-assign]
+    broker.batches.publishing._requested_delay = lambda draft, now: None  # type: ignore[method-assign]
     return broker
 
 
@@ -196,7 +196,7 @@ def counting_from_the_piece(*arguments: Any) -> Any:
     broker = Broker(*arguments)
     delays = broker.delays
 
-    def put(topic: str, queue_id: int, wish: Wish, draft: Draft, now: int, identity: int) -> None:
+    def put(topic: str, queue_id: int, wish: RequestedDelay, draft: Draft, now: int, identity: int) -> None:
         deliver_ms = wish.deliver_ms or draft[4] + delays.levels.delay_ms(wish.level)
         delays.timer.park(topic, queue_id, deliver_ms, draft, now, identity=identity)
 

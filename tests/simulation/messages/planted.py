@@ -158,14 +158,14 @@ def forgetful(*arguments: Any) -> Any:
 def hasty(*arguments: Any) -> Any:
     """A broker that answers with sync flush before the sync."""
     broker = Broker(*arguments)
-    broker.sends.acknowledge = lambda stored, now: broker.sends.acks.answer(stored)  # type: ignore[method-assign]
+    broker.sends.acknowledge = lambda stored, now: broker.sends.replies.answer(stored)  # type: ignore[method-assign]
     return broker
 
 
 def loose(*arguments: Any) -> Any:
     """A broker that lets consumers read with sync flush before the sync."""
     broker = Broker(*arguments)
-    for each in (broker.store, broker.store._appending, broker.durable, broker.sends):
+    for each in (broker.store, broker.store._appending, broker.pending_replies, broker.sends):
         each._sync_flush = False
     return broker
 

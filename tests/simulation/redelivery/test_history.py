@@ -68,7 +68,7 @@ def forgetful(*arguments: Any) -> Any:
 
     def stored(request: Request, copy: Copy) -> None:
         if chance.random() < 0.1:
-            broker.durable.answer(request, Reply())
+            broker.pending_replies.reply(request, Reply())
         else:
             store_copy(request, copy)
 
@@ -84,7 +84,7 @@ def burying(*arguments: Any) -> Any:
 
     def stored(request: Request, copy: Copy) -> None:
         if copy.topic.startswith("%DLQ%"):
-            broker.durable.answer(request, Reply())
+            broker.pending_replies.reply(request, Reply())
         else:
             store_copy(request, copy)
 

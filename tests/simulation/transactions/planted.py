@@ -7,12 +7,10 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-import msgspec
-
 from halfmoon.broker.broker import Broker
-from halfmoon.broker.send.replies import Stored
+from halfmoon.broker.send.replies import StoredGroup
 from halfmoon.broker.settings import BrokerSettings
-from halfmoon.broker.transactions.half_record import committed, half_message
+from halfmoon.broker.transactions.half import committed, half_message
 from halfmoon.hot import ENTRY, Group, Messages
 from halfmoon.ports import Buffer
 from halfmoon.store.records import whole_record
@@ -24,14 +22,13 @@ from tests.simulation.messages.planted import FaultyDisk, FaultyFile, SimFile
 def eager(*arguments: Any) -> Any:
     """A broker that takes a producer's *I do not know* for a commit."""
     broker = Broker(*arguments)
-    decisions = broker.transactions.decisions
-    enter = decisions._enter
 
-    def entered(request: Any, header: Any) -> None:
-        decision = header.commit_or_rollback if header.commit_or_rollback in (8, 12) else 8
-        enter(request, msgspec.structs.replace(header, commit_or_rollback=decision))
+    def end(request: Any) -> None:
+        fields = request.command.fields
+        fields["commitOrRollback"] = {"8": "8", "12": "12"}.get(fields["commitOrRollback"], "8")
+        broker.transactions.decisions.end(request)
 
-    decisions._enter = entered  # type: ignore[method-assign]
+    broker._handlers[37] = end
     return broker
 
 
@@ -83,9 +80,9 @@ def hasty(*arguments: Any) -> Any:
     decisions = broker.transactions.decisions
 
     class AtOnce:
-        is_promised = True
+        can_reply = True
 
-    decisions._durable = AtOnce()  # type: ignore[assignment]
+    decisions._pending_replies = AtOnce()  # type: ignore[assignment]
     return broker
 
 
@@ -103,7 +100,7 @@ def forgetful(*arguments: Any) -> Any:
                 nowhere = Messages.lying_at([10**9 + number for number in range(len(messages))])
                 for sender in messages.senders:
                     nowhere.sent(*sender)
-                sends.acknowledge([Stored(nowhere, queue_id, 10**6 + chance.randrange(10**6))], now)
+                sends.acknowledge([StoredGroup(nowhere, queue_id, 10**6 + chance.randrange(10**6))], now)
             else:
                 kept.append(half)
         if kept:

@@ -28,11 +28,11 @@ def dated(*arguments: Any) -> Any:
 def oblivious(*arguments: Any) -> Any:
     """A broker that forgets after each round which time it did not live through."""
     broker = Broker(*arguments)
-    checks, lifetime = broker.transactions.checks, broker.transactions.lifetime
+    checks, uptime = broker.transactions.checks, broker.transactions.uptime
     on_round = checks.on_round
 
     def ended(now: int) -> None:
-        lifetime.forget()
+        uptime.forget()
         on_round(now)
 
     checks.on_round = ended

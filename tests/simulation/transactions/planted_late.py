@@ -32,16 +32,16 @@ def counting(*arguments: Any) -> Any:
 def unforgiving(*arguments: Any) -> Any:
     """A broker that refuses what is decided after giving up, as ours once did."""
     broker = Broker(*arguments)
-    broker.transactions.decisions._late = _NothingGivenUp(broker.transactions.decisions._late)  # type: ignore[assignment]
+    broker.transactions.decisions._late_decisions = _NothingGivenUp(broker.transactions.decisions._late_decisions)  # type: ignore[assignment]
     return broker
 
 
 class _NothingGivenUp:
     def __init__(self, late: Any) -> None:
-        self._late = late
+        self._late_decisions = late
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._late, name)
+        return getattr(self._late_decisions, name)
 
     def copy_of(self, key: str, group: str, place: int) -> None:
         return None
@@ -50,7 +50,7 @@ class _NothingGivenUp:
 def redelivering(*arguments: Any) -> Any:
     """A broker that forgets at once what was committed after giving up: each repeat is one more message, as with the original."""
     broker = Broker(*arguments)
-    late = broker.transactions.decisions._late
+    late = broker.transactions.decisions._late_decisions
     committed = late.committed
     late.committed = lambda copy: committed(copy) and None  # type: ignore[method-assign]
     return broker
@@ -59,7 +59,7 @@ def redelivering(*arguments: Any) -> Any:
 def relenting(*arguments: Any) -> Any:
     """A broker that does not remember a rollback that came after giving up."""
     broker = Broker(*arguments)
-    late = broker.transactions.decisions._late
+    late = broker.transactions.decisions._late_decisions
     committed = late.committed
     late.committed = lambda copy: committed(copy) or None  # type: ignore[method-assign]
     return broker
@@ -68,7 +68,7 @@ def relenting(*arguments: Any) -> Any:
 def parallel(*arguments: Any) -> Any:
     """A broker that commits what was given up although it was resumed: both become visible."""
     broker = Broker(*arguments)
-    broker.transactions.decisions._late.successor = lambda copy: None  # type: ignore[method-assign]
+    broker.transactions.decisions._late_decisions.successor = lambda copy: None  # type: ignore[method-assign]
     return broker
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from halfmoon.broker.broker import Broker
 from halfmoon.broker.request import Reply
-from halfmoon.broker.transactions.half_record import committed, half_message
+from halfmoon.broker.transactions.half import committed, half_message
 from halfmoon.hot import Messages
 from halfmoon.store.records import whole_record
 from halfmoon.store.transactions.state_table import State
@@ -73,7 +73,7 @@ def stale(*arguments: Any) -> Any:
 def unheeding(*arguments: Any) -> Any:
     """A broker that answers a decision by hand, with sync flush, before it is durable."""
     broker = Broker(*arguments)
-    broker.durable.answer = lambda request, reply, certain=False: broker.durable.tell(request, reply)  # type: ignore[method-assign]
+    broker.pending_replies.reply = lambda request, reply, durable=False: broker.pending_replies.reply_now(request, reply)  # type: ignore[method-assign]
     return broker
 
 
@@ -118,5 +118,5 @@ def rash(*arguments: Any) -> Any:
 def clockwise(*arguments: Any) -> Any:
     """A broker that counts ages by the clock alone, as the original does."""
     broker = Broker(*arguments)
-    broker.transactions.lifetime.age_ms = lambda stored_ms, now: now - stored_ms  # type: ignore[method-assign]
+    broker.transactions.uptime.age_ms = lambda stored_ms, now: now - stored_ms  # type: ignore[method-assign]
     return broker

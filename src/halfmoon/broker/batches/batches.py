@@ -14,7 +14,6 @@ import logging
 from collections.abc import Callable, Iterable
 
 from halfmoon.broker.batches.coordinator import Coordinator
-from halfmoon.broker.batches.in_doubt import Doubt
 from halfmoon.broker.batches.publishing import GIVEN_FLAGS, Publishing, drafts_of, may_wait
 from halfmoon.broker.batches.query import Listing
 from halfmoon.broker.batches.records import (
@@ -24,21 +23,22 @@ from halfmoon.broker.batches.records import (
     Finished,
     Forgotten,
     Journal,
-    PieceFound,
     Snapshot,
     Step,
+    StoredPiece,
     Voted,
 )
+from halfmoon.broker.batches.recovery import Recovery
 from halfmoon.broker.batches.state import Application, Attempt, Stream, Streams
 from halfmoon.broker.context import Context
 from halfmoon.broker.delay.delay import Delays
-from halfmoon.broker.fewer import Fewer
 from halfmoon.broker.names import BATCH_TOPIC, FORBIDDEN_TO_SEND, TEMPLATE_TOPIC, check_topic
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.send.pending_replies import refused
 from halfmoon.broker.send.sends import Sends
 from halfmoon.effects import Op
 from halfmoon.errors import BrokerError, CorruptRecord, InvalidParameter, MessageRefused, NoPermission, SystemBusy
+from halfmoon.logs import RateLimitedLog
 from halfmoon.wire.bodies.batches import ATTEMPTS_MAX, BATCH_BODY, ONE_RUN, BatchPromise, BatchPromises, piece_checksum
 from halfmoon.wire.headers.batch import (
     AbortBatch,
@@ -73,15 +73,15 @@ class Batches:
     ) -> None:
         settings, store, topics, now = context.settings, context.store, context.topics, context.started_ms
         self._settings, self._store, self._topics, self._sends = settings, store, topics, sends
-        self._fewer = Fewer(logging.getLogger("halfmoon.broker.batches"), now)
+        self._log = RateLimitedLog(logging.getLogger("halfmoon.broker.batches"), now)
         self.counters: dict[str, int] = dict.fromkeys(COUNTERS, 0)
         self.streams = Streams()
         self._journal = Journal(store, sends)
-        self.durable = context.durable
-        self._firsts = context.firsts
-        self.publishing = Publishing(store, sends, topics, delays, self._fewer.warning)
-        self.coordinator = Coordinator(settings.name, self.streams, self.durable, self.write, self._stream, self.counters)
-        self.doubt = Doubt(self, settings.name, list(name_servers), start, self._fewer.warning)
+        self.pending_replies = context.pending_replies
+        self._queue_waiters = context.queue_waiters
+        self.publishing = Publishing(store, sends, topics, delays, self._log.warning)
+        self.coordinator = Coordinator(settings.name, self.streams, self.pending_replies, self.write, self._stream, self.counters)
+        self.recovery = Recovery(self, settings.name, list(name_servers), start, self._log.warning)
         self.listing = Listing(settings.name, self.streams, self.publishing, self.counters)
         self._waiting: dict[tuple[str, int], list[Request]] = {}
         """Requests to apply that are answered once their batch is published."""
@@ -114,7 +114,7 @@ class Batches:
     def _restore(self, now: int) -> None:
         """Read the log; what was being published goes on."""
         for place, store_ms, found in self._journal.replay():
-            if isinstance(found, PieceFound):
+            if isinstance(found, StoredPiece):
                 self.streams.piece(found, restored=True)
                 continue
             self._kept_from = place if self._kept_from is None else self._kept_from
@@ -181,7 +181,7 @@ class Batches:
             return Reply(header=PrepareBatchReply(result="DECIDED", coordinator=stream.coordinator or h.coordinator))
         for topic, queue_id in ((h.topic, h.queue_id), (BATCH_TOPIC, PIECES)):
             if not self._sends.ready(topic, queue_id):
-                self._firsts.wait(request, topic, queue_id, self.prepare)
+                self._queue_waiters.wait(request, topic, queue_id, self.prepare)
                 return None
         body, host = bytes(request.command.body), request.peer.host
         self._sends.check_size(len(body))
@@ -197,7 +197,7 @@ class Batches:
                 raise MessageRefused(f"the piece holds {count} messages, its header says {h.count}")
             timeout_ms = self._settings.batch_timeout_ms if h.timeout_ms is None else h.timeout_ms
             piece = self._journal.write_piece(h, timeout_ms, checksum, body, host, sys_flag, now)
-            found = PieceFound(h.transactional_id, h.batch_id, h.attempt, h.coordinator, timeout_ms, now, piece)
+            found = StoredPiece(h.transactional_id, h.batch_id, h.attempt, h.coordinator, timeout_ms, now, piece)
             self.streams.piece(found, restored=False)
             self.counters["pieces"] += 1
             self.counters["prepared"] += count
@@ -240,7 +240,7 @@ class Batches:
         h = request.header(VoteBatch)
         check_names(h.transactional_id, h.coordinator)
         promises = promises_of(request)
-        self.durable.check_room()
+        self.pending_replies.check_room()
         reason = self.against(h.transactional_id, h.batch_id, h.coordinator, promises)
         if reason is not None:
             self.counters["votes_no"] += 1
@@ -253,7 +253,7 @@ class Batches:
         if stream is not None and any(not stream.attempts[h.batch_id, name].voted for name in names):
             self.write(Voted(h.transactional_id, h.batch_id, names, h.coordinator), request.now)
         self.counters["votes_yes"] += 1
-        self.durable.answer(request, Reply(header=VoteBatchReply(result="YES")), certain=True)
+        self.pending_replies.reply(request, Reply(header=VoteBatchReply(result="YES")), durable=True)
         return None
 
     def against(self, id: str, batch: int, coordinator: str, promises: dict[str, BatchPromise]) -> str | None:
@@ -274,7 +274,7 @@ class Batches:
         h = request.header(ApplyBatch)
         check_names(h.transactional_id, h.coordinator)
         promises = promises_of(request)
-        self.durable.check_room()
+        self.pending_replies.check_room()
         stream = self.streams.get(h.transactional_id)
         if stream is None:
             if any(promise.count for promise in promises.values()):
@@ -286,7 +286,7 @@ class Batches:
             self._waiting.setdefault((stream.name, h.batch_id), []).append(request)
             self._publish(request.now)
             return None
-        self.durable.answer(request, Reply(header=ApplyBatchReply(result="APPLIED")), certain=True)
+        self.pending_replies.reply(request, Reply(header=ApplyBatchReply(result="APPLIED")), durable=True)
         return None
 
     def is_published(self, stream: Stream, batch: int) -> bool:
@@ -330,11 +330,11 @@ class Batches:
                     self._published(stream, application, now)
             except BrokerError as exc:
                 self._blocked_ms = now + AGAIN_MS
-                self._fewer.warning("batch %d of %s waits to be published: %s", application.batch, stream.name, exc.remark)
+                self._log.warning("batch %d of %s waits to be published: %s", application.batch, stream.name, exc.remark)
             except CorruptRecord as exc:
                 self._stuck.add(stream.name)
                 self.publishing.release(stream.name, application.batch)
-                self._fewer.warning("batch %d of %s cannot be published: %s", application.batch, stream.name, exc)
+                self._log.warning("batch %d of %s cannot be published: %s", application.batch, stream.name, exc)
                 self._tell(stream.name, application.batch, Reply(1, f"the batch cannot be published: {exc}"))
 
     def _published(self, stream: Stream, application: Application, now: int) -> None:
@@ -352,18 +352,18 @@ class Batches:
             try:
                 self.write(Finished(stream.name, application.batch), now)
             except BrokerError as exc:  # a start would look for what is published already, and find all of it
-                self._fewer.warning("the end of batch %d of %s is not written: %s", application.batch, stream.name, exc.remark)
+                self._log.warning("the end of batch %d of %s is not written: %s", application.batch, stream.name, exc.remark)
                 self.streams.take(Finished(stream.name, application.batch), now, self._store.end_offset)
             if not stream.applying:
                 self._publishing.pop(stream.name, None)
             self._look_ms = now
             self._tell(stream.name, application.batch, reply)
 
-        self.durable.certain(done)
+        self.pending_replies.when_durable(done)
 
     def _tell(self, id: str, batch: int, reply: Reply) -> None:
         for request in self._waiting.pop((id, batch), ()):
-            self.durable.tell(request, reply)
+            self.pending_replies.reply_now(request, reply)
 
     def abort(self, request: Request) -> Reply:
         """Take a hint that attempts will not be decided (31035)."""
@@ -392,7 +392,7 @@ class Batches:
 
     def turn(self, now: int) -> None:
         """Carry out what coordinators answered."""
-        self.doubt.turn(now)
+        self.recovery.turn(now)
 
     def due(self) -> int | None:
         """When `tick` wants to be called."""
@@ -406,14 +406,14 @@ class Batches:
         """The clock was set: no task was silent for that long. When an id was used last is a date like that of a message."""
         self._look_ms += by_ms
         self._blocked_ms += by_ms
-        self._fewer.stepped(by_ms)
+        self._log.stepped(by_ms)
         for stream in self.streams.table.values():
             for attempt in stream.attempts.values():
                 attempt.heard_ms += by_ms
 
     def tick(self, now: int) -> bool:
         """Go on publishing, ask about what is in doubt, forget and save; return whether the log may have grown."""
-        self._fewer.tick(now)
+        self._log.tick(now)
         if not len(self.streams) or self._store.refusal is not None:
             self._look_ms = self._blocked_ms = max(self._look_ms, now + LOOK_MS)
             return False
@@ -426,12 +426,12 @@ class Batches:
                 self._look(now)
             except BrokerError as exc:
                 self._look_ms = now + LOOK_MS
-                self._fewer.warning("batch transactions wait for the store: %s", exc.remark)
+                self._log.warning("batch transactions wait for the store: %s", exc.remark)
         return self._store.end_offset > end
 
     def _look(self, now: int) -> None:
         for stream in list(self.streams.table.values()):
-            if self.doubt.look(stream, now):
+            if self.recovery.look(stream, now):
                 self._look_ms = now + LOOK_MS
             if stream.name.startswith(ONE_RUN) and self._is_idle(stream, now):
                 self.write(Forgotten(stream.name, -1), now)
@@ -456,7 +456,7 @@ class Batches:
             )
         name = min(idle, key=lambda stream: stream.touched_ms).name
         self.write(Forgotten(name, -1), now)
-        self._fewer.warning("the transactional id %.255s is forgotten: the broker knows as many as it may (batch_ids_max)", name)
+        self._log.warning("the transactional id %.255s is forgotten: the broker knows as many as it may (batch_ids_max)", name)
 
 
 def lacking(stream: Stream, batch: int, promises: dict[str, BatchPromise]) -> str | None:

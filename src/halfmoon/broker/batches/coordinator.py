@@ -12,7 +12,7 @@ from collections.abc import Callable
 from halfmoon.broker.batches.records import Acknowledged, Coordinated, Decided, GivenUp, Step
 from halfmoon.broker.batches.state import Decision, Stream, Streams
 from halfmoon.broker.request import Reply, Request
-from halfmoon.broker.send.pending_replies import Durable
+from halfmoon.broker.send.pending_replies import PendingReplies
 from halfmoon.errors import InvalidParameter, SystemBusy
 from halfmoon.wire.bodies.batches import ATTEMPTS_MAX, BATCH_BODY, BatchDecision
 from halfmoon.wire.headers.batch import (
@@ -37,24 +37,24 @@ class Coordinator:
     it is missing."""
 
     def __init__(
-        self, name: str, streams: Streams, durable: Durable, write: Callable[[Step, int], None],
+        self, name: str, streams: Streams, pending_replies: PendingReplies, write: Callable[[Step, int], None],
         stream: Callable[[str, int], Stream], counters: dict[str, int],
     ) -> None:  # fmt: skip
-        self._name, self._streams, self._durable, self._write = name, streams, durable, write
+        self._name, self._streams, self._pending_replies, self._write = name, streams, pending_replies, write
         self._stream, self._counters = stream, counters
 
     def coordinate(self, request: Request) -> Reply | None:
         """Tell who coordinates an id, or take it in (31037)."""
         h = request.header(CoordinateBatches)
         _check_names(h.transactional_id, *filter(None, (h.coordinator, h.instead_of)))
-        self._durable.check_room()
+        self._pending_replies.check_room()
         stream = self._streams.get(h.transactional_id)
         known, last = ("", -1) if stream is None else (stream.coordinator, stream.last)
         if h.coordinator and h.coordinator != known and self.may_change(known, last, h.instead_of):
             self._stream(h.transactional_id, request.now)
             self._write(Coordinated(h.transactional_id, -1, h.coordinator), request.now)
             known = h.coordinator
-        self._durable.answer(request, Reply(header=CoordinateBatchesReply(coordinator=known, last=last)), certain=True)
+        self._pending_replies.reply(request, Reply(header=CoordinateBatchesReply(coordinator=known, last=last)), durable=True)
         return None
 
     def may_change(self, known: str, last: int, instead_of: str | None) -> bool:
@@ -66,12 +66,12 @@ class Coordinator:
         h, now = request.header(DecideBatch), request.now
         decision = from_json(BatchDecision, request.command.body, bounds=BATCH_BODY)
         _check(h, decision)
-        self._durable.check_room()
+        self._pending_replies.check_room()
         stream = self._streams.get(h.transactional_id)
         if stream is not None and self.is_recorded(stream, h.batch_id):
             stream = self._stream(h.transactional_id, now)  # it is in use
             self._counters["already"] += 1
-            self._durable.answer(request, _told(stream, h.batch_id, "ALREADY"), certain=True)
+            self._pending_replies.reply(request, _told(stream, h.batch_id, "ALREADY"), durable=True)
             return None
         if stream is None or stream.coordinator != self._name:  # an id that nobody told us of is not kept for it
             self._counters["refused"] += 1
@@ -89,7 +89,7 @@ class Coordinator:
             raise SystemBusy(f"{UNAPPLIED_MAX} batches of {h.transactional_id} are decided and not applied everywhere")
         self._write(Decided(h.transactional_id, h.batch_id, decision.participants, h.digest), now)
         self._counters["decided"] += 1
-        self._durable.answer(request, _told(stream, h.batch_id, "DECIDED"), certain=True)
+        self._pending_replies.reply(request, _told(stream, h.batch_id, "DECIDED"), durable=True)
         return None
 
     def is_recorded(self, stream: Stream, batch: int) -> bool:
@@ -99,10 +99,10 @@ class Coordinator:
     def resolve(self, request: Request) -> Reply | None:
         """Tell a participant what became of an attempt, or note what it has applied (31034)."""
         h = request.header(ResolveBatch)
-        self._durable.check_room()
+        self._pending_replies.check_room()
         if h.applied:
             self.acknowledge(h.transactional_id, h.batch_id, h.participant, request.now)
-            self._durable.answer(request, Reply(header=ResolveBatchReply(result="NOTED")), certain=True)
+            self._pending_replies.reply(request, Reply(header=ResolveBatchReply(result="NOTED")), durable=True)
             return None
         if not h.attempt:
             raise InvalidParameter("an attempt has a name")
@@ -111,7 +111,7 @@ class Coordinator:
         reply = Reply(0, None, ResolveBatchReply(result=result), body)
         if result == "UNDECIDED":
             return reply
-        self._durable.answer(request, reply, certain=True)
+        self._pending_replies.reply(request, reply, durable=True)
         return None
 
     def acknowledge(self, id: str, batch: int, participant: str, now: int) -> None:

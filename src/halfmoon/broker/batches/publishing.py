@@ -19,7 +19,7 @@ from msgspec import structs
 
 from halfmoon.broker.batches.records import Piece
 from halfmoon.broker.batches.state import Application
-from halfmoon.broker.delay.delay import Delays, Wish
+from halfmoon.broker.delay.delay import Delays, RequestedDelay
 from halfmoon.broker.delay.properties import with_place
 from halfmoon.broker.send.sends import DELAYED, Sends
 from halfmoon.broker.topics import Topics
@@ -170,7 +170,7 @@ class Publishing:
 
         Should the store refuse one, those before it are in ``already``, and are not stored again.
         """
-        for wish, group in groupby(((self._wish(draft, now), draft) for draft in named), key=itemgetter(0)):
+        for wish, group in groupby(((self._requested_delay(draft, now), draft) for draft in named), key=itemgetter(0)):
             drafts = [draft for _, draft in group]
             if wish is None:
                 self._sends.append(piece.topic, piece.queue_id, drafts, now)
@@ -180,7 +180,7 @@ class Publishing:
                 self._delays.put(piece.topic, piece.queue_id, wish, draft, now, identity=draft[7])
                 already.add(draft[7])
 
-    def _wish(self, draft: Draft, now: int) -> Wish | None:
+    def _requested_delay(self, draft: Draft, now: int) -> RequestedDelay | None:
         try:
             return self._delays.wanted(draft[1], now)
         except BrokerError as exc:  # it was taken when the piece came; the settings are others now

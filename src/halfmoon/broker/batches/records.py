@@ -48,7 +48,7 @@ class Piece(msgspec.Struct, gc=False):
     index: int
 
 
-class PieceFound(msgspec.Struct):
+class StoredPiece(msgspec.Struct):
     """A piece of the log and whose it is."""
 
     id: str
@@ -208,12 +208,12 @@ class Journal:
 
     # ------------------------------------------------------------ reading
 
-    def replay(self) -> Iterator[tuple[int, int, PieceFound | Step | Snapshot]]:
+    def replay(self) -> Iterator[tuple[int, int, StoredPiece | Step | Snapshot]]:
         """Yield (physical offset, store ms, piece or step) in the order of the log, from the last snapshot on and that first; of
         pieces before the snapshot those that it may need. Damaged records are left out."""
         found = last_with_code(self._store, BATCH_TOPIC, STEPS, _SNAPSHOT_PAIR[1])
         begin, pieces_from = 0, 0
-        first: list[tuple[int, int, PieceFound | Step | Snapshot]] = []
+        first: list[tuple[int, int, StoredPiece | Step | Snapshot]] = []
         if found is not None and (read := self._step(found)) is not None and isinstance(read[2], Snapshot):
             first, begin, pieces_from = [read], found.queue_offset + 1, read[2].pieces_from
         pieces = (self._piece(entry) for entry in entries(self._store, BATCH_TOPIC, PIECES, pieces_from))
@@ -221,7 +221,7 @@ class Journal:
         known = (each for each in merge(_kept(pieces), _kept(steps), key=_place))
         yield from chain(first, known)
 
-    def _step(self, entry: QueueEntry) -> tuple[int, int, PieceFound | Step | Snapshot] | None:
+    def _step(self, entry: QueueEntry) -> tuple[int, int, StoredPiece | Step | Snapshot] | None:
         record = self._store.record(entry.physical_offset, entry.size)
         if record is None:
             return None
@@ -231,7 +231,7 @@ class Journal:
         except (CorruptRecord, msgspec.MsgspecError):
             return None
 
-    def _piece(self, entry: QueueEntry) -> tuple[int, int, PieceFound | Step | Snapshot] | None:
+    def _piece(self, entry: QueueEntry) -> tuple[int, int, StoredPiece | Step | Snapshot] | None:
         record = self._store.record(entry.physical_offset, entry.size)
         if record is None:
             return None
@@ -243,13 +243,13 @@ class Journal:
         try:
             q, b, a, p, s, t, i, c, k, x, m = (said[name] for name in _NAMES)
             piece = Piece(int(p), int(s), t, int(i), int(c), int(x), entry.physical_offset, entry.size, entry.queue_offset)
-            found = PieceFound(q, int(b), a, k, int(m), parts.store_ms, piece)
+            found = StoredPiece(q, int(b), a, k, int(m), parts.store_ms, piece)
         except (KeyError, ValueError):
             return None
         return entry.physical_offset, parts.store_ms, found
 
 
-_Read = tuple[int, int, PieceFound | Step | Snapshot]
+_Read = tuple[int, int, StoredPiece | Step | Snapshot]
 
 
 def _kept(found: Iterator[_Read | None]) -> Iterator[_Read]:

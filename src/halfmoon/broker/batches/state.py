@@ -22,12 +22,12 @@ from halfmoon.broker.batches.records import (
     GivenUp,
     Parts,
     Piece,
-    PieceFound,
     SavedAttempt,
     SavedDecision,
     SavedId,
     Snapshot,
     Step,
+    StoredPiece,
     Told,
     Voted,
 )
@@ -165,7 +165,7 @@ class Streams:
 
     # ------------------------------------------------------------ pieces
 
-    def piece(self, found: PieceFound, *, restored: bool) -> None:
+    def piece(self, found: StoredPiece, *, restored: bool) -> None:
         """Take in a piece, unless its batch is decided here or it is there already."""
         stream = self.ensure(found.id, found.store_ms, found.piece.physical_offset)
         if found.batch <= stream.applied and found.batch not in stream.applying:

@@ -38,7 +38,8 @@ class Progress:
 
     def __init__(self, context: Context) -> None:
         self._settings, self._store, self._topics, self._groups = context.settings, context.store, context.topics, context.groups
-        self._clients, self._offsets, self._stats, self._stale = context.clients, context.offsets, context.stats, context.stale
+        self._clients, self._offsets, self._stats = context.clients, context.offsets, context.stats
+        self._stale_offsets = context.stale_offsets
 
     def handlers(self) -> Handlers:
         """Return what answers which request."""
@@ -66,7 +67,7 @@ class Progress:
             if lowest <= 0 and header.set_zero_if_not_found is not False and in_memory(header.topic, header.queue_id, 0):
                 offset = 0
         told = NOTHING if offset is None else offset
-        self._stale.told(request.peer, header.topic, header.queue_id, told, header.consumer_group)
+        self._stale_offsets.give(request.peer, header.topic, header.queue_id, told, header.consumer_group)
         if offset is not None:
             return Reply(header=OffsetReply(offset=offset, topic_birth_ms=birth_ms))
         not_found = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
@@ -84,7 +85,7 @@ class Progress:
         self._groups.existing(header.consumer_group, request.now)
         if not 0 <= header.queue_id < self._settings.queues_max:
             raise BrokerError(f"queueId[{header.queue_id}] is illegal")
-        if header.topic_birth_ms is None and self._stale.ignores(
+        if header.topic_birth_ms is None and self._stale_offsets.is_stale(
             request.peer, header.topic, header.queue_id, header.consumer_group, header.commit_offset
         ):
             raise TopicMadeAnew(

@@ -71,8 +71,8 @@ class Redelivery:
 
     def __init__(self, context: Context, sends: Sends, delays: Delays) -> None:
         self._settings, self._store, self._topics, self._groups = context.settings, context.store, context.topics, context.groups
-        self._clients, self._offsets, self._stats, self._firsts = context.clients, context.offsets, context.stats, context.firsts
-        self._random, self._sends, self._delays = context.random, sends, delays
+        self._clients, self._offsets, self._stats, self._random = context.clients, context.offsets, context.stats, context.random
+        self._queue_waiters, self._sends, self._delays = context.queue_waiters, sends, delays
 
     def handlers(self) -> Handlers:
         """Return what answers which request."""
@@ -98,7 +98,7 @@ class Redelivery:
         if self._sends.ready(*place):
             self._store_copy(request, copy)
         else:
-            self._firsts.wait(request, *place, self.send_back)
+            self._queue_waiters.wait(request, *place, self.send_back)
         return None
 
     def _given(self, header: ConsumerSendMsgBack) -> tuple[Parts, str]:

@@ -15,18 +15,18 @@ import msgspec
 
 from halfmoon.broker.context import Context
 from halfmoon.broker.delay.delivery import Deliveries
-from halfmoon.broker.delay.level_delivery import RETRY_MS, Lane
+from halfmoon.broker.delay.level_queue import RETRY_MS, LevelQueue
 from halfmoon.broker.delay.levels import Levels
-from halfmoon.broker.delay.progress import Keeping
+from halfmoon.broker.delay.progress import DeliveryProgress
 from halfmoon.broker.delay.properties import ASKED, PARKING, with_place
 from halfmoon.broker.delay.query import Listing
 from halfmoon.broker.delay.timer import CANCEL_KEY, Timer
-from halfmoon.broker.fewer import Fewer
 from halfmoon.broker.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.send.sends import SendHeaderOf, Sends
 from halfmoon.errors import IllegalOperation, MessageRefused, NoPermission
 from halfmoon.hot import Draft
+from halfmoon.logs import RateLimitedLog
 from halfmoon.store.entries import entries_behind
 from halfmoon.store.store import Appended
 from halfmoon.store.timer.progress import TIMER
@@ -41,12 +41,12 @@ AT_ONCE = 64
 A_TICK = 128
 """Messages that one tick delivers, about: so much is done before connections are looked at again."""
 
-There = Callable[[Request, str, int], bool]
+QueueReady = Callable[[Request, str, int], bool]
 
 _LEVEL = re.compile(r"-?[0-9]{1,10}")
 
 
-class Wish(NamedTuple):
+class RequestedDelay(NamedTuple):
     """How a message asks to come later: by a level from 1 on, or at a time (ms since the epoch)."""
 
     level: int
@@ -59,22 +59,22 @@ class Delays:
     def __init__(self, context: Context, levels: Levels, sends: Sends) -> None:
         settings, store, topics, now = context.settings, context.store, context.topics, context.started_ms
         self._settings, self._store, self._topics, self._sends, self.levels = settings, store, topics, sends, levels
-        self._fewer = Fewer(logging.getLogger("halfmoon.broker.delay"), now)
-        self.deliveries = Deliveries(settings, store, topics, sends, self._fewer.warning)
-        self._keeping = keeping = Keeping(context.disk, store, context.tables, self._fewer.warning)
+        self._log = RateLimitedLog(logging.getLogger("halfmoon.broker.delay"), now)
+        self.deliveries = Deliveries(settings, store, topics, sends, self._log.warning)
+        self._progress = keeping = DeliveryProgress(context.disk, store, context.tables, self._log.warning)
         self.timer = Timer(settings, store, sends, self.deliveries, keeping.start.timer, keeping.start.low)
         known = {queue_id + 1 for queue_id in store.queue_ids(SCHEDULE_TOPIC)}
-        self.lanes = {
-            level: Lane(level, keeping.offset(level), levels, store, self.deliveries)
+        self.level_queues = {
+            level: LevelQueue(level, keeping.offset(level), levels, store, self.deliveries)
             for level in sorted(known | set(range(1, len(levels) + 1)))
         }
-        keeping.go_on(self.lanes, self.timer, self.deliveries)
+        keeping.go_on(self.level_queues, self.timer, self.deliveries)
         self.deliveries.on_made = self._made
-        self.listing = Listing(settings, store, self.lanes, self.timer)
+        self.listing = Listing(settings, store, self.level_queues, self.timer)
         self._turn = 0
         hours = store.settings.file_reserved_hours
         if max(levels.delays_ms, default=0) >= hours * 3_600_000:
-            self._fewer.warning("a delay level is longer than file_reserved_hours (%d): what waits that long can be lost", hours)
+            self._log.warning("a delay level is longer than file_reserved_hours (%d): what waits that long can be lost", hours)
 
     def handlers(self) -> Handlers:
         """Return what answers which request."""
@@ -86,7 +86,7 @@ class Delays:
 
     # ------------------------------------------------------------ parking
 
-    def send(self, request: Request, header: SendHeaderOf, config: TopicConfig, queue_id: int, there: There) -> bool:
+    def send(self, request: Request, header: SendHeaderOf, config: TopicConfig, queue_id: int, there: QueueReady) -> bool:
         """Park the message of a send and have it answered; return False when it asks for no delay. Raises MessageRefused (13).
 
         ``there`` says whether a queue is there, and else has the request handled anew once it is.
@@ -167,7 +167,7 @@ class Delays:
         appended, key = self.cancel(handle.topic, handle.key, request.peer.host, request.now)
         self._sends.stored(request, 0, appended, wait=True, other=RecallMessageReply(msg_id=key))
 
-    def wanted(self, properties: bytes, now: int) -> Wish | None:
+    def wanted(self, properties: bytes, now: int) -> RequestedDelay | None:
         """Return how a message that is stored with these properties asks to come later; None: it does not, or its time is over.
 
         Raises MessageRefused (13): no such level or time, or it cancels another; BrokerError 1: timers are switched off.
@@ -175,13 +175,13 @@ class Delays:
         found = wire_properties.decode(properties)
         level = asked_level(found.get("DELAY", "0"))
         if level > 0:
-            return Wish(self.capped(level), None)
+            return RequestedDelay(self.capped(level), None)
         if CANCEL_KEY in found:
             raise MessageRefused("the message is illegal: a message of a batch cancels no other")
         deliver_ms = self.timer.asked(found, now)
-        return None if deliver_ms is None or deliver_ms <= now else Wish(0, deliver_ms)
+        return None if deliver_ms is None or deliver_ms <= now else RequestedDelay(0, deliver_ms)
 
-    def put(self, topic: str, queue_id: int, wish: Wish, draft: Draft, now: int, identity: int) -> None:
+    def put(self, topic: str, queue_id: int, wish: RequestedDelay, draft: Draft, now: int, identity: int) -> None:
         """Park a message as it wishes, its record marked with ``identity`` as its prepared-transaction offset.
 
         Raises what `park` and `Timer.park` do.
@@ -216,7 +216,7 @@ class Delays:
         sys_flag &= ~TRANSACTION_MASK
         stored = (body, properties, flag, sys_flag, born_ms, born_host, reconsume_times, identity, due)
         appended = self._sends.append(SCHEDULE_TOPIC, level - 1, [stored], now)
-        self.lanes[level].parked(appended.queue_offset + 1, due)
+        self.level_queues[level].parked(appended.queue_offset + 1, due)
         return appended
 
     def capped(self, level: int) -> int:
@@ -229,78 +229,80 @@ class Delays:
 
     def due(self) -> int | None:
         """When `tick` wants to be called."""
-        wanted = [lane.due for lane in self.lanes.values() if lane.due is not None]
+        wanted = [level_queue.due for level_queue in self.level_queues.values() if level_queue.due is not None]
         if (timer_due := self.timer.due) is not None:
             wanted.append(timer_due)
         return min(wanted) if wanted else None
 
     def stepped(self, by_ms: int) -> None:
         """The clock was set: what waits for a date waits for that date. Pauses are too short to be moved."""
-        self._fewer.stepped(by_ms)
+        self._log.stepped(by_ms)
 
     def tick(self, now: int) -> bool:
         """Deliver some of what is due, of each level in turn; return whether anything was. ``due`` is past while there is more."""
-        self._fewer.tick(now)
-        lanes: list[Lane | Timer] = [lane for lane in self.lanes.values() if lane.due is not None and lane.due <= now]
+        self._log.tick(now)
+        lanes: list[LevelQueue | Timer] = [
+            level_queue for level_queue in self.level_queues.values() if level_queue.due is not None and level_queue.due <= now
+        ]
         if (timer_due := self.timer.due) is not None and timer_due <= now:
             lanes.append(self.timer)
         if self._store.refusal is not None:
-            for lane in lanes:
-                lane.wait(now + RETRY_MS)
+            for level_queue in lanes:
+                level_queue.wait(now + RETRY_MS)
             return False
         self._turn += 1
         done = 0
         for place in range(len(lanes)):
             if done >= A_TICK:
                 break
-            lane = lanes[(place + self._turn) % len(lanes)]
-            done += self._run_timer(now) if isinstance(lane, Timer) else self._run(lane, now)
+            level_queue = lanes[(place + self._turn) % len(lanes)]
+            done += self._run_timer(now) if isinstance(level_queue, Timer) else self._run(level_queue, now)
         return done > 0
 
     def _made(self) -> None:
         """A queue was made that some lane waits for."""
-        for lane in self.lanes.values():
-            lane.hurry()
+        for level_queue in self.level_queues.values():
+            level_queue.hurry()
         self.timer.hurry()
 
-    def _run(self, lane: Lane, now: int) -> int:
-        if lane.left:
-            self._keeping.begin(lane.level)
-            lane.again(now)
-            self._keeping.done(lane.level, settled=not lane.left)
+    def _run(self, level_queue: LevelQueue, now: int) -> int:
+        if level_queue.left:
+            self._progress.begin(level_queue.level)
+            level_queue.again(now)
+            self._progress.done(level_queue.level, settled=not level_queue.left)
             return AT_ONCE
-        entries = lane.next(now, AT_ONCE)
+        entries = level_queue.next(now, AT_ONCE)
         if entries:
             messages = self.deliveries.read(entries)
-            self._keeping.begin(lane.level, len(entries))
-            lane.settle(messages, entries[-1].queue_offset + 1, now)
-            self._keeping.done(lane.level, settled=not lane.left)
+            self._progress.begin(level_queue.level, len(entries))
+            level_queue.settle(messages, entries[-1].queue_offset + 1, now)
+            self._progress.done(level_queue.level, settled=not level_queue.left)
         return len(entries)
 
     def _run_timer(self, now: int) -> int:
         timer = self.timer
         if timer.left:
-            self._keeping.begin(TIMER)
+            self._progress.begin(TIMER)
             timer.again(now)
-            self._keeping.done(TIMER, settled=not timer.left)
+            self._progress.done(TIMER, settled=not timer.left)
             return AT_ONCE
         pairs = timer.next(now, AT_ONCE)
-        if not pairs and timer.ahead.due is not None and timer.ahead.due <= now:
-            return timer.ahead.run(now)
+        if not pairs and timer.read_ahead.due is not None and timer.read_ahead.due <= now:
+            return timer.read_ahead.run(now)
         if pairs:
             messages = timer.read(pairs, now)
-            self._keeping.begin(TIMER, len(pairs))
+            self._progress.begin(TIMER, len(pairs))
             timer.settle(messages, pairs, now)
-            self._keeping.done(TIMER, settled=not timer.left)
+            self._progress.done(TIMER, settled=not timer.left)
         return len(pairs)
 
     def offsets(self, _request: Request) -> Reply:
         """Return how far each level has come (45)."""
-        return Reply(body=self._keeping.text())
+        return Reply(body=self._progress.text())
 
     def close(self) -> None:
         """Save how far everything is, once the log is durable, and give the file back. Waits for the device."""
-        self._keeping.close()
+        self._progress.close()
 
 
 def asked_level(text: str) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from halfmoon.broker.delay.delivery import Deliveries, Due
-from halfmoon.broker.delay.level_delivery import Lane
+from halfmoon.broker.delay.level_queue import LevelQueue
 from halfmoon.broker.delay.timer import Timer
 from halfmoon.broker.tables import Tables
 from halfmoon.errors import CorruptRecord
@@ -28,7 +28,7 @@ _RECORDS_LOOKED_AT = 20_000
 _OF_THE_TIME = frozenset({LOOK_MS.encode()})
 
 
-class Keeping:
+class DeliveryProgress:
     """Keeps progress. ``start`` is what the last process left."""
 
     def __init__(self, disk: Disk, store: Store, tables: Tables, warn: Callable[..., None]) -> None:
@@ -51,7 +51,7 @@ class Keeping:
         self._known = known
         self._open: dict[int, tuple[int, int]] = {}
         """Deliveries that were begun and are not settled, by level: where the log ended then, and how many entries."""
-        self._lanes: Mapping[int, Lane] = {}
+        self._level_queues: Mapping[int, LevelQueue] = {}
         self._timer: Timer | None = None
         self._durable = self._candidate = self.start
 
@@ -62,28 +62,28 @@ class Keeping:
 
     # ------------------------------------------------------------ going on
 
-    def go_on(self, lanes: Mapping[int, Lane], timer: Timer, deliveries: Deliveries) -> None:
+    def go_on(self, lanes: Mapping[int, LevelQueue], timer: Timer, deliveries: Deliveries) -> None:
         """Find out what became of the delivery that was begun, and leave the rest of it to its lane."""
-        self._lanes, self._timer = lanes, timer
+        self._level_queues, self._timer = lanes, timer
         for level, count, position in self._known.begun if self._known is not None else ():
             self._go_on(level, count, position, deliveries)
         self._durable = self._candidate = self._now()
         self._write(self._begun())
 
     def _go_on(self, level: int, count: int, position: int, deliveries: Deliveries) -> None:
-        known, timer, lane = self._known, self._timer, self._lanes.get(level)
+        known, timer, level_queue = self._known, self._timer, self._level_queues.get(level)
         assert known is not None
         assert timer is not None
         if level == TIMER and timer.cursor == known.timer:
             if pairs := timer.index.ripe(2**62, count):
                 timer.leave(self._left_of_timer(timer, pairs, position), pairs)
         elif (
-            lane is not None
-            and lane.offset == known.levels.get(level)  # nobody has gone on since
-            and (entries := entries_at(self._store, SCHEDULE_TOPIC, level - 1, lane.offset, count))
+            level_queue is not None
+            and level_queue.offset == known.levels.get(level)  # nobody has gone on since
+            and (entries := entries_at(self._store, SCHEDULE_TOPIC, level - 1, level_queue.offset, count))
         ):
-            lane.leave(self._left_of(deliveries.read(entries), position), entries[-1].queue_offset + 1)
-        if timer.left if level == TIMER else lane is not None and lane.left:
+            level_queue.leave(self._left_of(deliveries.read(entries), position), entries[-1].queue_offset + 1)
+        if timer.left if level == TIMER else level_queue is not None and level_queue.left:
             self._open[level] = (position, count)
 
     def _left_of_timer(self, timer: Timer, pairs: list[tuple[int, int]], position: int) -> list[Due]:
@@ -147,7 +147,7 @@ class Keeping:
 
     def _now(self) -> Progress:
         assert self._timer is not None
-        levels = {level: lane.offset for level, lane in self._lanes.items()}
+        levels = {level: level_queue.offset for level, level_queue in self._level_queues.items()}
         return Progress(self._store.end_offset, levels, self._timer.cursor, self._timer.known_low)
 
     def _settle(self) -> None:

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from heapq import merge
 
-from halfmoon.broker.delay.level_delivery import Lane
+from halfmoon.broker.delay.level_queue import LevelQueue
 from halfmoon.broker.delay.timer import Timer
 from halfmoon.broker.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from halfmoon.broker.request import Reply, Request
@@ -35,8 +35,8 @@ Place = tuple[int, int, int]
 class Listing:
     """The service that answers 31020."""
 
-    def __init__(self, settings: BrokerSettings, store: Store, lanes: Mapping[int, Lane], timer: Timer) -> None:
-        self._settings, self._store, self._lanes, self._timer = settings, store, lanes, timer
+    def __init__(self, settings: BrokerSettings, store: Store, lanes: Mapping[int, LevelQueue], timer: Timer) -> None:
+        self._settings, self._store, self._level_queues, self._timer = settings, store, lanes, timer
         self._host = pack_host(f"{settings.address}:{settings.port}")
 
     def list(self, request: Request) -> Reply:
@@ -47,7 +47,9 @@ class Listing:
         after = (header.after_ms, header.after_level, header.after_offset)
         found: list[DelayedMessage] = []
         more, last, read = False, after, 0
-        for looked, place in enumerate(merge(self._timed(after), *(self._levelled(lane, after) for lane in self._lanes.values()))):
+        for looked, place in enumerate(
+            merge(self._timed(after), *(self._levelled(level_queue, after) for level_queue in self._level_queues.values()))
+        ):
             if len(found) == header.count or looked >= _LOOKED_AT or read >= _READ_BYTES:
                 more = True
                 break
@@ -63,7 +65,10 @@ class Listing:
 
     def counts(self) -> dict[int, int]:
         """Return how many wait, by level, 0 for the timer; levels without any are left out."""
-        counts = {level: self._store.queue_max(SCHEDULE_TOPIC, level - 1) - lane.offset for level, lane in self._lanes.items()}
+        counts = {
+            level: self._store.queue_max(SCHEDULE_TOPIC, level - 1) - level_queue.offset
+            for level, level_queue in self._level_queues.items()
+        }
         counts[0] = self._timer.index.count
         return {level: count for level, count in sorted(counts.items()) if count > 0}
 
@@ -72,25 +77,25 @@ class Listing:
         for due, offset in self._timer.index.walk(behind):
             yield due, 0, offset
 
-    def _levelled(self, lane: Lane, after: Place) -> Iterator[Place]:
-        at = self._first(lane, after)
-        while entries := entries_at(self._store, SCHEDULE_TOPIC, lane.level - 1, at, _PAGE):
+    def _levelled(self, level_queue: LevelQueue, after: Place) -> Iterator[Place]:
+        at = self._first(level_queue, after)
+        while entries := entries_at(self._store, SCHEDULE_TOPIC, level_queue.level - 1, at, _PAGE):
             for entry in entries:
-                place = (entry.tag_code, lane.level, entry.queue_offset)
-                if entry.size and (place > after or lane.level == after[1]):
+                place = (entry.tag_code, level_queue.level, entry.queue_offset)
+                if entry.size and (place > after or level_queue.level == after[1]):
                     yield place
             at = entries[-1].queue_offset + 1
 
-    def _first(self, lane: Lane, after: Place) -> int:
+    def _first(self, level_queue: LevelQueue, after: Place) -> int:
         """Return where the messages of a level begin that are listed behind a place. Reads a few entries, however many wait."""
-        queue_id = lane.level - 1
-        first = max(lane.offset, self._store.queue_min(SCHEDULE_TOPIC, queue_id))
-        if lane.level == after[1]:
+        queue_id = level_queue.level - 1
+        first = max(level_queue.offset, self._store.queue_min(SCHEDULE_TOPIC, queue_id))
+        if level_queue.level == after[1]:
             return max(first, after[2] + 1)
 
         def listed(queue_offset: int) -> bool:
             entries = entries_at(self._store, SCHEDULE_TOPIC, queue_id, queue_offset, 1)
-            return not entries or not entries[0].size or (entries[0].tag_code, lane.level, queue_offset) > after
+            return not entries or not entries[0].size or (entries[0].tag_code, level_queue.level, queue_offset) > after
 
         return first + bisect_left(range(first, self._store.queue_max(SCHEDULE_TOPIC, queue_id)), True, key=listed)
 

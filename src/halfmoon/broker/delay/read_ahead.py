@@ -24,19 +24,19 @@ Pair = tuple[int, int]
 """(due, queue offset) of a message."""
 
 
-class Ready(NamedTuple):
+class Prefetched(NamedTuple):
     """A message that was read: its queue entry, and itself; None, it can never be delivered, and that was said."""
 
     entry: QueueEntry
     message: Due | None
 
 
-class Ahead:
+class ReadAhead:
     """What was read ahead. ``read(pair, now)`` reads one message: None, it cannot be read ahead; ``end`` is that of the queue."""
 
-    def __init__(self, index: TimerIndex, read: Callable[[Pair, int], Ready | None], end: Callable[[], int]) -> None:
+    def __init__(self, index: TimerIndex, read: Callable[[Pair, int], Prefetched | None], end: Callable[[], int]) -> None:
         self._index, self._read, self._end = index, read, end
-        self._ready: dict[Pair, Ready] = {}
+        self._ready: dict[Pair, Prefetched] = {}
         self._bytes = 0
         self._reached: Pair = (-1, -1)
         """Everything up to here was looked at."""
@@ -46,7 +46,7 @@ class Ahead:
     def __len__(self) -> int:
         return len(self._ready)
 
-    def get(self, pair: Pair) -> Ready | None:
+    def get(self, pair: Pair) -> Prefetched | None:
         """Return a message that was read."""
         return self._ready.get(pair)
 

@@ -12,9 +12,9 @@ import re
 from collections.abc import Mapping, Sequence
 
 from halfmoon.broker.delay.delivery import Deliveries, Due, in_order
-from halfmoon.broker.delay.level_delivery import BYTES_AT_ONCE, RETRY_MS, SOON_MS
+from halfmoon.broker.delay.level_queue import BYTES_AT_ONCE, RETRY_MS, SOON_MS
 from halfmoon.broker.delay.properties import with_place
-from halfmoon.broker.delay.read_ahead import Ahead, Ready
+from halfmoon.broker.delay.read_ahead import Prefetched, ReadAhead
 from halfmoon.broker.names import TIMER_TOPIC
 from halfmoon.broker.send.sends import Sends
 from halfmoon.broker.settings import BrokerSettings
@@ -56,7 +56,7 @@ class Timer:
         self.left: list[Due] = []
         self._behind: list[tuple[int, int]] = []
         self._not_before = 0
-        self.ahead = Ahead(self.index, self._ready, lambda: store.queue_max(TIMER_TOPIC, 0))
+        self.read_ahead = ReadAhead(self.index, self._ready, lambda: store.queue_max(TIMER_TOPIC, 0))
 
     @property
     def low(self) -> int:
@@ -117,7 +117,7 @@ class Timer:
 
     def _insert(self, pair: tuple[int, int]) -> None:
         self.index.insert(*pair)
-        self.ahead.parked(pair)
+        self.read_ahead.parked(pair)
 
     # ------------------------------------------------------------ cancelling
 
@@ -156,7 +156,7 @@ class Timer:
         draft = (b"", properties, 0, 0, now, born_host, 0, 0, -1 - entry.queue_offset)
         appended = self._sends.append(TIMER_TOPIC, 0, [draft], now)
         self.index.remove(entry.tag_code, entry.queue_offset)
-        self.ahead.gone([(entry.tag_code, entry.queue_offset)])
+        self.read_ahead.gone([(entry.tag_code, entry.queue_offset)])
         return appended
 
     # ------------------------------------------------------------ delivering
@@ -166,7 +166,7 @@ class Timer:
         """When `run` wants to be called; None: nothing waits."""
         if self.left:
             return self._not_before
-        first, ahead = self.index.first_due(), self.ahead.due
+        first, ahead = self.index.first_due(), self.read_ahead.due
         if first is None:
             return None
         wanted = max(first, self._not_before)
@@ -175,7 +175,7 @@ class Timer:
     def wait(self, until: int) -> None:
         """Do nothing before a time."""
         self._not_before = until
-        self.ahead.wait(until)
+        self.read_ahead.wait(until)
 
     def next(self, now: int, count_max: int) -> list[tuple[int, int]]:
         """Return what is due, as (due, queue offset): all to be delivered, or one that is to be stored anew.
@@ -187,7 +187,7 @@ class Timer:
         self._entries = {}
         size_bytes = 0
         for pair in self.index.ripe(now, max(count_max, READY_AT_ONCE)):
-            ready = self.ahead.get(pair)
+            ready = self.read_ahead.get(pair)
             if ready is None and len(pairs) >= count_max:
                 break
             if pair[1] >= end:  # not durable yet, with sync flush
@@ -223,21 +223,21 @@ class Timer:
 
     def read(self, pairs: Sequence[tuple[int, int]], now: int) -> list[Due]:
         """Return the messages of what `next` gave; one that is stored anew is a message to the timer topic."""
-        if len(pairs) == 1 and self.ahead.get(pairs[0]) is None and self._rolls(pairs[0], now):
+        if len(pairs) == 1 and self.read_ahead.get(pairs[0]) is None and self._rolls(pairs[0], now):
             return [self._rolled(pairs[0], now)]
         return in_order(map(self._message, pairs))
 
     def _message(self, pair: tuple[int, int]) -> Due | None:
-        if (ready := self.ahead.get(pair)) is not None:
+        if (ready := self.read_ahead.get(pair)) is not None:
             return ready.message
         entry = self._entry(pair)
         return None if entry is None else self._deliveries.read_one(entry)
 
-    def _ready(self, pair: tuple[int, int], now: int) -> Ready | None:
+    def _ready(self, pair: tuple[int, int], now: int) -> Prefetched | None:
         """Read a message ahead; not one that is to be stored anew."""
         self._entries = {}
         entry = None if self._rolls(pair, now) else self._entry(pair)
-        return None if entry is None else Ready(entry, self._deliveries.read_one(entry))
+        return None if entry is None else Prefetched(entry, self._deliveries.read_one(entry))
 
     def _rolled(self, pair: tuple[int, int], now: int) -> Due:
         entry = self._entry(pair)
@@ -283,7 +283,7 @@ class Timer:
     def forget(self, pairs: Sequence[tuple[int, int]]) -> None:
         """These are delivered."""
         self.index.remove_first(pairs)
-        self.ahead.gone(pairs)
+        self.read_ahead.gone(pairs)
         self.cursor = max(self.cursor, pairs[-1])
 
     def hurry(self) -> None:

@@ -1,8 +1,8 @@
-"""Pulls that wait for a message (long polling): a list by queue and a heap of deadlines. Answers nothing; returns what may go on.
+"""Held pulls (long polling): by queue, and by deadline. Answers none; returns those to resume.
 
 Follows PullRequestHoldService (RocketMQ 4.9.8).
-Differs: a waiting pull is answered in the turn in which its message becomes visible, its deadline is exact instead of looked at
-each 5 s, it is parked in the turn that found nothing (so no message can fall between), and it is forgotten with its connection.
+Differs: a held pull is answered in the turn in which its message becomes visible; its deadline is exact, not checked every 5 s; it
+is held in the turn that found nothing, so that no message is missed; and it is forgotten with its connection.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import msgspec
 QueueKey = tuple[str, int]
 
 EXPIRED_A_TICK = 500
-"""Pulls whose time is up that one tick goes on with, some milliseconds; the next comes at once."""
+"""Expired pulls that one tick resumes, which takes some milliseconds; the next tick follows at once."""
 
 HOLDS_OF_PEER_MAX = 10_000
-"""Waiting pulls of one connection. A consumer has one for each queue it reads. One with a long expression counts as several."""
+"""Held pulls of one connection. A consumer has one for each queue it reads; a long expression counts as several."""
 
 
 class Hold(msgspec.Struct, eq=False):
-    """One waiting pull: whose, from which queue offset, for which tag codes (None: all), until when; ``pull`` is itself.
+    """One held pull: its connection, queue offset, tag codes (None: all) and deadline; ``pull`` is the pull itself.
 
-    ``room`` is what it takes of the bounds: 1, and more when much must be kept for it.
+    ``room`` is what it counts against the bounds: 1, and more with a long expression.
     """
 
     peer: int
@@ -40,10 +40,10 @@ class Hold(msgspec.Struct, eq=False):
 
 
 class Holds:
-    """All waiting pulls of a broker, at most ``holds_max``. ``count`` is how many there are, ``room`` what they take of that."""
+    """All held pulls of a broker, at most ``holds_max``. ``count`` is their number, ``room`` what they count against the bound."""
 
     def __init__(self, holds_max: int) -> None:
-        self._by_queue: dict[QueueKey, dict[int, Hold]] = {}  # then by id(hold): taking one out costs the same among thousands
+        self._by_queue: dict[QueueKey, dict[int, Hold]] = {}  # then by id(hold): removing one is as cheap among thousands
         self._by_peer: dict[int, dict[int, Hold]] = {}
         self._room_of_peer: dict[int, int] = {}
         self._deadlines: list[tuple[int, int, Hold]] = []
@@ -52,7 +52,7 @@ class Holds:
         self.count = self.room = 0
 
     def park(self, hold: Hold) -> bool:
-        """Let a pull wait; return False when a bound is reached, so that it is answered at once."""
+        """Hold a pull; False: a bound is reached, and it is to be answered at once."""
         of_peer = self._room_of_peer.get(hold.peer, 0) + hold.room
         if self.room + hold.room > self._holds_max or of_peer > HOLDS_OF_PEER_MAX:
             return False
@@ -66,37 +66,37 @@ class Holds:
         return True
 
     def arrived(self, topic: str, queue_id: int, max_offset: int, tag_codes: list[int] | None) -> list[Hold]:
-        """Take out the pulls of a queue that new messages may satisfy: new ones at or behind their offset, with a tag they want."""
+        """Take out the pulls of a queue that new messages may satisfy: at or behind their offset, with one of their tags."""
         key = (topic, queue_id)
         waiting = self._by_queue.get(key)
         if not waiting:
             return []
         codes = None if tag_codes is None else set(tag_codes)
-        found = [
+        satisfied = [
             hold for hold in waiting.values()
             if hold.queue_offset < max_offset and (codes is None or hold.codes is None or not hold.codes.isdisjoint(codes))
         ]  # fmt: skip
-        for hold in found:
+        for hold in satisfied:
             self._remove(hold)
-        return found
+        return satisfied
 
     def due(self) -> int | None:
-        """When the first waiting pull must be answered."""
+        """When the first pull must be answered."""
         while self._deadlines and self._deadlines[0][2].over:
             heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
     def expired(self, now: int, count_max: int = sys.maxsize) -> list[Hold]:
-        """Take out the pulls whose time is up, first those that waited longest for it."""
-        found: list[Hold] = []
-        while len(found) < count_max and (deadline := self.due()) is not None and deadline <= now:
+        """Take out the pulls whose deadline has passed, the earliest first."""
+        expired: list[Hold] = []
+        while len(expired) < count_max and (deadline := self.due()) is not None and deadline <= now:
             hold = heappop(self._deadlines)[2]
             self._remove(hold)
-            found.append(hold)
-        return found
+            expired.append(hold)
+        return expired
 
     def stepped(self, by_ms: int) -> Iterator[Hold]:
-        """The clock was set: each waits as long as it would have. Yields those that wait."""
+        """The clock was set: move the deadlines. Yields every hold."""
         self._deadlines = [(deadline + by_ms, number, hold) for deadline, number, hold in self._deadlines if not hold.over]
         heapify(self._deadlines)
         for _, _, hold in self._deadlines:
@@ -104,20 +104,20 @@ class Holds:
             yield hold
 
     def lost(self, peer: int) -> None:
-        """Forget the pulls of a connection that is gone."""
+        """Forget the pulls of a connection that was lost."""
         for hold in list(self._by_peer.get(peer, {}).values()):
             self._remove(hold)
 
     def of_queue(self, topic: str, queue_id: int) -> int:
-        """Return how many pulls wait for a queue."""
+        """Return the number of held pulls of a queue."""
         return len(self._by_queue.get((topic, queue_id), ()))
 
     def of_topic(self, topic: str) -> list[Hold]:
-        """Take out all pulls that wait for a topic (it was deleted)."""
-        found = [hold for key, holds in self._by_queue.items() if key[0] == topic for hold in holds.values()]
-        for hold in found:
+        """Take out all held pulls of a topic (it was deleted)."""
+        holds = [hold for key, of_queue in self._by_queue.items() if key[0] == topic for hold in of_queue.values()]
+        for hold in holds:
             self._remove(hold)
-        return found
+        return holds
 
     def _remove(self, hold: Hold) -> None:
         hold.over = True

@@ -1,10 +1,10 @@
-"""Pulls: who may read which queue, with which filter, and what is answered. Waiting is kept in `halfmoon.broker.pull.hold`.
+"""Pulls: who may read which queue, with which filter, and the reply. Pulls that wait are in `halfmoon.broker.pull.hold`.
 
 Follows PullMessageProcessor (RocketMQ 4.9.8).
-Differs: half messages and their op records are nobody's to read; a pull with an expression of an unknown kind, or that does not
-parse, is refused, not answered unfiltered, and so is one by a class filter; code 21 leaves no record in OFFSET_MOVED_EVENT; a pull
-parks in the turn that found nothing; one that waits with an SQL92 expression moves on over what does not match; a negative number
-of messages asked for counts as one.
+Differs: consumers cannot read half messages and op records; a pull with a class filter, with an expression of an unknown type or
+one that does not parse is refused, not answered unfiltered; code 21 leaves no record in OFFSET_MOVED_EVENT; a pull is held in the
+turn that found nothing; a held pull with an SQL92 expression moves on over messages that do not match; a negative number of
+messages counts as one.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ CODES = {
     ReadStatus.OFFSET_OVERFLOW_ONE: 19,
     ReadStatus.OFFSET_TOO_SMALL: 21,
 }
-"""Response code by what the store found; the status of an empty queue depends on the offset asked for."""
+"""Response codes; that of an empty queue depends on the requested offset."""
 
 EMPTY_QUEUE = ReadResult(ReadStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, [], 0, 0)
-"""A queue of an existing topic that never had a message: the store does not know it, the original makes it when it is asked."""
+"""A queue of an existing topic that never had a message: the store does not know it. The original creates it when it is pulled."""
 
 _PLANS_MAX, _PLANS_CHARACTERS_MAX = 16_384, 1_000_000
-"""Plans that are remembered, and characters of their expressions: hashes of tags take up to 40 bytes for each."""
+"""Cached plans, and characters of their expressions: hashes of tags take up to 40 bytes for each."""
 _REMEMBERED_MAX = 512
 _CHARACTERS_OF_ROOM = 256
-"""A pull that waits takes the room of one more for each so many characters that it brought."""
+"""A held pull counts as one more for each so many characters that it brought."""
 
 HOLD_MS_MAX = 3_600_000
-"""Longest that a pull waits, whatever it asks for."""
+"""Longest time that a pull is held, whatever it asks for."""
 
 LAST_MS = 2**62
-"""A time behind all others: a broker that stops says it, so that no pull waits any more."""
+"""A time behind all others: a stopping broker uses it, so that no pull is held any more."""
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 """Bytes of messages for one connection in one turn; beyond them each further pull gets one message, so that pulls that come by the
@@ -68,19 +68,19 @@ hundred do not pile up more than a connection may leave unread."""
 
 
 class Plan(msgspec.Struct):
-    """What is known of one (group, topic, expression) until topics, groups or clients change."""
+    """How one (group, topic, expression) is read; valid until topics, groups or clients change."""
 
     queue_count: int
     birth_ms: int | None  # of the topic
     wanted: Wanted
-    codes: frozenset[int] | None  # hashes of tags of which a message must have one to be of interest; None: any may be
-    by_properties: bool  # so that reading takes its time
+    codes: frozenset[int] | None  # hashes of tags of which a message must have one; None: any message may match
+    by_properties: bool  # so that reading is slow
 
 
-class Waiting(msgspec.Struct, eq=False):
-    """A pull under way: whom to answer, what was asked, from which queue offset it reads now, and until when it may wait.
+class Pull(msgspec.Struct, eq=False):
+    """A pull in progress: the peer, the request, the queue offset from which it reads now, and until when it may be held.
 
-    ``plan`` None: nobody has looked at it yet, for the turn in which it came had no time left.
+    ``plan`` None: not looked at yet, for the turn in which it came had no time left.
     """
 
     peer: Peer
@@ -94,12 +94,12 @@ class Waiting(msgspec.Struct, eq=False):
 
 
 class Pulls:
-    """The service that hands out messages."""
+    """The service that answers pulls (11, 361)."""
 
     def __init__(self, context: Context, holds: Holds) -> None:
         self._settings, self._store, self._topics, self._groups = context.settings, context.store, context.topics, context.groups
-        self._clients, self._offsets, self._stats, self._stale = context.clients, context.offsets, context.stats, context.stale
-        self._peers, self._holds = context.peers, holds
+        self._clients, self._offsets, self._stats, self._peers = context.clients, context.offsets, context.stats, context.peers
+        self._stale_offsets, self._holds = context.stale_offsets, holds
         self.filters = Filters(context.settings, context.clients)
         self._now = 0
         self._plans: dict[tuple[str, str, str | None, str | None, int], Plan] = {}
@@ -114,18 +114,18 @@ class Pulls:
         }
 
     def request(self, request: Request) -> None:
-        """Answer one pull that was decoded by itself (11, 361). Raises BrokerError."""
+        """Answer a pull that was decoded by itself. Raises BrokerError."""
         header = fields_used(request.header(PullMessage))
         if not request.command.is_oneway:
             self.pull(request.peer, request.command.opaque, request.command.serialization, header, request.now)
 
     def pull(self, peer: Peer, opaque: int, serialization: int, header: PullHeader, now: int) -> None:
-        """Answer one pull, or let it wait. Raises BrokerError with the refusal's code."""
+        """Answer a pull, or hold it. Raises BrokerError."""
         if header.sysFlag & CLASS_FILTER:
             raise BrokerError(NO_CLASS_FILTERS)
         plan = self._plan(header, now)
         if plan is None:
-            if not self._put_off(Waiting(peer, opaque, serialization, header, None, header.queueOffset, 0)):
+            if not self._defer(Pull(peer, opaque, serialization, header, None, header.queueOffset, 0)):
                 raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: too many expressions are to be read")
             return
         if header.topicBirthMs is not None:
@@ -135,35 +135,36 @@ class Pulls:
                 f"queueId[{header.queueId}] is illegal, topic:[{header.topic}] "
                 f"topicConfig.readQueueNums:[{plan.queue_count}] consumer:[{peer.remote}]"
             )
-        if self._stale.anew and header.topicBirthMs is None and self._sent_elsewhere(peer, opaque, serialization, header, plan):
+        may_be_stale = bool(self._stale_offsets.newest_before) and header.topicBirthMs is None
+        if may_be_stale and self._redirected(peer, opaque, serialization, header, plan):
             return
         if header.sysFlag & COMMIT:
             self._commit(peer, header)
         wait_ms = header.suspendTimeoutMillis if self._settings.long_polling else self._settings.short_polling_ms
         until_ms = now + min(wait_ms, HOLD_MS_MAX) if header.sysFlag & SUSPEND else 0
-        self._serve(Waiting(peer, opaque, serialization, header, plan, header.queueOffset, until_ms), plan)
+        self._serve(Pull(peer, opaque, serialization, header, plan, header.queueOffset, until_ms), plan)
 
-    def _sent_elsewhere(self, peer: Peer, opaque: int, serialization: int, header: PullHeader, plan: Plan) -> bool:
-        """Answer a pull at an offset of a deleted topic as one behind the end is answered: with code 21, and where to go on."""
+    def _redirected(self, peer: Peer, opaque: int, serialization: int, header: PullHeader, plan: Plan) -> bool:
+        """Answer a pull at an offset of a deleted topic like one behind the end: with code 21, and where to continue."""
         topic, queue_id, group = header.topic, header.queueId, header.consumerGroup
-        if not self._stale.suspect(peer, topic):
+        if not self._stale_offsets.suspect(peer, topic):
             return False
         begin = self._offsets.get(group, topic, queue_id)
         lowest, end = max(0, self._store.queue_min(topic, queue_id)), max(0, self._store.queue_max(topic, queue_id))
         begin = lowest if begin is None else begin
-        if not self._stale.elsewhere(peer, topic, queue_id, group, header.queueOffset, begin):
+        if not self._stale_offsets.must_restart(peer, topic, queue_id, group, header.queueOffset, begin):
             return False
         found = ReadResult(ReadStatus.OFFSET_OVERFLOW_BADLY, begin, lowest, end, [], 0, 0)
-        self._answer(Waiting(peer, opaque, serialization, header, plan, header.queueOffset, 0), found)
+        self._answer(Pull(peer, opaque, serialization, header, plan, header.queueOffset, 0), found)
         return True
 
     def _commit(self, peer: Peer, header: PullHeader) -> None:
-        """Store the progress that rides on a pull.
+        """Store the progress that a pull carries.
 
-        Differs: it never takes progress back; the original lets a pull that is late undo what was stored since, and the next owner
-        of the queue begins too early. Clients that go back say so with a request of its own (15).
+        Differs: it never moves progress back. In the original a late pull undoes what was stored since, and the next owner of the
+        queue begins too early. Clients that want to go back send a request of its own (15).
         """
-        if header.topicBirthMs is None and self._stale.ignores(
+        if header.topicBirthMs is None and self._stale_offsets.is_stale(
             peer, header.topic, header.queueId, header.consumerGroup, header.commitOffset
         ):
             return
@@ -172,75 +173,76 @@ class Pulls:
             self._offsets.put(header.consumerGroup, header.topic, header.queueId, header.commitOffset)
 
     def stepped(self, by_ms: int) -> None:
-        """The clock was set: pulls that wait for a message wait as long as they would have."""
+        """The clock was set: held pulls wait as long as they would have."""
         for hold in self._holds.stepped(by_ms):
             hold.pull.until_ms += by_ms
 
     def turn(self, now: int) -> None:
-        """A turn of the loop begins, or a tick: tests of properties may take their time again."""
+        """A turn of the loop or a tick begins: property filters get a new budget."""
         self._now = now
         self.filters.turn()
 
-    def go_on(self, hold: Hold) -> None:
-        """Go on with a pull that waited: for messages, for the end of its time, or for its turn."""
-        waiting: Waiting = hold.pull
-        if waiting.peer.closing:
+    def resume(self, hold: Hold) -> None:
+        """Resume a held pull: messages came, its time is up, or it was deferred."""
+        pull: Pull = hold.pull
+        if pull.peer.closing:
             return
-        if waiting.plan is None:
+        if pull.plan is None:
             if self._now >= LAST_MS:
-                raise ServiceNotAvailable("the broker stops")
-            self.pull(waiting.peer, waiting.opaque, waiting.serialization, waiting.header, self._now)
+                raise ServiceNotAvailable("the broker is stopping")
+            self.pull(pull.peer, pull.opaque, pull.serialization, pull.header, self._now)
         else:
-            if waiting.header.topicBirthMs is not None:  # others are answered 21 when the topic went meanwhile, as by Apache
-                config = self._topics.existing(waiting.header.topic)
-                check_birth(config.topic_name, config.birth_ms, waiting.plan.birth_ms)
-            self._serve(waiting, waiting.plan)
+            if pull.header.topicBirthMs is not None:  # other clients get 21 if the topic was deleted meanwhile, as from Apache
+                config = self._topics.existing(pull.header.topic)
+                check_birth(config.topic_name, config.birth_ms, pull.plan.birth_ms)
+            self._serve(pull, pull.plan)
 
-    def _serve(self, waiting: Waiting, plan: Plan) -> None:
-        """Answer a pull with what is there, or let it wait."""
-        if plan.by_properties and self.filters.budget.left <= 0 and self._put_off(waiting):
+    def _serve(self, pull: Pull, plan: Plan) -> None:
+        """Answer a pull with the messages that there are, or hold it."""
+        if plan.by_properties and self.filters.budget.left <= 0 and self._defer(pull):
             return
-        header, peer = waiting.header, waiting.peer
+        header, peer = pull.header, pull.peer
         count = header.maxMsgNums if header.maxMsgNums > 1 and peer.out_bytes < ANSWER_BYTES_MAX else 1
-        found = self._store.read(header.topic, header.queueId, waiting.offset, count, plan.wanted)
+        found = self._store.read(header.topic, header.queueId, pull.offset, count, plan.wanted)
         if found.pieces:
-            self._answer(waiting, found)
+            self._answer(pull, found)
             return
         if found.status is ReadStatus.NO_MATCHED_LOGIC_QUEUE:
             found = EMPTY_QUEUE
-        if waiting.until_ms > self._now and self._waits(waiting, plan, found) and self._hold(waiting, waiting.until_ms):
-            waiting.held = True
+        if pull.until_ms > self._now and self._waits(pull, plan, found) and self._hold(pull, pull.until_ms):
+            pull.held = True
             return
-        if waiting.held and found.status is ReadStatus.OFFSET_OVERFLOW_ONE and waiting.offset != waiting.header.queueOffset:
+        if pull.held and found.status is ReadStatus.OFFSET_OVERFLOW_ONE and pull.offset != pull.header.queueOffset:
             found = found._replace(status=ReadStatus.NO_MATCHED_MESSAGE)  # it was moved on while it waited
-        self._answer(waiting, found)
+        self._answer(pull, found)
 
-    def _waits(self, waiting: Waiting, plan: Plan, found: ReadResult) -> bool:
-        """Whether a pull that found this may wait: for the first time when there is nothing new, and again when what woke it is not
-        what it wants, which only reading can tell; it is moved on over that.
+    def _waits(self, pull: Pull, plan: Plan, found: ReadResult) -> bool:
+        """Whether a pull with this result may be held: the first time if there is nothing new.
+
+        Later, if the messages that woke it do not match, which only reading can tell: it moves on over them.
         """
-        if not waiting.held:
-            return _code(found, waiting.header) == 19
+        if not pull.held:
+            return _code(found, pull.header) == 19
         all_seen = found.status is ReadStatus.NO_MATCHED_MESSAGE and found.next_offset == found.max_offset
         if plan.by_properties and all_seen:
-            waiting.offset = found.next_offset
+            pull.offset = found.next_offset
             return True
         return False
 
-    def _put_off(self, waiting: Waiting) -> bool:
-        """Go on with a pull in the next turn: others have used up what tests may take in this one."""
-        return self._now < LAST_MS and self._hold(waiting, self._now)
+    def _defer(self, pull: Pull) -> bool:
+        """Continue a pull in the next turn: others have used up the budget of this one."""
+        return self._now < LAST_MS and self._hold(pull, self._now)
 
-    def _hold(self, waiting: Waiting, until_ms: int) -> bool:
-        header, codes = waiting.header, waiting.plan.codes if waiting.plan is not None else None
+    def _hold(self, pull: Pull, until_ms: int) -> bool:
+        header, codes = pull.header, pull.plan.codes if pull.plan is not None else None
         room = 1 + (len(header.subscription or "") + len(header.topic) + len(header.consumerGroup)) // _CHARACTERS_OF_ROOM
         key = (header.topic, header.queueId)
-        return self._holds.park(Hold(waiting.peer.number, key, waiting.offset, codes, until_ms, waiting, room=room))
+        return self._holds.park(Hold(pull.peer.number, key, pull.offset, codes, until_ms, pull, room=room))
 
     # ------------------------------------------------------------ who may read
 
     def _plan(self, header: PullHeader, now: int) -> Plan | None:
-        """Return what is known of a pull, or found out now; None: that may take time of which this turn has no more."""
+        """Return the plan of a pull, from the cache or made now; None: making it may take more time than this turn has left."""
         epoch = self._topics.epoch + self._groups.epoch + self._clients.epoch  # each of them only grows
         if epoch != self._epoch or len(self._plans) > _PLANS_MAX or self._plans_characters > _PLANS_CHARACTERS_MAX:
             self._plans.clear()
@@ -271,7 +273,7 @@ class Pulls:
         topic = self.readable(header.topic)
         wanted: Wanted = self.filters.of_retries(header.consumerGroup, header.topic)
         if wanted is not None:
-            pass  # what is said of the topic where its messages were first counts
+            pass  # the subscription of their first topic counts
         elif header.sysFlag & SUBSCRIPTION:
             wanted = self.filters.of_expression(header.topic, header.subscription, header.expressionType, header.consumerGroup)
         else:
@@ -290,35 +292,35 @@ class Pulls:
         return Plan(topic.read_queue_nums, topic.birth_ms, wanted, codes, by_properties=wanted is not codes)
 
     def readable(self, name: str, *, half_messages: bool = False) -> TopicConfig:
-        """Return a topic that may be read here, or by an audit of half messages. Raises TopicNotFound, NoPermission."""
+        """Return a topic that consumers, or audits of half messages, may read. Raises TopicNotFound, NoPermission."""
         if not self._settings.permission & Perm.READ:
             raise NoPermission(f"the broker[{self._settings.address}] pulling message is forbidden")
         topic = self._topics.existing(name)
         audited = half_messages and name in (HALF_TOPIC, OP_TOPIC)
         if audited and not self._settings.half_messages_readable:
-            raise NoPermission(f"the topic[{name}] may not be read by audits here: half_messages_readable=false")
+            raise NoPermission(f"the topic[{name}] is not readable for audits: half_messages_readable=false")
         if not topic.perm & Perm.READ or (name in (HALF_TOPIC, OP_TOPIC, BATCH_TOPIC) and not audited):
             raise NoPermission(f"the topic[{name}] pulling message is forbidden")
         return topic
 
     # ------------------------------------------------------------ answers
 
-    def _answer(self, waiting: Waiting, found: ReadResult) -> None:
-        header, code = waiting.header, _code(found, waiting.header)
-        if self._stale.anew:
-            self._stale.told(waiting.peer, header.topic, header.queueId, found.next_offset, header.consumerGroup)
+    def _answer(self, pull: Pull, found: ReadResult) -> None:
+        header, code = pull.header, _code(found, pull.header)
+        if self._stale_offsets.newest_before:
+            self._stale_offsets.give(pull.peer, header.topic, header.queueId, found.next_offset, header.consumerGroup)
         if found.count:
             self._stats.moved(header.topic, header.consumerGroup, found.count, found.size_bytes)
-        birth_ms = None if header.topicBirthMs is None or waiting.plan is None else waiting.plan.birth_ms or 0
+        birth_ms = None if header.topicBirthMs is None or pull.plan is None else pull.plan.birth_ms or 0
         status, next_offset, low, high, pieces, _, size_bytes = found
         remark, offsets = "FOUND" if pieces else status.name, (next_offset, low, high)
-        head = pull_head(waiting.opaque, waiting.serialization, code, remark, offsets, birth_ms, size_bytes, VERSION)
-        waiting.peer.out_bytes += size_bytes
-        self._peers.answers(waiting.peer, [head, *pieces])
+        head = pull_head(pull.opaque, pull.serialization, code, remark, offsets, birth_ms, size_bytes, VERSION)
+        pull.peer.out_bytes += size_bytes
+        self._peers.answers(pull.peer, [head, *pieces])
 
 
 def fields_used(sent: PullMessage) -> PullHeader:
-    """Return the fields of a pull. Raises BrokerError 1 for one that is missing and that its bits say is used.
+    """Return the fields of a pull. Raises BrokerError 1 if one is missing that its sysFlag says is used.
 
     Follows PullMessageProcessor (RocketMQ 4.9.7), which fails on such a field only where it reads it.
     """

@@ -1,4 +1,4 @@
-"""Looking at messages without consuming them: by key, by id, by time, and the ends of queues.
+"""Queries without consuming: messages by key and by id, offsets by time, and the ends of queues.
 
 Follows QueryMessageProcessor and AdminBrokerProcessor (RocketMQ 4.9.8). Reads only.
 """
@@ -26,7 +26,7 @@ class Queries:
     """The service that answers 12, 33 and 29 to 32."""
 
     def __init__(self, context: Context) -> None:
-        self._settings, self._store, self._topics, self._stale = context.settings, context.store, context.topics, context.stale
+        self._settings, self._store, self._stale_offsets = context.settings, context.store, context.stale_offsets
 
     def handlers(self) -> Handlers:
         """Return what answers which request."""
@@ -40,23 +40,25 @@ class Queries:
         }
 
     def by_key(self, request: Request) -> Reply:
-        """Find messages of a topic by key (12). The index compares hashes: clients keep those whose keys are equal."""
+        """Find messages of a topic by key (12). The index compares hashes: clients drop messages with other keys."""
         header = request.header(QueryMessage)
         most = self._settings.unique_query_max if header.unique_key_query else min(header.max_num, self._settings.query_max)
         if most < 1:
             return Reply(
                 QueryNotFound.code, NOT_FOUND, QueryMessageReply(index_last_update_timestamp=0, index_last_update_phyoffset=0)
             )
-        found = self._store.query(header.topic, header.key, most, header.begin_timestamp, header.end_timestamp)
-        reply = QueryMessageReply(index_last_update_timestamp=found.last_ms, index_last_update_phyoffset=found.last_physical_offset)
-        if not found.records:
+        result = self._store.query(header.topic, header.key, most, header.begin_timestamp, header.end_timestamp)
+        reply = QueryMessageReply(
+            index_last_update_timestamp=result.last_ms, index_last_update_phyoffset=result.last_physical_offset
+        )
+        if not result.records:
             return Reply(QueryNotFound.code, NOT_FOUND, reply)
-        return Reply(0, None, reply, b"".join(found.records))
+        return Reply(0, None, reply, b"".join(result.records))
 
     def by_id(self, request: Request) -> Reply:
         """Return the message at a physical offset (33); a damaged one is refused with the reason.
 
-        Differs: the original hands out the bytes, which a decoder refuses without saying what they are.
+        Differs: the original returns the bytes, which a decoder refuses without saying what they are.
         """
         offset = request.header(ViewMessageById).offset
         record = self._store.record(offset)
@@ -71,28 +73,28 @@ class Queries:
     def offset_by_time(self, request: Request) -> Reply:
         """Return the offset of the message stored nearest to a time (29); with a 5.x boundary the lower or upper bound."""
         header = request.header(SearchOffsetByTimestamp)
-        topic, queue_id, wanted = header.topic, header.queue_id, header.timestamp
+        topic, queue_id, timestamp = header.topic, header.queue_id, header.timestamp
         if header.boundary_type is None:
-            return self._offset(request, topic, queue_id, self._store.offset_at(topic, queue_id, wanted))
+            return self._offset(request, topic, queue_id, self._store.offset_at(topic, queue_id, timestamp))
         upper = header.boundary_type.upper() == "UPPER"
-        return self._offset(request, topic, queue_id, self._store.bound_at(topic, queue_id, wanted, upper=upper))
+        return self._offset(request, topic, queue_id, self._store.bound_at(topic, queue_id, timestamp, upper=upper))
 
     def max_offset(self, request: Request) -> Reply:
-        """Return the offset that the next visible message will get (30)."""
+        """Return the end of a queue: the offset of its next visible message (30)."""
         header = request.header(GetMaxOffset)
         return self._offset(request, header.topic, header.queue_id, self._store.queue_max(header.topic, header.queue_id))
 
     def min_offset(self, request: Request) -> Reply:
-        """Return the offset of the oldest message (31); 0 for a queue without any."""
+        """Return the offset of the oldest message (31); 0 for an empty queue."""
         header = request.header(GetMinOffset)
         return self._offset(request, header.topic, header.queue_id, max(0, self._store.queue_min(header.topic, header.queue_id)))
 
     def _offset(self, request: Request, topic: str, queue_id: int, offset: int) -> Reply:
-        self._stale.told(request.peer, topic, queue_id, offset)
+        self._stale_offsets.give(request.peer, topic, queue_id, offset)
         return Reply(header=OffsetReply(offset=offset))
 
     def earliest_ms(self, request: Request) -> Reply:
         """Return when the oldest message was stored (32); -1 for none."""
         header = request.header(GetEarliestMsgStoretime)
-        lowest = self._store.bound_at(header.topic, header.queue_id, 0, upper=False)  # steps over damaged records
+        lowest = self._store.bound_at(header.topic, header.queue_id, 0, upper=False)  # skips damaged records
         return Reply(header=GetEarliestMsgStoretimeReply(timestamp=self._store.store_ms(header.topic, header.queue_id, lowest)))

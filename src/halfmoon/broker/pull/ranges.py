@@ -1,8 +1,7 @@
-"""Reads of ranges (31040): what a pull may bring in hundreds of answers, in one; and how much they hold (31041). For jobs that know
-which offsets they want.
+"""Reads of offset ranges (31040), and their sizes (31041): for jobs that know which offsets they want.
 
-Who may read what is as with pulls, but that an audit of transactions may ask for half messages and op records. Never waits for
-messages, knows no group and no progress.
+One reply holds what takes pulls hundreds. Permissions are those of pulls; in addition an audit of transactions may ask for half
+messages and op records. Never waits for messages, knows no group and no progress.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from halfmoon.wire.headers.ranges import STRETCHES_MAX, ReadRange, ReadRangeRepl
 from halfmoon.wire.json import to_json
 
 RANGE_BYTES_MAX = 8 * 1024 * 1024
-"""Bytes of one answer: half of what a frame may have, and a record may be longer than what was asked for."""
+"""Bytes of one reply: half of what a frame may have, for a record may be longer than what was asked for."""
 
-TAGS_ARE_OTHERS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_TOPIC})
-"""Topics whose entries hold something else where others have the hash of a tag."""
+WITHOUT_TAG_CODES = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_TOPIC})
+"""Topics whose queue entries do not hold a tag's hash where others do."""
 
 _PREFIX = Struct(">ii")
 
@@ -44,40 +43,40 @@ class RangeReads:
         }
 
     def read(self, request: Request) -> None:
-        """Answer with records from the log itself. Raises BrokerError."""
+        """Reply with records, straight from the log. Raises BrokerError."""
         header = request.header(ReadRange)
         if not 0 <= header.begin < header.end or header.max_bytes < 1:
-            raise InvalidParameter(f"no range: offsets {header.begin} to {header.end}, {header.max_bytes} bytes")
+            raise InvalidParameter(f"not a range: offsets {header.begin} to {header.end}, {header.max_bytes} bytes")
         topic = self._pulls.readable(header.topic, half_messages=header.half_messages is True)
         if not 0 <= header.queue_id < topic.read_queue_nums:
             raise BrokerError(f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] has {topic.read_queue_nums}")
         wanted = self._wanted(header)
-        found = self._found(header, request.peer.out_bytes, wanted)
+        found = self._find(header, request.peer.out_bytes, wanted)
         passed_over = None
         if wanted is not None and found.status is ReadStatus.FOUND and arrays.np is not None:
             passed_over = found.next_offset - header.begin - found.count
         self._answer(request, found, passed_over)
 
     def weigh(self, request: Request) -> Reply:
-        """Tell about how many bytes ranges have. Raises BrokerError."""
-        header, asked = request.header(WeighRanges), request.body(Stretches).stretches
+        """Return about how many bytes ranges have. Raises BrokerError."""
+        header, stretches = request.header(WeighRanges), request.body(Stretches).stretches
         topic = self._pulls.readable(header.topic, half_messages=header.half_messages is True)
-        if len(asked) > STRETCHES_MAX:
-            raise InvalidParameter(f"{len(asked)} ranges in one request, more than {STRETCHES_MAX}")
-        for each in asked:
-            if not 0 <= each.begin <= each.end or not 0 <= each.queue_id < topic.read_queue_nums:
-                raise InvalidParameter(f"no range: queue {each.queue_id}, offsets {each.begin} to {each.end}")
+        if len(stretches) > STRETCHES_MAX:
+            raise InvalidParameter(f"{len(stretches)} ranges in one request, more than {STRETCHES_MAX}")
+        for queue_id, begin, end in ((stretch.queue_id, stretch.begin, stretch.end) for stretch in stretches):
+            if not 0 <= begin <= end or not 0 <= queue_id < topic.read_queue_nums:
+                raise InvalidParameter(f"not a range: queue {queue_id}, offsets {begin} to {end}")
         weigh = self._store.ranges.weigh
-        return Reply(body=to_json(Weights([weigh(header.topic, each.queue_id, each.begin, each.end) for each in asked])))
+        return Reply(body=to_json(Weights([weigh(header.topic, s.queue_id, s.begin, s.end) for s in stretches])))
 
     def _wanted(self, header: ReadRange) -> Wanted:
-        """Return what a filter selects; None: there is none, or the topic's entries hold no hashes of tags. Raises BrokerError."""
+        """Return what the filter selects; None: everything, or the topic's entries hold no tag hashes. Raises BrokerError."""
         if header.subscription is None:
             return None
         wanted = self._pulls.filters.of_expression(header.topic, header.subscription, header.expression_type)
-        return None if isinstance(wanted, frozenset) and header.topic in TAGS_ARE_OTHERS else wanted
+        return None if isinstance(wanted, frozenset) and header.topic in WITHOUT_TAG_CODES else wanted
 
-    def _found(self, header: ReadRange, out_bytes: int, wanted: Wanted) -> ReadResult:
+    def _find(self, header: ReadRange, out_bytes: int, wanted: Wanted) -> ReadResult:
         room = min(header.max_bytes, RANGE_BYTES_MAX) if out_bytes < ANSWER_BYTES_MAX else 1
         found = self._store.ranges.read(header.topic, header.queue_id, header.begin, header.end, room, wanted)
         if found is None:
@@ -93,7 +92,7 @@ class RangeReads:
             next_begin_offset=found.next_offset, min_offset=found.min_offset, max_offset=found.max_offset, count=found.count,
             passed_over=passed_over,
         )  # fmt: skip
-        code = CODES.get(found.status, 19)  # an empty queue: its end is where one asked
+        code = CODES.get(found.status, 19)  # 19 for an empty queue: the range begins at its end
         head = encode_header(reply_to(command.opaque, command.serialization, Reply(code, found.status.name, reply)))
         peer.out_bytes += found.size_bytes
         prefix = _PREFIX.pack(4 + len(head) + found.size_bytes, command.serialization << 24 | len(head))

@@ -1,11 +1,11 @@
-"""Repeats: a message that its sender sends again under the same id, because the first answer was lost, is stored once.
+"""Deduplication: a message that is sent again under the same id, because the first reply was lost, is stored once.
 
-Only sends that say that they are repeats (``INNER_REPEAT``, see `halfmoon.model.Message.attempt`) come here, one at a time:
-nobody else pays for it. The key index, and what of the log it has not reached, says whether the id is known: half messages
-by UNIQ_KEY, producer group and topic, others by UNIQ_KEY and topic. So it holds over a restart, and as long as messages are kept.
+Only sends that are marked as repeated (``INNER_REPEAT``, see `halfmoon.model.Message.attempt`) come here, one at a time: no other
+send pays for it. The key index, and the part of the log that it has not reached, tell whether the id is known: half messages by
+UNIQ_KEY, producer group and topic, others by UNIQ_KEY and topic. So this works across restarts, as long as messages are kept.
 
-Differs: the original stores a repeat as a message of its own, and so does this broker where a message is delayed, comes from a
-consumer, or is part of a batch.
+Differs: the original stores a repeated send as another message. So does this broker if a message is delayed, comes from a consumer,
+or is part of a batch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from halfmoon.broker.context import Context
 from halfmoon.broker.lookup import messages_with
 from halfmoon.broker.names import DEAD_PREFIX, HALF_TOPIC, RETRY_PREFIX
 from halfmoon.broker.request import Handler, Request
-from halfmoon.broker.send.replies import Stored
+from halfmoon.broker.send.replies import StoredGroup
 from halfmoon.broker.send.sends import SendHeaderOf, Sends, may_be_delayed, sender_of
 from halfmoon.broker.transactions.half import PRODUCER_GROUP, REAL_QUEUE, REAL_TOPIC
 from halfmoon.broker.transactions.late_decisions import LateDecisions
@@ -30,91 +30,93 @@ from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.properties import without
 
 KNOWN_MAX = 10_000
-"""Ids of repeats that are new and not durable; more repeats are refused with 2, and nothing of them is stored."""
+"""New ids of repeated sends that are not durable yet. More repeated sends are refused with 2, and nothing of them is stored."""
 
 _MARK = frozenset((REPEAT.encode(),))
 
 log = logging.getLogger("halfmoon.broker")
 
 
-class Repeats:
-    """Says what became of the first attempt. With sync flush a repeat waits until that could be seen."""
+class Duplicates:
+    """Finds what became of the first attempt. With sync flush a repeated send waits until that is visible."""
 
-    def __init__(self, context: Context, index: TransactionIndex, sends: Sends, late: LateDecisions) -> None:
-        self._store, self._durable, self._index, self._sends, self._late = context.store, context.durable, index, sends, late
+    def __init__(self, context: Context, index: TransactionIndex, sends: Sends, late_decisions: LateDecisions) -> None:
+        self._store, self._pending_replies = context.store, context.pending_replies
+        self._index, self._sends, self._late_decisions = index, sends, late_decisions
         self._judged: Request | None = None
         self._stored: dict[tuple[str, str], int] = {}
-        """Ids of repeats that were new and that are not durable: the end of the log behind them."""
+        """Ids of repeated sends that were new and are not durable yet: the end of the log behind them."""
         self.merged = self.refused = 0
 
-    def take(self, request: Request, header: SendHeaderOf, again: Handler) -> SendHeaderOf | None:
-        """Return a marked send as it is to be stored, without its mark; None: it is answered, or waits for the device until
-        ``again`` handles it anew.
+    def deduplicate(self, request: Request, header: SendHeaderOf, handle: Handler) -> SendHeaderOf | None:
+        """Return a marked send as it is to be stored, without its mark.
+
+        None: it is answered, or waits for the device until ``handle`` handles it again.
 
         Raises BrokerError 4 for a half message that was rolled back or expired, SystemBusy (2) when too many wait.
         """
         text = header.properties or ""
-        plain = structs.replace(header, properties=without(text.encode(), _MARK).decode())
-        found = wire_properties.decode(text.encode())
-        key, topic = found.get(UNIQ_KEY, ""), header.topic
+        unmarked = structs.replace(header, properties=without(text.encode(), _MARK).decode())
+        properties = wire_properties.decode(text.encode())
+        key, topic = properties.get(UNIQ_KEY, ""), header.topic
         if not key or header.reconsume_times or may_be_delayed(text) or topic.startswith((RETRY_PREFIX, DEAD_PREFIX)):
-            return plain
-        if self._waits(request, (topic, key), again):
+            return unmarked
+        if self._waits(request, (topic, key), handle):
             return None
-        group = found.get(PRODUCER_GROUP, "") if found.get("TRAN_MSG", "").lower() == "true" else None
-        first = self._first_plain(topic, key) if group is None else self._first_half(topic, key, group)
+        group = properties.get(PRODUCER_GROUP, "") if properties.get("TRAN_MSG", "").lower() == "true" else None
+        first = self._first_ordinary(topic, key) if group is None else self._first_half(topic, key, group)
         if first is not None:
             self._answer(request, *first)
             return None
         if self._store.sync_flush:
             self._remember(topic, key)
-        return plain
+        return unmarked
 
     # ------------------------------------------------------------ inside
 
-    def _waits(self, request: Request, key: tuple[str, str], again: Handler) -> bool:
-        """Keep a repeat until the device has what came before it: only then the first attempt is seen."""
+    def _waits(self, request: Request, key: tuple[str, str], handle: Handler) -> bool:
+        """Keep a repeated send until all before it is durable: only then the first attempt is visible."""
         store = self._store
         if not store.sync_flush or store.durable_offset >= store.end_offset:
             return False
         if request is self._judged and store.durable_offset >= self._stored.get(key, 0):
             return False
         size = len(request.command.body)
-        self._durable.check_room(size)
+        self._pending_replies.check_room(size)
 
-        def judge(refusal: BrokerError | None, now: int) -> None:
+        def done(refusal: BrokerError | None, now: int) -> None:
             if refusal is None:
-                self._judge(request, now, again)
+                self._handle_again(request, now, handle)
             else:
-                self._sends.acks.refuse_one(request, refusal)
+                self._sends.replies.refuse_one(request, refusal)
 
-        self._durable.promised(judge, size)
+        self._pending_replies.after_flush(done, size)
         return True
 
-    def _judge(self, request: Request, now: int, again: Handler) -> None:
-        """Handle a repeat that waited until the first attempt could be seen."""
+    def _handle_again(self, request: Request, now: int, handle: Handler) -> None:
+        """Handle a repeated send that has waited until the first attempt is visible."""
         request.now, self._judged = now, request
         try:
-            again(request)
-        except Exception as exc:  # our own mistake: this send fails, those that waited with it do not feel it
-            log.exception("a repeat of %s that waited failed", request.peer.remote)
-            self._sends.acks.refuse_one(request, BrokerError(f"{type(exc).__name__}: {exc}"))
+            handle(request)
+        except Exception as exc:  # our own mistake: this send fails, those that waited with it are not affected
+            log.exception("a repeated send of %s that waited failed", request.peer.remote)
+            self._sends.replies.refuse_one(request, BrokerError(f"{type(exc).__name__}: {exc}"))
         finally:
             self._judged = None
         self._store.flush(1)
 
     def _remember(self, topic: str, key: str) -> None:
-        """Remember the id of a repeat that is new: until it is durable, another repeat of it does not see it."""
+        """Remember the id of a repeated send that is new: until it is durable, the next one with this id cannot see it."""
         if len(self._stored) >= KNOWN_MAX:
             durable = self._store.durable_offset
-            self._stored = {one: end for one, end in self._stored.items() if end > durable}
+            self._stored = {known: end for known, end in self._stored.items() if end > durable}
             if len(self._stored) >= KNOWN_MAX:
                 raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk does not keep up")
-        self._stored[topic, key] = self._store.end_offset + 1  # it is stored behind this
+        self._stored[topic, key] = self._store.end_offset + 1  # it will be stored behind the present end
 
-    def _first_plain(self, topic: str, key: str) -> tuple[StoredMessage, int] | None:
-        found = messages_with(self._store, topic, key)
-        return (found[-1], found[-1].queue_id) if found else None
+    def _first_ordinary(self, topic: str, key: str) -> tuple[StoredMessage, int] | None:
+        messages = messages_with(self._store, topic, key)
+        return (messages[-1], messages[-1].queue_id) if messages else None
 
     def _first_half(self, topic: str, key: str, group: str) -> tuple[StoredMessage, int] | None:
         for message in messages_with(self._store, HALF_TOPIC, key):
@@ -124,19 +126,25 @@ class Repeats:
             half = self._index.half(message.queue_offset)
             if half is None or half.physical_offset != message.physical_offset or half.state == State.NONE:
                 continue
-            copy = self._late.copy_of(key, group, message.physical_offset) if half.state == State.ROLLED_BACK else None
-            if half.state == State.ROLLED_BACK and (copy is None or not self._late.committed(copy)):
-                self.refused += 1
-                log.info("repeat refused, it was settled: msg_id=%.80r group=%s topic=%s", key, group, topic)
-                raise settled_already(key, expired=copy is not None and self._late.committed(copy) is None)
+            if half.state == State.ROLLED_BACK:
+                self._check_committed_late(topic, key, group, message.physical_offset)
             queue = properties.get(REAL_QUEUE, "")
             return message, int(queue) if queue.isdigit() and len(queue) < 10 else 0
         return None
 
+    def _check_committed_late(self, topic: str, key: str, group: str, place: int) -> None:
+        """Raise BrokerError 4 unless the half message at a place, which is rolled back, had expired and was committed late."""
+        copy = self._late_decisions.copy_of(key, group, place)
+        committed = None if copy is None else self._late_decisions.committed(copy)
+        if not committed:
+            self.refused += 1
+            log.info("repeated send refused, its transaction is settled: msg_id=%.80r group=%s topic=%s", key, group, topic)
+            raise settled_already(key, expired=copy is not None and committed is None)
+
     def _answer(self, request: Request, first: StoredMessage, queue_id: int) -> None:
-        """Answer a repeat as the first attempt was."""
+        """Reply as to the first attempt."""
         self.merged += 1
-        log.info("repeat merged: msg_id=%.80r topic=%s queue_offset=%d", first.msg_id, first.topic, first.queue_offset)
+        log.info("repeated send merged: msg_id=%.80r topic=%s queue_offset=%d", first.msg_id, first.topic, first.queue_offset)
         messages = Messages.lying_at([first.physical_offset])
         messages.sent(*sender_of(request, wait=False), 1)
-        self._sends.acknowledge([Stored(messages, queue_id, first.queue_offset)], request.now)
+        self._sends.acknowledge([StoredGroup(messages, queue_id, first.queue_offset)], request.now)

@@ -1,13 +1,13 @@
-"""The gate: what may be stored of what producers send, step by step, and where it goes.
+"""The gate: what producers may store, and where it goes.
 
-The bytes of a turn are read into groups of one queue; a send that is not ordinary passes the steps and becomes a group of one. A
-queue is open for the reader once a send to it passed, until topics change. All groups are stored and answered alike
+The bytes of a turn are read into groups of one queue. A send that is not ordinary passes the steps one by one and becomes a group
+of one. A queue is open for the reader once a send to it passed, until topics change. All groups are stored and answered alike
 (`halfmoon.broker.send.sends`).
 
 Follows SendMessageProcessor and AbstractSendMessageProcessor (RocketMQ 4.9.8).
-Differs: a delayed or transactional message in a batch is refused, which the original stores as an ordinary one, and so is one that
-is marked as prepared but is no half message; the queue number is checked before anything is decoded; a batch that does not parse is
-refused with 13, not 1.
+Differs: a delayed or transactional message in a batch is refused, which the original stores as an ordinary one; so is a message
+that is marked as prepared but is no half message. The queue number is checked before anything is decoded; a batch that does not
+parse is refused with 13, not 1.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from halfmoon.broker.context import Context
 from halfmoon.broker.delay.delay import Delays
 from halfmoon.broker.names import FORBIDDEN_TO_SEND, HALF_TOPIC, OP_TOPIC, RETRY_PREFIX, check_topic
 from halfmoon.broker.request import Handlers, Request, refusal_of
-from halfmoon.broker.send.duplicates import Repeats
-from halfmoon.broker.send.replies import Stored
+from halfmoon.broker.send.duplicates import Duplicates
+from halfmoon.broker.send.replies import StoredGroup
 from halfmoon.broker.send.sends import MULTI_TAG, SendHeaderOf, Sends, may_be_delayed, sender_of
 from halfmoon.broker.topics import topic_text
-from halfmoon.broker.transactions.half import Halves
+from halfmoon.broker.transactions.half import HalfMessages
 from halfmoon.errors import BrokerError, MessageRefused, NoPermission
 from halfmoon.hot import BATCH_MAX, Draft, Frame, Group, Messages, Reader, batch_items
 from halfmoon.model import REPEAT
@@ -35,13 +35,14 @@ from halfmoon.wire.headers.send import SendBatchMessage, SendMessage, SendMessag
 from halfmoon.wire.peer import Peer
 from halfmoon.wire.table import request_type
 
-PLAIN = request_type(SendMessage).code
+LONG_NAMES = request_type(SendMessage).code
+"""Request code of the send whose header has long field names (10)."""
 
 log = logging.getLogger("halfmoon.broker")
 
 
 class Sending:
-    """One send at the gate, as the steps before have left it."""
+    """One send at the gate: the request, and what the steps until now made of it."""
 
     __slots__ = ("config", "drafts", "header", "queue_id", "request", "wait")
     config: TopicConfig
@@ -53,28 +54,29 @@ class Sending:
 
     @property
     def properties(self) -> str:
-        """What its header says of the message, or of all messages of a batch."""
+        """The properties in its header: those of the message, or of all messages of a batch."""
         return self.header.properties or ""
 
 
 Step = Callable[[Sending], bool | None]
-"""Refuses a send by raising BrokerError, or changes it; True: it went another way, or waits, and the gate is done with it."""
+"""Refuses a send by raising BrokerError, or changes it; True: the gate is done with it, for it went another way or waits."""
 
 
 class Gate:
     """The service that answers 10, 310 and 320."""
 
     def __init__(
-        self, context: Context, sends: Sends, halves: Halves, repeats: Repeats, delays: Delays, redelivery: Redelivery
-    ) -> None:
+        self, context: Context, sends: Sends, half_messages: HalfMessages, duplicates: Duplicates, delays: Delays,
+        redelivery: Redelivery,
+    ) -> None:  # fmt: skip
         self._settings, self._topics, self._random = context.settings, context.topics, context.random
-        self._sends, self._halves, self._repeats, self._delays, self._redelivery = sends, halves, repeats, delays, redelivery
-        self._firsts = context.firsts
+        self._queue_waiters, self._sends, self._half_messages = context.queue_waiters, sends, half_messages
+        self._duplicates, self._delays, self._redelivery = duplicates, delays, redelivery
         self.reader = Reader(sends.cluster_pair, sends.message_bytes_max)
         self._epoch = -1
         self._steps: tuple[Step, ...] = (
-            self._time, self._topic, self._permission, self._queue, self._repeat, self._retry, self._transaction, self._delay,
-            self._records, self._made,
+            self._time, self._topic, self._permission, self._queue, self._repeated, self._retry, self._transaction, self._delay,
+            self._records, self._queue_created,
         )  # fmt: skip
 
     def handlers(self) -> Handlers:
@@ -95,82 +97,88 @@ class Gate:
         return self.reader.read(peer.number, peer.host, data)
 
     def turn(self, now: int) -> None:
-        """Store what was read in this turn, with one write to the log, and have it answered."""
+        """Store what was read in this turn, with one write to the log, and reply."""
         if groups := self.reader.take():
             self.store_groups(groups, now)
 
     def store_groups(self, groups: list[Group], now: int) -> None:
-        """Store groups, half messages under their own topic, and have them answered.
-
-        When one cannot be stored, none of its requests was: find out which.
-        """
+        """Store groups, half messages under their own topic, and reply to their senders."""
         try:
             self.check_open(now)
         except BrokerError as exc:
             for group in groups:
-                self._sends.acks.refuse(group[3], exc)
+                self._sends.replies.refuse(group[3], exc)
             return
-        halves = [group for group in groups if group[2]]
-        if halves and sum([len(messages) for _, _, _, messages in halves]) > self._halves.index.room:
-            groups = self._with_room(groups, halves)
-        placed = [(HALF_TOPIC, 0, "", group[3]) if group[2] else group for group in groups] if halves else groups
-        stored: list[tuple[Group, Stored]] = []
+        if half_messages := [group for group in groups if group[2]]:
+            groups = self._with_room(groups, half_messages)
+            placed = [(HALF_TOPIC, 0, "", group[3]) if group[2] else group for group in groups]
+        else:
+            placed = groups
+        stored: list[tuple[Group, StoredGroup]] = []
         for group, appended in zip(groups, self._sends.append_all(placed, now)):
-            topic, queue_id, producer_group, messages = group
             if isinstance(appended, Appended):
                 try:
-                    if producer_group:
-                        self._halves.stored(group, appended, now)
-                    stored.append((group, Stored(messages, queue_id, appended.queue_offset)))
-                except Exception as exc:  # other groups do not feel it
+                    if group[2]:
+                        self._half_messages.stored(group, appended, now)
+                    stored.append((group, StoredGroup(group[3], group[1], appended.queue_offset)))
+                except Exception as exc:  # other groups are not affected
                     self._refuse_group(group, exc)
-            elif isinstance(appended, MessageRefused) and len(messages.senders) > 1:
-                for one in messages.apart():
-                    self.store_groups([(topic, queue_id, producer_group, one)], now)
             else:
-                self._refuse_group(group, appended)
+                self._not_stored(group, appended, now)
         try:
-            self._sends.acknowledge([one for _, one in stored], now)
+            self._sends.acknowledge([group for _, group in stored], now)
         except Exception:  # our own mistake, with one of them
-            log.exception("the answers to %d groups of sends failed: each is answered by itself", len(stored))
+            log.exception("the replies to %d groups of sends failed: each group is answered by itself", len(stored))
             self._acknowledge_apart(stored, now)
 
-    def _acknowledge_apart(self, stored: list[tuple[Group, Stored]], now: int) -> None:
-        """Have each group answered by itself, so that the others do not feel what is wrong with one."""
-        for group, one in stored:
+    def _not_stored(self, group: Group, exc: Exception, now: int) -> None:
+        """Refuse a group that could not be stored. An illegal message takes all of its group with it: store them one by one."""
+        topic, queue_id, producer_group, messages = group
+        if isinstance(exc, MessageRefused) and len(messages.senders) > 1:
+            for message in messages.apart():
+                self.store_groups([(topic, queue_id, producer_group, message)], now)
+        else:
+            self._refuse_group(group, exc)
+
+    def _acknowledge_apart(self, stored: list[tuple[Group, StoredGroup]], now: int) -> None:
+        """Reply to each group by itself, so that a mistake with one does not affect the others."""
+        for group, stored_group in stored:
             try:
-                self._sends.acknowledge([one], now)
+                self._sends.acknowledge([stored_group], now)
             except Exception as exc:
                 self._refuse_group(group, exc)
 
-    def _with_room(self, groups: list[Group], halves: list[Group]) -> list[Group]:
-        """Return the groups that there is room for: half messages need some beside the log, and are refused where there is none."""
+    def _with_room(self, groups: list[Group], half_messages: list[Group]) -> list[Group]:
+        """Return the groups that there is room for: half messages need some in the index, too, and are refused without it."""
+        count = sum([len(messages) for _, _, _, messages in half_messages])
+        if count <= self._half_messages.index.room:
+            return groups
         try:
-            self._halves.make_room(sum(len(messages) for _, _, _, messages in halves))
-        except Exception as exc:  # those of other groups do not feel it
-            for group in halves:
+            self._half_messages.make_room(count)
+        except Exception as exc:  # the other groups are not affected
+            for group in half_messages:
                 self._refuse_group(group, exc)
             return [group for group in groups if not group[2]]
         return groups
 
     def _refuse_group(self, group: Group, exc: Exception) -> None:
         topic, queue_id, _, messages = group
-        self._sends.acks.refuse(messages, refusal_of(exc, f"{len(messages)} sends to queue {queue_id} of {topic}"))
+        self._sends.replies.refuse(messages, refusal_of(exc, f"{len(messages)} sends to queue {queue_id} of {topic}"))
 
     # ------------------------------------------------------------ one send
 
     def send(self, request: Request) -> None:
         """Store the message or batch of one request, or refuse it; it may have to wait for its queue or for the device."""
         try:
-            plain = request.command.code == PLAIN
-            sending = Sending(request, request.header(SendMessage) if plain else request.header(SendMessageV2))
+            long_names = request.command.code == LONG_NAMES
+            sending = Sending(request, request.header(SendMessage) if long_names else request.header(SendMessageV2))
             if not any(step(sending) for step in self._steps):
                 self._store(sending)
         except BrokerError as exc:
-            self._sends.acks.refuse_one(request, exc)
+            self._sends.replies.refuse_one(request, exc)
 
     def check_open(self, now: int) -> None:
-        """Raise BrokerError before the time from which sends are taken, of whatever kind, in a group or alone."""
+        """Raise BrokerError before the time from which the broker takes sends of any kind."""
         if now < self._settings.start_accept_ms:
             raise BrokerError(f"broker unable to service, until {self._settings.start_accept_ms}")
 
@@ -191,7 +199,7 @@ class Gate:
             raise NoPermission(f"the broker[{self._settings.address}] sending message is forbidden")
 
     def _queue(self, sending: Sending) -> None:
-        """The number must be one of the topic's; below 0 the broker chooses."""
+        """The queue must be one of the topic's; if it is below 0, the broker chooses."""
         config, queue_id = sending.config, sending.header.queue_id
         if queue_id >= max(config.write_queue_nums, config.read_queue_nums):
             raise BrokerError(
@@ -202,49 +210,49 @@ class Gate:
                 raise BrokerError(f"topic[{config.topic_name}] has no queue to write")
             sending.queue_id = self._random.randrange(config.write_queue_nums)
 
-    def _repeat(self, sending: Sending) -> bool:
-        """A send that says that it is a repeat is answered as the first was, if that was stored."""
+    def _repeated(self, sending: Sending) -> bool:
+        """A send that is marked as repeated gets the reply of the first attempt, if that was stored."""
         if REPEAT not in sending.properties or sending.header.batch:
             return False
-        header = self._repeats.take(sending.request, sending.header, self.send)
+        header = self._duplicates.deduplicate(sending.request, sending.header, self.send)
         if header is None:
             return True
         sending.header = header
         return False
 
     def _retry(self, sending: Sending) -> None:
-        """What a consumer publishes to its retry topic may have come often enough, and goes to the dead letters."""
+        """A message that a consumer publishes to its retry topic goes to the dead letters if it was tried often enough."""
         header = sending.header
         if header.topic.startswith(RETRY_PREFIX) and not header.batch:
-            sending.header = found = self._redelivery.published(sending.request, header)
-            if found.topic != sending.config.topic_name:
-                sending.config, sending.queue_id = self._topics.existing(found.topic), found.queue_id
+            sending.header = header = self._redelivery.published(sending.request, header)
+            if header.topic != sending.config.topic_name:
+                sending.config, sending.queue_id = self._topics.existing(header.topic), header.queue_id
 
     def _transaction(self, sending: Sending) -> bool:
-        """A half message is stored under a topic of its own."""
+        """A half message is stored in a topic of its own."""
         header, request, queue_id = sending.header, sending.request, sending.queue_id
         if header.batch or not is_transactional(sending.properties.encode()):
             return False
         if self._settings.reject_transactions:
             raise self._sends.no_transactions()
         self._sends.check_size(len(request.command.body))
-        if all(self._there(request, *place) for place in ((header.topic, queue_id), (HALF_TOPIC, 0), (OP_TOPIC, 0))):
-            suffix = self._halves.suffix(header.topic, queue_id)
-            half = self._halves.group(request, header, queue_id, suffix)
+        if all(self._queue_ready(request, *place) for place in ((header.topic, queue_id), (HALF_TOPIC, 0), (OP_TOPIC, 0))):
+            suffix = self._half_messages.suffix(header.topic, queue_id)
+            half = self._half_messages.group(request, header, queue_id, suffix)
             self.reader.open_halves(header.topic, queue_id, suffix)
             self.store_groups([half], request.now)
         return True
 
     def _delay(self, sending: Sending) -> bool:
-        """What asks to come later is parked."""
+        """A message with a delay is parked."""
         if not may_be_delayed(sending.properties):
             return False
         if sending.header.batch:
             raise MessageRefused("the message is illegal: a batch cannot be delayed")
-        return self._delays.send(sending.request, sending.header, sending.config, sending.queue_id, self._there)
+        return self._delays.send(sending.request, sending.header, sending.config, sending.queue_id, self._queue_ready)
 
     def _records(self, sending: Sending) -> None:
-        """Sizes, flags and properties must be such as a record can have."""
+        """Sizes, flags and properties must fit a record."""
         header, config, request = sending.header, sending.config, sending.request
         if header.batch:
             common = self._sends.common(header, config, request)
@@ -256,15 +264,15 @@ class Gate:
             draft, sending.wait = self._sends.draft(header, config, request)
             sending.drafts = [draft]
 
-    def _made(self, sending: Sending) -> bool:
-        """A queue that is not there yet is made first."""
-        return not self._there(sending.request, sending.header.topic, sending.queue_id)
+    def _queue_created(self, sending: Sending) -> bool:
+        """A send to a queue that does not exist yet waits until it is created."""
+        return not self._queue_ready(sending.request, sending.header.topic, sending.queue_id)
 
-    def _there(self, request: Request, topic: str, queue_id: int) -> bool:
-        """Whether a queue is there; else the request is handled anew once it is. Raises SystemBusy (2) when too many wait."""
+    def _queue_ready(self, request: Request, topic: str, queue_id: int) -> bool:
+        """Whether a queue exists; else the request is handled again once it does. Raises SystemBusy (2) when too many wait."""
         if self._sends.ready(topic, queue_id):
             return True
-        self._firsts.wait(request, topic, queue_id, self.send, self._sends.acks.refuse_one)
+        self._queue_waiters.wait(request, topic, queue_id, self.send, self._sends.replies.refuse_one)
         return False
 
     def _store(self, sending: Sending) -> None:
@@ -274,7 +282,7 @@ class Gate:
         messages = Messages(drafts)
         messages.sent(*sender_of(sending.request, wait=sending.wait), len(drafts))
         appended = self._sends.append(topic, queue_id, messages, sending.request.now)
-        self._sends.acknowledge([Stored(messages, queue_id, appended.queue_offset)], sending.request.now)
+        self._sends.acknowledge([StoredGroup(messages, queue_id, appended.queue_offset)], sending.request.now)
 
     # ------------------------------------------------------------ batches
 
@@ -294,15 +302,15 @@ class Gate:
         return drafts
 
     def _batch_suffix(self, text: bytes) -> tuple[bytes, bool]:
-        """Return what each message of a batch gets behind its own properties, and whether the sender waits for the sync.
+        """Return what is appended to the properties of each message of a batch, and whether the sender waits for the sync.
 
         These are the batch's own properties, WAIT included, and the cluster. Follows CommitLog.MessageExtEncoder (4.9.8).
-        Differs: a unique key of the whole batch (5.x) is not given to every message in place of its own.
+        Differs: a unique key of the whole batch (5.x) does not replace those of its messages.
         """
-        found = wire_properties.decode(text)
-        wait = found.get("WAIT", "true").lower() == "true"
-        found.pop("UNIQ_KEY", None)
-        return wire_properties.encode({**found, "CLUSTER": self._settings.cluster}), wait
+        properties = wire_properties.decode(text)
+        wait = properties.get("WAIT", "true").lower() == "true"
+        properties.pop("UNIQ_KEY", None)
+        return wire_properties.encode({**properties, "CLUSTER": self._settings.cluster}), wait
 
 
 def is_transactional(text: bytes) -> bool:
@@ -311,8 +319,8 @@ def is_transactional(text: bytes) -> bool:
 
 
 def _is_no_delay(text: bytes) -> bool:
-    """Whether properties ask for no delay after all: a level from 0 down, as the original reads them."""
-    found = wire_properties.decode(text)
-    level = found.get("DELAY", "0")
+    """Whether properties ask for no delay after all: a level of 0 or below, as the original reads them."""
+    properties = wire_properties.decode(text)
+    level = properties.get("DELAY", "0")
     none = level == "0" or (level[0] == "-" and level[1:].isdecimal())
-    return none and not any(name.startswith("TIMER_DEL") for name in found)
+    return none and not any(name.startswith("TIMER_DEL") for name in properties)

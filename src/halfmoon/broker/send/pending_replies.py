@@ -1,6 +1,6 @@
-"""`Durable`: whoever waits until the log is durable, in its order: sends, decisions, operators, repeats, batch transactions.
+"""`PendingReplies`: replies that wait until the log is durable, in its order: to sends, decisions, operators and batches.
 
-One completion ("durable up to X") tells all it covers, and a sync that failed refuses all the others. Never waits itself.
+One completion ("durable up to X") releases all that it covers, and a sync that failed refuses all the others. Never waits itself.
 """
 
 from __future__ import annotations
@@ -17,90 +17,90 @@ from halfmoon.wire.command import encode
 from halfmoon.wire.peer import Peers
 
 WAITING_MAX, WAITING_BYTES_MAX = 100_000, 64 * 1024 * 1024
-"""Those who wait, and the bytes of requests that are kept for it. A group of sends counts as one; their bytes are the log's."""
+"""Pending replies, and the bytes of requests that are kept for them. A group of sends counts as one; its bytes are in the log."""
 
-Then = Callable[[BrokerError | None, int], None]
-"""Called with None once it is durable, or with what refuses it, as it never will be; and the time."""
+Done = Callable[[BrokerError | None, int], None]
+"""Called with None once the log is durable, or with a refusal if it never will be; and the time."""
 
 
-class Waiting(msgspec.Struct, gc=False):
-    """One who waits: for the log up to an offset, at most until a time (0: for ever), when ``late`` is called instead."""
+class PendingReply(msgspec.Struct, gc=False):
+    """One reply: waits for the log up to an offset, at most until a time (0: for ever), when ``on_timeout`` is called instead."""
 
     end_offset: int
-    then: Then | None
+    done: Done | None
     size_bytes: int
     deadline_ms: int = 0
-    late: Callable[[], None] | None = None
+    on_timeout: Callable[[], None] | None = None
 
 
-class Durable:
-    """All who wait. ``now`` is the time of the turn."""
+class PendingReplies:
+    """All pending replies of a broker. ``now`` is the time of the turn."""
 
     def __init__(self, store: Store, peers: Peers, now: int) -> None:
         self._store, self._peers, self.now = store, peers, now
         self._sync_flush = store.sync_flush
-        self.waiting: deque[Waiting] = deque()
-        """Those who wait, in the order of the log."""
-        self._deadlines: deque[Waiting] = deque()
+        self.waiting: deque[PendingReply] = deque()
+        """In the order of the log."""
+        self._deadlines: deque[PendingReply] = deque()
         self._bytes = 0
         self._syncs = False
-        """Somebody waits for a sync that async flush would not start by itself."""
+        """A reply waits for a sync that async flush would not start by itself."""
 
     def __len__(self) -> int:
         return len(self.waiting)
 
     def check_room(self, size_bytes: int = 0) -> None:
-        """Raise SystemBusy (2) when too many wait, or too much. To be asked before anything is changed."""
+        """Raise SystemBusy (2) when too many replies wait, or too many bytes. Call it before anything is changed."""
         if len(self.waiting) >= WAITING_MAX or self._bytes + size_bytes > WAITING_BYTES_MAX:
             raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk does not keep up")
 
     # ------------------------------------------------------------ waiting
 
     @property
-    def is_promised(self) -> bool:
+    def can_reply(self) -> bool:
         """Whether all that is stored is as durable as the flush mode promises."""
         return not self._sync_flush or self._store.durable_offset >= self._store.end_offset
 
-    def promised(self, then: Then, size_bytes: int = 0) -> None:
-        """Do something once all that is stored until now is as durable as the flush mode promises: in async flush at once."""
-        if self.is_promised:
-            then(None, self.now)
+    def after_flush(self, done: Done, size_bytes: int = 0) -> None:
+        """Call ``done`` once all that is stored until now is as durable as the flush mode promises: in async flush at once."""
+        if self.can_reply:
+            done(None, self.now)
         else:
-            self._add(Waiting(self._store.end_offset, then, size_bytes))
+            self._add(PendingReply(self._store.end_offset, done, size_bytes))
 
-    def certain(self, then: Then) -> None:
-        """Do something once all that is stored until now is durable, in any flush mode; a sync for it starts now."""
+    def when_durable(self, done: Done) -> None:
+        """Call ``done`` once all that is stored until now is durable, in any flush mode; a sync for it starts now."""
         if self._store.failure is None and self._store.durable_offset >= self._store.end_offset:
-            then(None, self.now)
+            done(None, self.now)
         else:
             self._syncs = True
-            self._add(Waiting(self._store.end_offset, then, 0))
+            self._add(PendingReply(self._store.end_offset, done, 0))
             self._store.sync_now()
 
-    def until(self, deadline_ms: int, then: Then, late: Callable[[], None]) -> None:
-        """Do something as `promised` does, and something else at a time if that comes first. Such times come in order."""
-        if self.is_promised:
-            then(None, self.now)
+    def with_deadline(self, deadline_ms: int, done: Done, on_timeout: Callable[[], None]) -> None:
+        """Call ``done`` as `after_flush` does, or ``on_timeout`` at a time if that comes first. Such times come in order."""
+        if self.can_reply:
+            done(None, self.now)
         else:
-            waiting = Waiting(self._store.end_offset, then, 0, deadline_ms, late)
-            self._add(waiting)
-            self._deadlines.append(waiting)
+            pending = PendingReply(self._store.end_offset, done, 0, deadline_ms, on_timeout)
+            self._add(pending)
+            self._deadlines.append(pending)
 
-    def _add(self, waiting: Waiting) -> None:
-        self.waiting.append(waiting)
-        self._bytes += waiting.size_bytes
+    def _add(self, pending: PendingReply) -> None:
+        self.waiting.append(pending)
+        self._bytes += pending.size_bytes
 
-    def reached(self, now: int) -> None:
-        """Tell those for whom the log is durable now, or will not be."""
+    def release(self, now: int) -> None:
+        """Call those for whom the log is durable now, or never will be."""
         waiting, offset, failure = self.waiting, self._store.durable_offset, self._store.failure
         self.now = now
         refusal = None if failure is None else ServiceNotAvailable(f"service not available now: {failure}")
         while waiting and (refusal is not None or waiting[0].end_offset <= offset):
-            one = waiting.popleft()
-            self._bytes -= one.size_bytes
-            if one.then is not None:
-                then, one.then = one.then, None
-                then(None if one.end_offset <= offset else refusal, now)
+            pending = waiting.popleft()
+            self._bytes -= pending.size_bytes
+            if pending.done is not None:
+                done, pending.done = pending.done, None  # taken out first: the call may come back here
+                done(None if pending.end_offset <= offset else refusal, now)
         if not waiting:
             self._deadlines.clear()
             self._syncs = False
@@ -110,43 +110,43 @@ class Durable:
     # ------------------------------------------------------------ time
 
     def due(self) -> int | None:
-        """When the first is to be told that it takes too long."""
-        while self._deadlines and self._deadlines[0].then is None:
+        """When the first deadline passes."""
+        while self._deadlines and self._deadlines[0].done is None:
             self._deadlines.popleft()
         return self._deadlines[0].deadline_ms if self._deadlines else None
 
     def tick(self, now: int) -> None:
-        """Tell those who waited long enough."""
+        """Time out those whose deadline has passed."""
         self.now = now
         while (due := self.due()) is not None and due <= now:
-            waiting = self._deadlines.popleft()
-            waiting.then = None
-            if waiting.late is not None:
-                waiting.late()
+            pending = self._deadlines.popleft()
+            pending.done = None
+            if pending.on_timeout is not None:
+                pending.on_timeout()
 
     def stepped(self, by_ms: int) -> None:
-        """The clock was set: everybody waits as long as they would have."""
+        """The clock was set: every reply waits as long as it would have."""
         self.now += by_ms
-        for waiting in self._deadlines:
-            waiting.deadline_ms += by_ms
+        for pending in self._deadlines:
+            pending.deadline_ms += by_ms
 
-    # ------------------------------------------------------------ answers
+    # ------------------------------------------------------------ replies
 
-    def answer(self, request: Request, reply: Reply, *, certain: bool = False) -> None:
-        """Answer a request once all that is stored until now is durable: as the flush mode promises, or ``certain`` in any."""
+    def reply(self, request: Request, reply: Reply, *, durable: bool = False) -> None:
+        """Reply once all that is stored until now is as durable as the flush mode promises, or ``durable`` in any mode."""
 
-        def tell(refusal: BrokerError | None, now: int) -> None:
-            self.tell(request, reply if refusal is None else refused(refusal))
+        def done(refusal: BrokerError | None, now: int) -> None:
+            self.reply_now(request, reply if refusal is None else refused(refusal))
 
-        (self.certain if certain else self.promised)(tell)
+        (self.when_durable if durable else self.after_flush)(done)
 
-    def tell(self, request: Request, reply: Reply) -> None:
-        """Answer a request now, if it wants an answer and its peer is still there."""
+    def reply_now(self, request: Request, reply: Reply) -> None:
+        """Reply at once, if the request wants a reply and its peer is still connected."""
         peer, command = request.peer, request.command
         if not command.is_oneway and not peer.closing:
             self._peers.answer(peer, encode(reply_to(command.opaque, command.serialization, reply)))
 
 
 def refused(refusal: BrokerError) -> Reply:
-    """Return the answer that says a refusal."""
+    """Return the reply that carries a refusal."""
     return Reply(refusal.code, refusal.remark)

@@ -1,5 +1,6 @@
-"""Sends as they are stored and answered: one append for whatever is to be stored, one way of answering. Refuses what has no place
-in a record; who may send what is the gate's to say (`halfmoon.broker.send.gate`).
+"""Storing messages and replying to their senders: one append and one way of replying for messages of all kinds.
+
+Refuses what does not fit a record. Who may send what, the gate decides (`halfmoon.broker.send.gate`).
 
 Follows AbstractSendMessageProcessor (RocketMQ 4.9.8).
 Differs: a reply is written once the promise of the flush mode holds.
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from halfmoon.broker.context import Context
 from halfmoon.broker.request import Request
-from halfmoon.broker.send.replies import Acks, Stored
+from halfmoon.broker.send.replies import SendReplies, StoredGroup
 from halfmoon.errors import (
     BrokerError,
     MessageIllegal,
@@ -36,45 +37,45 @@ MULTI_TAG = "MULTI_TAG"
 SendHeaderOf = SendMessage | SendMessageV2
 
 DELAYED = ("DELAY\x01", "TIMER_DELAY_", "TIMER_DELIVER_MS\x01", "TIMER_DEL_UNIQKEY\x01")
-"""What stands in properties that ask for a delay, or cancel one."""
+"""Substrings of properties that ask for a delay, or cancel one."""
 
 UNSYNCED_BYTES_MAX = 128 * 1024 * 1024
-"""Bytes that may wait for the device in sync flush before sends are refused with 2, so that a device that hangs does not let
-what waits for it fill the memory."""
+"""Bytes that may wait for the device in sync flush before sends are refused with 2, so that a device that hangs does not fill the
+memory."""
 
 
 def may_be_delayed(text: str) -> bool:
-    """Whether a send's properties can ask for a delay, or cancel one."""
+    """Whether the properties of a send may ask for a delay, or cancel one."""
     return any(name in text for name in DELAYED)
 
 
 class Sends:
-    """What stores messages of all kinds, and has their senders answered. ``acks`` are the answers."""
+    """Stores messages of all kinds; ``replies`` are those to their senders."""
 
     def __init__(self, context: Context) -> None:
         settings, store = context.settings, context.store
-        self._settings, self._store, self._stats, self._durable = settings, store, context.stats, context.durable
-        self.acks = Acks(context.peers, settings.region, context.host.hex().upper())
+        self._settings, self._store, self._stats, self._pending_replies = settings, store, context.stats, context.pending_replies
+        self.replies = SendReplies(context.peers, settings.region, context.host.hex().upper())
         self.cluster_pair = wire_properties.encode({"CLUSTER": settings.cluster})
         self.message_bytes_max: int = store.settings.message_bytes_max
         self._sync_flush = store.sync_flush
 
     def ready(self, topic: str, queue_id: int) -> bool:
-        """Whether a queue takes messages at once; a send to another waits until it is made."""
+        """Whether a queue takes messages at once; else a send waits until it is created."""
         return self._store.refusal is not None or self._store.ready(topic, queue_id)
 
     def stored(
         self, request: Request, queue_id: int, appended: Appended, *, wait: bool, handle: str = "", other: Header | None = None
     ) -> None:
-        """Have a request answered whose message is stored, whatever topic it went to.
+        """Reply to a request whose message is stored, whatever topic it went to.
 
-        ``handle`` recalls it (5.x); ``other`` is the header of the answer to what was no send.
+        ``handle`` recalls it (5.x); ``other`` is the reply header if the request was not a send.
         """
         places, offset = appended.physical_offsets, appended.queue_offset
         messages = Messages.lying_at(places)
         messages.sent(*sender_of(request, wait=wait), len(places))
-        header = self.acks.told(queue_id, offset, places, handle) if handle else other
-        self.acknowledge([Stored(messages, queue_id, offset, header)], request.now)
+        header = self.replies.header(queue_id, offset, places, handle) if handle else other
+        self.acknowledge([StoredGroup(messages, queue_id, offset, header)], request.now)
 
     def append(self, topic: str, queue_id: int, messages: Messages | Iterable[Draft], now: int) -> Appended:
         """Append messages of one queue and count them. Raises ServiceNotAvailable (14), MessageRefused (13) or SystemBusy (2)."""
@@ -85,8 +86,9 @@ class Sends:
         return appended
 
     def append_all(self, groups: list[Group], now: int, *, in_order: bool = False) -> list[Appended | Exception]:
-        """Append groups of messages, each of one queue; return for each where it lies, or what `append` would raise. ``in_order``:
-        none is stored behind one that is not, see `Store.append_all`.
+        """Append groups of messages, each of one queue; return for each where it is stored, or what `append` would raise.
+
+        ``in_order``: once a group fails, none behind it is stored, see `Store.append_all`.
         """
         store, stats = self._store, self._stats
         if self._sync_flush and store.end_offset - store.durable_offset > UNSYNCED_BYTES_MAX:
@@ -102,7 +104,7 @@ class Sends:
         return stored
 
     def _not_stored(self, exc: Exception, messages: Messages) -> Exception:
-        """Return how messages are refused that the store did not take."""
+        """Return the refusal of messages that the store did not take."""
         if isinstance(exc, StoreNotWritable | OSError):
             refusal: Exception = ServiceNotAvailable(f"service not available now: {exc}")
         elif isinstance(exc, MessageIllegal):
@@ -113,44 +115,44 @@ class Sends:
         refusal.__cause__ = exc
         return refusal
 
-    def acknowledge(self, stored: Sequence[Stored], now: int) -> None:
-        """Answer at once, or when the log is durable: with sync flush and senders who wait for it."""
-        if not self._sync_flush or self._durable.is_promised:
-            self.acks.answer(stored)
+    def acknowledge(self, stored: Sequence[StoredGroup], now: int) -> None:
+        """Reply at once; with sync flush, to senders that wait for it, once the log is durable."""
+        if not self._sync_flush or self._pending_replies.can_reply:
+            self.replies.answer(stored)
             return
-        self.acks.answer(stored, AT_ONCE)
-        for one in stored:
-            if one.messages.answered(DURABLE):
-                self._wait(one, now)
+        self.replies.answer(stored, AT_ONCE)
+        for group in stored:
+            if group.messages.answered(DURABLE):
+                self._wait(group, now)
 
-    def _wait(self, stored: Stored, now: int) -> None:
-        acks = self.acks
+    def _wait(self, group: StoredGroup, now: int) -> None:
+        replies = self.replies
 
-        def then(refusal: BrokerError | None, now: int) -> None:
+        def done(refusal: BrokerError | None, now: int) -> None:
             if refusal is None:
-                acks.answer([stored], DURABLE)
+                replies.answer([group], DURABLE)
             else:
-                acks.refuse(stored.messages, refusal, DURABLE)
+                replies.refuse(group.messages, refusal, DURABLE)
 
-        def late() -> None:  # stored, not known to be durable
-            acks.answer_with(stored, int(ResponseCode.FLUSH_DISK_TIMEOUT), DURABLE)
+        def on_timeout() -> None:  # stored, not known to be durable
+            replies.answer_with(group, int(ResponseCode.FLUSH_DISK_TIMEOUT), DURABLE)
 
-        self._durable.until(now + self._settings.sync_timeout_ms, then, late)
+        self._pending_replies.with_deadline(now + self._settings.sync_timeout_ms, done, on_timeout)
 
     # ------------------------------------------------------------ records
 
     def draft(self, header: SendHeaderOf, config: TopicConfig, request: Request) -> tuple[Draft, bool]:
-        """Return the message of a request as it is stored, and whether its sender waits for the sync. Raises BrokerError."""
+        """Return the record of a request's message, and whether its sender waits for the sync. Raises BrokerError."""
         common = self.common(header, config, request)
         text, code, wait = self.prepare((header.properties or "").encode())
         return (bytes(request.command.body), text, header.flag, *common, code), wait
 
     def common(self, header: SendHeaderOf, config: TopicConfig, request: Request) -> tuple[int, int, bytes, int, int]:
-        """Return what the drafts of all messages of a request have alike: from their sys_flag on, but for the tag code.
+        """Return the fields that the drafts of all messages of a request share: from sys_flag on, without the tag code.
 
         Raises:
             MessageRefused: the body of the request is too large.
-            NoPermission: a flag says that it is part of a transaction: stored as it is, no consumer would ever see it.
+            NoPermission: a flag says that it is part of a transaction: stored like this, no consumer would ever see it.
         """
         self.check_size(len(request.command.body))
         if header.sys_flag & TRANSACTION_MASK:
@@ -161,7 +163,7 @@ class Sends:
     def prepare(self, text: bytes, suffix: bytes | None = None) -> tuple[bytes, int, bool]:
         """Return properties as stored, the tag code and whether the sender waits for the sync.
 
-        ``suffix`` are whole pairs to put behind them; None: the cluster's.
+        ``suffix`` is appended to them, whole pairs; None: the cluster's pair.
 
         Raises:
             NoPermission: a transactional message.
@@ -170,22 +172,22 @@ class Sends:
         suffix = self.cluster_pair if suffix is None else suffix
         prepared = stored_properties(text, suffix)
         if prepared is None:
-            prepared = self._prepare_plainly(text, suffix)
+            prepared = self._prepare_slowly(text, suffix)  # not in the canonical form that the twin takes
         if len(prepared[0]) > PROPERTIES_BYTES_MAX:
             raise MessageRefused(self._too_large())
         return prepared
 
-    def _prepare_plainly(self, text: bytes, suffix: bytes) -> tuple[bytes, int, bool]:
-        found = wire_properties.decode(text)
-        if found.get("TRAN_MSG", "").lower() == "true":
+    def _prepare_slowly(self, text: bytes, suffix: bytes) -> tuple[bytes, int, bool]:
+        properties = wire_properties.decode(text)
+        if properties.get("TRAN_MSG", "").lower() == "true":
             raise self.no_transactions()
-        wait = found.pop("WAIT", "true").lower() == "true"
-        found.pop("CLUSTER", None)
-        tag = found.get("TAGS", "")
-        return wire_properties.encode(found) + suffix, tag_hash(tag.encode()) if tag else 0, wait
+        wait = properties.pop("WAIT", "true").lower() == "true"
+        properties.pop("CLUSTER", None)
+        tag = properties.get("TAGS", "")
+        return wire_properties.encode(properties) + suffix, tag_hash(tag.encode()) if tag else 0, wait
 
     def no_transactions(self) -> NoPermission:
-        """Return what refuses a message that is part of a transaction."""
+        """Return the refusal of a message that is part of a transaction."""
         return NoPermission(f"the broker[{self._settings.address}] sending transaction message is forbidden")
 
     def check_size(self, size: int) -> None:
@@ -201,7 +203,7 @@ class Sends:
 
 
 def sender_of(request: Request, *, wait: bool) -> tuple[int, int, int, int]:
-    """Return who sent a request, as `Messages.sent` wants it; ``wait``: they wait for the sync."""
+    """Return the sender of a request as `Messages.sent` takes it; ``wait``: it waits for the sync."""
     command = request.command
     how = NO_ANSWER if command.is_oneway else DURABLE if wait else AT_ONCE
     return request.peer.number, command.opaque, command.serialization, how

@@ -16,7 +16,7 @@ CHECK_BYTES = 16 * 1024
 _PASSED_MAX = 4096
 
 
-class Bucket(msgspec.Struct):
+class TokenBucket(msgspec.Struct):
     """How many checks a group may be sent now: filled with so many a second, never above its size. A large check leaves a debt."""
 
     rate: float
@@ -42,7 +42,7 @@ class Bucket(msgspec.Struct):
         return self.filled_ms + max(0, ceil((1 - self.tokens) * 1000 / self.rate))
 
 
-class Pursuits:
+class ThrottledGroups:
     """Pending half messages of groups that are asked as fast as they may be, by hash of the group: 8 bytes each, in order."""
 
     def __init__(self) -> None:

@@ -22,11 +22,10 @@ import msgspec
 from halfmoon.broker.consumers.clients import Member
 from halfmoon.broker.context import Context
 from halfmoon.broker.names import HALF_TOPIC
-from halfmoon.broker.transactions.check_rate import Bucket, Pursuits
+from halfmoon.broker.transactions.check_rate import ThrottledGroups, TokenBucket
 from halfmoon.broker.transactions.decisions import Answer
-from halfmoon.broker.transactions.half import CHECK_TIMES, IMMUNITY, PRODUCER_GROUP, Halves, checks_written
-from halfmoon.broker.transactions.half_record import real_queue
-from halfmoon.broker.uptime import Lifetime
+from halfmoon.broker.transactions.half import CHECK_TIMES, IMMUNITY, PRODUCER_GROUP, HalfMessages, checks_written, real_queue
+from halfmoon.broker.uptime import BrokerUptime
 from halfmoon.errors import BrokerError, CorruptRecord
 from halfmoon.hot import Parts, tag_hash
 from halfmoon.store.records import whole_record
@@ -71,22 +70,22 @@ class Checks:
     """The rounds. ``on_round(now)`` is called when one ended."""
 
     def __init__(
-        self, context: Context, index: TransactionIndex, halves: Halves, expire: Expire, lifetime: Lifetime,
+        self, context: Context, index: TransactionIndex, halves: HalfMessages, expire: Expire, uptime: BrokerUptime,
         warn: Callable[..., None],
     ) -> None:  # fmt: skip
         settings, store, now = context.settings, context.store, context.started_ms
-        self._settings, self._store, self._index, self._halves = settings, store, index, halves
+        self._settings, self._store, self._index, self._half_messages = settings, store, index, halves
         self._clients, self._peers, self._host, self._random = context.clients, context.peers, context.host, context.random
         kept_ms = store.settings.file_reserved_hours * 3_600_000
         self._undecided_max_ms = settings.transaction_undecided_max_ms or kept_ms
-        self._expire, self._lifetime, self._warn = expire, lifetime, warn
+        self._expire, self._uptime, self._warn = expire, uptime, warn
         self.counters = CheckCounters()
         self.next_round_ms = now + settings.transaction_check_interval_ms
         self.on_round: Callable[[int], None] = lambda now: None
         self._at: int | None = None  # where the round is; None: none is under way
         self._end = 0
-        self._pursuits = Pursuits()
-        self._buckets: dict[int, Bucket] = {}
+        self._throttled = ThrottledGroups()
+        self._buckets: dict[int, TokenBucket] = {}
         self._hashes: dict[str, int] = {}
         """Groups that had producers when the round began; the state table knows groups by the hash of their names."""
         self._unlearned: list[str] = []
@@ -100,13 +99,13 @@ class Checks:
         """When `tick` wants to be called, ms since the epoch."""
         if self._at is not None:
             return 0
-        pursuits_due = self._pursuits.due()
+        pursuits_due = self._throttled.due()
         return self.next_round_ms if pursuits_due is None else min(self.next_round_ms, pursuits_due)
 
     def stepped(self, by_ms: int) -> None:
         """The clock was set: rounds come as often, and groups are asked as fast, as before. How old what waits is goes by dates."""
         self.next_round_ms += by_ms
-        self._pursuits.stepped(by_ms)
+        self._throttled.stepped(by_ms)
         for bucket in self._buckets.values():
             bucket.filled_ms += by_ms
 
@@ -116,7 +115,7 @@ class Checks:
             self._begin(now)
         self._asks_left, self._bytes_left = ASKS_A_TICK, BYTES_A_TICK
         looks = LOOKS_A_TICK
-        while looks > 0 and not self._spent and (group := self._pursuits.next(now)) is not None:
+        while looks > 0 and not self._spent and (group := self._throttled.next(now)) is not None:
             looks = self._pursue(group, looks, now)
         if self._unlearned:
             self._learn_live(now)
@@ -147,22 +146,22 @@ class Checks:
             self._buckets = {
                 group: bucket
                 for group, bucket in self._buckets.items()
-                if group in self._pursuits or bucket.level(now) < bucket.size
+                if group in self._throttled or bucket.level(now) < bucket.size
             }
 
     def _go_on(self, at: int, now: int) -> None:
         """One slice of the round."""
         halves, following = self._index.pending(at, LOOKS_A_TICK, RECORDS_A_LOOK)
         for half in halves:
-            if half.index >= self._end or (not self._halves.immunity_seen and self._too_young(half, now)):
+            if half.index >= self._end or (not self._half_messages.immunity_seen and self._too_young(half, now)):
                 following = self._end  # what follows is younger still
                 break
             group = half.group_hash
-            if group in self._pursuits:
-                self._pursuits.add(group, half.index)
+            if group in self._throttled:
+                self._throttled.add(group, half.index)
                 continue
             if self._look_safely(half, now).paced:
-                self._pursuits.begin(group, half.index, self._bucket(group, now).due())
+                self._throttled.begin(group, half.index, self._bucket(group, now).due())
             if self._spent:
                 following = half.index + 1
                 break
@@ -172,7 +171,7 @@ class Checks:
 
     def _pursue(self, group: int, looks: int, now: int) -> int:
         """One slice of a group that is asked as fast as it may be; return how many more may be looked at in this tick."""
-        pursuits, bucket = self._pursuits, self._bucket(group, now)
+        pursuits, bucket = self._throttled, self._bucket(group, now)
         while (index := pursuits.first(group)) is not None:
             if bucket.level(now) < 1:
                 pursuits.go_on(group, max(bucket.due(), now + 1))
@@ -187,12 +186,12 @@ class Checks:
             pursuits.pass_on(group)
         return looks
 
-    def _bucket(self, group: int, now: int) -> Bucket:
+    def _bucket(self, group: int, now: int) -> TokenBucket:
         bucket = self._buckets.get(group)
         if bucket is None:
             rate = self._settings.transaction_checks_per_second
             size = max(1.0, rate / 10)
-            bucket = self._buckets[group] = Bucket(float(rate), size, size, now)
+            bucket = self._buckets[group] = TokenBucket(float(rate), size, size, now)
         return bucket
 
     # ------------------------------------------------------------ one half message
@@ -219,7 +218,7 @@ class Checks:
     def _look(self, half: Half, now: int) -> _Look:
         """Ask about a half message, or let it expire, or leave it for later."""
         stored_ms = half.store_s * 1000  # at most a second before it really was
-        if not self._halves.immunity_seen and self._too_young(half, now):
+        if not self._half_messages.immunity_seen and self._too_young(half, now):
             return _Look()
         if self._store.sync_flush and half.physical_offset >= self._store.durable_offset:
             return _Look()  # its sender was not answered, and its record is shown to nobody yet
@@ -227,7 +226,7 @@ class Checks:
         if sent and 0 <= now - history[-1].sent_s * 1000 < self._settings.transaction_check_interval_ms:
             return _Look()
         worn_out = counted >= self._settings.transaction_check_max
-        too_old = now - stored_ms > self._undecided_max_ms and self._lifetime.age_ms(stored_ms, now) > self._undecided_max_ms
+        too_old = now - stored_ms > self._undecided_max_ms and self._uptime.age_ms(stored_ms, now) > self._undecided_max_ms
         if not (worn_out or too_old):
             if half.group_hash not in self._live:
                 return _Look()

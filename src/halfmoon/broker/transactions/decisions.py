@@ -28,8 +28,7 @@ from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC
 from halfmoon.broker.request import Request, refusal_of, reply_to
 from halfmoon.broker.send.pending_replies import refused
 from halfmoon.broker.send.sends import Sends
-from halfmoon.broker.transactions.half import PRODUCER_GROUP
-from halfmoon.broker.transactions.half_record import HalfMessage, committed, half_message
+from halfmoon.broker.transactions.half import PRODUCER_GROUP, HalfMessage, committed, half_message
 from halfmoon.broker.transactions.late_decisions import Copy, LateDecisions, rollback_op
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceNotAvailable, StoreNotWritable
 from halfmoon.hot import ENTRY, ENTRY_BYTES, Completions, Decided, Group, HalfMessageCache, Messages, Parts, done_answers, tag_hash
@@ -102,8 +101,8 @@ class Decisions:
         warn: Callable[..., None],
     ) -> None:  # fmt: skip
         self._store, self._topics, self._stats, self._peers = context.store, context.topics, context.stats, context.peers
-        self._durable, self._host = context.durable, context.host
-        self._index, self._cache, self._sends, self._late, self._warn = index, cache, sends, late, warn
+        self._pending_replies, self._host = context.pending_replies, context.host
+        self._index, self._cache, self._sends, self._late_decisions, self._warn = index, cache, sends, late, warn
         self.counters = Counters()
         self._readable: set[tuple[str, int]] = set()
         """Queues that consumers see; valid until topics change (`_epoch`)."""
@@ -220,13 +219,13 @@ class Decisions:
         half = self._index.half(completion.index)
         if half is not None and half.physical_offset == completion.physical_offset and half.state != State.ROLLED_BACK:
             return None
-        copy = self._late.copy_of(completion.key, completion.group, completion.physical_offset)
+        copy = self._late_decisions.copy_of(completion.key, completion.group, completion.physical_offset)
         if copy is None:
             return None
-        if (successor := self._late.successor(copy)) is not None:
+        if (successor := self._late_decisions.successor(copy)) is not None:
             index, place = successor
             return structs.replace(completion, index=index, physical_offset=place)
-        was = self._late.committed(copy)
+        was = self._late_decisions.committed(copy)
         if was is None:
             self._end_late(completion, copy, now)
         elif was == completion.committed:
@@ -239,9 +238,9 @@ class Decisions:
 
     def _end_late(self, completion: Completion, copy: Copy, now: int) -> None:
         """Store what a late completion decides. Raises BrokerError when the store takes nothing."""
-        self._late.check_room()
+        self._late_decisions.check_room()
         if completion.committed:
-            parts = self._late.half_of(copy)
+            parts = self._late_decisions.half_of(copy)
             half = None if parts is None else half_message(parts)
             if half is None or not half.topic:
                 raise BrokerError("the half message expired, and its copy is gone or names no topic and queue")
@@ -253,7 +252,7 @@ class Decisions:
             self._sends.append(OP_TOPIC, 0, [rollback_op(copy, self._host, now)], now)
             self.counters.rollbacks += 1
             self.counters.late_rollbacks += 1
-        self._late.ended(copy.half_place, committed=completion.committed)
+        self._late_decisions.ended(copy.half_place, committed=completion.committed)
         self._stats.add("TRANSACTION_COMMITS" if completion.committed else "TRANSACTION_ROLLBACKS", completion.group, 1)
         outcome = "committed" if completion.committed else "rolled back"
         log.warning(
@@ -483,15 +482,15 @@ class Decisions:
                 for caller in callers:
                     self._refuse(caller, refusal)
 
-        if self._durable.is_promised:
+        if self._pending_replies.can_reply:
             then(None, now=0)
             return
         try:  # repeats take no bytes of the log, so nothing else bounds how many wait
-            self._durable.check_room()
+            self._pending_replies.check_room()
         except BrokerError as exc:
             then(exc, now=0)
         else:
-            self._durable.promised(then)
+            self._pending_replies.after_flush(then)
 
     def _refuse(self, caller: Caller | None, refusal: BrokerError) -> None:
         if caller is not None:

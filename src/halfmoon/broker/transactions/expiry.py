@@ -28,10 +28,10 @@ from halfmoon.broker.transactions.half import (
     PRODUCER_GROUP,
     REAL_QUEUE,
     REAL_TOPIC,
-    Halves,
+    HalfMessages,
     checks_written,
+    real_queue,
 )
-from halfmoon.broker.transactions.half_record import real_queue
 from halfmoon.broker.transactions.late_decisions import HISTORY, REASON, LateDecisions, copy_from
 from halfmoon.errors import BrokerError, CorruptRecord, StoreNotWritable, UsageError
 from halfmoon.hot import Draft, Messages, Parts, tag_hash
@@ -54,18 +54,12 @@ class Expiry:
     """The service that expires half messages and resumes them."""
 
     def __init__(
-        self, context: Context, index: TransactionIndex, sends: Sends, halves: Halves, decisions: Decisions, late: LateDecisions,
-        warn: Callable[..., None],
+        self, context: Context, index: TransactionIndex, sends: Sends, half_messages: HalfMessages, decisions: Decisions,
+        late_decisions: LateDecisions, warn: Callable[..., None],
     ) -> None:  # fmt: skip
-        self._store, self._topics, self._durable = context.store, context.topics, context.durable
-        self._index, self._sends, self._halves, self._decisions, self._late, self._warn = (
-            index,
-            sends,
-            halves,
-            decisions,
-            late,
-            warn,
-        )
+        self._store, self._topics, self._pending_replies = context.store, context.topics, context.pending_replies
+        self._index, self._sends, self._half_messages, self._decisions = index, sends, half_messages, decisions
+        self._late_decisions, self._warn = late_decisions, warn
         self._copied: set[int] | None = None
         """Half messages whose copy is stored and that could not be settled yet; None: nobody asked for them since the start."""
         self._resuming: deque[tuple[int, str]] = deque()
@@ -102,11 +96,11 @@ class Expiry:
             return
         if len(self._copied) >= _COPIED_MAX:
             raise StoreNotWritable(f"{_COPIED_MAX} others wait for their op records")
-        self._late.check_room()
+        self._late_decisions.check_room()
         self._index.make_room(0, 1)
         self._topics.ensure(EXPIRED_TOPIC, 1, now)
         [place] = self._sends.append(EXPIRED_TOPIC, 0, [draft], now).physical_offsets
-        self._late.copied(half.physical_offset, place)
+        self._late_decisions.copied(half.physical_offset, place)
         self._copied.add(half.index)
 
     def _copied_before(self) -> set[int]:
@@ -136,7 +130,7 @@ class Expiry:
 
     def resume(self, request: Request) -> None:
         """Check an expired half message again (323); ``msgId`` is the offset message id of its copy."""
-        self._durable.check_room()
+        self._pending_replies.check_room()
         header = request.header(ResumeCheckHalfMessage)
         try:
             place = parse_offset_msg_id(header.msg_id or "").physical_offset
@@ -148,18 +142,18 @@ class Expiry:
         self._check_not_resuming(unique or str(place))
         if unique:
             self._check_resumable(unique, place)
-        self._late.check_room()
+        self._late_decisions.check_room()
         kept = with_pairs(without(parts.properties, _NOT_RESUMED), {CHECK_TIMES: "0"})
         group, draft = found.get(PRODUCER_GROUP, ""), _draft(parts, kept, 0)
-        appended = self._halves.append((*real_queue(kept), group, Messages([draft])), request.now)
+        appended = self._half_messages.append((*real_queue(kept), group, Messages([draft])), request.now)
         index, resumed = appended.queue_offset, appended.physical_offsets[0]
         if (copy := message_of(self._store.record(place))) is not None:
-            self._late.resumed(copy.prepared_transaction_offset, index, resumed)
+            self._late_decisions.resumed(copy.prepared_transaction_offset, index, resumed)
         if self._store.sync_flush:
             self._resuming.append((self._store.end_offset, unique or str(place)))
         self.resumed += 1
         log.warning("message %s is resumed by %s: its producers are asked again", unique, request.peer.remote)
-        self._durable.answer(request, Reply())
+        self._pending_replies.reply(request, Reply())
 
     def _copy(self, place: int) -> Parts:
         record = self._store.record(place) if place >= 0 else None
@@ -182,7 +176,7 @@ class Expiry:
         """Raise BrokerError when the message was resumed, or decided: a full disk may come between its copy and its op record, and
         its producer may come late."""
         copy = message_of(self._store.record(place))
-        late = None if copy is None else self._late.committed(copy_from(copy))
+        late = None if copy is None else self._late_decisions.committed(copy_from(copy))
         if late is not None:
             raise BrokerError(f"message {unique} was {'committed' if late else 'rolled back'}")
         for record in self._store.query(HALF_TOPIC, unique, 32, 0, FOR_EVER_MS).records:

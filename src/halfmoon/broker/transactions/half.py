@@ -13,9 +13,11 @@ REAL_QID and counts of checks that a sender made up are dropped.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from halfmoon.broker.names import HALF_TOPIC, check_group
+import msgspec
+
+from halfmoon.broker.names import HALF_TOPIC, check_group, check_topic
 from halfmoon.broker.request import Request
 from halfmoon.broker.send.sends import SendHeaderOf, Sends, sender_of
 from halfmoon.errors import BrokerError, MessageIllegal, MessageRefused, ServiceNotAvailable, StoreNotWritable
@@ -43,7 +45,7 @@ Prepared = tuple[bytes, int, bool, str]
 """Properties of a half message ready to be stored, tag code, whether the sender waits for the sync, producer group."""
 
 
-class Halves:
+class HalfMessages:
     """What half messages need beside sends: their properties, the index, and those that came lately.
 
     ``immunity_seen``: some half message asked for a minimum age of its own.
@@ -126,3 +128,40 @@ def checks_written(parts: Parts) -> int:
     """Return how many checks the record itself counts: another broker copied it at each."""
     text = wire_properties.value_of(parts.properties, CHECK_TIMES.encode()) if CHECK_TIMES.encode() in parts.properties else None
     return int(text) if text is not None and text.isdigit() and len(text) < 6 else 0
+
+
+class HalfMessage(msgspec.Struct, gc=False):
+    """One half message: where it lies, its producer group, where it belongs, and ``message``, which is that one alone."""
+
+    physical_offset: int
+    group: str
+    topic: str
+    queue_id: int
+    message: Messages
+
+
+def real_queue(properties: bytes) -> tuple[str, int]:
+    """Return topic and queue where a half message belongs; ("", 0) when it does not say, or names what can be no topic."""
+    topic = (wire_properties.value_of(properties, REAL_TOPIC.encode()) or b"").decode("utf-8", "replace")
+    queue = wire_properties.value_of(properties, REAL_QUEUE.encode()) or b""
+    try:
+        check_topic(topic)
+    except BrokerError:
+        return "", 0
+    return (topic, int(queue)) if queue.isdigit() and len(queue) < 10 else ("", 0)
+
+
+def half_message(parts: Parts) -> HalfMessage:
+    """Return a half message as it was stored."""
+    tag = wire_properties.value_of(parts.properties, b"TAGS") if b"TAGS\x01" in parts.properties else None
+    group = (wire_properties.value_of(parts.properties, PRODUCER_GROUP.encode()) or b"").decode("utf-8", "replace")
+    draft = (
+        parts.body, parts.properties, parts.flag, parts.sys_flag, parts.born_ms, parts.born_host, parts.reconsume_times, 0,
+        tag_hash(tag) if tag else 0,
+    )  # fmt: skip
+    return HalfMessage(parts.physical_offset, group, *real_queue(parts.properties), Messages([draft]))
+
+
+def committed(halves: Iterable[HalfMessage]) -> Messages:
+    """Return what commits of half messages store."""
+    return Messages.committed([(half.message, half.physical_offset) for half in halves])

@@ -16,8 +16,7 @@ from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.transactions.checks import Checks
 from halfmoon.broker.transactions.decisions import Answer, Completion, Decisions
 from halfmoon.broker.transactions.expiry import Expiry
-from halfmoon.broker.transactions.half import PRODUCER_GROUP, Halves
-from halfmoon.broker.transactions.half_record import half_message, real_queue
+from halfmoon.broker.transactions.half import PRODUCER_GROUP, HalfMessages, half_message, real_queue
 from halfmoon.broker.transactions.late_decisions import LateDecisions
 from halfmoon.errors import BrokerError, CorruptRecord, QueryNotFound, UsageError
 from halfmoon.hot import Parts, tag_hash
@@ -47,13 +46,13 @@ class Pending:
     """The service that answers 31001 to 31005."""
 
     def __init__(
-        self, context: Context, index: TransactionIndex, halves: Halves, decisions: Decisions, checks: Checks, expiry: Expiry,
+        self, context: Context, index: TransactionIndex, halves: HalfMessages, decisions: Decisions, checks: Checks, expiry: Expiry,
         late: LateDecisions,
     ) -> None:  # fmt: skip
         self._settings, self._store, self._clients, self._stats = context.settings, context.store, context.clients, context.stats
-        self._durable, self._host = context.durable, context.host
-        self._index, self._halves, self._decisions, self._checks, self._expiry = index, halves, decisions, checks, expiry
-        self._late = late
+        self._pending_replies, self._host = context.pending_replies, context.host
+        self._index, self._half_messages, self._decisions, self._checks, self._expiry = index, halves, decisions, checks, expiry
+        self._late_decisions = late
         self.by_hand = 0
 
     def list(self, request: Request) -> Reply:
@@ -102,12 +101,12 @@ class Pending:
         operator = header.operator.strip()
         if not 0 < len(operator) <= OPERATOR_LENGTH_MAX or not operator.isprintable():
             raise BrokerError(f"who decides by hand gives a name of 1 to {OPERATOR_LENGTH_MAX} printable characters")
-        self._durable.check_room()
+        self._pending_replies.check_room()
         half = self._find(header)
         if half.state != State.PREPARED:
             agreed, words = self._became(half)
             if agreed is header.commit:
-                self._durable.answer(request, Reply(0, None, None, to_json(self._transaction(half, request.now))))
+                self._pending_replies.reply(request, Reply(0, None, None, to_json(self._transaction(half, request.now))))
                 return
             raise BrokerError(f"the transaction is decided: {words}")
         parts = self._parts(half)
@@ -120,7 +119,7 @@ class Pending:
         self.by_hand += 1
         word = "committed" if header.commit else "rolled back"
         audit.warning("half message %d (group %s) is %s by %s from %s", half.index, group, word, operator, request.peer.remote)
-        self._durable.answer(request, Reply(0, None, None, to_json(self._transaction(decided, request.now))))
+        self._pending_replies.reply(request, Reply(0, None, None, to_json(self._transaction(decided, request.now))))
 
     def _became(self, half: Half) -> tuple[bool | None, str]:
         """Return which decision about a half message that is not pending is a repeat, True for a commit, and what became of it.
@@ -130,12 +129,12 @@ class Pending:
         if half.state != State.ROLLED_BACK:
             return half.state == State.COMMITTED, State(half.state).name
         parts = self._parts(half)
-        copy = self._late.copy_of(_text(parts, "UNIQ_KEY"), _text(parts, PRODUCER_GROUP), half.physical_offset)
+        copy = self._late_decisions.copy_of(_text(parts, "UNIQ_KEY"), _text(parts, PRODUCER_GROUP), half.physical_offset)
         if copy is None:
             return False, State.ROLLED_BACK.name
-        if (successor := self._late.successor(copy)) is not None:
+        if (successor := self._late_decisions.successor(copy)) is not None:
             return None, f"expired, and resumed as half message {successor[0]}"
-        late = self._late.committed(copy)
+        late = self._late_decisions.committed(copy)
         if late is None:
             return None, "expired: resume it"
         return (None, "expired, and committed later") if late else (False, "expired, and rolled back later")
@@ -182,7 +181,7 @@ class Pending:
         """Return what happened since the start, by name."""
         d, c = self._decisions.counters, self._checks.counters
         return {
-            "halves": self._halves.stored_count, "commits": d.commits, "rollbacks": d.rollbacks, "unknown": d.unknown,
+            "halves": self._half_messages.stored_count, "commits": d.commits, "rollbacks": d.rollbacks, "unknown": d.unknown,
             "repeats": d.repeats, "contradictions": d.contradictions, "refused": d.refused, "checks_sent": c.sent,
             "checks_answered": d.checks_answered, "checks_still_open": d.still_open, "checks_unanswered": c.unanswered,
             "rounds": c.rounds,

@@ -9,18 +9,18 @@ from __future__ import annotations
 import logging
 
 from halfmoon.broker.context import Context
-from halfmoon.broker.fewer import Fewer
 from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC
 from halfmoon.broker.request import Handlers
-from halfmoon.broker.send.duplicates import Repeats
+from halfmoon.broker.send.duplicates import Duplicates
 from halfmoon.broker.send.sends import Sends
 from halfmoon.broker.transactions.checks import Checks
 from halfmoon.broker.transactions.decisions import Decisions
 from halfmoon.broker.transactions.expiry import Expiry
-from halfmoon.broker.transactions.half import Halves
+from halfmoon.broker.transactions.half import HalfMessages
 from halfmoon.broker.transactions.late_decisions import LateDecisions
 from halfmoon.broker.transactions.pending import Pending
-from halfmoon.broker.uptime import Lifetime
+from halfmoon.broker.uptime import BrokerUptime
+from halfmoon.logs import RateLimitedLog
 from halfmoon.store.transactions.index import TransactionIndex
 from halfmoon.wire.headers.transaction import (
     CheckTransaction,
@@ -49,22 +49,22 @@ class Transactions:
         index = TransactionIndex.open(context.disk, store, store.settings, settled_below=settled, now=now)
         self._store, self._offsets, self.index = store, offsets, index
         self._not_before = self._pay_ms = self._clear_ms = 0
-        self._fewer = Fewer(logging.getLogger("halfmoon.broker.transactions"), now)
-        warn = self._fewer.warning
-        self.halves = Halves(sends, index, warn)
+        self._log = RateLimitedLog(logging.getLogger("halfmoon.broker.transactions"), now)
+        warn = self._log.warning
+        self.half_messages = HalfMessages(sends, index, warn)
         late = LateDecisions(store)
-        self.repeats = Repeats(context, index, sends, late)
-        self.decisions = Decisions(context, index, self.halves.cache, sends, late, warn)
-        self.expiry = Expiry(context, index, sends, self.halves, self.decisions, late, warn)
+        self.duplicates = Duplicates(context, index, sends, late)
+        self.decisions = Decisions(context, index, self.half_messages.cache, sends, late, warn)
+        self.expiry = Expiry(context, index, sends, self.half_messages, self.decisions, late, warn)
         newest = index.half(index.end - 1) if index.end else None
-        self.lifetime = Lifetime(context.tables, 0 if newest is None else newest.store_s * 1000, now, warn)
-        self.checks = Checks(context, index, self.halves, self.expiry.expire, self.lifetime, warn)
+        self.uptime = BrokerUptime(context.tables, 0 if newest is None else newest.store_s * 1000, now, warn)
+        self.checks = Checks(context, index, self.half_messages, self.expiry.expire, self.uptime, warn)
         self.checks.on_round = self._round_ended
         self.turn = self.decisions.settle
         """Carries out the decisions of a turn, once its half messages are stored."""
         self.work = index.work
         """Takes out what is to be run where waiting is allowed."""
-        self.pending = Pending(context, index, self.halves, self.decisions, self.checks, self.expiry, late)
+        self.pending = Pending(context, index, self.half_messages, self.decisions, self.checks, self.expiry, late)
 
     def handlers(self) -> Handlers:
         """Return what answers which request."""
@@ -89,17 +89,17 @@ class Transactions:
         return checks_due if index_due is None else min(checks_due, index_due)
 
     def stepped(self, by_ms: int) -> None:
-        """The clock was set: pauses and rounds last as long as they would have. Half messages age in dates (`Lifetime`)."""
+        """The clock was set: pauses and rounds last as long as they would have. Half messages age in dates (`BrokerUptime`)."""
         self._not_before += by_ms
         self._pay_ms += by_ms
         self._clear_ms += by_ms
         self.checks.stepped(by_ms)
         self.index.stepped(by_ms)
-        self._fewer.stepped(by_ms)
+        self._log.stepped(by_ms)
 
     def tick(self, now: int) -> None:
         """Check-back, what is owed to the log, and upkeep of the index."""
-        self.lifetime.seen(now)
+        self.uptime.seen(now)
         if now >= self._clear_ms and (below := self.index.in_the_way_below):
             with self.index.making_room():
                 self._clear_ms = now + (0 if self.checks.clear(below, now) else LOOK_AGAIN_MS)
@@ -110,7 +110,7 @@ class Transactions:
         else:  # nothing can be decided and nothing expires: look again later
             self._not_before = now + LOOK_AGAIN_MS
         self.index.tick(now)
-        self._fewer.tick(now)
+        self._log.tick(now)
 
     def stop(self, now: int) -> None:
         """Take nothing more."""
@@ -126,7 +126,7 @@ class Transactions:
         """Keep where the half and op queues are settled, so that an Apache broker that opens this directory goes on from there."""
         lowest = self.index.lowest_pending()
         if not self.index.pending_count:
-            self.lifetime.forget()
+            self.uptime.forget()
         if not lowest:  # nothing was ever settled: no entry is as good as a zero
             return
         self._offsets.put(GROUP, HALF_TOPIC, 0, lowest)

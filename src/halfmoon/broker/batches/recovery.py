@@ -10,7 +10,7 @@ from typing import Protocol
 from halfmoon.broker.batches.coordinator import Coordinator
 from halfmoon.broker.batches.records import Parts, Step, Told
 from halfmoon.broker.batches.state import Attempt, Stream, Streams
-from halfmoon.broker.send.pending_replies import Durable
+from halfmoon.broker.send.pending_replies import PendingReplies
 from halfmoon.effects import Call, Op
 from halfmoon.errors import BrokerError, HalfmoonError, PeerError, broker_error
 from halfmoon.wire.bodies import ClusterInfo, from_json
@@ -25,10 +25,10 @@ ASKED_MAX = 64
 
 
 class Participant(Protocol):
-    """What `Doubt` needs of the service."""
+    """What `Recovery` needs of the service."""
 
     streams: Streams
-    durable: Durable
+    pending_replies: PendingReplies
     coordinator: Coordinator
 
     def write(self, step: Step, now: int) -> None:
@@ -41,7 +41,7 @@ class Participant(Protocol):
         """Forget an attempt."""
 
 
-class Doubt:
+class Recovery:
     """The questions of one broker, ``name``. ``start`` has an operation driven in the background."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Doubt:
         def known(failure: BrokerError | None, now: int) -> None:
             self._answered(key, result if failure is None else None, parts, now)
 
-        self._batches.durable.certain(known)
+        self._batches.pending_replies.when_durable(known)
 
     def _ask(self, key: tuple[str, int, str], coordinator: str) -> Op[None]:
         id, batch, attempt = key
@@ -133,7 +133,7 @@ class Doubt:
             else:
                 self._start(self._say(stream.name, batch, coordinator), "tell that a batch is applied")
 
-        self._batches.durable.certain(durable)
+        self._batches.pending_replies.when_durable(durable)
 
     def _say(self, id: str, batch: int, coordinator: str) -> Op[None]:
         try:

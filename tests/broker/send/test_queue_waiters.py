@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.broker.send import waiting_for_queue as firsts_module
+from halfmoon.broker.send import queue_waiters as firsts_module
 from halfmoon.wire.headers.send import SendMessageReply
 from halfmoon.wire.headers.topic import DeleteTopicInBroker
 from tests.broker.talk import Talk, send_header
@@ -65,7 +65,7 @@ def test_too_many_waiting_sends_are_refused(talk, monkeypatch):
 
     release(talk, kept, monkeypatch)
     assert [talk.answer(opaque).code for opaque in posts[:3]] == [0, 0, 0]
-    assert talk.broker.context.firsts.waiting_bytes == 0
+    assert talk.broker.context.queue_waiters.waiting_bytes == 0
 
 
 def test_a_queue_that_cannot_be_made_refuses_those_who_wait_and_is_tried_again(talk, monkeypatch):

@@ -24,7 +24,7 @@ BYTES_AT_ONCE = 1 << 20
 """Bytes of records that one lane delivers at a time, about; a larger message goes alone. Bounds the memory and time of a turn."""
 
 
-class Lane:
+class LevelQueue:
     """One level. ``offset`` is the queue offset of the next message to deliver."""
 
     def __init__(self, level: int, offset: int, levels: Levels, store: Store, deliveries: Deliveries) -> None:
