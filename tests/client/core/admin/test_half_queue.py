@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.client.core.admin.half_queue import GIVEN_UP_TOPIC as GIVEN_UP
+from halfmoon.client.core.admin.half_queue import EXPIRED_TOPIC as EXPIRED
 from halfmoon.client.core.admin.half_queue import HALF_TOPIC as HALF
 from halfmoon.client.core.admin.half_queue import OP_TOPIC as OP
 from halfmoon.client.core.admin.half_queue import decided_by
 from halfmoon.client.core.admin.transactions import (
     check_transaction,
     decide_transaction,
-    given_up,
+    expired_transactions,
     pending_transactions,
     transaction,
     transaction_stats,
@@ -48,19 +48,19 @@ from tests.client.core.admin.test_transactions import HOST, UNKNOWN_REQUEST
 from tests.client.scripted import START_MS, Reply, Scripted, Seen
 
 
-def test_what_was_given_up_is_told_with_reason_history_and_whether_it_was_resumed():
+def test_what_expired_is_told_with_reason_history_and_whether_it_was_resumed():
     script = Scripted()
     core, apache = admin(script), Apache(script)
     more = {
         "TRANSACTION_GIVEN_UP_REASON": "15 checks",
         "TRANSACTION_CHECK_HISTORY": "1700000000:UNKNOWN:00000a 1700000060:NONE:00000b",
     }
-    apache.queues = {HALF: [], GIVEN_UP: [], OP: [], "orders": []}
+    apache.queues = {HALF: [], EXPIRED: [], OP: [], "orders": []}
     apache.half("A")
     base = {"PGROUP": "P", "REAL_TOPIC": "orders", "TRANSACTION_CHECK_TIMES": "15"}
-    apache.queues[GIVEN_UP] = [(b"b", {**base, "UNIQ_KEY": "A", **more}), (b"b", {**base, "UNIQ_KEY": "B"})]
+    apache.queues[EXPIRED] = [(b"b", {**base, "UNIQ_KEY": "A", **more}), (b"b", {**base, "UNIQ_KEY": "B"})]
 
-    first, second = script.run(given_up(core))
+    first, second = script.run(expired_transactions(core))
 
     assert (first.msg_id, first.group, first.topic, first.reason, first.checks_sent) == ("A", "P", "orders", "15 checks", 15)
     assert [(check.sent_ms, check.answer, check.producer) for check in first.checks] == [
@@ -68,17 +68,17 @@ def test_what_was_given_up_is_told_with_reason_history_and_whether_it_was_resume
         (1_700_000_060_000, "NONE", "00000b"),
     ]
     assert (first.resumed, first.not_told, second.reason, bool(second.not_told)) == (False, [], "", True)
-    assert [each.msg_id for each in script.run(given_up(core, count_max=1))] == ["B"]
+    assert [each.msg_id for each in script.run(expired_transactions(core, count_max=1))] == ["B"]
 
-    apache.queues = {GIVEN_UP: apache.queues[GIVEN_UP], HALF: apache.queues[HALF], OP: [], "orders": []}  # its half lies behind now
-    assert [each.resumed for each in script.run(given_up(core))] == [True, False]
+    apache.queues = {EXPIRED: apache.queues[EXPIRED], HALF: apache.queues[HALF], OP: [], "orders": []}  # its half lies behind now
+    assert [each.resumed for each in script.run(expired_transactions(core))] == [True, False]
 
 
 class Apache:
     """The queues of one broker that knows no request of ours, at both addresses; topics are lists of (body, properties)."""
 
     def __init__(self, script: Scripted, *, op_topic: bool = True) -> None:
-        self.queues: dict[str, list[tuple[bytes, dict[str, str]]]] = {HALF: [], OP: [], GIVEN_UP: [], "orders": []}
+        self.queues: dict[str, list[tuple[bytes, dict[str, str]]]] = {HALF: [], OP: [], EXPIRED: [], "orders": []}
         self.settled = {HALF: 0, OP: 0}
         self.op_topic = op_topic
         for request in (ListPendingTransactions, GetTransaction, GetTransactionStats):
@@ -234,14 +234,14 @@ def outcome(script: Scripted, core, what: str, apache: Apache) -> str:
         apache.queues["orders"].append((b"body", {"UNIQ_KEY": "A", "prepared": str(apache.place(HALF, 0))}))
     if what == "ROLLED_BACK":
         apache.queues[OP].append((b"0", {}))
-    if what == "GIVEN_UP":
-        apache.queues[GIVEN_UP].append((b"body", {"UNIQ_KEY": "A"}))
+    if what == "EXPIRED":
+        apache.queues[EXPIRED].append((b"body", {"UNIQ_KEY": "A"}))
     if what not in ("PREPARED",):
         apache.settled[HALF] = 1
     return script.run(transaction(core, "A")).state
 
 
-@pytest.mark.parametrize("what", ["PREPARED", "COMMITTED", "ROLLED_BACK", "GIVEN_UP", "UNCLEAR"])
+@pytest.mark.parametrize("what", ["PREPARED", "COMMITTED", "ROLLED_BACK", "EXPIRED", "UNCLEAR"])
 def test_what_became_of_it_is_read_from_its_traces(what):
     script = Scripted()
 
@@ -257,7 +257,7 @@ def test_what_became_of_it_is_read_from_its_traces(what):
         ("ROLLED_BACK", False, 1),
         ("COMMITTED", False, None),
         ("ROLLED_BACK", True, None),
-        ("GIVEN_UP", True, None),
+        ("EXPIRED", True, None),
         ("UNCLEAR", False, None),
     ],
 )
