@@ -1,10 +1,11 @@
-"""What the text of an option may say: numbers, sizes, times, offsets. Each returns a value or raises ValueError."""
+"""Parsers of options: numbers, sizes, times, offsets. Each returns a value or raises ValueError, with half a sentence."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -19,21 +20,21 @@ QueueOffsets = dict[str, dict[str, dict[int, int]]]
 
 
 def text(value: str) -> str:
-    """Return the text without blanks around it; there must be some."""
+    """Return the text without blanks around it; it must not be empty."""
     if not value.strip():
         raise ValueError("is empty")
     return value.strip()
 
 
 def flag(value: str) -> bool:
-    """Return what ``true`` or ``false`` says."""
+    """Return a truth value."""
     if (word := value.strip().lower()) not in ("true", "false"):
         raise ValueError("must be true or false")
     return word == "true"
 
 
 def count(low: int, high: int) -> Callable[[str], int]:
-    """Return a reader of whole numbers of [low, high]."""
+    """Return a parser of whole numbers of [low, high]."""
 
     def read(value: str) -> int:
         if not re.fullmatch(r"\d{1,18}", value.strip()) or not low <= int(value) <= high:
@@ -43,31 +44,39 @@ def count(low: int, high: int) -> Callable[[str], int]:
     return read
 
 
-def size(low: int, high: int) -> Callable[[str], int]:
-    """Return a reader of sizes in bytes, such as ``4MiB`` or ``65536``; k, m and g are powers of 1024."""
-    return _measure(_SIZES, low, high, "a size such as 65536, 512k or 4m", "bytes")
+@dataclass(frozen=True)
+class Measure:
+    """Parses numbers with a unit, such as ``4MiB`` or ``30s``, to ``unit`` (bytes or ms), within [low, high]."""
+
+    unit: str
+    factors: dict[str, int]
+    low: int
+    high: int
+    examples: str
+
+    def __call__(self, value: str) -> int:
+        """Return the number of bytes or ms."""
+        match = _MEASURE.fullmatch(value.strip())
+        factor = self.factors.get(match[2].lower()) if match else None
+        if match is None or factor is None:
+            raise ValueError(f"must be {self.examples}")
+        if not self.low <= int(match[1]) * factor <= self.high:
+            raise ValueError(f"must lie between {self.low} and {self.high} {self.unit}")
+        return int(match[1]) * factor
 
 
-def duration(low: int, high: int) -> Callable[[str], int]:
-    """Return a reader of durations in ms, such as ``30s``, ``15m`` or ``250`` (ms)."""
-    return _measure(_TIMES, low, high, "a duration such as 250ms, 30s or 15m", "ms")
+def size(low: int, high: int) -> Measure:
+    """Return a parser of sizes in bytes, such as ``4MiB`` or ``65536``; k, m and g are powers of 1024."""
+    return Measure("bytes", _SIZES, low, high, "a size such as 65536, 512k or 4m")
 
 
-def _measure(units: dict[str, int], low: int, high: int, what: str, unit: str) -> Callable[[str], int]:
-    def read(value: str) -> int:
-        measure = _MEASURE.fullmatch(value.strip())
-        factor = units.get(measure[2].lower()) if measure else None
-        if measure is None or factor is None:
-            raise ValueError(f"must be {what}")
-        if not low <= int(measure[1]) * factor <= high:
-            raise ValueError(f"must lie between {low} and {high} {unit}")
-        return int(measure[1]) * factor
-
-    return read
+def duration(low: int, high: int) -> Measure:
+    """Return a parser of durations in ms, such as ``30s``, ``15m`` or ``250`` (ms)."""
+    return Measure("ms", _TIMES, low, high, "a duration such as 250ms, 30s or 15m")
 
 
 def one_of(*words: str) -> Callable[[str], str]:
-    """Return a reader of one word of a few."""
+    """Return a parser of one word of a few."""
 
     def read(value: str) -> str:
         if (word := value.strip().lower()) not in words:
@@ -88,7 +97,7 @@ def place(value: str) -> str:
 
 
 def names(value: str) -> tuple[str, ...]:
-    """Return the names of a comma list, in its order, each once; they are topics."""
+    """Return the topics of a comma list, in its order, each once."""
     topics = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
     if not topics:
         raise ValueError("names nothing")
@@ -113,7 +122,7 @@ def pattern(value: str) -> str:
     try:
         re.compile(value)
     except re.error as exc:
-        raise ValueError(f"is no regular expression: {exc}") from None
+        raise ValueError(f"is not a regular expression: {exc}") from None
     return value
 
 
@@ -147,7 +156,7 @@ def _queue_list(numbers: Any, shape: str) -> tuple[int, ...]:
 
 
 def position(*keywords: str) -> Callable[[str], str | QueueOffsets]:
-    """Return a reader of a keyword, or of JSON topic -> broker -> queue -> offset (-2: earliest, -1: latest)."""
+    """Return a parser of a keyword, or of JSON topic -> broker -> queue -> offset (-2: earliest, -1: latest)."""
 
     def read(value: str) -> str | QueueOffsets:
         if (word := value.strip().lower()) in keywords:

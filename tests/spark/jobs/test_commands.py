@@ -125,7 +125,7 @@ def test_the_audit_of_transactions_finds_every_state_on_our_own_broker_and_draws
     found = ran.json()
     assert (ran.code, found["sound"]) == (0, True)
     assert found["states"] == {"COMMITTED": 4, "PENDING": 1, "ROLLED_BACK": 1}
-    assert found["brokers"] == [{"broker": "broker-a", "log": 1, "told": 1}]
+    assert found["brokers"] == [{"broker": "broker-a", "log": 1, "reported": 1}]
     assert found["latencies"]["COMMITTED"]["count"] == 4
     assert found["latencies"]["COMMITTED"]["max"] < 600_000
     assert (found["duplicate_commits"], found["orphan_records"], found["not_read"]) == ([], [], [])

@@ -28,64 +28,74 @@ NEEDED_DELIVERIES = {
     "strictReplay": (EXACTLY,),
     "transactionTimeout": (EXACTLY,),
 }
-"""Options that say what only these deliveries do: with another one they are refused, for nothing would heed them."""
+"""Options that need one of these deliveries: another one would ignore them, so they are refused."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions:
     """What a sink was asked for. Times are in ms, sizes in bytes."""
 
-    endpoints: str = option(parse=option_parsing.text, alias="nameServer", why="Name servers, host:port joined by ';'.")
-    topic: str = option("", parse=option_parsing.text, why="Where all rows go; it wins over a column of that name.")
+    endpoints: str = option(parse=option_parsing.text, alias="nameServer", why="Name servers: `host:port` joined by `;`.")
+    topic: str = option("", parse=option_parsing.text, why="The topic for all rows; by default the column `topic`.")
     delivery: str = option(
         "at-least-once",
         parse=option_parsing.one_of(*DELIVERIES),
-        why="at-least-once: repeats after a retry; idempotent: one copy of each row at a Halfmoon broker; "
-        "exactly-once: one copy there, whole batches, in order.",
+        why="`at-least-once`, `idempotent` or `exactly-once`, see [above](#delivery-guarantees).",
     )
     transactional_id: str = option(
-        "", parse=option_parsing.text, why="Whose rows these are: the same in each run of a job, which repeats none."
+        "",
+        parse=option_parsing.text,
+        why="`exactly-once`: a batch job (`df.write`) with an id is written once, however often it runs. `idempotent` also takes "
+        "an id, within its guarantee.",
     )
     batch_number: int = option(
         0,
         parse=option_parsing.count(0, 1 << 62),
-        why="exactly-once of a batch: its number; up to the last one of the id nothing is added.",
+        why="`exactly-once`: the number of a batch job in a series with one `transactionalId`; numbers up to the last one write "
+        "nothing.",
     )
     transaction_timeout: int = option(
         3_600_000,
         parse=option_parsing.duration(1_000, 7 * 86_400_000),
-        why="exactly-once: what nobody decides is given up so long after its last sign of life.",
+        why="`exactly-once`: a broker gives up an undecided batch this long after its last activity (a piece or a vote); at most 7 "
+        "days. A broker refuses values over its `batch_timeout_max_ms`.",
     )
     strict_replay: bool = option(
-        True, parse=option_parsing.flag, why="exactly-once: a batch that runs again with other rows is an error."
+        True,
+        parse=option_parsing.flag,
+        why="`exactly-once`, for a batch that runs again with other rows (bodies, keys, tags or properties): `true`: an error; "
+        "`false`: what was written first stays.",
     )
-    producer_group: str = option("", parse=option_parsing.text, why="Producer group shown to operators; spark-sink when not given.")
+    producer_group: str = option(
+        "", parse=option_parsing.text, why="The producer group that operators see; by default `spark-sink`."
+    )
     batch_bytes: int = option(1 << 20, parse=option_parsing.size(1 << 10, BODY_BYTES_MAX), why="Most bytes of one request.")
-    in_flight: int = option(4, parse=option_parsing.count(1, 64), why="Requests of a task under way.")
-    request_timeout: int = option(30_000, parse=option_parsing.duration(100, 3_600_000), why="Longest wait for one answer.")
+    in_flight: int = option(4, parse=option_parsing.count(1, 64), why="Parallel requests of a task.")
+    request_timeout: int = option(30_000, parse=option_parsing.duration(100, 3_600_000), why="Longest wait for one reply.")
     retries: int = option(
-        20, parse=option_parsing.count(0, 1_000), why="Further attempts, 75 s of pauses in all: a broker may be restarted."
+        20, parse=option_parsing.count(0, 1_000), why="Further attempts, with pauses of 75 s in total: a broker may be restarted."
     )
     on_too_large: str = option(
         "fail",
         parse=option_parsing.one_of("fail", "dlq"),
-        why="A message over messageBytes: the task fails; dlq: dlqTopic gets its begin, and why.",
+        why="For a message over `messageBytes`: `fail` fails the task; `dlq` sends its beginning and the reason to `dlqTopic`.",
     )
-    dlq_topic: str = option("", parse=option_parsing.text, why="Where onTooLarge=dlq sends. exactly-once: it must be there.")
+    dlq_topic: str = option("", parse=option_parsing.text, why="The topic for `onTooLarge=dlq`; with `exactly-once` it must exist.")
     message_bytes: int = option(
         BODY_BYTES_MAX,
         parse=option_parsing.size(1 << 10, BODY_BYTES_MAX),
-        why="Most bytes of a message, as the brokers' maxMessageSize.",
+        why="Most bytes of a message, as the brokers' `maxMessageSize`.",
     )
     compression: str = option(
         "none",
         parse=option_parsing.one_of("none", *COMPRESSIONS),
-        why="Of every body, singly: none, zlib, lz4, zstd (with their packages).",
+        why="Of each body: `none`, `zlib`, `lz4` or `zstd` (with their packages).",
     )
     extra_columns: str = option(
         "ignore",
         parse=option_parsing.one_of("ignore", "error"),
-        why="Columns that no message has, such as brokerName of a frame that was read: left out with a warning; error: refused.",
+        why="For columns that are not part of a message (`brokerName`, `msgId` …), in frames read from a topic: `ignore` leaves "
+        "them out with one warning; `error` refuses them.",
     )
     namespace: str = option("", parse=option_parsing.text, why="Prefix of topics and groups on the wire.")
 

@@ -1,7 +1,7 @@
-"""The options of the source as one table: name, kind, default and reason stand once, and the check follows from them.
+"""The options of the source as one table: name, parser, default and reason. Checks and the page of docs follow from it.
 
-Reads text and raises `UsageError`. An option nobody knows is refused, and the nearest right one named, never its value: it may be
-a secret. An option that Kafka's source calls otherwise is refused with our name.
+Raises `UsageError` for an unknown option and names the nearest right one, but never the value: it may be a secret. For an option of
+Spark's Kafka source the error names ours.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KAFKA_NAMES = {
     "includeheaders": "includeProperties",
     "kafka.group.id": "consumerGroup",
 }
-"""Names that Spark's Kafka source has for something that is here under another, in small letters."""
+"""Names of Spark's Kafka source, in small letters, and what they are here."""
 
 
 def option(
@@ -39,7 +39,7 @@ def option(
     only: str = "",
     alias: str = "",
 ) -> Any:
-    """Declare one option: how its text is read, and why it is there. ``only`` is ``batch`` or ``stream``; no default: required."""
+    """Declare an option: its parser, and what it does, in Markdown. ``only``: ``batch`` or ``stream``; no default: required."""
     return field(default=default, metadata={"parse": parse, "why": why, "only": only, "alias": alias})
 
 
@@ -47,84 +47,127 @@ def option(
 class SourceOptions:
     """What a source was asked for. Times are in ms, sizes in bytes; None: not given."""
 
-    endpoints: str = option(parse=option_parsing.text, alias="nameServer", why="Name servers, host:port joined by ';'.")
-    topic: tuple[str, ...] = option((), parse=option_parsing.names, why="Topics, joined by ','.")
+    endpoints: str = option(parse=option_parsing.text, alias="nameServer", why="Name servers: `host:port` joined by `;`.")
+    topic: tuple[str, ...] = option(
+        (), parse=option_parsing.names, why="Topics joined by `,`. Exactly one of this, `topicPattern` and `assign` is required."
+    )
     topic_pattern: str = option("", parse=option_parsing.pattern, why="Topics whose whole name matches this regular expression.")
     assign: dict[str, dict[str, tuple[int, ...]]] | None = option(
-        None, parse=option_parsing.queues, why="Exactly these queues: JSON topic -> broker -> [queue, …]."
+        None, parse=option_parsing.queues, why="Only these queues: JSON topic → broker → [queue, …]."
     )
     starting_offsets: str | QueueOffsets | None = option(
         None,
         parse=option_parsing.position("earliest", "latest", "group"),
-        why="earliest (default of a batch), latest (default of a stream), group, or JSON topic -> broker -> queue -> offset.",
+        why="`earliest` (default of a batch), `latest` (default of a stream; streams only), `group`, or JSON topic → broker → "
+        "queue → offset for every queue.",
     )
     starting_timestamp: int | None = option(
-        None, parse=option_parsing.moment, why="Begin with what was stored at this time or later."
+        None,
+        parse=option_parsing.moment,
+        why="Instead of `startingOffsets`: begin with messages stored at this time, ISO 8601 with its time zone, or ms since the "
+        "epoch.",
     )
     starting_timestamp_strategy: str = option(
-        "error", parse=option_parsing.one_of("error", "latest"), why="When a queue has no message that late."
+        "error",
+        parse=option_parsing.one_of("error", "latest"),
+        why="For a queue that has no message that late: `error`, or `latest` to begin after its newest.",
     )
     ending_offsets: str | QueueOffsets = option(
-        "latest", parse=option_parsing.position("latest"), only="batch", why="latest, or JSON topic -> broker -> queue -> offset."
+        "latest",
+        parse=option_parsing.position("latest"),
+        only="batch",
+        why="`latest`, or JSON topic → broker → queue → offset.",
     )
     ending_timestamp: int | None = option(
-        None, parse=option_parsing.moment, only="batch", why="End before what was stored at this time."
+        None,
+        parse=option_parsing.moment,
+        only="batch",
+        why="Instead of `endingOffsets`: messages stored at this time or later are not read.",
     )
-    fail_on_data_loss: bool = option(True, parse=option_parsing.flag, why="false: what is gone is logged, counted and passed over.")
+    fail_on_data_loss: bool = option(
+        True,
+        parse=option_parsing.flag,
+        why="`true`: messages that are gone before they were read are an error; `false`: they are counted in the log and skipped.",
+    )
     max_offsets_per_trigger: int = option(
-        1_000_000, parse=option_parsing.count(1, 1 << 40), only="stream", why="Most messages of one batch, shared by backlog."
+        1_000_000,
+        parse=option_parsing.count(1, 1 << 40),
+        only="stream",
+        why="Most messages of one batch, shared among queues by their backlog.",
     )
     max_bytes_per_trigger: int = option(
         256 << 20,
         parse=option_parsing.size(1, 1 << 50),
         only="stream",
-        why="Most bytes of one batch, by the mean size of a sample.",
+        why="Most bytes of one batch, estimated from a sample of message sizes.",
     )
     min_offsets_per_trigger: int = option(
-        0, parse=option_parsing.count(0, 1 << 40), only="stream", why="Wait until so many messages are there."
+        0, parse=option_parsing.count(0, 1 << 40), only="stream", why="Wait until there are this many messages."
     )
     max_trigger_delay: int = option(
-        900_000, parse=option_parsing.duration(1, 7 * 86_400_000), only="stream", why="But no longer than this."
+        900_000,
+        parse=option_parsing.duration(1, 7 * 86_400_000),
+        only="stream",
+        why="Longest wait for `minOffsetsPerTrigger`.",
     )
-    min_partitions: int = option(0, parse=option_parsing.count(1, 100_000), why="Queues are split to have so many partitions.")
+    min_partitions: int = option(
+        0, parse=option_parsing.count(1, 100_000), why="Queues are split to get at least this many partitions."
+    )
     max_partitions: int = option(
         0,
         parse=option_parsing.count(1, 100_000),
-        why="Most partitions; not given: as many as cores, fewer for a small batch of a stream.",
+        why="Most partitions. By default as many as cores, and fewer for a small batch of a stream; those of a batch have equal "
+        "bytes.",
     )
-    max_records_per_partition: int = option(0, parse=option_parsing.count(1, 1 << 40), why="Queues are split at so many messages.")
+    max_records_per_partition: int = option(
+        0, parse=option_parsing.count(1, 1 << 40), why="Queues are split at this many messages."
+    )
     consumer_group: str = option(
-        "", parse=option_parsing.text, why="Group whose progress startingOffsets=group reads and reportOffsets writes."
+        "",
+        parse=option_parsing.text,
+        why="The group whose progress `startingOffsets=group` reads. A stream also reports its progress there, for lag tools, and "
+        "never reads it back.",
     )
     report_offsets: bool | None = option(
-        None, parse=option_parsing.flag, only="stream", why="Tell the group's progress to the brokers; true where a group is given."
+        None,
+        parse=option_parsing.flag,
+        only="stream",
+        why="Report the progress to `consumerGroup`; by default `true` where a group is given.",
     )
     tags: str = option(
-        "*", parse=option_parsing.text, why="Messages with one of these tags, joined by '||'; Halfmoon's brokers send no others."
+        "*",
+        parse=option_parsing.text,
+        why="Only messages with one of these [tags](filters.md), joined by `||`. Halfmoon brokers send only matching messages.",
     )
     sql_filter: str = option(
-        "", parse=option_parsing.text, why="Messages for which this SQL92 expression is true; Halfmoon's brokers send no others."
+        "",
+        parse=option_parsing.text,
+        why="Instead of `tags`: an [SQL92 expression](filters.md). Halfmoon brokers send only matching messages.",
     )
-    include_properties: bool = option(False, parse=option_parsing.flag, why="With a column of all properties.")
-    columns: tuple[str, ...] = option((), parse=option_parsing.words, why="Only these columns, joined by ','.")
+    include_properties: bool = option(False, parse=option_parsing.flag, why="Add the column `properties`.")
+    columns: tuple[str, ...] = option(
+        (), parse=option_parsing.words, why="Only these columns, joined by `,`: fewer columns are faster."
+    )
     half_messages: bool = option(
         False,
         parse=option_parsing.flag,
-        why="Read half messages and op records, too, where the broker lets audits (half_messages_readable).",
+        why="Also read half messages and op records, as audits do, where the broker allows it (`half_messages_readable`).",
     )
     namespace: str = option("", parse=option_parsing.text, why="Prefix of topics and groups on the wire.")
-    fetch_bytes: int = option(4 << 20, parse=option_parsing.size(1 << 10, 64 << 20), why="Most bytes of one answer of a broker.")
-    request_timeout: int = option(30_000, parse=option_parsing.duration(100, 3_600_000), why="Longest wait for one answer.")
+    fetch_bytes: int = option(4 << 20, parse=option_parsing.size(1 << 10, 64 << 20), why="Most bytes of one reply of a broker.")
+    request_timeout: int = option(30_000, parse=option_parsing.duration(100, 3_600_000), why="Longest wait for one reply.")
     retries: int = option(
-        20, parse=option_parsing.count(0, 1_000), why="Further attempts, 76 s of pauses in all: a broker may be restarted."
+        20, parse=option_parsing.count(0, 1_000), why="Further attempts, with pauses of 76 s in total: a broker may be restarted."
     )
     read_from: str = option(
         "master",
         parse=option_parsing.place,
-        why="master, or files:DIR, the store's directory of the one broker, seen by every worker.",
+        why="`master`, or `files:/DIR` to read the store's files directly, see [below](#read-the-stores-files).",
     )
     emit: str = option(
-        "messages", parse=option_parsing.one_of("messages", "ranges"), why="ranges: one row for each range of offsets."
+        "messages",
+        parse=option_parsing.one_of("messages", "ranges"),
+        why="`ranges`: one row for each range of offsets instead of its messages.",
     )
 
 
@@ -149,7 +192,7 @@ def parse(table: type[T], given: Mapping[str, str], use: str) -> T:
         values[option.name] = _value(option, text)
     for option in fields(table):  # type: ignore[arg-type]
         if option.default is MISSING and option.name not in values:
-            raise UsageError(f"option {public(option.name)} is needed: {option.metadata['why']}")
+            raise UsageError(f"option {public(option.name)} is needed: {option.metadata['why'].replace('`', '')}")
     return table(**values)
 
 
