@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -74,10 +75,23 @@ def test_the_version_is_told(run_alone):
     assert ran.out.endswith(f"with halfmoon-native {NATIVE}\n" if NATIVE else "without halfmoon-native\n")
 
 
-def test_a_server_starts_without_loading_the_machinery_of_the_other_commands():
+def test_a_server_starts_without_loading_typer_and_rich():
     heavy = {"typer", "rich", "halfmoon.client.aio"}
     code = f"import sys; from halfmoon.cli import main, servers; print(sorted({heavy} & set(sys.modules)))"
 
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
     assert loaded.strip() == "[]"
+
+
+@pytest.mark.parametrize("words", [("-c", "import halfmoon"), ("-c", "import halfmoon.cli.main"), ("-m", "halfmoon")], ids=" ".join)
+def test_a_start_takes_a_quarter_of_a_second_of_processor_time_at_most(words):
+    assert min(processor_time_s(words) for _ in range(3)) < 0.25  # the best of three: others keep caches and cores busy
+
+
+def processor_time_s(words: tuple[str, ...]) -> float:
+    """Run Python and return the processor time that it took."""
+    process = subprocess.Popen([sys.executable, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)  # `halfmoon` alone shows its help and returns 2
+    return usage.ru_utime + usage.ru_stime

@@ -140,7 +140,7 @@ def test_the_audit_of_transactions_is_a_table_and_may_begin_at_a_time(run):
 
 
 def test_an_audit_that_a_broker_lets_not_read_names_the_setting(run, cluster, monkeypatch):
-    pulls = cluster._parts[1].broker.pulls
+    pulls = cluster._programs[1].broker.pulls
     monkeypatch.setattr(pulls, "_settings", replace(pulls._settings, half_messages_readable=False))
 
     ran = run("txn", "audit")
@@ -264,7 +264,7 @@ def test_an_iceberg_table_is_an_archive_for_those_who_have_its_catalog(spark, cl
 
 
 def test_an_archive_that_needs_a_catalog_is_refused_with_what_takes_it(run_alone, tmp_path):  # noqa: F811 - the fixture
-    Ledger(tmp_path).agree(Table(kind="iceberg", schema=b""))
+    Ledger(tmp_path).create_or_check(Table(kind="iceberg", schema=b""))
 
     ran = run_alone("spark", "sql", "select * from topic.orders", "--archive", f"orders={tmp_path}")
 

@@ -228,6 +228,6 @@ def replay_dead_letters(
         show_json({"dry_run": replay.dry_run, "outcomes": outcomes, "replays": facts(replays)})
     else:
         show_rows("replays", ("msgId", "deadGroup", "target", "outcome"), replays)
-        say(", ".join(f"{count:,} {name}" for name, count in sorted(outcomes.items())) or "none")
+        say(", ".join(f"{count:,} {name}" for name, count in sorted(outcomes.items())) or "there are none")
     if not replays or "failed" in outcomes:
         raise typer.Exit(1)
