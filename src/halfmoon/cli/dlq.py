@@ -168,13 +168,12 @@ def replay(
     if (names and selection.narrows) or not (names or selection.narrows or group):
         raise typer.BadParameter("give IDs, or choose by --group, --since, --until, --key, --reason, --filter or --sql")
     changes = _changes(edit or [])
-    ask = not (yes or dry_run)
-    if ask and not sys.stdin.isatty():
+    unasked = yes or dry_run
+    if not unasked and not sys.stdin.isatty():
         raise typer.BadParameter("a replay is confirmed: without a terminal give --yes or --dry-run")
     with Admin(nameserver=nameserver) as admin:
-        by_id = [admin.dead_letter(name, group) for name in dict.fromkeys(names or ())]
-        letters = by_id if names else selection.of(admin, ALL_MAX)
-        if letters and ask:
+        letters = _named(admin, names, group) if names else selection.of(admin, ALL_MAX)
+        if letters and not unasked:
             typer.confirm(f"send {len(letters):,} dead letters again?", abort=True, err=True)
         rows = [_replayed(admin, letter, to, changes, again=again, dry_run=dry_run) for letter in letters]
     if as_json:
@@ -185,6 +184,10 @@ def replay(
         show_table("replays", ("id", "group", "keys", "to", "outcome"), [list(row.values())[:5] for row in rows])
     if not rows or any(row["outcome"].startswith("failed") for row in rows):
         raise typer.Exit(1)
+
+
+def _named(admin: Admin, names: list[str], group: str | None) -> list[DeadLetter]:
+    return [admin.dead_letter(name, group) for name in dict.fromkeys(names)]
 
 
 def _facts(admin: Admin, letter: DeadLetter) -> dict[str, Any]:
@@ -208,7 +211,7 @@ def _facts(admin: Admin, letter: DeadLetter) -> dict[str, Any]:
 
 def _row(letter: DeadLetter, facts: dict[str, Any]) -> list[object]:
     replayed = " ".join("group" if topic.startswith("%RETRY%") else topic for topic in facts["replayed_to"]) or "no"
-    why = body_text(letter.reason.encode(), 60) or "not told"
+    why = body_text(letter.reason.encode(), 60) or "not reported"
     return [
         time_text(letter.died_ms), letter.group, letter.topic, facts["tag"], facts["keys"], letter.tries, why, replayed,
         letter.offset_msg_id,

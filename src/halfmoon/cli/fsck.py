@@ -17,18 +17,19 @@ from halfmoon.programs.verify import Problem, problems
 app = typer.Typer(add_completion=False)
 
 
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The data directory of a stopped broker, Halfmoon's or Apache's.")]
+Config = Annotated[list[Path] | None, typer.Option("--config", metavar="FILE", help="The broker's settings: TOML or broker.conf.")]
+Assignments = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the broker; may be repeated.")
+]
+
+
 @app.command()
 def fsck(
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The data directory of a stopped broker, Halfmoon's or Apache's.")
-    ],
+    directory: Directory,
     most: Annotated[int, typer.Option("--max", min=1, max=1_000_000, help="Stop after N problems.")] = 1000,
-    config: Annotated[
-        list[Path] | None, typer.Option("--config", metavar="FILE", help="The broker's settings: TOML or broker.conf.")
-    ] = None,
-    assignments: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the broker; may be repeated.")
-    ] = None,
+    config: Config = None,
+    assignments: Assignments = None,
     as_json: Json = False,
 ) -> None:
     """Check every record of the log, and compare every index with it.

@@ -230,11 +230,11 @@ def _show_trace(trace: MessageTrace) -> None:
         )
         for event in trace.events
     ]
-    show_table("", ("when", "what", "who", "where", "detail", "told by"), rows)
+    show_table("", ("when", "what", "who", "where", "detail", "reported by"), rows)
     groups = [
         (group.group, group.state, group.retries, group.where, "" if group.progress < 0 else group.progress, group.behind or "")
         for group in trace.groups
     ]
     show_table("groups", ("group", "state", "given back", "where", "progress", "before it"), groups)
     for text in dict.fromkeys(trace.not_told):
-        say(f"not told: {text}")
+        say(f"not recorded: {text}")

@@ -42,7 +42,7 @@ def test_the_report_counts_by_group_source_and_reason_whatever_numbers_the_reaso
     assert told == [
         ("C_mail", "orders", "order N: no bank", 2, 19, 10, 990, 970),
         ("C_bill", "orders", "x", 1, 1, 5, 995, 995),
-        ("C_mail", "orders", "not told", 1, 1, 5, 980, 980),
+        ("C_mail", "orders", "not reported", 1, 1, 5, 980, 980),
     ]
     assert found[0].example in ("order 17: no bank", "order 18: no bank")
 

@@ -42,38 +42,46 @@ def batches(
     Example: halfmoon tx batches nightly-load
     """
     with Admin(nameserver=nameserver) as admin:
-        found = admin.batches(name)
+        brokers = admin.batches(name)
     if as_json:
-        show_json([facts_of(one) for one in found])
+        show_json([facts_of(status) for status in brokers])
         return
-    _show_ids(found)
+    _show_ids(brokers)
     if name is not None:
-        _show_attempts(found)
-    for one in found:
-        if not one.told:
-            say(f"{one.broker} does not know batch transactions")
+        _show_attempts(brokers)
+    for status in brokers:
+        if not status.told:
+            say(f"{status.broker} does not know batch transactions")
 
 
-def _show_ids(found: Sequence[Any]) -> None:
+def _show_ids(brokers: Sequence[Any]) -> None:
     rows = [
         (
-            each.transactional_id, one.broker, each.coordinator or one.broker, _number(each.decided), _number(each.applied),
-            each.attempt_count, f"{each.size_bytes:,}", _oldest(each), each.given_up, ", ".join(each.waiting),
-            span_text(each.idle_ms),
+            batch.transactional_id, status.broker, batch.coordinator or status.broker, _number(batch.decided),
+            _number(batch.applied), batch.attempt_count, f"{batch.size_bytes:,}", _oldest(batch), batch.given_up,
+            ", ".join(batch.waiting), span_text(batch.idle_ms),
         )
-        for one in found
-        for each in one.ids
+        for status in brokers
+        for batch in status.ids
     ]  # fmt: skip
     names = ("id", "broker", "coordinator", "decided", "applied", "undecided", "bytes", "oldest", "given up", "waits for", "idle")
     show_table("batch transactions", names, rows)
 
 
-def _show_attempts(found: Sequence[Any]) -> None:
+def _show_attempts(brokers: Sequence[Any]) -> None:
     rows = [
-        (each.batch_id, each.attempt, one.broker, each.state, each.count, f"{each.size_bytes:,}", span_text(each.age_ms))
-        for one in found
-        for id in one.ids
-        for each in id.attempts
+        (
+            attempt.batch_id,
+            attempt.attempt,
+            status.broker,
+            attempt.state,
+            attempt.count,
+            f"{attempt.size_bytes:,}",
+            span_text(attempt.age_ms),
+        )
+        for status in brokers
+        for batch in status.ids
+        for attempt in batch.attempts
     ]
     if rows:
         show_table("undecided attempts", ("batch", "attempt", "broker", "state", "messages", "bytes", "age"), rows)
@@ -83,26 +91,26 @@ def _number(batch: int) -> str:
     return "" if batch < 0 else str(batch)
 
 
-def _oldest(one: Any) -> str:
-    return span_text(max(each.age_ms for each in one.attempts)) if one.attempts else ""
+def _oldest(batch: Any) -> str:
+    return span_text(max(attempt.age_ms for attempt in batch.attempts)) if batch.attempts else ""
 
 
-def exposition(found: Sequence[Any]) -> list[str]:
+def exposition(brokers: Sequence[Any]) -> list[str]:
     """Return figures of batch transactions of all brokers as the lines of metrics, in Prometheus' text format (0.0.4)."""
     gauges = {
         "ids": ("Transactional ids that a broker knows.", "id_count"),
         "attempts": ("Attempts of batches without a decision.", "attempt_count"),
         "undecided_bytes": ("Bytes of the log that wait for a decision.", "undecided_bytes"),
     }
-    told = [one for one in found if one.told]
+    known = [status for status in brokers if status.told]
     lines: list[str] = []
-    for name, (text, field) in gauges.items() if told else ():
+    for name, (text, field) in gauges.items() if known else ():
         lines += [f"# HELP halfmoon_batches_{name} {text}", f"# TYPE halfmoon_batches_{name} gauge"]
-        lines += [f'halfmoon_batches_{name}{{broker="{label_text(one.broker)}"}} {getattr(one, field)}' for one in told]
-    for name in dict.fromkeys(name for one in told for name in one.counters):
+        lines += [f'halfmoon_batches_{name}{{broker="{label_text(status.broker)}"}} {getattr(status, field)}' for status in known]
+    for name in dict.fromkeys(name for status in known for name in status.counters):
         metric = f"halfmoon_batches_{metric_name(name)}_total"
         lines += [f"# HELP {metric} {COUNTERS.get(name, metric_name(name))}", f"# TYPE {metric} counter"]
-        for one in told:
-            if name in one.counters:
-                lines.append(f'{metric}{{broker="{label_text(one.broker)}"}} {one.counters[name]}')
+        for status in known:
+            if name in status.counters:
+                lines.append(f'{metric}{{broker="{label_text(status.broker)}"}} {status.counters[name]}')
     return lines

@@ -54,8 +54,8 @@ def pending(
     """
     age = age_ms(older_than) if older_than else 0
     with Admin(nameserver=nameserver) as admin:
-        found = admin.pending_transactions(group=group, older_than_ms=age, count_max=limit + 1)
-    shown, more = found[:limit], len(found) > limit
+        transactions = admin.pending_transactions(group=group, older_than_ms=age, count_max=limit + 1)
+    shown, more = transactions[:limit], len(transactions) > limit
     if as_json:
         show_json({"transactions": [facts_of(one) for one in shown], "more": more})
         return
@@ -72,11 +72,11 @@ def show(name: ID = None, offset: Offset = None, nameserver: NameServer = LOCAL,
     Example: halfmoon tx show o-1
     """
     with Admin(nameserver=nameserver) as admin:
-        found = admin.transaction(_named(name, offset))
+        transaction = admin.transaction(_named(name, offset))
     if as_json:
-        show_json(facts_of(found))
+        show_json(facts_of(transaction))
     else:
-        show_one(found)
+        show_one(transaction)
 
 
 @app.command()
@@ -88,11 +88,11 @@ def check(name: ID = None, offset: Offset = None, nameserver: NameServer = LOCAL
     Example: halfmoon tx check o-1
     """
     with Admin(nameserver=nameserver) as admin:
-        found = admin.check_transaction(_named(name, offset))
+        transaction = admin.check_transaction(_named(name, offset))
     if as_json:
-        show_json(facts_of(found))
+        show_json(facts_of(transaction))
     else:
-        say(f"a producer of group {found.group} is asked: check {found.checks_sent}, {found.checks_left} left")
+        say(f"a producer of group {transaction.group} is asked: check {transaction.checks_sent}, {transaction.checks_left} left")
 
 
 @app.command()
@@ -173,15 +173,15 @@ def status(
     if prometheus and as_json:
         raise typer.BadParameter("give --json or --prometheus, not both")
     with Admin(nameserver=nameserver) as admin:
-        found = admin.transaction_stats()
-        batches = admin.batches() if prometheus else []
+        brokers = admin.transaction_stats()
+        batch_brokers = admin.batches() if prometheus else []
     if as_json:
-        show_json([facts_of(one) for one in found])
+        show_json([facts_of(stats) for stats in brokers])
     elif prometheus:
-        for line in (*exposition(found), *batch_commands.exposition(batches)):
+        for line in (*exposition(brokers), *batch_commands.exposition(batch_brokers)):
             say(line)
     else:
-        show_figures(found)
+        show_figures(brokers)
 
 
 def _decide(name: str | int, *, yes: bool, operator: str | None, nameserver: str, as_json: bool, commit: bool) -> None:
@@ -189,17 +189,17 @@ def _decide(name: str | int, *, yes: bool, operator: str | None, nameserver: str
         raise typer.BadParameter("a decision by hand is confirmed: without a terminal give --yes")
     word, who = "commit" if commit else "rollback", operator or _who()
     with Admin(nameserver=nameserver) as admin:
-        found = admin.transaction(name)
+        transaction = admin.transaction(name)
         if not yes:
-            show_one(found)
+            show_one(transaction)
             typer.confirm(f"{'deliver' if commit else 'never deliver'} this message ({word} by {who})?", abort=True, err=True)
-        done = admin.decide_transaction(found.offset_msg_id, commit=commit, operator=who)
+        done = admin.decide_transaction(transaction.offset_msg_id, commit=commit, operator=who)
     if as_json:
         show_json({**facts_of(done), "operator": who})
         return
     done_word = "is committed" if commit else "is rolled back"
-    again = "" if found.state == "PREPARED" else " already; nothing was changed"
-    say(f"{found.msg_id} of group {found.group} {done_word}{again}" + ("" if again else f" by {who}"))
+    again = "" if transaction.state == "PREPARED" else " already; nothing was changed"
+    say(f"{transaction.msg_id} of group {transaction.group} {done_word}{again}" + ("" if again else f" by {who}"))
     show_notes([done])
 
 

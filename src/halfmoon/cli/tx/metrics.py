@@ -57,7 +57,7 @@ def _group_row(stats: Any, name: str, group: Any) -> list[object]:
     return [name, group.pending, age, group.producers, *per_second]
 
 
-def exposition(found: Sequence[Any]) -> list[str]:
+def exposition(brokers: Sequence[Any]) -> list[str]:
     """Return figures of all brokers as the lines of metrics; what a broker does not report has no line."""
     metrics: dict[str, tuple[str, str, list[str]]] = {}
 
@@ -66,22 +66,28 @@ def exposition(found: Sequence[Any]) -> list[str]:
         number = str(value) if isinstance(value, int) else repr(float(value))
         metrics.setdefault(f"halfmoon_transactions_{metric_name(name)}", (type_, text, []))[2].append(f"{{{inner}}} {number}")
 
-    for one in found:
-        at = {"broker": one.broker}
-        add("pending_all", "gauge", "Half messages of a broker without a decision.", one.pending_count, **at)
-        for group in one.groups:
-            of = {**at, "group": group.group}
-            add("pending", "gauge", "Half messages of a producer group without a decision.", group.pending, **of)
-            add("producers", "gauge", "Live producers of a group that has something pending.", group.producers, **of)
+    for stats in brokers:
+        labels = {"broker": stats.broker}
+        add("pending_all", "gauge", "Half messages of a broker without a decision.", stats.pending_count, **labels)
+        for group in stats.groups:
+            group_labels = {**labels, "group": group.group}
+            add("pending", "gauge", "Half messages of a producer group without a decision.", group.pending, **group_labels)
+            add("producers", "gauge", "Live producers of a group that has something pending.", group.producers, **group_labels)
             if group.oldest_ms >= 0:
-                age = max(0, one.now_ms - group.oldest_ms) / 1000
-                add("oldest_pending_seconds", "gauge", "Age of a group's oldest half message without a decision.", age, **of)
-        for name, rates in one.per_second.items():
+                age = max(0, stats.now_ms - group.oldest_ms) / 1000
+                add(
+                    "oldest_pending_seconds",
+                    "gauge",
+                    "Age of a group's oldest half message without a decision.",
+                    age,
+                    **group_labels,
+                )
+        for name, rates in stats.per_second.items():
             for kind, rate in rates.items():
                 text = "Decisions per second over the last minute."
-                add("decisions_per_second", "gauge", text, float(rate), **at, group=name, kind=kind)
-        for name, count in one.counters.items():
-            add(f"{name}_total", "counter", COUNTERS.get(name, metric_name(name)), count, **at)
+                add("decisions_per_second", "gauge", text, float(rate), **labels, group=name, kind=kind)
+        for name, count in stats.counters.items():
+            add(f"{name}_total", "counter", COUNTERS.get(name, metric_name(name)), count, **labels)
     lines = []
     for name, (type_, text, samples) in metrics.items():
         lines += [f"# HELP {name} {text}", f"# TYPE {name} {type_}", *(name + sample for sample in samples)]

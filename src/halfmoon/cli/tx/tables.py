@@ -12,52 +12,52 @@ from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.output import show_table, span_text, time_text
 
 
-def facts_of(one: Any) -> Any:
+def facts_of(value: Any) -> Any:
     """Return what JSON says of a transaction or of figures: its fields by their names, values inside likewise."""
-    if isinstance(one, msgspec.Struct):
-        return {name: facts_of(getattr(one, name)) for name in one.__struct_fields__}
-    if isinstance(one, list):
-        return [facts_of(each) for each in one]
-    return one
+    if isinstance(value, msgspec.Struct):
+        return {name: facts_of(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, list):
+        return [facts_of(item) for item in value]
+    return value
 
 
-def show_pending(found: Sequence[Any]) -> None:
+def show_pending(transactions: Sequence[Any]) -> None:
     """Write pending transactions as a table."""
-    now, several = now_ms(), len({one.broker for one in found}) > 1
+    now, several = now_ms(), len({tx.broker for tx in transactions}) > 1
     names = ("age", "group", "topic", "keys", "id", "sent", "left", "last answer", "next check", "producers")
     rows = [
         (
-            span_text(now - one.since_ms), one.group, one.topic, one.keys, one.msg_id, one.checks_sent, one.checks_left,
-            last_answer(one), next_check(one, now), one.producers, *([one.broker] if several else []),
+            span_text(now - tx.since_ms), tx.group, tx.topic, tx.keys, tx.msg_id, tx.checks_sent, tx.checks_left,
+            last_answer(tx), next_check(tx, now), tx.producers, *([tx.broker] if several else []),
         )
-        for one in found
+        for tx in transactions
     ]  # fmt: skip
     show_table("pending", (*names, "broker") if several else names, rows)
 
 
-def show_one(one: Any) -> None:
+def show_one(tx: Any) -> None:
     """Write everything about one transaction."""
     now = now_ms()
     lines = {
-        "state": one.state, "age": span_text(now - one.since_ms), "group": one.group, "live producers": one.producers,
-        "topic": f"{one.topic}, queue {one.queue_id}", "tag": one.tag, "keys": one.keys, "id": one.msg_id,
-        "broker's id": one.offset_msg_id, "broker": f"{one.broker} ({one.address})", "half queue offset": one.index,
-        "size": f"{one.size_bytes:,} bytes", "born": time_text(one.born_ms), "stored": time_text(one.stored_ms),
-        "checks sent": one.checks_sent, "checks left": one.checks_left, "last answer": last_answer(one),
-        "next check": next_check(one, now),
+        "state": tx.state, "age": span_text(now - tx.since_ms), "group": tx.group, "live producers": tx.producers,
+        "topic": f"{tx.topic}, queue {tx.queue_id}", "tag": tx.tag, "keys": tx.keys, "id": tx.msg_id,
+        "broker's id": tx.offset_msg_id, "broker": f"{tx.broker} ({tx.address})", "half queue offset": tx.index,
+        "size": f"{tx.size_bytes:,} bytes", "born": time_text(tx.born_ms), "stored": time_text(tx.stored_ms),
+        "checks sent": tx.checks_sent, "checks left": tx.checks_left, "last answer": last_answer(tx),
+        "next check": next_check(tx, now),
     }  # fmt: skip
     for name, value in lines.items():
         say(f"{name:<18} {value!s}".rstrip())
-    for each in one.checks:
-        say(f"{'check':<18} {time_text(each.sent_ms)} to producer {each.producer}: {answer_text(each.answer)}")
-    show_notes([one])
+    for check in tx.checks:
+        say(f"{'check':<18} {time_text(check.sent_ms)} to producer {check.producer}: {answer_text(check.answer)}")
+    show_notes([tx])
 
 
 def show_expired(found: Sequence[Any]) -> None:
     """Write expired half messages as a table, each with its checks, and below the id by which it is resumed."""
     rows = [
         (
-            time_text(one.expired_ms), one.group, one.topic, one.keys, one.reason or "not told", one.checks_sent,
+            time_text(one.expired_ms), one.group, one.topic, one.keys, one.reason or "not reported", one.checks_sent,
             " ".join(answer_text(each.answer) for each in one.checks), _since(one), one.offset_msg_id,
         )
         for one in found
@@ -71,9 +71,9 @@ def _since(one: Any) -> str:
     return "committed" if one.committed else "resumed" if one.resumed else "nothing"
 
 
-def show_notes(found: Sequence[Any]) -> None:
-    """Write what brokers do not tell, each sentence once a broker."""
-    for line in dict.fromkeys(f"{one.broker}: {sentence}" for one in found for sentence in one.not_told):
+def show_notes(transactions: Sequence[Any]) -> None:
+    """Write what brokers do not report, each sentence once a broker."""
+    for line in dict.fromkeys(f"{tx.broker}: {sentence}" for tx in transactions for sentence in tx.not_told):
         say(line)
 
 
@@ -82,20 +82,20 @@ def answer_text(answer: str) -> str:
     return {"NONE": "none", "UNKNOWN": "unknown", "COMMIT": "commit", "ROLLBACK": "rollback"}.get(answer, answer)
 
 
-def last_answer(one: Any) -> str:
+def last_answer(tx: Any) -> str:
     """Return what came back on the last check."""
-    return "not told" if one.not_told else answer_text(one.last_answer)
+    return "not reported" if tx.not_told else answer_text(tx.last_answer)
 
 
-def next_check(one: Any, now: int) -> str:
+def next_check(tx: Any, now: int) -> str:
     """Return when the next check is due."""
-    if one.state != "PREPARED":
+    if tx.state != "PREPARED":
         return "none"
-    if one.not_told:
-        return "not told"
-    if not one.checks_left:
-        return f"none: expires in {span_text(one.next_check_ms - now)}"
-    return f"in {span_text(one.next_check_ms - now)}" + ("" if one.producers else ", if a producer is there")
+    if tx.not_told:
+        return "not reported"
+    if not tx.checks_left:
+        return f"none: expires in {span_text(tx.next_check_ms - now)}"
+    return f"in {span_text(tx.next_check_ms - now)}" + ("" if tx.producers else ", if a producer is there")
 
 
 def now_ms() -> int:

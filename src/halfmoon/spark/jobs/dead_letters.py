@@ -21,7 +21,7 @@ from halfmoon.spark.jobs.reading import Cluster, frame_of, ranges_of
 from halfmoon.wire.ids import offset_msg_id, pack_host
 
 PREFIX = "%DLQ%"
-NOT_TOLD = "not told"
+NOT_REPORTED = "not reported"
 
 AUDIT = (
     "msgId string, deadGroup string, deadTopic string, deadBroker string, deadOffset bigint, target string, outcome string, "
@@ -37,7 +37,7 @@ def letters(dead: DataFrame) -> DataFrame:
         dead.where(F.col("topic").startswith(PREFIX))
         .withColumn("deadGroup", F.substring("topic", len(PREFIX) + 1, 1000))
         .withColumn("source", F.coalesce(_property("RETRY_TOPIC"), F.lit("")))
-        .withColumn("reason", F.coalesce(_property(RECONSUME_REASON), F.lit(NOT_TOLD)))
+        .withColumn("reason", F.coalesce(_property(RECONSUME_REASON), F.lit(NOT_REPORTED)))
         .withColumn("tries", F.greatest("reconsumeTimes", F.lit(1)))
         .withColumnsRenamed({"storeTimestamp": "givenUp", "bornTimestamp": "born"})
     )
