@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from halfmoon.model import java_hash
 from halfmoon.store.layout import HALF_TOPIC, OP_TOPIC
-from halfmoon.store.transactions.walk import EntryLookup, RecordKind, group_hash_of, indexes_of, steps, walk
+from halfmoon.store.transactions.walk import EntryLookup, RecordKind, group_hash_of, indexes_of, transaction_records, walk
 from simulation.disk import SimDisk
 from tests.store.driving import NOW, draft, open_store
 
@@ -31,15 +31,15 @@ def test_the_three_kinds_are_found_among_others_over_files(born: bytes):
         store.append(OP_TOPIC, 0, [draft(b"77", b"TAGS\x01dd\x02")], NOW)
         expected += [(RecordKind.HALF, half, number), (RecordKind.COMMIT, visible, half), (RecordKind.OP, op, number)]
     found = []
-    for step in steps(store, 0):
+    for step in transaction_records(store, 0):
         number = {RecordKind.HALF: step.queue_offset, RecordKind.COMMIT: step.half_offset, RecordKind.OP: step.queue_offset // 2}[
             step.kind
         ]
         found.append((step.kind, step.physical_offset, number))
     assert found == expected
     middle = expected[90][1]
-    assert [step.physical_offset for step in steps(store, middle)] == [place for _, place, _ in expected[90:]]
-    first = next(steps(store, 0))
+    assert [step.physical_offset for step in transaction_records(store, middle)] == [place for _, place, _ in expected[90:]]
+    first = next(transaction_records(store, 0))
     size = int.from_bytes(store.log.segments.view(first.physical_offset, 4), "big")
     assert (first.store_s, first.size, group_hash_of(first.properties)) == (NOW // 1000, size, java_hash("g"))
 
@@ -47,14 +47,14 @@ def test_the_three_kinds_are_found_among_others_over_files(born: bytes):
 def test_a_store_without_half_messages_is_not_walked():
     store = open_store(SimDisk(Random(1)))
     store.append("t", 0, [draft(b"x", sys_flag=8, prepared=0)], NOW)
-    assert list(steps(store, 0)) == []
+    assert list(transaction_records(store, 0)) == []
 
 
 def test_a_damaged_record_is_left_out_and_the_walk_goes_on():
     store = open_store(SimDisk(Random(1)))
     places = [store.append(HALF_TOPIC, 0, [draft(b"half", born=V6)], NOW).physical_offsets[0] for _ in range(5)]
     store.log.segments.write(places[2] + 101, b"XX")
-    assert [step.physical_offset for step in steps(store, 0)] == [*places[:2], *places[3:]]
+    assert [step.physical_offset for step in transaction_records(store, 0)] == [*places[:2], *places[3:]]
 
 
 @pytest.mark.parametrize("size", [b"\x7f\xff\xff\xff", (700).to_bytes(4, "big")], ids=["absurd", "plausible"])

@@ -1,15 +1,16 @@
-"""`fsck`: read a stopped store, whoever wrote it, check every record and compare every index with what the log says.
+"""`fsck`: reads a stopped store, whoever wrote it, checks every record and compares every index with the log.
 
-Works through the log once, with memory for one counter a queue and 18 bytes a half message; index entries come in the order of the
-log and are compared on the way. Never writes. What an index has not reached yet at its end is no problem: a start goes on from
-there. What the directory does not tell is said as a problem that is not certain.
+Reads the log once, with memory for a counter per queue and 18 bytes per half message; index entries come in the order of the log
+and are compared on the way. Never writes. What an index has not reached is no problem: a start continues there. What the files
+alone cannot decide is yielded as a problem that is not certain.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import groupby
+from operator import itemgetter
 
 from halfmoon.errors import StoreError
 from halfmoon.hot import ENTRY_BYTES, index_hash, keys_of
@@ -37,6 +38,7 @@ from halfmoon.store.layout import (
     queue_directory,
 )
 from halfmoon.store.log.commit_log import CommitLog, DamagedRange
+from halfmoon.store.queues.consume_queue import ConsumeQueue
 from halfmoon.store.queues.inventory import Inventory, Key
 from halfmoon.store.queues.missing import QueuesOnDisk, find_queues
 from halfmoon.store.records import RecordFacts, tag_hash_of
@@ -52,7 +54,7 @@ _PROBLEMS_MAX = 100
 
 
 def fsck(disk: Disk, settings: StoreSettings | None = None) -> Iterator[Problem]:
-    """Yield what is wrong with a store directory, as it is found; nothing when all is well.
+    """Yield what is wrong with a store directory as soon as it is found; nothing if it is sound.
 
     ``settings`` give the sizes of index files; those of the log and of queues are taken from the directory.
     Reads the whole log: about a second per 200,000 messages. Nobody may write meanwhile: take `Disk.lock` first.
@@ -124,26 +126,14 @@ class _StoreCheck:
         """Records in a row whose keys are in no index file: how many, the first and the last."""
 
     def problems(self) -> Iterator[Problem]:
-        indexed = _indexed(self._index, self._log.first)
-        upcoming = next(indexed, None)
+        indexed = _KeyCursor(self._index, self._log.first)
         for position, record in self._walk():
             if isinstance(record, Problem):
                 yield record
                 continue
             self._entry(position, record)
             yield from self._transactions.take(position, record, self._log.segments.view(position, record.size_bytes))
-            expected = _hashes(record)
-            while upcoming is not None and upcoming[0] < position:
-                yield Problem(f"index, physical offset {upcoming[0]}", "key entry", "points at no record")
-                upcoming = next(indexed, None)
-            if upcoming is not None and upcoming[0] == position:
-                yield from self._end_of_unindexed()
-                if expected != upcoming[1]:
-                    yield Problem(f"index, physical offset {position}", "key entry", "does not hold the keys of its record")
-                upcoming = next(indexed, None)
-            elif expected and self._wants_index and (position < self._indexed_to or not self._index.files):
-                count, first, _ = self._unindexed or (0, position, 0)
-                self._unindexed = (count + 1, first, position)
+            yield from self._keys(indexed, position, record)
         yield from self._end_of_unindexed()
         for file in self._index.files:
             yield from _chains(file)
@@ -153,6 +143,19 @@ class _StoreCheck:
         yield from self._transactions.problems(self._log.first, self._end)
         ends = {key: queue.end_below(self._end) for key, queue in self._queues.items()}
         yield from TableCheck(self._disk, self._end, ends).problems()
+
+    def _keys(self, indexed: _KeyCursor, position: int, record: RecordFacts) -> Iterator[Problem]:
+        """Compare the keys of a record with its index entries; both come in the order of the log."""
+        for physical_offset in indexed.skip_to(position):
+            yield Problem(f"index, physical offset {physical_offset}", "key entry", "points at no record")
+        expected, hashes = _hashes(record), indexed.take(position)
+        if hashes is not None:
+            yield from self._end_of_unindexed()
+            if expected != hashes:
+                yield Problem(f"index, physical offset {position}", "key entry", "does not hold the keys of its record")
+        elif expected and self._wants_index and (position < self._indexed_to or not self._index.files):
+            count, first, _ = self._unindexed or (0, position, 0)
+            self._unindexed = (count + 1, first, position)
 
     def _end_of_unindexed(self) -> Iterator[Problem]:
         """Say that the keys of records are missing. Behind the end of the index that is for the next start to do."""
@@ -251,7 +254,7 @@ class _StoreCheck:
         return later is not None and later[1:4] == record[1:4]
 
     def _queue(self, key: Key) -> Iterator[Problem]:
-        """Yield what is wrong with a queue, and look for entries that no record has."""
+        """Yield what is wrong with a queue, entries without a record included."""
         queue, records, name = self._queues.get(key), self._records.get(key), f"{key[0]}, queue {key[1]}"
         if queue is None:
             yield from self._gone(key, records)
@@ -262,20 +265,24 @@ class _StoreCheck:
                 yield Problem(name, "entries", f"and {records.more} more like that")
             if records.first < queue.first:
                 yield Problem(name, "entries", f"begin at offset {queue.first}, the log has records from {records.first} on")
-        segments, real = queue.segments, 0
-        for offset in range(queue.first, segments.end // ENTRY_BYTES):
+        count = yield from self._entries_of(queue, name)
+        seen = records.seen if records is not None else 0
+        if count != seen:
+            yield Problem(name, "entries", f"{count} point into the log, which has {seen} records of it")
+
+    def _entries_of(self, queue: ConsumeQueue, name: str) -> Generator[Problem, None, int]:
+        """Yield the entries that point behind the log; return how many point into it."""
+        count = 0
+        for offset in range(queue.first, queue.segments.end // ENTRY_BYTES):
             physical_offset, size, _ = queue.entry(offset)
             if size == 0 and physical_offset == 0:
                 break
             if size == FILLER_SIZE or physical_offset < self._log.first:
                 continue
-            real += 1
-            if not size > 0 or not physical_offset + size <= self._end:
-                reason = f"points at {physical_offset}, where the log has no record"
-                yield Problem(f"{name}, offset {offset}", "entry", reason)
-        seen = records.seen if records is not None else 0
-        if real != seen:
-            yield Problem(name, "entries", f"{real} point into the log, which has {seen} records of it")
+            count += 1
+            if size <= 0 or physical_offset + size > self._end:
+                yield Problem(f"{name}, offset {offset}", "entry", f"points at {physical_offset}, where the log has no record")
+        return count
 
     def _gone(self, key: Key, records: _QueueRecords | None) -> Iterator[Problem]:
         """The log has records of a queue that has no files: it is missing, or its topic was deleted."""
@@ -297,18 +304,39 @@ def _hashes(record: RecordFacts) -> set[int]:
     return {index_hash(topic + b"#" + key) for key in keys_of(record.properties)}
 
 
-def _indexed(index: KeyIndex, log_first: int) -> Iterator[tuple[int, set[int]]]:
-    """Yield (physical offset, hashes) of the index files in the order of the log."""
+class _KeyCursor:
+    """Reads the entries of the index files, by record, in the order of the log."""
 
-    def entries() -> Iterator[tuple[int, int]]:
-        for file in index.files:
+    def __init__(self, index: KeyIndex, log_first: int) -> None:
+        self._index, self._log_first = index, log_first
+        self._records = groupby(self._entries(), key=itemgetter(0))
+        self._next = self._read()
+
+    def _entries(self) -> Iterator[tuple[int, int]]:
+        for file in self._index.files:
             for number in range(1, file.header.count):
                 key_hash, physical_offset, _, _ = file.entry(number)
-                if physical_offset >= log_first:
+                if physical_offset >= self._log_first:
                     yield physical_offset, key_hash
 
-    for physical_offset, group in groupby(entries(), key=lambda entry: entry[0]):
-        yield physical_offset, {key_hash for _, key_hash in group}
+    def _read(self) -> tuple[int, set[int]]:
+        for physical_offset, group in self._records:
+            return physical_offset, {key_hash for _, key_hash in group}
+        return sys.maxsize, set()
+
+    def skip_to(self, position: int) -> Iterator[int]:
+        """Yield the physical offsets of the entries before a position, and step over them."""
+        while self._next[0] < position:
+            yield self._next[0]
+            self._next = self._read()
+
+    def take(self, position: int) -> set[int] | None:
+        """Return the hashes of the record at a position and step over them; None: it has no entry."""
+        physical_offset, hashes = self._next
+        if physical_offset != position:
+            return None
+        self._next = self._read()
+        return hashes
 
 
 def _chains(file: IndexFile) -> Iterator[Problem]:

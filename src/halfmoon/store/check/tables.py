@@ -1,7 +1,7 @@
-"""The part of `fsck` about the broker's saved tables: topics, progress of groups, of delay levels and of the timer, and when it
-lived. Never writes.
+"""The part of `fsck` about the broker's saved tables: topics, offsets of groups, delay levels and timer, uptime. Never writes.
 
-A table that is ahead of its queue speaks of messages that are not there; a start takes it back. What cannot be read is a problem.
+A table that is ahead of its queue speaks of messages that do not exist; a start takes it back. A table that cannot be read is a
+problem.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from halfmoon.wire.bodies import (
 )
 
 TOPICS, GROUPS, OFFSETS = "config/topics.json", "config/subscriptionGroup.json", "config/consumerOffset.json"
+_SYSTEM_TOPICS = ("RMQ_SYS_", "rmq_sys_", "SCHEDULE_TOPIC_", "%", "BATCH", "TBW102")
 DELAYS, TIMER = "config/delayOffset.json", "config/timerOffset.json"
 LIFETIME = "config/lifetime.json"
 
@@ -39,34 +40,47 @@ class TableCheck:
         self._disk, self._log_end, self._ends = disk, log_end, ends
 
     def problems(self) -> Iterator[Problem]:
-        """Yield what tables say that queues do not."""
-        topics = yield from self._read(TOPICS, TopicConfigTable)
+        """Yield where tables and queues do not agree."""
+        yield from self._topics()
         yield from self._read(GROUPS, SubscriptionGroupTable)
-        if topics is not None:
-            for topic in sorted({topic for topic, _ in self._ends} - topics.topic_config_table.keys()):
-                if not topic.startswith(("RMQ_SYS_", "rmq_sys_", "SCHEDULE_TOPIC_", "%", "BATCH", "TBW102")):
-                    yield Problem(TOPICS, "topic", f"{topic} is not in it, and has queues: a start enters it", certain=False)
-        offsets = yield from self._read(OFFSETS, ConsumerOffsetTable)
-        for name, queues in (offsets.offset_table if offsets is not None else {}).items():
+        yield from self._offsets()
+        yield from self._delays()
+        table = (yield from self._read(LIFETIME, LifetimeTable)) or LifetimeTable()
+        for gap in table.gaps:
+            if not gap.begin_ms < gap.end_ms <= table.seen_ms:
+                reason = f"is from {gap.begin_ms} to {gap.end_ms}, and the broker was last seen at {table.seen_ms}"
+                yield Problem(LIFETIME, "gap", reason)
+
+    def _topics(self) -> Iterator[Problem]:
+        table = yield from self._read(TOPICS, TopicConfigTable)
+        if table is None:
+            return
+        for topic in sorted({topic for topic, _ in self._ends} - table.topic_config_table.keys()):
+            if not topic.startswith(_SYSTEM_TOPICS):
+                yield Problem(TOPICS, "topic", f"{topic} is not in it, and has queues: a start adds it", certain=False)
+
+    def _offsets(self) -> Iterator[Problem]:
+        table = yield from self._read(OFFSETS, ConsumerOffsetTable)
+        for name, queues in (table.offset_table if table is not None else {}).items():
             topic, _, group = name.rpartition("@")
             for queue_id, offset in queues.items():
                 yield from self._ahead(OFFSETS, f"group {group}", (topic, queue_id), offset)
-        delays = yield from self._read(DELAYS, DelayOffsetTable)
-        for level, offset in (delays.offset_table if delays is not None else {}).items():
-            yield from self._ahead(DELAYS, f"level {level}", (SCHEDULE_TOPIC, level - 1), offset)
+
+    def _delays(self) -> Iterator[Problem]:
+        levels = yield from self._read(DELAYS, DelayOffsetTable)
+        if levels is not None:
+            yield from self._levels_ahead(DELAYS, levels.offset_table)
         timer = yield from self._read(TIMER, TimerOffset)
         if timer is not None:
             yield from self._ahead(TIMER, "the timer", (TIMER_TOPIC, 0), timer.low)
-        lived = (yield from self._read(LIFETIME, LifetimeTable)) or LifetimeTable()
-        for gap in lived.gaps:
-            if not gap.begin_ms < gap.end_ms <= lived.seen_ms:
-                reason = f"is from {gap.begin_ms} to {gap.end_ms}, and the broker was last seen at {lived.seen_ms}"
-                yield Problem(LIFETIME, "gap", reason)
         progress = ProgressFile(self._disk).read()
-        if progress is not None and progress.position <= self._log_end:  # else it speaks of what is lost, and a start forgets it
-            for level, offset in progress.levels.items():
-                yield from self._ahead(PROGRESS, f"level {level}", (SCHEDULE_TOPIC, level - 1), offset)
+        if progress is not None and progress.position <= self._log_end:  # else it is about lost messages, and a start forgets it
+            yield from self._levels_ahead(PROGRESS, progress.levels)
             yield from self._ahead(PROGRESS, "the timer", (TIMER_TOPIC, 0), progress.low)
+
+    def _levels_ahead(self, path: str, offsets: Mapping[int, int]) -> Iterator[Problem]:
+        for level, offset in offsets.items():
+            yield from self._ahead(path, f"level {level}", (SCHEDULE_TOPIC, level - 1), offset)
 
     def _ahead(self, path: str, who: str, key: Key, offset: int) -> Iterator[Problem]:
         end = self._ends.get(key)
@@ -78,10 +92,10 @@ class TableCheck:
         data = self._disk.read(path)
         if data is None:
             if self._disk.exists(path + ".bak"):
-                yield Problem(path, "table", f"is missing; a start takes {path}.bak, which is older")
+                yield Problem(path, "table", f"is missing; a start uses {path}.bak, which is older")
             return None
         if not data.strip():
-            yield Problem(path, "table", "is empty; a start takes the one saved before, or begins with none")
+            yield Problem(path, "table", "is empty; a start uses the one saved before, or begins without one")
             return None
         try:
             return from_json(cls, data, bounds=None)

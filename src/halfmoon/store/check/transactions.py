@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from halfmoon.errors import StoreError
@@ -27,23 +27,30 @@ from halfmoon.store.queues.missing import Queues
 from halfmoon.store.records import RecordFacts, is_torn
 from halfmoon.store.transactions.redo_log import PREPARED_TAG, RedoLog, half_of
 from halfmoon.store.transactions.state_table import Half, State, StateTable
-from halfmoon.store.transactions.walk import EntryLookup, RecordKind, TransactionRecord, group_hash_of, indexes_of, step_of
+from halfmoon.store.transactions.walk import (
+    EntryLookup,
+    RecordKind,
+    TransactionRecord,
+    group_hash_of,
+    indexes_of,
+    transaction_record,
+)
 from halfmoon.store.transactions.watermark import Watermark, WatermarkFile
 
 
 class Problem(NamedTuple):
-    """Something that does not agree."""
+    """Something that is wrong, or does not agree with the log."""
 
     place: str
     """A file, or a queue and offset."""
     what: str
     reason: str
     certain: bool = True
-    """False: something that the directory does not tell, or that a start mends without a loss; not counted against it."""
+    """False: the files alone cannot decide it, or a start repairs it without a loss. It does not make the store unsound."""
 
 
 class TransactionCheck:
-    """Told of every whole record in the order of the log, then asked what does not agree."""
+    """Takes every whole record in the order of the log, and yields the problems at the end."""
 
     def __init__(self, disk: Disk, queues: Queues, file_records: int) -> None:
         self._has_entry = EntryLookup(queues)
@@ -68,7 +75,7 @@ class TransactionCheck:
             try:
                 segments.load()
                 if end and (segments.last is None or not segments.first < end * size <= segments.end):
-                    raise StoreError(f"does not hold the {end} entries that the watermark tells of")
+                    raise StoreError(f"does not hold the {end} entries that the watermark speaks of")
             except StoreError as error:
                 self._problems.append(Problem(segments.directory, "files", str(error)))
                 self._is_there = False
@@ -80,46 +87,38 @@ class TransactionCheck:
         """Take the next record of the log."""
         if not self._is_there or (facts.topic not in (HALF_TOPIC, OP_TOPIC) and facts.transaction != COMMIT):
             return
-        step = step_of(position, facts, record)
-        if step is None:
+        found = transaction_record(position, facts, record)
+        if found is None:
             return
-        entered = self._has_entry(step.topic, step.queue_id, step.queue_offset, position)
-        if (is_torn(facts) and not entered) or (step.kind is not RecordKind.COMMIT and step.queue_id != 0):
+        has_entry = self._has_entry(found.topic, found.queue_id, found.queue_offset, position)
+        if (is_torn(facts) and not has_entry) or (found.kind is not RecordKind.COMMIT and found.queue_id != 0):
             return
-        if step.kind is RecordKind.HALF:
-            yield from self._half(step)
-        elif step.kind is RecordKind.COMMIT:
-            place = self._place_of(step.half_offset)
-            if place is not None:
-                self._decide(place, State.COMMITTED, position)
+        if found.kind is RecordKind.HALF:
+            yield from self._half(found)
+        elif found.kind is RecordKind.COMMIT:
+            self._decide(_place_in(self._offsets, found.half_offset), State.COMMITTED, position)
         else:
-            for index in indexes_of(step.body)[0]:
-                place = bisect_left(self._indexes, index)
-                if place < len(self._indexes) and self._indexes[place] == index:
-                    self._decide(place, State.ROLLED_BACK, position)
+            for index in indexes_of(found.body)[0]:
+                self._decide(_place_in(self._indexes, index), State.ROLLED_BACK, position)
 
-    def _half(self, step: TransactionRecord) -> Iterator[Problem]:
-        index = step.queue_offset
+    def _half(self, record: TransactionRecord) -> Iterator[Problem]:
+        index = record.queue_offset
         if self._indexes and index <= self._indexes[-1]:
             return  # the queue started again and the later ones count: the next start rebuilds the index
-        self._offsets.append(step.physical_offset)
+        self._offsets.append(record.physical_offset)
         self._indexes.append(index)
         self._deciders.append(0)
         self._states.append(State.PREPARED)
         if not self._table.first <= index < self._watermark.records:
             return
         half = self._table.half(index)
-        expected = (step.physical_offset, step.size, step.store_s & 0xFFFFFFFF, group_hash_of(step.properties))
+        expected = (record.physical_offset, record.size, record.store_s & 0xFFFFFFFF, group_hash_of(record.properties))
         if half is None or half[1:5] != expected:
-            reason = f"says {half[1:5] if half else None}, its record {expected} (place, size, store second, group hash)"
+            reason = f"says {half[1:5] if half else None}, its record {expected} (offset, size, store second, group hash)"
             yield Problem(f"{STATE_TABLE}, record {index}", "record", reason)
 
-    def _place_of(self, half_offset: int) -> int | None:
-        place = bisect_left(self._offsets, half_offset)
-        return place if place < len(self._offsets) and self._offsets[place] == half_offset else None
-
-    def _decide(self, place: int, state: State, position: int) -> None:
-        if not self._deciders[place]:
+    def _decide(self, place: int | None, state: State, position: int) -> None:
+        if place is not None and not self._deciders[place]:
             self._deciders[place], self._states[place] = position, state
 
     # ------------------------------------------------------------ problems
@@ -169,21 +168,31 @@ class TransactionCheck:
             half_offset = offset if tag == PREPARED_TAG else half_of(tag)
             if 0 <= half_offset < log_first:
                 continue
-            place = self._place_of(half_offset)
+            place = _place_in(self._offsets, half_offset)
             if place is None or size <= 0:
                 yield Problem(f"{REDO_LOG}, unit {number}", "unit", f"is about {half_offset}, where the log has no half message")
             elif tag == PREPARED_TAG:
                 prepared[place] = 1
             elif self._states[place] != (State.COMMITTED if tag >= 0 else State.ROLLED_BACK) or offset < self._deciders[place]:
-                reason = f"says that {offset} decided {half_offset}, the log {self._deciders[place]}"
+                reason = f"says that {offset} decided {half_offset}, the log says {self._deciders[place]}"
                 yield Problem(f"{REDO_LOG}, unit {number}", "unit", reason)
             else:
                 decided[place] = 1
+        yield from self._units_missing(prepared, decided)
+
+    def _units_missing(self, prepared: bytearray, decided: bytearray) -> Iterator[Problem]:
+        """Yield the half messages from the first pending one on whose units are missing: a start could not restore their states."""
         was = self._watermark
         if self._redo.first > was.redo_from:
             yield Problem(REDO_LOG, "files", f"the units from {was.redo_from} to {self._redo.first} are missing")
         for place, index in enumerate(self._indexes):
             if max(was.settled, self._table.first) <= index < was.records:
-                wanted = 0 < self._deciders[place] < was.position
-                if not prepared[place] or (wanted and not decided[place]):
+                was_decided = 0 < self._deciders[place] < was.position
+                if not prepared[place] or (was_decided and not decided[place]):
                     yield Problem(f"{REDO_LOG}, half message {index}", "unit", "is missing")
+
+
+def _place_in(rising: Sequence[int], number: int) -> int | None:
+    """Return the place of a number in a rising sequence; None: it is not in it."""
+    place = bisect_left(rising, number)
+    return place if place < len(rising) and rising[place] == number else None

@@ -1,10 +1,10 @@
 """From transaction files in any state to an index that agrees with the log. Runs once, when an index is opened; waits for the disk.
 
-* Nothing can be lost (the process was stopped, or killed, and the machine went on): the files are believed up to the watermark,
+* If nothing can be lost (the process stopped or was killed, and the machine kept running), the files are valid up to the watermark,
   states included, and the log is entered again from there.
-* Writes may be lost (the machine stopped): entries up to the watermark are believed, but states may be ahead of it and stand on
+* If writes may be lost (the machine stopped), entries up to the watermark are valid, but states may be ahead of it and rest on
   records that are gone. They are rebuilt from the redo log up to the watermark; then the log is entered again from there.
-* Files are missing, have other sizes or contradict each other or the log: all is rebuilt from the whole log.
+* If files are missing, have other sizes, or contradict each other or the log, everything is rebuilt from the whole log.
 
 Follows TransactionStateService.recoverStateTable (RocketMQ 3.1.4) for the second.
 Differs: an index keeps its place, so that what a producer knows stays true; the original numbers the pending messages again.
@@ -22,7 +22,7 @@ from halfmoon.store.store import Store
 from halfmoon.store.transactions.files import TransactionFiles
 from halfmoon.store.transactions.redispatch import Redispatch, restore_states
 from halfmoon.store.transactions.state_table import BLOCK, State
-from halfmoon.store.transactions.walk import EntryLookup, first_half, steps
+from halfmoon.store.transactions.walk import EntryLookup, first_half, transaction_records
 from halfmoon.store.transactions.watermark import Watermark
 
 log = logging.getLogger("halfmoon.store.transactions")
@@ -80,32 +80,37 @@ def _resume(files: TransactionFiles, store: Store, was: Watermark) -> RecoveredI
 
 
 def _load(files: TransactionFiles, store: Store, was: Watermark, *, lost: bool) -> None:
-    """Find the files, cut them where the watermark says, and see whether they can be what it tells of."""
+    """Load the files, cut them at the watermark, and check that they can be what it speaks of. Raises StoreError if not."""
     table, redo = files.table, files.redo
     for segments, end, size in ((table.segments, was.records, STATE_BYTES), (redo.segments, was.units, UNIT_BYTES)):
         segments.load(repair=not was.clean)
         if end and (segments.last is None or not segments.first < end * size <= segments.end):
-            raise StoreError(f"{segments.directory} does not hold the {end} entries that the watermark tells of")
+            raise StoreError(f"{segments.directory} does not hold the {end} entries that the watermark speaks of")
         segments.directory_dirty = True
     if was.position > store.end_offset:
         raise StoreError(f"the watermark is at {was.position}, the log ends at {store.end_offset}")
     table.cut(was.records, thorough=lost)
     redo.cut(was.units, thorough=lost)
     if was.records:
-        last = table.half(was.records - 1)
-        if last is None or last.size <= 0 or not EntryLookup(store.queues)(HALF_TOPIC, 0, last.index, last.physical_offset):
-            raise StoreError(f"{STATE_TABLE}: record {was.records - 1} is not that of a half message")
-        lowest = first_half(store)
-        if lowest is not None and lowest < min(table.first, was.records):
-            raise StoreError(f"{STATE_TABLE} begins at {table.first}, the log has half message {lowest}")
+        _check_bounds(files, store, was)
     table.recount(was.settled)
-    if (wrong := _first_wrong(files, store)) is not None:
-        raise StoreError(f"{STATE_TABLE}: pending record {wrong} does not say where its half message is")
-    if (wrong := _first_without_state(files, store, max(was.settled, was.none_below))) is not None:
-        raise StoreError(f"{STATE_TABLE}: record {wrong} has no state, and the half queue has its half message")
+    if (index := _first_wrong(files, store)) is not None:
+        raise StoreError(f"{STATE_TABLE}: pending record {index} does not say where its half message is")
+    if (index := _first_without_state(files, store, max(was.settled, was.none_below))) is not None:
+        raise StoreError(f"{STATE_TABLE}: record {index} has no state, and the half queue has its half message")
     files.slots.load()
     files.none_below = was.none_below
     files.marks = deque([(was.settled, was.redo_from)])
+
+
+def _check_bounds(files: TransactionFiles, store: Store, was: Watermark) -> None:
+    """Check that the last record of the table is that of a half message, and the first not behind the first that the log has."""
+    last = files.table.half(was.records - 1)
+    if last is None or last.size <= 0 or not EntryLookup(store.queues)(HALF_TOPIC, 0, last.index, last.physical_offset):
+        raise StoreError(f"{STATE_TABLE}: record {was.records - 1} is not that of a half message")
+    lowest = first_half(store)
+    if lowest is not None and lowest < min(files.table.first, was.records):
+        raise StoreError(f"{STATE_TABLE} begins at {files.table.first}, the log has half message {lowest}")
 
 
 def _first_wrong(files: TransactionFiles, store: Store) -> int | None:
@@ -145,7 +150,7 @@ def _first_without_state(files: TransactionFiles, store: Store, start: int) -> i
 def _enter(files: TransactionFiles, store: Store, position: int, *, again: bool) -> RecoveredIndex:
     """Enter what the log has from a position on."""
     redispatch = Redispatch(files.table, files.redo, store, again=again)
-    redispatch.take(steps(store, position))
+    redispatch.take(transaction_records(store, position))
     files.table.settle_below(files.none_below)
     return RecoveredIndex(redispatch.unfinished, redispatch.ignored, None)
 

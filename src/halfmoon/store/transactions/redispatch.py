@@ -8,7 +8,7 @@ behind them.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from halfmoon.errors import StoreError
 from halfmoon.store.layout import REDO_LOG
@@ -22,9 +22,9 @@ _HALVES_AT_ONCE, _UNITS_AT_ONCE = 1024, 4096
 
 
 class Redispatch:
-    """Takes steps in the order of the log.
+    """Enters records in the order of the log.
 
-    ``again``: the table may hold states that were decided by the very steps that come. ``unfinished`` says of committed half
+    ``again``: the table may hold states that were decided by the very records that come. ``unfinished`` says of committed half
     messages without an op record where their visible record lies, by index.
     """
 
@@ -38,48 +38,48 @@ class Redispatch:
         self.ignored = 0
         """Steps and parts of op records about half messages that are not there, or that were decided otherwise before."""
 
-    def take(self, steps: Iterable[TransactionRecord]) -> None:
-        """Enter every step. Raises OSError when the disk is full."""
-        for step in steps:
-            if not self._counts(step):
+    def take(self, records: Iterable[TransactionRecord]) -> None:
+        """Enter all records. Raises OSError when the disk is full."""
+        for record in records:
+            if not self._counts(record):
                 self.ignored += 1
-            elif step.kind is RecordKind.HALF:
-                self._half(step)
-            elif step.kind is RecordKind.COMMIT:
-                self._commit(step)
+            elif record.kind is RecordKind.HALF:
+                self._half(record)
+            elif record.kind is RecordKind.COMMIT:
+                self._commit(record)
             else:
-                self._op(step)
+                self._op(record)
         self._put_halves()
         self._put_units()
 
-    def _counts(self, step: TransactionRecord) -> bool:
+    def _counts(self, record: TransactionRecord) -> bool:
         """Whether the store took the record for a whole one: its queue has an entry that points at it."""
-        if self._has_entry(step.topic, step.queue_id, step.queue_offset, step.physical_offset):
-            return step.kind is RecordKind.COMMIT or step.queue_id == 0
-        return step.kind is RecordKind.COMMIT and not step.torn  # the topic may have been deleted since
+        if self._has_entry(record.topic, record.queue_id, record.queue_offset, record.physical_offset):
+            return record.kind is RecordKind.COMMIT or record.queue_id == 0
+        return record.kind is RecordKind.COMMIT and not record.torn  # the topic may have been deleted since
 
-    def _half(self, step: TransactionRecord) -> None:
-        index = step.queue_offset
+    def _half(self, record: TransactionRecord) -> None:
+        index = record.queue_offset
         if index != self._halves_at + len(self._halves) or len(self._halves) >= _HALVES_AT_ONCE:
             self._put_halves()
             if index < self._table.end:
                 known = self._table.half(index)
-                self.ignored += known is None or known.physical_offset != step.physical_offset
+                self.ignored += known is None or known.physical_offset != record.physical_offset
                 return
             self._halves_at = index
-        self._halves.append((step.physical_offset, step.size, step.store_s & 0xFFFFFFFF, group_hash_of(step.properties)))
-        self._unit(step.physical_offset, step.size, PREPARED_TAG)
+        self._halves.append((record.physical_offset, record.size, record.store_s & 0xFFFFFFFF, group_hash_of(record.properties)))
+        self._unit(record.physical_offset, record.size, PREPARED_TAG)
 
-    def _commit(self, step: TransactionRecord) -> None:
-        half = self._half_at(step.half_offset)
+    def _commit(self, record: TransactionRecord) -> None:
+        half = self._half_at(record.half_offset)
         if half is None:
             self.ignored += 1
             return
-        if self._decide(half, State.COMMITTED, step) is State.COMMITTED:
-            self.unfinished[half.index] = step.physical_offset
+        if self._decide(half, State.COMMITTED, record) is State.COMMITTED:
+            self.unfinished[half.index] = record.physical_offset
 
-    def _op(self, step: TransactionRecord) -> None:
-        indexes, absurd = indexes_of(step.body)
+    def _op(self, record: TransactionRecord) -> None:
+        indexes, absurd = indexes_of(record.body)
         self.ignored += absurd
         for index in indexes:
             self._reach(index)
@@ -89,10 +89,10 @@ class Redispatch:
             elif half.state is State.COMMITTED:
                 self.unfinished.pop(index, None)
             else:
-                self._decide(half, State.ROLLED_BACK, step)
+                self._decide(half, State.ROLLED_BACK, record)
 
-    def _decide(self, half: Half, wanted: State, step: TransactionRecord) -> State:
-        """Give a half message the state that a step asks for unless it has one; return the one it has then."""
+    def _decide(self, half: Half, wanted: State, record: TransactionRecord) -> State:
+        """Give a half message the state that a record asks for unless it has one; return the one it has then."""
         again = self._again
         same = again is not None and half.state is wanted and half.index not in again
         if half.state is not State.PREPARED and not same:
@@ -102,15 +102,15 @@ class Redispatch:
             again.add(half.index)
         self._table.settle(half, wanted)
         tag = decided_tag(half.physical_offset, committed=wanted is State.COMMITTED)
-        self._unit(step.physical_offset, step.size, tag)
+        self._unit(record.physical_offset, record.size, tag)
         return wanted
 
     def _half_at(self, half_offset: int) -> Half | None:
         """Return the half message whose record lies at a physical offset."""
-        record = self._store.record(half_offset)
-        if record is None:
+        half_record = self._store.record(half_offset)
+        if half_record is None:
             return None
-        index = int.from_bytes(record[20:28], "big", signed=True)
+        index = int.from_bytes(half_record[20:28], "big", signed=True)  # its queue offset
         self._reach(index)
         half = self._table.half(index)
         return half if half is not None and half.physical_offset == half_offset and half.size > 0 else None
@@ -134,12 +134,12 @@ class Redispatch:
         self._units = []
 
 
-_AS_IT_WAS = bytes.maketrans(bytes([State.COMMITTED, State.ROLLED_BACK]), bytes([State.PREPARED, State.PREPARED]))
-"""A decision that the redo log does not know is taken back: what it stood on may be lost."""
+_UNDECIDED = bytes.maketrans(bytes([State.COMMITTED, State.ROLLED_BACK]), bytes([State.PREPARED, State.PREPARED]))
+"""Takes back decisions that the redo log does not know: the records behind them may be lost."""
 
 
 def restore_states(table: StateTable, redo: RedoLog, watermark: Watermark) -> None:
-    """Rebuild the states of the table from the units that were synced; indexes below ``settled`` are as they were synced.
+    """Derive the states of the table again from the units that were synced; indexes below ``settled`` are as they were synced.
 
     Takes 9 bytes of memory for each half message from the first pending one on. Raises StoreError when a unit contradicts them.
     """
@@ -148,23 +148,26 @@ def restore_states(table: StateTable, redo: RedoLog, watermark: Watermark) -> No
         return
     if redo.first > watermark.redo_from:
         raise StoreError(f"{REDO_LOG}: units from {watermark.redo_from} on are missing")
-    offsets = table.offsets(settled)
-    decided = bytearray(len(offsets))
-    for _, size, tag in redo.units(watermark.redo_from, redo.end):
-        if tag == PREPARED_TAG:
-            continue
+    decided = _decisions_of(redo, watermark.redo_from, table.offsets(settled))
+    for index, states in table.states(settled):
+        decisions = decided[index - settled : index - settled + len(states)]
+        restored = states.translate(_UNDECIDED)
+        if any(decisions):
+            restored = bytes([decision or state for decision, state in zip(decisions, restored)])
+        if restored != states:
+            table.write_states(index, states, restored)
+
+
+def _decisions_of(redo: RedoLog, start: int, half_offsets: Sequence[int]) -> bytearray:
+    """Return the state that the units from ``start`` on give to each half message, 0: none. The first decision counts."""
+    decided = bytearray(len(half_offsets))
+    for _, size, tag in redo.units(start, redo.end):
         half_offset = half_of(tag)
-        if half_offset < offsets[0]:
+        if tag == PREPARED_TAG or half_offset < half_offsets[0]:
             continue
-        place = bisect_left(offsets, half_offset)
-        if place == len(offsets) or offsets[place] != half_offset or size <= 0:
+        place = bisect_left(half_offsets, half_offset)
+        if place == len(half_offsets) or half_offsets[place] != half_offset or size <= 0:
             raise StoreError(f"{REDO_LOG}: a decision about {half_offset}, where the table has no half message")
         if not decided[place]:
             decided[place] = State.COMMITTED if tag >= 0 else State.ROLLED_BACK
-    for index, states in table.states(settled):
-        known = decided[index - settled : index - settled + len(states)]
-        wanted = states.translate(_AS_IT_WAS)
-        if any(known):
-            wanted = bytes([new or old for new, old in zip(known, wanted)])
-        if wanted != states:
-            table.write_states(index, states, wanted)
+    return decided

@@ -13,7 +13,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from halfmoon.errors import CorruptRecord
-from halfmoon.hot import BORN_V6, ENTRY, ENTRY_BYTES, MAGIC, STORE_V6, property_of
+from halfmoon.hot import BORN_V6, ENTRY, ENTRY_BYTES, MAGIC, RECORD_BYTES_MIN, STORE_V6, property_of
 from halfmoon.model import java_hash
 from halfmoon.store.layout import COMMIT, HALF_TOPIC, OP_TOPIC
 from halfmoon.store.log.commit_log import CommitLog
@@ -26,7 +26,7 @@ _HEAD = Struct(">ii28xi44xi")  # size, magic, sysFlag, body length of a record w
 _FIELDS = Struct(">12xi4xq28xq12xqi")  # queueId, queueOffset, store time, preparedTransactionOffset, body length of the same
 _PREPARED_OFFSET_BACK = 12
 """Where preparedTransactionOffset lies: so many bytes before the body, in any record."""
-_ODD = BORN_V6 | STORE_V6 | 0xC
+_UNUSUAL = BORN_V6 | STORE_V6 | 0xC
 _HALF, _OP = HALF_TOPIC.encode(), OP_TOPIC.encode()
 _LENGTHS = (len(_HALF), len(_OP))
 _OP_TAG = b"d"
@@ -62,8 +62,8 @@ class TransactionRecord(NamedTuple):
     """COMMIT: the record shows that its write was cut short."""
 
 
-def steps(store: Store, start: int) -> Iterator[TransactionRecord]:
-    """Yield the steps of an open store from a record's physical offset on; none lies before the first half message."""
+def transaction_records(store: Store, start: int) -> Iterator[TransactionRecord]:
+    """Yield the records about transactions of an open store from a record's offset on: none lies before the first half message."""
     queue, first = store.queues.get((HALF_TOPIC, 0)), first_half(store)
     if queue is not None and first is not None:
         yield from walk(store.log, max(start, queue.entry(first)[0]), store.end_offset)
@@ -77,7 +77,7 @@ def first_half(store: Store) -> int | None:
 
 
 class EntryLookup:
-    """Asks queues, while nobody writes, whether they have an entry for a record: the store took it for a whole one then."""
+    """Looks up whether queues have an entry for a record: then the store took it for a whole one. Nobody may write meanwhile."""
 
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
@@ -106,7 +106,7 @@ _NO_ENTRIES = (0, 0, memoryview(b""))
 
 
 def walk(log: CommitLog, start: int, end: int) -> Iterator[TransactionRecord]:
-    """Yield the steps between a record's physical offset and another, in order.
+    """Yield the records about transactions between two physical offsets, in order.
 
     A damaged record is left out; behind one whose size is damaged too the walk goes on with the next record that proves itself.
     Bodies and properties of the others are not checked against anything: whether a record counts is for the caller to ask the
@@ -125,34 +125,43 @@ def walk(log: CommitLog, start: int, end: int) -> Iterator[TransactionRecord]:
 def _walk_file(log: CommitLog, view: memoryview, base: int, at: int, stop: int) -> Iterator[TransactionRecord]:
     unpack, before = _HEAD.unpack_from, at
     while at < stop:
-        if stop - at >= 91:
+        if stop - at >= RECORD_BYTES_MIN:
+            # The usual record: its head alone tells that it is not about a transaction, without a checksum or a copy.
             size, magic, sys_flag, body_bytes = unpack(view, at)
-            if magic == MAGIC and not sys_flag & _ODD and 91 <= size <= stop - at and 0 <= body_bytes <= size - 91:
+            if (
+                magic == MAGIC and not sys_flag & _UNUSUAL and RECORD_BYTES_MIN <= size <= stop - at
+                and 0 <= body_bytes <= size - RECORD_BYTES_MIN
+            ):  # fmt: skip
                 topic_bytes = view[at + 88 + body_bytes]
-                if topic_bytes in _LENGTHS:
-                    step = _ordinary(view, at, base, size, body_bytes, topic_bytes)
-                    if step is not None:
-                        yield step
+                if topic_bytes in _LENGTHS and (record := _usual(view, at, base, size, body_bytes, topic_bytes)) is not None:
+                    yield record
                 before, at = at, at + size
                 continue
         try:
             facts = check_at(view, at, base + at)
         except CorruptRecord:
-            size = log.damaged_size(view, at, base + at, base + stop)
-            if not size:
-                behind = at if _is_whole(view, before, base) else before  # the size that led here may be what is damaged
-                place = next_record(log.segments, base + behind + 1, base + stop)
-                if place is None:
-                    return
-                size = place - base - at
-            before = at = at + size
+            behind = _behind_damage(log, view, base, before, at, stop)
+            if behind is None:
+                return
+            before = at = behind
             continue
         if not isinstance(facts, RecordFacts):
-            return  # the closed rest of the file
-        step = step_of(base + at, facts, view[at : at + facts.size_bytes])
-        if step is not None:
-            yield step
+            return  # the blank tail of the file
+        if (record := transaction_record(base + at, facts, view[at : at + facts.size_bytes])) is not None:
+            yield record
         before, at = at, at + facts.size_bytes
+
+
+def _behind_damage(log: CommitLog, view: memoryview, base: int, before: int, at: int, stop: int) -> int | None:
+    """Return where the next record begins behind one at ``at`` that does not check out; None: nowhere in this file.
+
+    ``before`` is the record in front of it: its size led here, and may be what is damaged.
+    """
+    if size := log.damaged_size(view, at, base + at, base + stop):
+        return at + size
+    damaged = at if _is_whole(view, before, base) else before
+    behind = next_record(log.segments, base + damaged + 1, base + stop)
+    return None if behind is None else behind - base
 
 
 def _is_whole(view: memoryview, at: int, base: int) -> bool:
@@ -162,8 +171,8 @@ def _is_whole(view: memoryview, at: int, base: int) -> bool:
         return False
 
 
-def _ordinary(view: memoryview, at: int, base: int, size: int, body_bytes: int, topic_bytes: int) -> TransactionRecord | None:
-    """Return the step of a record with two IPv4 hosts and no transaction bits."""
+def _usual(view: memoryview, at: int, base: int, size: int, body_bytes: int, topic_bytes: int) -> TransactionRecord | None:
+    """Return what a record with two IPv4 hosts and no transaction bits is to a transaction; None: nothing."""
     topic_at = at + 89 + body_bytes
     topic = view[topic_at : topic_at + topic_bytes]
     queue_id, queue_offset, store_ms, _, _ = _FIELDS.unpack_from(view, at)
@@ -182,7 +191,7 @@ def _ordinary(view: memoryview, at: int, base: int, size: int, body_bytes: int, 
     return None
 
 
-def step_of(position: int, facts: RecordFacts, record: memoryview) -> TransactionRecord | None:
+def transaction_record(position: int, facts: RecordFacts, record: memoryview) -> TransactionRecord | None:
     """Return what a checked record is to a transaction; None: nothing."""
     half_offset, body, kind = 0, b"", None
     if facts.topic == HALF_TOPIC and not facts.transaction:
