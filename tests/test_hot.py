@@ -15,7 +15,7 @@ from halfmoon.columns import INTERFACE, messages
 ASK = "import logging; logging.basicConfig(); from halfmoon import hot; print(hot.NATIVE, hot.Messages.__module__, hot.crc32(b'x'))"
 FAKE = """
 INTERFACE, VERSION = {interface}, "9.9"
-Messages = Reader = Sieve = type("Made", (), {{"__module__": "fake"}})
+Messages = Reader = BulkFilter = type("Made", (), {{"__module__": "fake"}})
 def __getattr__(name): return lambda *_: 7
 """
 

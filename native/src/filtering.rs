@@ -25,7 +25,7 @@ const HANDED_MAX: usize = 512;
 const HANDED_BYTES_MAX: usize = 256 * 1024;
 /// With more names than this a pair's is looked up in a table.
 const COMPARED_NAMES_MAX: usize = 4;
-/// Work of a sieve is counted in parts of a step, of a nanosecond or two each.
+/// Work of a bulk filter is counted in parts of a step, of a nanosecond or two each.
 const WORK_OF_STEP: u64 = 100;
 /// Finding a record and its properties.
 const WORK_OF_MESSAGE: u64 = 20;
@@ -189,9 +189,9 @@ pub struct Room {
     pub at_most: usize,
 }
 
-/// What a sieve says of records.
+/// What a bulk filter says of records.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Sifted {
+pub struct Filtered {
     /// Indexes, rising, of those that match.
     pub sure: Vec<usize>,
     /// Indexes, rising, of those that somebody else must test.
@@ -204,12 +204,12 @@ pub struct Sifted {
     pub spent: i64,
 }
 
-impl Sieve {
+impl BulkFilter {
     /// Look at the records of entries, at one at least; `area` begins at the offset `base` of the log. Ends before an entry whose
     /// record is not all in the area, but for the first, of which it takes what is there.
-    pub fn records(&self, area: &impl Area, base: i64, entries: &[u8], room: Room) -> Sifted {
+    pub fn records(&self, area: &impl Area, base: i64, entries: &[u8], room: Room) -> Filtered {
         let places = Places { entries, base, area_bytes: area.len() };
-        let (mut found, mut window, mut values) = (Sifted::default(), Window::of(area), Values::default());
+        let (mut found, mut window, mut values) = (Filtered::default(), Window::of(area), Values::default());
         let (mut work, mut handed, mut copied) = (0_u64, 0_usize, 0..0);
         while let Some((begin, end)) = places.of(found.looked).filter(|(_, end)| found.looked == 0 || *end <= places.area_bytes) {
             let end = end.min(places.area_bytes);
@@ -488,17 +488,17 @@ fn against(value: &[u8], sign: Sign, number: Number) -> Truth {
 }
 
 /// An expression, as far as it can be told here whether a message matches.
-pub struct Sieve {
-    needle: Option<memmem::Finder<'static>>,
+pub struct BulkFilter {
+    literal: Option<memmem::Finder<'static>>,
     names: Names,
     node: Node,
     conditions: usize,
 }
 
-impl Sieve {
-    /// Make an expression ready. Each match contains the needle.
-    pub fn of(needle: Option<&[u8]>, names: Names, node: Node) -> Self {
-        Sieve { needle: needle.map(finder), names, conditions: node.conditions(), node }
+impl BulkFilter {
+    /// Make an expression ready. Each match contains the literal.
+    pub fn of(literal: Option<&[u8]>, names: Names, node: Node) -> Self {
+        BulkFilter { literal: literal.map(finder), names, conditions: node.conditions(), node }
     }
 
     /// Return the indexes of the blocks that match, and of those that somebody else must test.
@@ -516,9 +516,9 @@ impl Sieve {
 
     /// Whether a message with these properties matches; `None`: somebody else must test it. Adds what that costs.
     fn test(&self, bytes: &[u8], values: &mut Values, work: &mut u64) -> Option<bool> {
-        if let Some(needle) = &self.needle {
+        if let Some(literal) = &self.literal {
             *work = work.saturating_add(wide(bytes.len()) / READ_OF_WORK);
-            if needle.find(bytes).is_none() {
+            if literal.find(bytes).is_none() {
                 return Some(false);
             }
         }
@@ -553,7 +553,7 @@ mod tests {
             let bytes: Vec<u8> = entries.iter()
                 .flat_map(|(place, size, tag)| [&place.to_be_bytes()[..], &size.to_be_bytes(), &tag.to_be_bytes()].concat())
                 .collect();
-            let found = Sieve::of(None, Names::default(), Node::Unsure)
+            let found = BulkFilter::of(None, Names::default(), Node::Unsure)
                 .records(&data.as_slice(), base, &bytes, Room { steps, message: 7, weight, at_most: 1 });
             prop_assert!(found.looked <= entries.len());
             prop_assert!(found.spent >= 7 * i64::try_from(found.looked).unwrap_or(0));
@@ -581,7 +581,7 @@ mod tests {
                 Node::Search(name, Search::EndsWith(b"a".to_vec()), true),
                 Node::Null(name),
             ];
-            let found = Sieve::of(None, names, Node::Any(nodes)).matching([block.as_slice()].into_iter());
+            let found = BulkFilter::of(None, names, Node::Any(nodes)).matching([block.as_slice()].into_iter());
             prop_assert!(expected.is_some() || found == (vec![0], vec![]));
         }
     }

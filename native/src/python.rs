@@ -30,7 +30,7 @@ use crate::states;
 pyo3::import_exception!(halfmoon.errors, MessageIllegal);
 
 /// Both twins of one interface have the same functions with the same meanings; it grows when one changes.
-const INTERFACE: i64 = 19;
+const INTERFACE: i64 = 20;
 
 /// Buffers of columns begin at multiples of this.
 const ALIGNED: usize = 64;
@@ -541,7 +541,7 @@ fn head_json(header: &[u8], fields_max: usize) -> Option<(i32, i32, i32)> {
 
 /// Cut a run of bytes into whole frames.
 #[pyfunction]
-fn cut(data: &[u8], frame_max: i64, header_max: i64) -> Found {
+fn split_frames(data: &[u8], frame_max: i64, header_max: i64) -> Found {
     let mut whole = Vec::new();
     let rest = frames::cut(data, frame_max, header_max, |frame| whole.push(fields(frame)));
     found(whole, rest)
@@ -948,18 +948,18 @@ fn tag_matches(entries: &[u8], codes: Vec<i64>, at_most: usize) -> Vec<usize> {
 
 /// An expression, as far as it can be told quickly whether messages match.
 #[pyclass(module = "halfmoon_native", frozen)]
-struct Sieve {
+struct BulkFilter {
     /// Apart, for a searcher wants a place that is a multiple of 32, and Python's objects lie at multiples of 16.
-    inner: Box<filtering::Sieve>,
+    inner: Box<filtering::BulkFilter>,
 }
 
 #[pymethods]
-impl Sieve {
+impl BulkFilter {
     #[new]
-    fn new(needle: Option<&[u8]>, program: &Bound<'_, PyTuple>) -> PyResult<Self> {
+    fn new(literal: Option<&[u8]>, program: &Bound<'_, PyTuple>) -> PyResult<Self> {
         let mut names = Names::default();
         let node = node_of(program, &mut names, DEPTH_MAX)?;
-        Ok(Sieve { inner: Box::new(filtering::Sieve::of(needle, names, node)) })
+        Ok(BulkFilter { inner: Box::new(filtering::BulkFilter::of(literal, names, node)) })
     }
 
     /// Return the indexes, rising, of blocks of stored properties that match, and of those that somebody else must test.
@@ -990,7 +990,7 @@ impl Sieve {
 type Records<'py> = (Vec<usize>, Vec<usize>, Vec<Bound<'py, PyBytes>>, usize, i64);
 
 /// Python gives objects places that are multiples of 16.
-const _: () = assert!(align_of::<Sieve>() <= 16 && align_of::<Messages>() <= 16 && align_of::<Reader>() <= 16);
+const _: () = assert!(align_of::<BulkFilter>() <= 16 && align_of::<Messages>() <= 16 && align_of::<Reader>() <= 16);
 
 /// Read a condition of a program; one that is deeper than `depth`, or of no known kind, is left to the caller.
 fn node_of(program: &Bound<'_, PyTuple>, names: &mut Names, depth: usize) -> PyResult<Node> {
@@ -1097,10 +1097,10 @@ fn numbers_of<'py>(bytes: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
 mod halfmoon_native {
     #[pymodule_export]
     use super::{
-        Completions, HalfMessageCache, Messages, Reader, Sieve, batch_drafts, batch_items, crc32, cut, decided_rows, done_answers,
+        Completions, HalfMessageCache, Messages, Reader, BulkFilter, batch_drafts, batch_items, crc32, decided_rows, done_answers,
         encode_batch, encode_properties, gather, half_properties, head_json, index_entries, prepared_rows, pull_head, put_numbers,
-        record_keys, record_rows, request_frame, row_columns, runs_of, send_answers, stored_properties, tag_hash, tag_matches,
-        whole_records,
+        record_keys, record_rows, request_frame, row_columns, runs_of, send_answers, split_frames, stored_properties, tag_hash,
+        tag_matches, whole_records,
     };
 
     #[pymodule_export]

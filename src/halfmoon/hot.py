@@ -21,6 +21,7 @@ from halfmoon.columns.record import (
     BORN_V6,
     ENTRY,
     ENTRY_BYTES,
+    FILLER_SIZE,
     HEAD,
     HEADS,
     MAGIC,
@@ -42,6 +43,7 @@ __all__ = [
     "DURABLE",
     "ENTRY",
     "ENTRY_BYTES",
+    "FILLER_SIZE",
     "HEAD",
     "HEADS",
     "INDEX_ENTRY",
@@ -55,6 +57,7 @@ __all__ = [
     "STATE",
     "STORE_V6",
     "UNIT",
+    "BulkFilter",
     "CompletionFields",
     "Completions",
     "Decided",
@@ -67,11 +70,9 @@ __all__ = [
     "Parts",
     "PullHeader",
     "Reader",
-    "Sieve",
     "batch_drafts",
     "batch_items",
     "crc32",
-    "cut",
     "decided_rows",
     "done_answers",
     "encode_batch",
@@ -94,6 +95,7 @@ __all__ = [
     "row_columns",
     "runs_of",
     "send_answers",
+    "split_frames",
     "stored_properties",
     "tag_hash",
     "tag_matches",
@@ -126,22 +128,20 @@ if TYPE_CHECKING or _found is None:
     from halfmoon.columns.answers import done_answers, pull_head, send_answers
     from halfmoon.columns.batch import batch_drafts, batch_items, encode_batch
     from halfmoon.columns.completions import Completions, HalfMessageCache
-    from halfmoon.columns.filtering import Sieve, tag_matches
-    from halfmoon.columns.frames import cut
+    from halfmoon.columns.filtering import BulkFilter, tag_matches
+    from halfmoon.columns.frames import head_json, request_frame, split_frames
     from halfmoon.columns.keys import index_entries, put_numbers, record_keys
     from halfmoon.columns.messages import Messages, crc32
     from halfmoon.columns.properties import encode_properties, stored_properties, tag_hash
     from halfmoon.columns.reading import Reader
-    from halfmoon.columns.record import gather, record_rows, whole_records
-    from halfmoon.columns.requests import head_json, request_frame
-    from halfmoon.columns.rows import row_columns
+    from halfmoon.columns.record import gather, record_rows, row_columns, whole_records
     from halfmoon.columns.states import decided_rows, prepared_rows, runs_of
 else:
-    Messages, Reader, Sieve = _found.Messages, _found.Reader, _found.Sieve
+    Messages, Reader, BulkFilter = _found.Messages, _found.Reader, _found.BulkFilter
     Completions, HalfMessageCache = _found.Completions, _found.HalfMessageCache
     decided_rows, prepared_rows, runs_of = _found.decided_rows, _found.prepared_rows, _found.runs_of
     row_columns, tag_matches = _found.row_columns, _found.tag_matches
-    batch_drafts, batch_items, crc32, cut = _found.batch_drafts, _found.batch_items, _found.crc32, _found.cut
+    batch_drafts, batch_items, crc32, split_frames = _found.batch_drafts, _found.batch_items, _found.crc32, _found.split_frames
     done_answers, pull_head = _found.done_answers, _found.pull_head
     gather, record_rows = _found.gather, _found.record_rows
     head_json = _found.head_json

@@ -71,7 +71,7 @@ def test_messages_of_a_file_are_tried(run_alone, tmp_path):
     assert (found["messages"], found["matching"]) == (5, 2)
     assert found["results"] == {"true": 2, "false": 1, "null": 1, "unfit": 1}
     assert [each["result"] for each in found["shown"]] == ["true", "true", "unfit"]
-    assert (found["names"], found["steps"], found["needles"]) == (["a", "b"], 11, ["b=x", "b=y"])
+    assert (found["names"], found["steps"], found["literals"]) == (["a", "b"], 11, ["b=x", "b=y"])
     assert found["tree"][0] == {"depth": 0, "text": "AND"}
     assert found["nanoseconds_a_message"] is None
 

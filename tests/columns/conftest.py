@@ -19,8 +19,6 @@ from halfmoon.columns import (
     properties,
     reading,
     record,
-    requests,
-    rows,
     states,
 )
 
@@ -47,9 +45,7 @@ class Twin:
         raise AttributeError(name)
 
 
-PYTHON = Twin(
-    "python", reading, messages, batch, frames, properties, record, keys, requests, answers, filtering, rows, completions, states
-)
+PYTHON = Twin("python", reading, messages, batch, frames, properties, record, keys, answers, filtering, completions, states)
 
 
 def native() -> Twin:

@@ -32,7 +32,7 @@ def calls(twin: Twin) -> dict[str, Callable[[], object]]:
     stored.sent(7, 900, 0, 1, 20)
     stored.encode(*place)
     keys = b"".join(KEY.pack(AT + number, AT + number, AT + number) for number in range(20))
-    sieve = twin.Sieve(None, ("text", b"KEYS\x01", b"k7"))
+    bulk_filter = twin.BulkFilter(None, ("text", b"KEYS\x01", b"k7"))
     blocks = [one[1] for one in drafts]
     return {
         "gather, few": lambda: twin.gather(padded, AT - 700, bytes(entries), [3, 5, 6], 3, AT, 1 << 30, False),
@@ -42,10 +42,10 @@ def calls(twin: Twin) -> dict[str, Callable[[], object]]:
         "record_rows": lambda: twin.record_rows(bytes(records), 0),
         "index_entries": lambda: twin.index_entries(memoryview(bytes(4 * 500)), 40, 300, AT, keys),
         "put_numbers": lambda: twin.put_numbers(memoryview(bytearray(2000)), [AT % 1000] * 20, [AT] * 20) or True,
-        "Sieve, records": lambda: sieve.records(padded, AT - 700, bytes(entries), AT, 1, 1, 20),
-        "Sieve, unsure": lambda: twin.Sieve(None, ("unsure",)).records(padded, AT - 700, bytes(entries), AT, 1, 1, 20),
+        "BulkFilter, records": lambda: bulk_filter.records(padded, AT - 700, bytes(entries), AT, 1, 1, 20),
+        "BulkFilter, unsure": lambda: twin.BulkFilter(None, ("unsure",)).records(padded, AT - 700, bytes(entries), AT, 1, 1, 20),
         "tag_matches": lambda: twin.tag_matches(bytes(entries), [AT], 20),
-        "Sieve": lambda: sieve.matching(blocks),
+        "BulkFilter": lambda: bulk_filter.matching(blocks),
         "row_columns": lambda: twin.row_columns(
             bytes(records), AT, 2 * AT, ["msgId", "properties", "body", "bornTimestamp"], False
         ),

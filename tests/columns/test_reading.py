@@ -241,9 +241,9 @@ def test_a_stream_cut_anywhere_gives_the_same_frames(twin, bodies, data):
     stream = b"".join(encode(request_command(send(), body, opaque=k)) for k, body in enumerate(bodies))
     at = data.draw(st.integers(0, len(stream)))
 
-    first, used, wanted, wrong = twin.cut(stream[:at], FRAME_MAX, HEADER_MAX)
+    first, used, wanted, wrong = twin.split_frames(stream[:at], FRAME_MAX, HEADER_MAX)
     rest = stream[used:]
-    second, used_too, _, wrong_too = twin.cut(rest, FRAME_MAX, HEADER_MAX)
+    second, used_too, _, wrong_too = twin.split_frames(rest, FRAME_MAX, HEADER_MAX)
 
     assert wrong is wrong_too is None
     assert used + used_too == len(stream)
@@ -254,7 +254,7 @@ def test_a_stream_cut_anywhere_gives_the_same_frames(twin, bodies, data):
 
 @pytest.mark.parametrize("start", ["00000000", "00000003616263", "ffffffff", "7fffffff", "0000001000ffffff"])
 def test_impossible_lengths_are_said_to_be_wrong(twin, start):
-    assert twin.cut(bytes.fromhex(start) + bytes(64), FRAME_MAX, HEADER_MAX)[3] is not None
+    assert twin.split_frames(bytes.fromhex(start) + bytes(64), FRAME_MAX, HEADER_MAX)[3] is not None
 
 
 def test_a_batch_is_split_into_its_messages(twin):

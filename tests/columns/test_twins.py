@@ -461,7 +461,7 @@ def test_frames_are_cut_alike(twins, data, received, frame_max, header_max):
     python, native = twins
     received = damaged(received, data.draw)
 
-    assert native.cut(received, frame_max, header_max) == python.cut(received, frame_max, header_max)
+    assert native.split_frames(received, frame_max, header_max) == python.split_frames(received, frame_max, header_max)
 
 
 @pytest.mark.parametrize("number", ["1.0", "1e2", '"1.0"', "9" * 25])

@@ -17,18 +17,18 @@ from tests.sql92.test_filter import block_of, verdict_of
 @pytest.mark.slow
 @settings(max_examples=1000)
 @given(st.integers(0, 2**64))
-def test_every_message_that_matches_contains_a_needle(seed):
+def test_every_message_that_matches_contains_a_literal(seed):
     random = Random(seed)
     tree = reference.condition(random, depth=2)
-    needles = sql92.compile(reference.written(tree, random)).needles
+    literals = sql92.compile(reference.written(tree, random)).literals
     for _ in range(20):
         found = reference.properties(random)
-        if verdict_of(tree, found) is Verdict.TRUE and needles:
-            assert any(needle in block_of(found) for needle in needles)
+        if verdict_of(tree, found) is Verdict.TRUE and literals:
+            assert any(literal in block_of(found) for literal in literals)
 
 
 @pytest.mark.parametrize(
-    ("expression", "needles"),
+    ("expression", "literals"),
     [
         ("a > 5 AND b = 'x'", (b"b\x01x",)),
         ("'x' = b", (b"b\x01x",)),
@@ -53,12 +53,12 @@ def test_every_message_that_matches_contains_a_needle(seed):
         ("a = '\ufffd'", ()),
     ],
 )
-def test_the_needles_of_an_expression(expression, needles):
-    assert sql92.compile(expression).needles == needles
+def test_the_literals_of_an_expression(expression, literals):
+    assert sql92.compile(expression).literals == literals
 
 
-def test_too_many_texts_are_no_needles():
+def test_too_many_texts_are_no_literals():
     listed = ", ".join(f"'{number}'" for number in range(17))
 
-    assert sql92.compile(f"a IN ({listed})").needles == (b"a\x01",)
-    assert sql92.compile(" OR ".join(f"a = '{number}'" for number in range(17))).needles == ()
+    assert sql92.compile(f"a IN ({listed})").literals == (b"a\x01",)
+    assert sql92.compile(" OR ".join(f"a = '{number}'" for number in range(17))).literals == ()

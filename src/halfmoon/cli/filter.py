@@ -133,14 +133,14 @@ def _facts(compiled: Filter) -> dict[str, Any]:
         "names": list(compiled.names),
         "steps": compiled.steps,
         "scans": compiled.scans,
-        "needles": [_literal(literal) for literal in compiled.needles],
+        "literals": [_literal(literal) for literal in compiled.literals],
     }
 
 
 def _show(compiled: Filter) -> None:
     for depth, text in lines(compiled.tree):
         say("  " * depth + text)
-    literals = " or ".join(_literal(literal) for literal in compiled.needles)
+    literals = " or ".join(_literal(literal) for literal in compiled.literals)
     say()
     say(f"reads      {', '.join(compiled.names) or 'no property'}")
     say(f"cost       at most {compiled.steps:,} steps a message, of 0.1 to 0.2 microseconds where properties are short")

@@ -10,7 +10,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from halfmoon.columns.requests import header_rocketmq, texts_of
+from halfmoon.columns.frames import header_rocketmq, texts_of
 
 if TYPE_CHECKING:
     from halfmoon.columns.messages import Messages

@@ -14,27 +14,33 @@ from struct import Struct
 from typing import Any
 
 from halfmoon import arrays
-from halfmoon.columns.record import ENTRY, ENTRY_BYTES
-from halfmoon.columns.sifting import CONDITIONS_MAX, TRUE, UNSURE, Sifting, conditions
+from halfmoon.columns.array_filter import CONDITIONS_MAX, TRUE, UNSURE, ArrayFilter, conditions
+from halfmoon.columns.record import (
+    ENTRY,
+    ENTRY_BYTES,
+    FILLER_SIZE,
+    HEAD,
+    IPV6_BYTES_MORE,
+    MAGIC_V2,
+    RECORD_BYTES_MIN,
+    SYS_FLAG_AT,
+    TAG_CODE_AT,
+)
 
-_TAG_AT = 12
-"""Where the tag's hash stands in an entry."""
 _SEARCHED_MAX = 8
 """Hashes that are searched for one by one; with more of them each entry is looked up instead."""
-_FILLER_SIZE = 2**31 - 1
 _HASH = Struct(">q")
 _I32 = Struct(">i")
-_HEAD_BYTES, _FLAG_AT, _V6_BYTES, _RECORD_BYTES_MIN = 88, 39, 12, 91
-"""A record's head with two IPv4 hosts, body length included; the last byte of its sysFlag; what an IPv6 host takes more; and the
-least that a record takes, its lengths of topic and properties included."""
-_WIDE_MAGIC_END = 0xAB
-"""Last byte of the magic of records whose topic length has two bytes."""
+_LAST_OF_FLAG = SYS_FLAG_AT + 3
+"""The byte of sysFlag with the bits of IPv6 hosts."""
+_LAST_OF_MAGIC, _WIDE = 7, MAGIC_V2 & 0xFF
+"""The byte of the magic that tells records whose topic length has two bytes."""
 _ENTRY_COLUMNS = [("offset", ">i8"), ("size", ">i4"), ("tag", ">i8")]
 _ARRAY_MIN = 16
 """With fewer entries an array costs more than it saves."""
 _STEPS_OF_MESSAGE = 4
-"""Finding a message's properties, cutting them out, and looking for the needle; each 100 bytes of them add a step."""
-_STEPS_OF_SIFTING = 2
+"""Finding a message's properties, cutting them out, and looking for the literal; each 100 bytes of them add a step."""
+_STEPS_OF_COLUMNS = 2
 """Making a message part of columns, and each condition."""
 _GIVEN_MAX, _GIVEN_BYTES_MAX = 512, 256 * 1024
 """Properties that others are given to test at once, and bytes with which they are enough."""
@@ -59,7 +65,7 @@ def tag_matches(entries: bytes, codes: Sequence[int], at_most: int) -> list[int]
 
 
 def _is_real(size: int) -> bool:
-    return size not in (0, _FILLER_SIZE)
+    return size not in (0, FILLER_SIZE)
 
 
 def _array_search(np: Any, entries: bytes, codes: Sequence[int], at_most: int) -> list[int]:
@@ -69,7 +75,7 @@ def _array_search(np: Any, entries: bytes, codes: Sequence[int], at_most: int) -
     tags = columns["tag"]
     places = (tags == hashes[0] if len(hashes) == 1 else np.isin(tags, np.array(hashes, dtype=np.int64))).nonzero()[0]
     sizes = columns["size"][places]
-    filler = int.from_bytes(_I32.pack(_FILLER_SIZE), "little", signed=True)
+    filler = int.from_bytes(_I32.pack(FILLER_SIZE), "little", signed=True)
     indexes: list[int] = places[(sizes != filler) & (sizes != 0)][:at_most].tolist()
     return indexes
 
@@ -78,7 +84,7 @@ def _places(entries: bytes, pattern: bytes) -> Iterator[int]:
     at = entries.find(pattern)
     while at >= 0:
         index, rest = divmod(at, ENTRY_BYTES)
-        if rest == _TAG_AT and _is_real(_I32.unpack_from(entries, at - 4)[0]):
+        if rest == TAG_CODE_AT and _is_real(_I32.unpack_from(entries, at - 4)[0]):
             yield index
         at = entries.find(pattern, at + 1)
 
@@ -87,7 +93,7 @@ def _places(entries: bytes, pattern: bytes) -> Iterator[int]:
 
 
 def _properties_of(area: memoryview, base: int, entries: bytes, bytes_max: int) -> list[bytes]:
-    """Return the stored properties of the records of entries, see `Sieve.records`; it ends behind ``bytes_max`` bytes."""
+    """Return the stored properties of the records of entries, see `BulkFilter.records`; it ends behind ``bytes_max`` bytes."""
     if arrays.np is not None and len(entries) >= _ARRAY_MIN * ENTRY_BYTES:
         blocks = _array_blocks(arrays.np, area, base, entries, bytes_max)
         if blocks is not None:
@@ -95,7 +101,7 @@ def _properties_of(area: memoryview, base: int, entries: bytes, bytes_max: int) 
     blocks, limit = [], len(area)
     for place, size, _ in ENTRY.iter_unpack(entries):
         at, end = place - base, place - base + size
-        if bytes_max <= 0 or size <= 0 or size == _FILLER_SIZE or not 0 <= at < limit or (blocks and end > limit):
+        if bytes_max <= 0 or size <= 0 or size == FILLER_SIZE or not 0 <= at < limit or (blocks and end > limit):
             break
         end = min(end, limit)
         block = bytes(area[_place(area, at, end) : end])
@@ -106,16 +112,16 @@ def _properties_of(area: memoryview, base: int, entries: bytes, bytes_max: int) 
 
 def _place(area: memoryview, begin: int, end: int) -> int:
     """Return where the properties begin of the record that lies between two places; the end when that makes no sense."""
-    if end - begin < _RECORD_BYTES_MIN:
+    if end - begin < RECORD_BYTES_MIN:
         return end
-    flag = area[begin + _FLAG_AT]
-    head = begin + _HEAD_BYTES + _V6_BYTES * ((flag >> 4 & 1) + (flag >> 5 & 1))
+    flag = area[begin + _LAST_OF_FLAG]
+    head = begin + HEAD.size + IPV6_BYTES_MORE * ((flag >> 4 & 1) + (flag >> 5 & 1))
     if head > end:
         return end
     topic_at: int = head + _I32.unpack_from(area, head - 4)[0]
     if not head <= topic_at <= end - 3:
         return end
-    if area[begin + 7] == _WIDE_MAGIC_END:
+    if area[begin + _LAST_OF_MAGIC] == _WIDE:
         return min(topic_at + 4 + (area[topic_at] << 8 | area[topic_at + 1]), end)
     return min(topic_at + 3 + area[topic_at], end)
 
@@ -125,7 +131,7 @@ def _array_blocks(np: Any, area: memoryview, base: int, entries: bytes, bytes_ma
     columns = np.frombuffer(entries, dtype=_ENTRY_COLUMNS)
     starts, sizes = columns["offset"].astype(np.int64) - base, columns["size"].astype(np.int64)
     ends = starts + sizes
-    if (sizes < _RECORD_BYTES_MIN).any() or starts.min() < 0 or ends.max() > len(area):
+    if (sizes < RECORD_BYTES_MIN).any() or starts.min() < 0 or ends.max() > len(area):
         return None
     places = _array_places(np, np.frombuffer(area, dtype=np.uint8), starts, ends)
     if places is None:
@@ -156,10 +162,10 @@ def _array_cut(np: Any, area: memoryview, places: Any, sizes: Any) -> list[bytes
 
 def _array_places(np: Any, data: Any, begin: Any, end: Any) -> Any:
     """Return the same as `_place` for many records at once; None when one of them makes no sense."""
-    flag = data[begin + _FLAG_AT] & 0x30
-    head = begin + _HEAD_BYTES
+    flag = data[begin + _LAST_OF_FLAG] & 0x30
+    head = begin + HEAD.size
     if flag.any():
-        head += _V6_BYTES * ((flag >> 4 & 1) + (flag >> 5 & 1)).astype(np.int64)
+        head += IPV6_BYTES_MORE * ((flag >> 4 & 1) + (flag >> 5 & 1)).astype(np.int64)
         if (head > end).any():
             return None
     numbers = [data[head - back].astype(np.int64) for back in (4, 3, 2, 1)]
@@ -168,7 +174,7 @@ def _array_places(np: Any, data: Any, begin: Any, end: Any) -> Any:
         return None
     length = data[topic_at].astype(np.int64)
     places = topic_at + 3 + length
-    wide = data[begin + 7] == _WIDE_MAGIC_END
+    wide = data[begin + _LAST_OF_MAGIC] == _WIDE
     if wide.any():
         places = np.where(wide, topic_at + 4 + (length << 8 | data[topic_at + 1]), places)
     return np.minimum(places, end)
@@ -177,38 +183,38 @@ def _array_places(np: Any, data: Any, begin: Any, end: Any) -> Any:
 # ---------------------------------------------------------------- expressions
 
 Program = tuple[Any, ...]
-"""A condition for a `Sieve`: what `halfmoon.sql92.sieve.program` makes of an expression."""
+"""A condition for a `BulkFilter`: what `halfmoon.sql92.bulk_filter.program` makes of an expression."""
 
 
-class Sieve:
+class BulkFilter:
     """An expression, as far as it can be told quickly whether messages match.
 
-    ``needle``: bytes that each match contains, or None.
+    ``literal``: bytes that each match contains, or None.
     """
 
-    __slots__ = ("_needle", "_program", "_steps")
+    __slots__ = ("_literal", "_program", "_steps")
 
-    def __init__(self, needle: bytes | None, program: Program) -> None:
-        self._needle = needle
+    def __init__(self, literal: bytes | None, program: Program) -> None:
+        self._literal = literal
         count = 0 if program[0] == "unsure" else conditions(program)
         self._program = program if 0 < count <= CONDITIONS_MAX else None
         self._steps = _STEPS_OF_MESSAGE
-        if self._program and needle is None:  # which leaves few otherwise
-            self._steps += _STEPS_OF_SIFTING * (1 + count)
+        if self._program and literal is None:  # which leaves few otherwise
+            self._steps += _STEPS_OF_COLUMNS * (1 + count)
 
     def matching(self, blocks: Sequence[bytes]) -> tuple[list[int], list[int]]:
         """Return the indexes, rising, of blocks of stored properties that match, and of those that somebody else must test.
 
-        The others match not. This twin tells of few messages, and where there is no numpy, what the needle tells, and no more.
+        The others match not. This twin tells of few messages, and where there is no numpy, what the literal tells, and no more.
         """
-        needle, np = self._needle, arrays.np
-        if needle is None:
+        literal, np = self._literal, arrays.np
+        if literal is None:
             unsure = list(range(len(blocks)))
         else:
-            unsure = [index for index, block in enumerate(blocks) if block.find(needle) >= 0]
+            unsure = [index for index, block in enumerate(blocks) if block.find(literal) >= 0]
         if np is None or self._program is None or len(unsure) < _ARRAY_MIN:
             return [], unsure
-        truths = Sifting(np, blocks if needle is None else [blocks[index] for index in unsure]).truths(self._program)
+        truths = ArrayFilter(np, blocks if literal is None else [blocks[index] for index in unsure]).truths(self._program)
         indexes = np.array(unsure)
         return indexes[truths == TRUE].tolist(), indexes[truths == UNSURE].tolist()
 

@@ -110,7 +110,7 @@ class Messages:
             MessageIllegal: a record is longer than ``size_max``, or a number has no place in it; none is encoded.
         """
         name = topic.encode()
-        pieces: list[bytes] = []
+        chunks: list[bytes] = []
         flat: list[int] = []
         places: list[int] = []
         end, done = at + room, len(self.places)
@@ -120,41 +120,42 @@ class Messages:
                 self.drafts[done:] if done else self.drafts
             ):
                 if born_host is not known_host:  # the messages of one connection share it
-                    if len(born_host) not in (8, 20):
-                        raise MessageIllegal(f"a born host of {len(born_host)} bytes")
-                    bits = _BITS[0][len(born_host)] | _BITS[1][len(host)]
-                    layout, known_host = HEADS[bits], born_host
+                    bits, known_host = _host_bits(len(born_host), len(host)), born_host
+                    layout = HEADS[bits]
                     fixed = layout.size + 3 + len(name)
-                body_bytes, properties_bytes = len(body), len(properties)
-                size = fixed + body_bytes + properties_bytes
+                size = fixed + len(body) + len(properties)
                 if size > size_max:
                     raise MessageIllegal(f"a record of {size} bytes is longer than {size_max}")
                 if at + size > end:
                     break
                 queued = not sys_flag & _NOT_QUEUED
-                pieces += (
+                chunks += (
                     layout.pack(
                         size, MAGIC, crc32(body) & 0x7FFFFFFF, queue_id, flag, queue_offset if queued else 0, at,
-                        sys_flag & ~0x30 | bits, born_ms, born_host, now, host, reconsume, prepared, body_bytes,
+                        sys_flag & ~0x30 | bits, born_ms, born_host, now, host, reconsume, prepared, len(body),
                     ),
-                    body, _tail(name, properties_bytes), properties,
+                    body, _tail(name, len(properties)), properties,
                 )  # fmt: skip
                 if queued:
                     flat += (at, size, code)
                     queue_offset += 1
                 places.append(at)
                 at += size
-            else:
-                entries = _packed(flat)
-                self.places += places
-                return b"".join(pieces), entries
+            if done + len(places) < len(self.drafts):  # the room ended
+                self._keep_whole(chunks, flat, places)
+            entries = _packed(flat)
         except struct_error:
             raise MessageIllegal("a number of the message is out of range") from None
+        self.places += places
+        return b"".join(chunks), entries
+
+    def _keep_whole(self, chunks: list[bytes], flat: list[int], places: list[int]) -> None:
+        """Take back the messages of a request that is not encoded to its end: it goes into the next file."""
+        done = len(self.places)
         whole = self._whole(done + len(places)) - done
-        self.places += places[:whole]
-        end = places[whole] if whole < len(places) else at
-        numbers = 3 * sum(place < end for place in flat[0::3])
-        return b"".join(pieces[: 4 * whole]), _packed(flat[:numbers])
+        if whole < len(places):
+            end = places[whole]
+            del chunks[4 * whole :], flat[3 * sum(place < end for place in flat[0::3]) :], places[whole:]
 
     def _whole(self, count: int) -> int:
         """Return how many of the first ``count`` messages belong to requests that lie among them whole."""
@@ -186,6 +187,13 @@ class Messages:
 Group = tuple[str, int, str, Messages]
 """Topic, queue id, producer group and messages of one queue that came in one turn; half messages are those of one producer group,
 which is "" for all others."""
+
+
+def _host_bits(born_bytes: int, store_bytes: int) -> int:
+    """Return the IPv6 bits of sysFlag for hosts of these lengths. Raises MessageIllegal."""
+    if born_bytes not in (8, 20):
+        raise MessageIllegal(f"a born host of {born_bytes} bytes")
+    return _BITS[0][born_bytes] | _BITS[1][store_bytes]
 
 
 @lru_cache(4096)

@@ -6,9 +6,9 @@ else is given back as frames, for the general decoder.
 
 from __future__ import annotations
 
-from halfmoon.columns.batch import batch_drafts
+from halfmoon.columns.batch import Draft, batch_drafts
 from halfmoon.columns.completions import Completions
-from halfmoon.columns.frames import Frame, cut
+from halfmoon.columns.frames import Frame, split_frames
 from halfmoon.columns.headers import (
     EndFields,
     SendHeader,
@@ -41,7 +41,7 @@ class Reader:
         self._completions = Completions()
 
     def open(self, topic: str, queue_id: int) -> None:
-        """Take the ordinary sends to a queue from now on."""
+        """Take ordinary sends to a queue from now on."""
         if len(self._open) >= _OPEN_MAX:
             self._open.clear()
         self._open.add((topic, queue_id))
@@ -74,49 +74,30 @@ class Reader:
         Returns the frames that are something else, how many bytes all frames take, how many the next one needs in all (8 until
         its length is known), and what is wrong with the next frame, if anything.
         """
-        frames, used, wanted, wrong = cut(data, FRAME_BYTES_MAX, HEADER_BYTES_MAX)
-        others: list[Frame] = []
-        groups, opened, cluster, body_max = self._groups, self._open, self._cluster, self._body_max
-        properties_max = PROPERTIES_BYTES_MAX - len(cluster)
-        for frame in frames:
-            serialization, start, body, end = frame
-            header = completion = None
-            if serialization == 0:
-                if data.startswith(_SENDS_JSON, start):
-                    header = send_header_json(data[start:body])
-                elif data.startswith(_END_JSON, start):
-                    completion = end_header_json(data[start:body])
-            elif serialization == 1 and body - start > 21:
-                if data.startswith(_SENDS_ROCKETMQ, start):
-                    header = send_header_rocketmq(data, start, body)
-                elif data.startswith(_END_ROCKETMQ, start):
-                    completion = end_header_rocketmq(data, start, body)
-            if header is None:
-                if completion is None or not self._take_completion(peer, serialization, completion):
-                    others.append(frame)
-                continue
-            opaque, flag, topic, queue_id, sys_flag, born_ms, user_flag, text, reconsume, batch = header
-            if batch or sys_flag & _TRANSACTION_MASK or flag or end - body > body_max:
-                if not self._take(peer, host, serialization, header, data[body:end]):
-                    others.append(frame)
-                continue
-            messages = groups.get((topic, queue_id, ""))
-            if (messages is None and (topic, queue_id) not in opened) or len(text) > properties_max:
-                others.append(frame)
-                continue
-            prepared = stored_properties(text, cluster)
-            if prepared is None:
-                others.append(frame)
-                continue
-            if messages is None:
-                messages = groups[topic, queue_id, ""] = Messages()
-            properties, code, wait = prepared
-            messages.drafts.append((data[body:end], properties, user_flag, sys_flag, born_ms, host, reconsume, 0, code))
-            messages.senders.append((peer, opaque, serialization, DURABLE if wait else AT_ONCE, 1))
+        frames, used, wanted, wrong = split_frames(data, FRAME_BYTES_MAX, HEADER_BYTES_MAX)
+        others = [frame for frame in frames if not self._take_frame(peer, host, data, frame)]
         return others, used, wanted, wrong
 
-    def _take_completion(self, peer: int, serialization: int, completion: EndFields) -> bool:
+    def _take_frame(self, peer: int, host: bytes, data: bytes, frame: Frame) -> bool:
+        """Take a frame; return whether it was one that is taken."""
+        serialization, start, body, end = frame
+        header = None
+        if serialization == 0:
+            if data.startswith(_SENDS_JSON, start):
+                header = send_header_json(data[start:body])
+            elif data.startswith(_END_JSON, start):
+                return self._take_completion(peer, serialization, end_header_json(data[start:body]))
+        elif serialization == 1 and body - start > 21:
+            if data.startswith(_SENDS_ROCKETMQ, start):
+                header = send_header_rocketmq(data, start, body)
+            elif data.startswith(_END_ROCKETMQ, start):
+                return self._take_completion(peer, serialization, end_header_rocketmq(data, start, body))
+        return header is not None and self._take_send(peer, host, serialization, header, data[body:end])
+
+    def _take_completion(self, peer: int, serialization: int, completion: EndFields | None) -> bool:
         """Take what a producer decided; return whether it decided anything."""
+        if completion is None:
+            return False
         opaque, flag, group, index, place, decision, key, check = completion
         if flag & 1 or decision not in (_COMMIT, _ROLLBACK):
             return False
@@ -124,37 +105,25 @@ class Reader:
         self._completions.add(caller, peer, group, index, place, decision == _COMMIT, key, check=check)
         return True
 
-    def _take(self, peer: int, host: bytes, serialization: int, header: SendHeader, body: bytes) -> bool:
-        """Take a batch, a half message, or a send that wants no answer; return whether it was an ordinary one."""
-        opaque, flag, topic, queue_id, sys_flag, born_ms, user_flag, text, reconsume, batch = header
+    def _take_send(self, peer: int, host: bytes, serialization: int, header: SendHeader, body: bytes) -> bool:
+        """Take an ordinary send, a batch or a half message; return whether it asks for nothing but storing in an open queue."""
+        opaque, flag, topic, queue_id, sys_flag, *_, batch = header
         if flag & 1 or len(body) > self._body_max:
             return False
+        group = ""
         if sys_flag & _TRANSACTION_MASK:
-            suffix = self._open_halves.get((topic, queue_id))
-            if batch or flag & 2 or suffix is None or len(text) + len(suffix) >= PROPERTIES_BYTES_MAX:
-                return False
-            half = half_properties(text, suffix)
+            half = self._half(host, header, body)
             if half is None:
                 return False
-            properties, code, wait, group = half
-            drafts = [(body, properties, user_flag, sys_flag & ~_TRANSACTION_MASK, born_ms, host, reconsume, 0, code)]
-        elif (topic, queue_id) not in self._open:
-            return False
-        elif batch:
-            known, group = self._batches.get(text), ""
-            if known is None:
-                return False
-            suffix, wait = known
-            batch_items = batch_drafts(body, suffix, sys_flag, born_ms, host, reconsume, PROPERTIES_BYTES_MAX)
-            if batch_items is None:
-                return False
-            drafts = batch_items
+            drafts, wait, group = half
         else:
-            prepared, group = stored_properties(text, self._cluster), ""
-            if prepared is None or len(prepared[0]) > PROPERTIES_BYTES_MAX:
+            plain = not batch and not flag
+            if (topic, queue_id) not in self._open and not (plain and (topic, queue_id, "") in self._groups):
                 return False
-            properties, code, wait = prepared
-            drafts = [(body, properties, user_flag, sys_flag, born_ms, host, reconsume, 0, code)]
+            taken = self._batch(host, header, body) if batch else self._message(host, header, body)
+            if taken is None:
+                return False
+            drafts, wait = taken
         messages = self._groups.get((topic, queue_id, group))
         if messages is None:
             messages = self._groups[topic, queue_id, group] = Messages()
@@ -162,6 +131,39 @@ class Reader:
         how = NO_ANSWER if flag & 2 else DURABLE if wait else AT_ONCE
         messages.senders.append((peer, opaque, serialization, how, len(drafts)))
         return True
+
+    def _half(self, host: bytes, header: SendHeader, body: bytes) -> tuple[list[Draft], bool, str] | None:
+        """Return a half message, whether its sender waits for the sync, and its producer group; None: it is unusual."""
+        _, flag, topic, queue_id, sys_flag, born_ms, user_flag, text, reconsume, batch = header
+        suffix = self._open_halves.get((topic, queue_id))
+        if batch or flag & 2 or suffix is None or len(text) + len(suffix) >= PROPERTIES_BYTES_MAX:
+            return None
+        half = half_properties(text, suffix)
+        if half is None:
+            return None
+        properties, code, wait, group = half
+        return [(body, properties, user_flag, sys_flag & ~_TRANSACTION_MASK, born_ms, host, reconsume, 0, code)], wait, group
+
+    def _batch(self, host: bytes, header: SendHeader, body: bytes) -> tuple[list[Draft], bool] | None:
+        """Return the messages of a batch, and whether its sender waits for the sync; None: it is unusual."""
+        _, _, _, _, sys_flag, born_ms, _, text, reconsume, _ = header
+        known = self._batches.get(text)
+        if known is None:
+            return None
+        suffix, wait = known
+        drafts = batch_drafts(body, suffix, sys_flag, born_ms, host, reconsume, PROPERTIES_BYTES_MAX)
+        return None if drafts is None else (drafts, wait)
+
+    def _message(self, host: bytes, header: SendHeader, body: bytes) -> tuple[list[Draft], bool] | None:
+        """Return an ordinary message, and whether its sender waits for the sync; None: it is unusual."""
+        _, flag, _, _, sys_flag, born_ms, user_flag, text, reconsume, _ = header
+        if not flag and len(text) > PROPERTIES_BYTES_MAX - len(self._cluster):
+            return None
+        prepared = stored_properties(text, self._cluster)
+        if prepared is None or (flag and len(prepared[0]) > PROPERTIES_BYTES_MAX):
+            return None
+        properties, code, wait = prepared
+        return [(body, properties, user_flag, sys_flag, born_ms, host, reconsume, 0, code)], wait
 
     def take(self) -> list[Group]:
         """Take out what was read since the last call: a `Group` each."""

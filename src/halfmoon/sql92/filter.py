@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
-from halfmoon.hot import Sieve
-from halfmoon.sql92.literal_prefilter import needles
+from halfmoon.hot import BulkFilter
+from halfmoon.sql92.bulk_filter import UNSURE, program
+from halfmoon.sql92.literal_prefilter import literals
 from halfmoon.sql92.numbers import Unfit
 from halfmoon.sql92.parser import parse
 from halfmoon.sql92.predicates import Test, is_true, three_valued
-from halfmoon.sql92.property_access import TABLE_FROM, Lookups, table
-from halfmoon.sql92.sieve import UNSURE, program
+from halfmoon.sql92.property_access import TABLE_FROM, PropertyAccess, table
 from halfmoon.sql92.tree import Name, Node, scans, steps, walk
 
 _REPLACEMENT = "\ufffd"
@@ -51,13 +51,24 @@ class Filter:
         steps: what one test costs at most, in steps of 0.1 to 0.2 microseconds where properties are short.
         scans: how often one test reads a value from end to end, at most. It costs a step for each 30 to 100 bytes of the value.
         in_a_table: whether a test first reads all properties into a table, since it looks up many.
-        needles: each message that matches contains at least one of these bytes in its properties, so in its record; empty: nothing
+        literals: each message that matches contains at least one of these bytes in its properties, so in its record; empty: nothing
             is known. Whoever reads many records may look for them first.
     """
 
     __slots__ = (
-        "_lookups", "_needle", "_prepare", "_sieve", "_test", "_value",
-        "expression", "in_a_table", "names", "needles", "scans", "steps", "tree",
+        "_access",
+        "_bulk_filter",
+        "_literal",
+        "_prepare",
+        "_test",
+        "_value",
+        "expression",
+        "in_a_table",
+        "literals",
+        "names",
+        "scans",
+        "steps",
+        "tree",
     )  # fmt: skip
 
     def __init__(self, expression: str, tree: Node, *, in_a_table: bool | None = None) -> None:
@@ -65,33 +76,33 @@ class Filter:
         self.expression, self.tree = expression, tree
         self.names, self.steps = tuple(sorted(set(looked_at))), steps(tree)
         self.scans = scans(tree)
-        self.needles = () if _REPLACEMENT in expression else needles(tree)
-        self._needle = self.needles[0] if len(self.needles) == 1 and self._pays(self.needles[0]) else None
+        self.literals = () if _REPLACEMENT in expression else literals(tree)
+        self._literal = self.literals[0] if len(self.literals) == 1 and self._pays(self.literals[0]) else None
         if in_a_table is None:
             in_a_table = len(looked_at) >= TABLE_FROM
         self.in_a_table = in_a_table
         self._prepare: Callable[[bytes], Any] | None = table if in_a_table else None
-        self._lookups = Lookups(in_a_table=in_a_table, mend=_REPLACEMENT in expression)
-        self._test = is_true(tree, self._lookups)
-        self._sieve = Sieve(self._needle, UNSURE if _REPLACEMENT in expression else program(tree))
+        self._access = PropertyAccess(in_a_table=in_a_table, mend=_REPLACEMENT in expression)
+        self._test = is_true(tree, self._access)
+        self._bulk_filter = BulkFilter(self._literal, UNSURE if _REPLACEMENT in expression else program(tree))
         self._value: Test | None = None  # made for the first who asks why
 
-    def _pays(self, needle: bytes) -> bool:
-        """Whether looking for the needle first saves time: one that says only that a property is there saves a small test none."""
-        return not needle.endswith(b"\x01") or self.steps > _SMALL_STEPS
+    def _pays(self, literal: bytes) -> bool:
+        """Whether looking for the literal first saves time: one that says only that a property is there saves a small test none."""
+        return not literal.endswith(b"\x01") or self.steps > _SMALL_STEPS
 
     def matches(self, properties: bytes) -> bool:
         """Return whether a message with these properties passes. Never raises."""
-        if self._needle is not None and properties.find(self._needle) < 0:
+        if self._literal is not None and properties.find(self._literal) < 0:
             return False
         return bool(self._test(self._prepare(properties) if self._prepare else properties))
 
     def matching(self, blocks: Sequence[bytes]) -> list[int]:
         """Return the indexes of the messages that pass, in order. Never raises, and takes at most ``len(blocks) * steps`` steps.
 
-        The quickest way to test many: a sieve tells of most whether they match.
+        The fastest way to test many: the bulk filter decides about most of them.
         """
-        sure, unsure = self._sieve.matching(blocks)
+        sure, unsure = self._bulk_filter.matching(blocks)
         if not unsure:
             return sure
         test, prepare = self._test, self._prepare
@@ -103,9 +114,9 @@ class Filter:
     ) -> tuple[list[int], int, int]:
         """Return the indexes of the entries whose records pass, in order; how many were looked at; and the steps spent.
 
-        ``message`` and ``weight`` are what a test costs that the sieve leaves to the closures. See `halfmoon.columns.filtering`.
+        ``message`` and ``weight`` are what a test by the predicates costs. See `halfmoon.columns.filtering`.
         """
-        sure, unsure, blocks, looked, spent = self._sieve.records(area, base, entries, steps, message, weight, at_most)
+        sure, unsure, blocks, looked, spent = self._bulk_filter.records(area, base, entries, steps, message, weight, at_most)
         if not unsure:
             return sure, looked, spent
         test, prepare = self._test, self._prepare
@@ -115,7 +126,7 @@ class Filter:
     def outcome(self, properties: bytes) -> Outcome:
         """Return what the expression says of a message, and why it cannot be evaluated where it cannot."""
         if self._value is None:
-            self._value = three_valued(self.tree, self._lookups)
+            self._value = three_valued(self.tree, self._access)
         try:
             value = self._value(self._prepare(properties) if self._prepare else properties)
         except Unfit as unfit:

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from halfmoon.sql92.tree import Bare, Constant, Equal, In, IsNull, Logic, Name, Node, Not, Order, Search
 
-Needles = tuple[bytes, ...]
+Literals = tuple[bytes, ...]
 
-NEEDLES_MAX = 16
+LITERALS_MAX = 16
 """Alternatives of one group: with more, the search costs what it saves."""
 
 
-def needles(node: Node) -> Needles:
+def literals(node: Node) -> Literals:
     """Return bytes of which each message that matches contains at least one; empty when there are none to name."""
     return _when_true(node) or ()
 
 
-def _when_true(node: Node) -> Needles | None:
-    """The needles of a condition that is true; None: nothing is known."""
+def _when_true(node: Node) -> Literals | None:
+    """The literals of a condition that is true; None: nothing is known."""
     if isinstance(node, Logic):
         return _of_all(node) if node.word == "AND" else _of_any(node)
     if isinstance(node, In):
@@ -33,8 +33,8 @@ def _when_true(node: Node) -> Needles | None:
     return _when_false(node.of) if isinstance(node, Not) else None
 
 
-def _when_false(node: Node) -> Needles | None:
-    """The needles of a condition that is false, so that NOT makes it true."""
+def _when_false(node: Node) -> Literals | None:
+    """The literals of a condition that is false, so that NOT makes it true."""
     if isinstance(node, Equal):
         return _present(node.left)  # a missing property on the right makes it false too
     if isinstance(node, Order):
@@ -44,35 +44,35 @@ def _when_false(node: Node) -> Needles | None:
     return _present(node.name) if isinstance(node, Bare | In) else None
 
 
-def _of_all(node: Logic) -> Needles | None:
-    """The best group of an AND: the one whose shortest needle is longest, then the one with fewest."""
+def _of_all(node: Logic) -> Literals | None:
+    """The best group of an AND: the one whose shortest literal is longest, then the one with fewest."""
     groups = [group for part in node.parts if (group := _when_true(part))]
     return max(groups, key=lambda group: (min(map(len, group)), -len(group)), default=None)
 
 
-def _of_any(node: Logic) -> Needles | None:
+def _of_any(node: Logic) -> Literals | None:
     literals: set[bytes] = set()
     for part in node.parts:
         group = _when_true(part)
-        if not group or len(literals := literals | set(group)) > NEEDLES_MAX:
+        if not group or len(literals := literals | set(group)) > LITERALS_MAX:
             return None
     return tuple(sorted(literals))
 
 
-def _of_in(node: In) -> Needles:
-    if node.negated or len(node.texts) > NEEDLES_MAX:
+def _of_in(node: In) -> Literals:
+    if node.negated or len(node.texts) > LITERALS_MAX:
         return (_mark(node.name),)
     return tuple(sorted(_mark(node.name) + text for text in node.texts))
 
 
-def _of_equal(name: Node, other: Node) -> Needles | None:
+def _of_equal(name: Node, other: Node) -> Literals | None:
     """Of ``name = other``, true only where both are present: a constant is never null here."""
     if not isinstance(name, Name) or not isinstance(other, Constant):
         return None
     return (_mark(name) + (other.value if isinstance(other.value, bytes) else b""),)
 
 
-def _present(node: Node) -> Needles | None:
+def _present(node: Node) -> Literals | None:
     return (_mark(node),) if isinstance(node, Name) else None
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from halfmoon.sql92 import single_comparison
 from halfmoon.sql92.numbers import Unfit, double_of, double_order, int_of, long_of
-from halfmoon.sql92.property_access import Lookup, Lookups, same_text
+from halfmoon.sql92.property_access import Lookup, PropertyAccess, same_text
 from halfmoon.sql92.tree import (
     NUMBERS,
     Bare,
@@ -66,28 +66,28 @@ class _Operand(NamedTuple):
 # ---------------------------------------------------------------- the whole truth
 
 
-def three_valued(node: Node, lookups: Lookups) -> Test:
+def three_valued(node: Node, access: PropertyAccess) -> Test:
     """Return the test that gives True, False or None; it raises Unfit."""
     if isinstance(node, Logic):
-        parts = [three_valued(part, lookups) for part in node.parts]
+        parts = [three_valued(part, access) for part in node.parts]
         return _any(parts) if node.word == "OR" else _all(parts)
     if isinstance(node, Not):
-        return _not(three_valued(node.of, lookups))
+        return _not(three_valued(node.of, access))
     if isinstance(node, Bare):
-        lookup = lookups.of(node.name.name)
+        lookup = access.of(node.name.name)
         return lambda m: None if lookup(m) is None else False
     if isinstance(node, IsNull):
-        read = _operand(node.of, lookups).read
+        read = _operand(node.of, access).read
         return lambda m: read(m) is None
     if isinstance(node, In):
-        return _in(node, lookups.of(node.name.name))
+        return _in(node, access.of(node.name.name))
     if isinstance(node, Search):
-        return _search(node, _operand(node.of, lookups))
+        return _search(node, _operand(node.of, access))
     if isinstance(node, Equal):
-        return _equal(_operand(node.left, lookups), _operand(node.right, lookups))
+        return _equal(_operand(node.left, access), _operand(node.right, access))
     if isinstance(node, Order):
-        return _order(node.sign, _operand(node.left, lookups), _operand(node.right, lookups))
-    return _operand(node, lookups).read
+        return _order(node.sign, _operand(node.left, access), _operand(node.right, access))
+    return _operand(node, access).read
 
 
 def _any(parts: list[Test]) -> Test:
@@ -195,14 +195,14 @@ def _equal(left: _Operand, right: _Operand) -> Test:
     return test
 
 
-def _operand(node: Node, lookups: Lookups) -> _Operand:
+def _operand(node: Node, access: PropertyAccess) -> _Operand:
     if isinstance(node, Name):
-        return _Operand("text", lookups.of(node.name))
+        return _Operand("text", access.of(node.name))
     if isinstance(node, Constant):
         return _constant(node.kind, node.value)
     if not isinstance(node, Negate):
-        return _Operand("bool", three_valued(node, lookups))
-    of = _operand(node.of, lookups)
+        return _Operand("bool", three_valued(node, access))
+    of = _operand(node.of, access)
     if of.kind in NUMBERS:
         return _constant(of.kind, -of.constant)
     return _Operand("null", lambda m: (of.read(m), None)[1])  # read all the same: it may be unfit
@@ -258,38 +258,38 @@ def _truth_and_text(_one: bool, other: bytes) -> int:
 # ---------------------------------------------------------------- the short way
 
 
-def is_true(node: Node, lookups: Lookups) -> Callable[[Any], Any]:
+def is_true(node: Node, access: PropertyAccess) -> Callable[[Any], Any]:
     """Return the test that says whether a condition is true. It never raises: null, false and what is unfit are all no match."""
     if isinstance(node, Logic) and node.word == "AND":
-        return _all_true([is_true(part, lookups) for part in cheapest_first(node)])
+        return _all_true([is_true(part, access) for part in cheapest_first(node)])
     if isinstance(node, Logic):
-        return _any_true(node, lookups)
-    if lookups.plain and (quickly := _quick(node, lookups)):
+        return _any_true(node, access)
+    if access.plain and (quickly := _quick(node, access)):
         return quickly
-    return _plainly(node, lookups)
+    return _plainly(node, access)
 
 
-def _plainly(node: Node, lookups: Lookups) -> Callable[[Any], bool]:
-    test = three_valued(node, lookups)
+def _plainly(node: Node, access: PropertyAccess) -> Callable[[Any], bool]:
+    test = three_valued(node, access)
     return _caught(test) if may_be_unfit(node) else lambda m: test(m) is True
 
 
-def _quick(node: Node, lookups: Lookups) -> Callable[[Any], Any] | None:
+def _quick(node: Node, access: PropertyAccess) -> Callable[[Any], Any] | None:
     """Return the quick test of a property against something known, None where the node is something else."""
     if isinstance(node, In) and not node.negated:
-        return single_comparison.texts(node.name.name, node.texts, lookups.of(node.name.name))
+        return single_comparison.texts(node.name.name, node.texts, access.of(node.name.name))
     if not isinstance(node, Equal | Order):
         return None
-    left, right, sign = node.left, _operand(node.right, lookups), node.sign if isinstance(node, Order) else "="
+    left, right, sign = node.left, _operand(node.right, access), node.sign if isinstance(node, Order) else "="
     if sign != "=" and not isinstance(left, Name):
-        left, right, sign = node.right, _operand(node.left, lookups), _TURNED[sign]
+        left, right, sign = node.right, _operand(node.left, access), _TURNED[sign]
     if not isinstance(left, Name) or right.constant is None:
         return None
     if right.kind == "text":
-        return single_comparison.text(left.name, right.constant, lookups.of(left.name))
+        return single_comparison.text(left.name, right.constant, access.of(left.name))
     if right.kind not in NUMBERS:
         return None
-    return single_comparison.number(left.name, _SIGNS[sign], right.constant, _plainly(node, lookups))
+    return single_comparison.number(left.name, _SIGNS[sign], right.constant, _plainly(node, access))
 
 
 def cheapest_first(node: Logic) -> list[Node]:
@@ -325,11 +325,11 @@ def _all_true(parts: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
     return test
 
 
-def _any_true(node: Logic, lookups: Lookups) -> Callable[[Any], bool]:
+def _any_true(node: Logic, access: PropertyAccess) -> Callable[[Any], bool]:
     """An OR is true with its first true part, unless a part before is unfit: only the last may keep that to itself."""
     *before, last = node.parts
-    parts = [three_valued(part, lookups) if may_be_unfit(part) else is_true(part, lookups) for part in before]
-    parts.append(is_true(last, lookups))
+    parts = [three_valued(part, access) if may_be_unfit(part) else is_true(part, access) for part in before]
+    parts.append(is_true(last, access))
 
     def test(m: Any) -> bool:
         try:

@@ -16,7 +16,7 @@ TABLE_FROM = 8
 """From so many look-ups on, one table is cheaper than that many searches (measured on blocks of seven properties, 94 bytes)."""
 
 
-class Lookups:
+class PropertyAccess:
     """One look-up for each name, all of one way.
 
     ``in_a_table``: they take what `table` makes, not bytes; ``mend``: as `mended`.

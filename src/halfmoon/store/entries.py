@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from halfmoon.hot import BORN_V6, ENTRY, ENTRY_BYTES, STORE_V6
-from halfmoon.store.layout import FILLER_SIZE
+from halfmoon.hot import BORN_V6, ENTRY, ENTRY_BYTES, FILLER_SIZE, STORE_V6
 from halfmoon.store.store import Store
 
 _SYS_FLAG = Struct(">36xi")

@@ -29,9 +29,6 @@ BLANK_MAGIC: Final = -875286124
 BLANK = Struct(">ii")  # | remaining bytes i32 | magic i32 |
 BLANK_BYTES: Final = 8
 
-FILLER_SIZE: Final = 0x7FFFFFFF
-"""Size in an entry that stands for no message; readers step over it."""
-
 PREPARED, COMMIT, ROLLBACK = 4, 8, 12
 """Values of a record's transaction bits (0xC)."""
 

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import defstruct
 from msgspec.structs import astuple
 
-from halfmoon.columns.requests import PREFIX, header_json, header_rocketmq
+from halfmoon.columns.frames import PREFIX, header_json, header_rocketmq
 from halfmoon.conversion import json_decoder
 from halfmoon.errors import BadHeader
 from halfmoon.hot import head_json, request_frame

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from halfmoon.errors import BadFrame
-from halfmoon.hot import cut
+from halfmoon.hot import split_frames
 from halfmoon.limits import FRAME_BYTES_MAX, HEADER_BYTES_MAX
 
 
@@ -72,7 +72,7 @@ class Inbox:
         if self.pending_bytes < self._need:
             return []
         data = self._data if self._partial is None else bytes(self._partial)
-        rows, at, wanted, wrong = cut(data, self._frame_bytes_max, HEADER_BYTES_MAX)
+        rows, at, wanted, wrong = split_frames(data, self._frame_bytes_max, HEADER_BYTES_MAX)
         if wrong is None and 4 <= len(data) - at < 8:
             wrong = self._wrong_length(data[at : at + 4])
         self._need = wanted if wanted > 8 else 4

@@ -13,7 +13,7 @@ from typing import Any
 
 from halfmoon.effects import Close, CoreEffect, Write
 from halfmoon.errors import UsageError
-from halfmoon.hot import Frame, cut
+from halfmoon.hot import Frame, split_frames
 from halfmoon.limits import CONNECTION_IDLE_MS, FRAME_BYTES_MAX, HEADER_BYTES_MAX, PARTIAL_BYTES_MAX
 from halfmoon.wire.ids import pack_host
 
@@ -60,11 +60,11 @@ def _gather(chunks: list[bytes | bytearray], data: bytes) -> None:
 
 
 Read = Callable[[Peer, bytes], tuple[list[Frame], int, int, str | None]]
-"""Returns frames, how many bytes they take, how many the next one needs, and what is wrong with it: see `halfmoon.hot.cut`."""
+"""Returns frames, how many bytes they take, how many the next one needs, and what is wrong: see `halfmoon.hot.split_frames`."""
 
 
 def _read(peer: Peer, data: bytes) -> tuple[list[Frame], int, int, str | None]:
-    return cut(data, FRAME_BYTES_MAX, HEADER_BYTES_MAX)
+    return split_frames(data, FRAME_BYTES_MAX, HEADER_BYTES_MAX)
 
 
 class Peers:

@@ -20,7 +20,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import astuple
 
-from halfmoon.columns.requests import texts_of
+from halfmoon.columns.frames import texts_of
 from halfmoon.conversion import from_texts
 from halfmoon.errors import BadHeader
 

@@ -18,7 +18,7 @@ from tests.broker.talk import pull_header, send_header
 
 T = "BenchmarkTest"
 LEFT = "(a = 1000) = TRUE"
-"""An expression that no sieve tells: the closures test each message, with the twin too."""
+"""An expression that no bulk filter decides: the predicates test each message, with the twin too."""
 BAD = ["", " ", "a >", "a > 'x'", "a = null", "a LIKE 'x%'", "a is true", "'open", "(((a = 1)", "a = 1 b = 2"]
 
 
@@ -300,7 +300,7 @@ def test_the_cost_of_a_test_grows_with_the_expression_and_with_the_properties():
     wide = " OR ".join(f"a = {number}" for number in range(200))
     assert looked("a = 1", short) > 5 * looked("a = 1", long)
     assert looked("a = 1", short) > 20 * looked(wide, short)
-    assert looked("b = 'z'", short) > 1.5 * looked("(b = 'z') = TRUE", short)  # what a sieve tells costs less
+    assert looked("b = 'z'", short) > 1.5 * looked("(b = 'z') = TRUE", short)  # what a bulk filter decides costs less
 
 
 @pytest.mark.parametrize("condition", ["a NOT CONTAINS 'abab{}'", "a < -{}.5"])

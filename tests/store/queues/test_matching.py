@@ -9,10 +9,9 @@ import pytest
 
 from halfmoon import arrays
 from halfmoon.columns import filtering
-from halfmoon.hot import ENTRY, gather
-from halfmoon.sql92 import sieve
+from halfmoon.hot import ENTRY, FILLER_SIZE, gather
+from halfmoon.sql92 import bulk_filter
 from halfmoon.store import ReadStatus, Store
-from halfmoon.store.layout import FILLER_SIZE
 from halfmoon.store.queues import matching
 from halfmoon.store.queues.matching import by_properties, selector
 from simulation.disk import SimDisk
@@ -34,7 +33,7 @@ def way(request, monkeypatch) -> Iterator[str]:
 def python_with(np, monkeypatch) -> None:
     monkeypatch.setattr(arrays, "np", np)
     monkeypatch.setattr(matching, "tag_matches", filtering.tag_matches)
-    monkeypatch.setattr(sieve, "EACH", filtering.Sieve(None, sieve.UNSURE))
+    monkeypatch.setattr(bulk_filter, "ALL_UNSURE", filtering.BulkFilter(None, bulk_filter.UNSURE))
 
 
 @pytest.fixture
@@ -55,7 +54,7 @@ class Holding:
 
     def select(self, area, base, entries, at_most):
         self.rooms.append(at_most)
-        _, _, blocks, _, _ = sieve.EACH.records(area, base, entries, 10**9, 1, 0, at_most)
+        _, _, blocks, _, _ = bulk_filter.ALL_UNSURE.records(area, base, entries, 10**9, 1, 0, at_most)
         blocks = blocks[: max(1, self.at_most - len(self.seen))]
         self.seen += blocks
         return [index for index, block in enumerate(blocks) if self.text in block], len(blocks), len(self.seen) >= self.at_most
@@ -227,7 +226,7 @@ def test_of_large_properties_a_test_is_given_a_few_at_once(way: str):
     blocks = [b"n\x01%d\x02x\x01" % number + b"y" * 30_000 for number in range(60)]
     store.append("t", 0, [draft(properties=block) for block in blocks], NOW)
     area, entries = store.log.segments.view(0, store.log.end), bytes(store.queues["t", 0].entries(0, 60))
-    assert sieve.EACH.records(area, 0, entries, 10**9, 1, 0, 32)[1:4] == (list(range(9)), blocks[:9], 9)
+    assert bulk_filter.ALL_UNSURE.records(area, 0, entries, 10**9, 1, 0, 32)[1:4] == (list(range(9)), blocks[:9], 9)
     wanted = Holding(b"n\x0159\x02")
     assert read_all(store, wanted) == [59]
     assert wanted.seen == blocks

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from halfmoon import arrays
-from halfmoon.sql92.sieve import EACH
+from halfmoon.sql92.bulk_filter import ALL_UNSURE
 from halfmoon.store import ReadStatus, Store
 from halfmoon.store.queues import ranges as ranges_module
 from halfmoon.wire.record import decode_records
@@ -129,7 +129,7 @@ class Even:
 
     def select(self, area: memoryview, base: int, entries: bytes, at_most: int) -> tuple[list[int], int, bool]:
         """Return what matches of the first few."""
-        _, _, blocks, _, _ = EACH.records(area, base, entries[: self.at_once * 20], 10**9, 1, 0, at_most)
+        _, _, blocks, _, _ = ALL_UNSURE.records(area, base, entries[: self.at_once * 20], 10**9, 1, 0, at_most)
         return [at for at, block in enumerate(blocks) if len(block) % 2 == 0], len(blocks), len(blocks) == self.at_once
 
 

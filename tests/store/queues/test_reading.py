@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from halfmoon.errors import CorruptRecord
-from halfmoon.sql92.sieve import EACH
+from halfmoon.sql92.bulk_filter import ALL_UNSURE
 from halfmoon.store import ReadStatus, Store
 from halfmoon.store.queues import reading
 from simulation.disk import SimDisk
@@ -201,7 +201,7 @@ class Everything:
         return None
 
     def select(self, area, base, entries, at_most):
-        looked = EACH.records(area, base, entries, 10**9, 1, 0, at_most)[3]
+        looked = ALL_UNSURE.records(area, base, entries, 10**9, 1, 0, at_most)[3]
         return list(range(looked)), looked, False
 
 

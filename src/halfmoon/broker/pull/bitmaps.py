@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from halfmoon.hot import ENTRY_BYTES
 from halfmoon.sql92 import Bloom, Filter, Marks
-from halfmoon.sql92.sieve import EACH
+from halfmoon.sql92.bulk_filter import ALL_UNSURE
 from halfmoon.store.store import Arrival, ReadStatus, Store
 
 RUN_MESSAGES, RUNS_OF_QUEUE_MAX = 1_024, 16
@@ -129,7 +129,7 @@ class _Making:
     def select(self, area: memoryview, base: int, entries: bytes, at_most: int) -> tuple[list[int], int, bool]:
         """Make the bits of messages until the room is used up or all that came are seen to."""
         room = self._room - self.spent
-        _, _, blocks, looked, spent = EACH.records(
+        _, _, blocks, looked, spent = ALL_UNSURE.records(
             area, base, entries[: self._count * ENTRY_BYTES], room, self._steps, self._weight, 1
         )
         for block in blocks:

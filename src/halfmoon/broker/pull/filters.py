@@ -17,7 +17,7 @@ from halfmoon.broker.pull.bitmaps import STEPS_OF_ARRIVALS, BitMaps, Wishes
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import BrokerError, SubscriptionParseFailed, SystemBusy, UsageError
 from halfmoon.model import Subscription, java_hash, tags_of
-from halfmoon.sql92.sieve import EACH
+from halfmoon.sql92.bulk_filter import ALL_UNSURE
 from halfmoon.store.store import Arrival, Store
 from halfmoon.wire.bodies.clients import CLASS
 from halfmoon.wire.properties import value_of
@@ -30,7 +30,7 @@ STEPS_OF_TURN = 20_000
 much again in the tick beside it, so that other connections wait far less than twenty."""
 
 _STEPS_OF_CALL = 20
-"""Giving a sieve some records, beside what it tells itself of its work."""
+"""Steps for giving records to a bulk filter, besides the steps that it counts itself."""
 _WEIGHT_OF_TABLE, _WEIGHT_OF_SCAN = 20, 2
 """Steps for each 100 bytes of properties that are read into a table, or of a value that is searched or read as a floating-point
 number. Where there is no table each name that is looked up takes one."""
@@ -104,7 +104,7 @@ class RetryTest:
 
     def select(self, area: memoryview, base: int, entries: bytes, at_most: int) -> tuple[list[int], int, bool]:
         """Return the indexes of entries whose records match, how many were looked at, and whether the turn's budget is used up."""
-        _, _, blocks, looked, spent = EACH.records(area, base, entries, self._budget.left, self._steps, self._weight, at_most)
+        _, _, blocks, looked, spent = ALL_UNSURE.records(area, base, entries, self._budget.left, self._steps, self._weight, at_most)
         self._budget.left -= spent + _STEPS_OF_CALL
         return [index for index, block in enumerate(blocks) if self._passes(block)], looked, self._budget.left <= 0
 

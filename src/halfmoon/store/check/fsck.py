@@ -13,7 +13,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from halfmoon.errors import StoreError
-from halfmoon.hot import ENTRY_BYTES, index_hash, keys_of
+from halfmoon.hot import ENTRY_BYTES, FILLER_SIZE, index_hash, keys_of
 from halfmoon.ports import Disk
 from halfmoon.store.check.tables import TableCheck
 from halfmoon.store.check.transactions import Problem, TransactionCheck
@@ -25,7 +25,6 @@ from halfmoon.store.layout import (
     BLANK_MAGIC,
     COMMIT_LOG,
     CONSUME_QUEUE,
-    FILLER_SIZE,
     HALF_TOPIC,
     INDEX,
     OP_TOPIC,

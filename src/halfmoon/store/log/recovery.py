@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from halfmoon.errors import CorruptRecord, UsageError
-from halfmoon.hot import ENTRY, ENTRY_BYTES, MAGIC, RECORD_BYTES_MIN
+from halfmoon.hot import ENTRY, ENTRY_BYTES, FILLER_SIZE, MAGIC, RECORD_BYTES_MIN
 from halfmoon.store.checkpoint import LastRun
-from halfmoon.store.layout import FILLER_SIZE, PREPARED
+from halfmoon.store.layout import PREPARED
 from halfmoon.store.log.commit_log import CommitLog, DamagedRange
 from halfmoon.store.log.quarantine import Quarantine
 from halfmoon.store.queues.consume_queue import ConsumeQueue

@@ -7,9 +7,9 @@ a lost tail had used up. Readers step over fillers. Nothing here reads the log.
 
 from __future__ import annotations
 
-from halfmoon.hot import ENTRY, ENTRY_BYTES
+from halfmoon.hot import ENTRY, ENTRY_BYTES, FILLER_SIZE
 from halfmoon.ports import Disk
-from halfmoon.store.layout import FILLER_SIZE, queue_directory
+from halfmoon.store.layout import queue_directory
 from halfmoon.store.log.segments import Segments
 
 _ALIKE = 1024

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from halfmoon.hot import ENTRY, ENTRY_BYTES, tag_matches
-from halfmoon.store.layout import FILLER_SIZE
+from halfmoon.hot import ENTRY, ENTRY_BYTES, FILLER_SIZE, tag_matches
 from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.queues.consume_queue import ConsumeQueue
 

@@ -6,12 +6,11 @@ import logging
 from typing import NamedTuple
 
 from halfmoon.errors import StoreError
-from halfmoon.hot import ENTRY, ENTRY_BYTES
+from halfmoon.hot import ENTRY, ENTRY_BYTES, FILLER_SIZE
 from halfmoon.ports import Disk
 from halfmoon.store.layout import (
     COMMIT_LOG,
     CONSUME_QUEUE,
-    FILLER_SIZE,
     file_name,
     file_offset,
     is_queue_directory,

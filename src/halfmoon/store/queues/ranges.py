@@ -10,8 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from halfmoon import arrays
-from halfmoon.hot import ENTRY, ENTRY_BYTES, RECORD_BYTES_MIN, whole_records
-from halfmoon.store.layout import FILLER_SIZE
+from halfmoon.hot import ENTRY, ENTRY_BYTES, FILLER_SIZE, RECORD_BYTES_MIN, whole_records
 from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.queues.consume_queue import ConsumeQueue
 from halfmoon.store.queues.matching import PropertyTest, by_properties

@@ -15,8 +15,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from halfmoon.errors import CorruptRecord
-from halfmoon.hot import ENTRY, ENTRY_BYTES, RECORD_BYTES_MIN, gather, whole_records
-from halfmoon.store.layout import FILLER_SIZE
+from halfmoon.hot import ENTRY, ENTRY_BYTES, FILLER_SIZE, RECORD_BYTES_MIN, gather, whole_records
 from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.queues.consume_queue import ConsumeQueue
 from halfmoon.store.queues.matching import PropertyTest, selector

@@ -11,9 +11,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from struct import Struct
 
-from halfmoon.hot import ENTRY_BYTES
+from halfmoon.hot import ENTRY_BYTES, FILLER_SIZE
 from halfmoon.store.entries import entries_at
-from halfmoon.store.layout import FILLER_SIZE
 from halfmoon.store.store import Store
 from halfmoon.store.timer.messages import TIMER_TOPIC
 

@@ -17,7 +17,8 @@ from collections import deque
 from typing import NamedTuple
 
 from halfmoon.errors import StoreError
-from halfmoon.store.layout import FILLER_SIZE, HALF_TOPIC, STATE_BYTES, STATE_TABLE, UNIT_BYTES
+from halfmoon.hot import FILLER_SIZE
+from halfmoon.store.layout import HALF_TOPIC, STATE_BYTES, STATE_TABLE, UNIT_BYTES
 from halfmoon.store.store import Store
 from halfmoon.store.transactions.files import TransactionFiles
 from halfmoon.store.transactions.redispatch import Redispatch, restore_states

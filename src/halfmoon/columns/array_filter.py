@@ -1,4 +1,4 @@
-"""Conditions on the stored properties of many messages at once, with numpy: what the compiled sieve tells of each. Keeps nothing.
+"""Conditions on the stored properties of many messages at once, with numpy, as the compiled twin tests each. Keeps nothing.
 
 A truth is a number a message: TRUE, FALSE, NULL, or UNSURE where somebody else must test it.
 """
@@ -15,7 +15,7 @@ _DIGITS_MAX = 9
 _NEGATED = (FALSE, TRUE, NULL, UNSURE)
 
 
-class Sifting:
+class ArrayFilter:
     """The properties of some messages. ``truths`` says of each whether it fulfils a `halfmoon.columns.filtering.Program`."""
 
     def __init__(self, np: Any, blocks: Sequence[bytes]) -> None:

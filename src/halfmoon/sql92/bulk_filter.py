@@ -1,23 +1,23 @@
-"""From a tree to what `halfmoon.hot.Sieve` takes: conditions whose truth is plain in the usual message. Evaluates nothing.
+"""From a tree to the program of a `halfmoon.hot.BulkFilter`: conditions that are plain in the usual message. Evaluates nothing.
 
-A sieve tells what surely matches and what surely does not, and of the rest that it is not sure:
-`halfmoon.sql92.predicates` tells that.
+A bulk filter says which messages surely match, which surely do not, and of which it is unsure: `halfmoon.sql92.predicates`
+decides about those.
 """
 
 from __future__ import annotations
 
 from halfmoon.columns.filtering import Program
-from halfmoon.hot import Sieve
+from halfmoon.hot import BulkFilter
 from halfmoon.sql92.tree import NUMBERS, Bare, Constant, Equal, In, IsNull, Logic, Name, Negate, Node, Not, Order, Search
 
 UNSURE: Program = ("unsure",)
-EACH = Sieve(None, UNSURE)
+ALL_UNSURE = BulkFilter(None, UNSURE)
 """Is sure of no message, and so gives out the properties of each."""
 _TURNED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
 
 
 def program(node: Node) -> Program:
-    """Return a condition as tuples, the first of each naming its kind; `UNSURE` in the place of what a sieve cannot tell."""
+    """Return a condition as tuples, the first of each naming its kind; `UNSURE` for what a bulk filter cannot decide."""
     if isinstance(node, Logic):
         return ("all" if node.word == "AND" else "any", [program(part) for part in node.parts])
     if isinstance(node, Not):
