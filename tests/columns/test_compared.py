@@ -15,7 +15,7 @@ from tests.columns.conftest import joined, native
 
 HERE = Path(__file__).parent
 COMPARING = [
-    *(HERE / f"test_{name}.py" for name in ("twins", "twin_records", "filtering", "heads", "compared")),
+    *(HERE / f"test_{name}.py" for name in ("twins", "twin_records", "filtering", "frames", "compared")),
     HERE.parent / "spark" / "source" / "test_rows.py",
 ]
 """Tests whose examples are many: `make fuzz` runs them for long."""

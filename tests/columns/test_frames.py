@@ -1,4 +1,4 @@
-"""What a header says at a glance, of the compiled twin, beside its whole decoding: the same, or nothing."""
+"""What the compiled twin reads of a header at a glance equals what the decoder finds, or is nothing."""
 
 from __future__ import annotations
 
