@@ -17,7 +17,8 @@ from collections.abc import Callable
 from simulation.batches.history import BatchFaults, simulate_batches
 from simulation.delays.history import DelayFaults, simulate_delays
 from simulation.faults import Faults
-from simulation.messages.history import STEPS, simulate
+from simulation.history import STEPS
+from simulation.messages.history import simulate
 from simulation.order.history import KINDS, simulate_order
 from simulation.polls.history import KINDS as POLL_KINDS
 from simulation.polls.history import simulate_polls

@@ -5,18 +5,20 @@ What `halfmoon.client.aio` does around the cores is done here in the same way; n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from inspect import isgenerator
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets
 from halfmoon.client.core.consume.orderly import push_core
 from halfmoon.client.core.consume.pull_consumer import PullConsumerCore
+from halfmoon.client.core.consume.push_consumer import PushCore
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.produce.send import Sender
 from halfmoon.client.core.produce.transaction import Transactions
 from halfmoon.client.core.produce.transaction_check import TransactionListener
 from halfmoon.client.settings import ClientSettings, ProducerSettings, PullSettings, PushSettings, TransactionSettings
+from halfmoon.effects import Op
 from halfmoon.model import Message, MessageQueue, SendResult
 from halfmoon.wire.command import Command
 from halfmoon.wire.ids import UniqueIds, pack_ip
@@ -41,16 +43,21 @@ class SimClient:
         self.driver.kill()
 
     def _asked(self, address: str, command: Command, answer: Answer) -> None:
-        found = self.instance.asked(address, command)
-        if isgenerator(found):
-            task: Task[Any] = self.driver.start(found, f"{self.name} answers {command.code}")
+        reply = self.instance.asked(address, command)
+        if isgenerator(reply):
+            task: Task[Any] = self.driver.start(reply, f"{self.name} answers {command.code}")
             task.then(lambda: self._answer(task.result() if task.error is None else None, answer))
         else:
-            self._answer(found, answer)
+            self._answer(reply, answer)
 
     def _answer(self, reply: Command | None, answer: Answer) -> None:
         if reply is not None:
             answer(reply)
+
+    def start_all(self, operations: Iterable[Op[Any]]) -> None:
+        """Start what runs beside the work."""
+        for operation in operations:
+            self.driver.start(operation, self.name)
 
 
 class SimProducer(SimClient):
@@ -62,8 +69,7 @@ class SimProducer(SimClient):
         self.sender = Sender(settings, self.instance.routes, self.ids)
         self.instance.producer_group = self.sender.group
         self.sender.running = True
-        for operation in self.instance.tend():
-            self.driver.start(operation, name)
+        self.start_all(self.instance.tend())
 
     def send(self, message: Message, *, queue: MessageQueue | None = None, timeout_ms: int | None = None) -> Task[SendResult]:
         """Send; the task's result is where the message went, or raises what `Producer.send` raises."""
@@ -83,8 +89,7 @@ class SimTransactionProducer(SimClient):
         self.instance.producer_group = self.sender.group
         self.transactions = Transactions(settings, self.sender, self.instance, listener)
         self.sender.running = True
-        for operation in (*self.instance.tend(), self.transactions.meet_brokers()):
-            self.driver.start(operation, name)
+        self.start_all((*self.instance.tend(), self.transactions.meet_brokers()))
 
     def kill(self) -> None:
         """End the producer's process; its system closes the connections."""
@@ -92,74 +97,57 @@ class SimTransactionProducer(SimClient):
         self._network.kill(self.host)
 
 
-class SimPushConsumer(SimClient):
-    """A push consumer in virtual time that begins at once. ``listener(messages)`` is called as the messages come."""
+C = TypeVar("C", PushCore, PullConsumerCore)
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        topic: str,
-        listener: Callable[..., Any],
-        *,
-        expression: str = "*",
-        name: str = "consumer",
-        make_offsets: Callable[..., RemoteOffsets | LocalOffsets] = RemoteOffsets,
-        clock: Callable[[], int] | None = None,
-        **values: Any,
-    ) -> None:
-        settings = PushSettings(**{"group": "C_test", "nameserver": nameservers(cluster), **values})
-        super().__init__(cluster, settings, name, clock=clock)
-        offsets = make_offsets(self.instance.wire(settings.group), self.instance.routes, settings.request_timeout_ms)
-        self.core = push_core(settings, self.instance, offsets, self.ids)
-        self.core.on_message(listener)
-        self.core.subscribe(topic, expression, version=cluster.world.now)
-        self.started = self.driver.start(self.core.start(), f"{name} starts")
-        self.started.then(self._tend)
 
-    def _tend(self) -> None:
-        if self.started.error is None:
-            for operation in self.core.tend():
-                self.driver.start(operation, self.name)
+class SimConsumer(SimClient, Generic[C]):
+    """A consumer in virtual time that begins at once; ``core`` has its operations."""
 
-    def assignment(self) -> list[MessageQueue]:
-        """Return the queues that are this consumer's now, sorted."""
-        return sorted(self.core.user_queue(queue) for queue in self.core.held)
+    def begin(self, core: C, topic: str, expression: str, now: int) -> None:
+        """Subscribe a core, and start it with what runs beside it."""
+        self.core: C = core
+        core.subscribe(topic, expression, version=now)
+        self.started = self.driver.start(core.start(), f"{self.name} starts")
+        self.started.then(lambda: self.start_all(core.tend() if self.started.error is None else ()))
 
     def stop(self) -> Task[None]:
         """Stop cleanly: finish what is in hand, keep the offsets, leave the group."""
         return self.driver.start(self.core.stop(), f"{self.name} stops")
 
 
-class SimPullConsumer(SimClient):
-    """A pull consumer in virtual time that begins at once; ``core`` has its operations. ``values`` are `PullSettings`."""
+MakeOffsets = Callable[..., RemoteOffsets | LocalOffsets]
+
+
+class SimPushConsumer(SimConsumer[PushCore]):
+    """A push consumer in virtual time. ``listener(messages)`` is called as the messages come. ``values`` are `PushSettings`."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        topic: str,
-        *,
-        expression: str = "*",
-        name: str = "consumer",
-        make_core: Callable[..., PullConsumerCore] = PullConsumerCore,
-        make_offsets: Callable[..., RemoteOffsets | LocalOffsets] = RemoteOffsets,
-        **values: Any,
-    ) -> None:
+        self, cluster: Cluster, topic: str, listener: Callable[..., Any], *, expression: str = "*", name: str = "consumer",
+        make_offsets: MakeOffsets = RemoteOffsets, clock: Callable[[], int] | None = None, **values: Any,
+    ) -> None:  # fmt: skip
+        settings = PushSettings(**{"group": "C_test", "nameserver": nameservers(cluster), **values})
+        super().__init__(cluster, settings, name, clock=clock)
+        offsets = make_offsets(self.instance.wire(settings.group), self.instance.routes, settings.request_timeout_ms)
+        core = push_core(settings, self.instance, offsets, self.ids)
+        core.on_message(listener)
+        self.begin(core, topic, expression, cluster.world.now)
+
+    def assignment(self) -> list[MessageQueue]:
+        """Return the queues that are this consumer's now, sorted."""
+        return sorted(self.core.user_queue(queue) for queue in self.core.held)
+
+
+class SimPullConsumer(SimConsumer[PullConsumerCore]):
+    """A pull consumer in virtual time. ``values`` are `PullSettings`."""
+
+    def __init__(
+        self, cluster: Cluster, topic: str, *, expression: str = "*", name: str = "consumer",
+        make_core: Callable[..., PullConsumerCore] = PullConsumerCore, make_offsets: MakeOffsets = RemoteOffsets, **values: Any,
+    ) -> None:  # fmt: skip
         settings = PullSettings(**{"group": "C_test", "nameserver": nameservers(cluster), **values})
         super().__init__(cluster, settings, name)
         offsets = make_offsets(self.instance.wire(settings.group), self.instance.routes, settings.request_timeout_ms)
-        self.core = make_core(settings, self.instance, offsets)
-        self.core.subscribe(topic, expression, version=cluster.world.now)
-        self.started = self.driver.start(self.core.start(), f"{name} starts")
-        self.started.then(self._tend)
-
-    def _tend(self) -> None:
-        if self.started.error is None:
-            for operation in self.core.tend():
-                self.driver.start(operation, self.name)
-
-    def stop(self) -> Task[None]:
-        """Close: keep what was confirmed, leave the group."""
-        return self.driver.start(self.core.stop(), f"{self.name} closes")
+        self.begin(make_core(settings, self.instance, offsets), topic, expression, cluster.world.now)
 
 
 def nameservers(cluster: Cluster) -> str:

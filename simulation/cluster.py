@@ -9,18 +9,19 @@ assert sent.result().queue_offset == 0
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from halfmoon.broker.broker import Broker
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.effects import Call, Now, Op
-from halfmoon.errors import broker_error
+from halfmoon.errors import NetworkError, broker_error
 from halfmoon.model import StoredMessage
 from halfmoon.nameserver.nameserver import NameServer
 from halfmoon.nameserver.settings import NameServerSettings
 from halfmoon.ports import Core, Disk
 from halfmoon.store.settings import ASYNC_FLUSH, SYNC_FLUSH, StoreSettings
 from halfmoon.wire.codes import JSON
+from halfmoon.wire.command import Command
 from halfmoon.wire.headers.send import SendMessageReply
 from halfmoon.wire.headers.topic import UpdateAndCreateTopic
 from simulation.disk import SimDisk, Stopped
@@ -29,6 +30,8 @@ from simulation.host import CoreHost
 from simulation.network import Network
 from simulation.workload import messages_of, pull_request, send_request
 from simulation.world import World
+
+T = TypeVar("T")
 
 WORK_US = (50, 2_000)
 """What a sync takes on an ordinary disk, microseconds."""
@@ -206,13 +209,19 @@ class Cluster:
         """Send any request to a broker; the result is the reply's `Command`, whatever its code."""
         return self.client.start(_call(self.brokers[broker].address, request, body, timeout_ms), type(request).__name__)
 
+    def ask(self, operation: Op[T]) -> T:
+        """Run an operation at the client and return its result. Raises what it raises, or StillRunning after 30 s."""
+        task = self.client.start(operation, "asking")
+        self.world.run_until(lambda: task.done, 30_000)
+        return task.result()
+
+    def request(self, address: str, request: Any) -> Command:
+        """Send a request, up to four times, and return the reply, whatever its code. Raises NetworkError."""
+        return self.ask(_patiently(address, request))
+
     def create_topic(self, topic: str, *, queues: int = 4, broker: int = 0) -> Task[Any]:
         """Make a topic at a broker; the result is the reply's `Command`."""
-        request = UpdateAndCreateTopic(
-            topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=6,
-            topic_filter_type="SINGLE_TAG", order=False,
-        )  # fmt: skip
-        return self.call(request, broker=broker)
+        return self.call(topic_request(topic, queues), broker=broker)
 
     def send(
         self, topic: str, body: bytes, *, queue_id: int = 0, tag: str | None = None, keys: str = "", broker: int = 0
@@ -238,8 +247,26 @@ class Cluster:
         return self.client.start(_pull(self.brokers[broker].address, request, wait_ms + 10_000), f"pull {topic}")
 
 
-def _call(address: str, request: Any, body: bytes, timeout_ms: int) -> Op[Any]:
-    return (yield Call(address, request, body, timeout_ms))
+def _call(address: str, request: Any, body: bytes, timeout_ms: int) -> Op[Command]:
+    reply: Command = yield Call(address, request, body, timeout_ms)
+    return reply
+
+
+def _patiently(address: str, request: Any) -> Op[Command]:
+    for _ in range(3):
+        try:
+            return (yield from _call(address, request, b"", 5000))
+        except NetworkError:
+            continue
+    return (yield from _call(address, request, b"", 5000))
+
+
+def topic_request(topic: str, queues: int) -> UpdateAndCreateTopic:
+    """Return the header of a request that makes a topic, or changes it."""
+    return UpdateAndCreateTopic(
+        topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=6,
+        topic_filter_type="SINGLE_TAG", order=False,
+    )  # fmt: skip
 
 
 def _pull(address: str, request: Any, timeout_ms: int) -> Op[list[StoredMessage]]:

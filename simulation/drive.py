@@ -23,6 +23,8 @@ from simulation.world import Timer, World
 T = TypeVar("T")
 Answer = Callable[[Command], None]
 Handler = Callable[[str, Command, Answer], None]
+Resume = Callable[[Any, BaseException | None], None]
+"""Goes on with an operation: gets what it waited for, or an error."""
 
 
 class StillRunning(RuntimeError):
@@ -150,9 +152,7 @@ class Driver:
         elif isinstance(asked, effects.Wait):
             self._wait(task, asked, resume)
         elif isinstance(asked, effects.Aside):
-            child: Task[Any] = self.start(asked.operation, task.name)
-            child.then(lambda: resume(child._result, child._error))
-            task._abandon = child.cancel
+            self._wait_for(task, asked.operation, resume)
         elif isinstance(asked, effects.Run):
             delay_us = self._random.randint(1, 500)
             task._abandon = self._world.after_us(delay_us, partial(self._user_code, task, asked, resume)).cancel
@@ -160,16 +160,20 @@ class Driver:
             raise TypeError(f"{task.name} yielded {asked!r}, which is no effect")
         return False, None
 
-    def _user_code(self, task: Task[Any], asked: effects.Run, resume: Callable[[Any, BaseException | None], None]) -> None:
+    def _user_code(self, task: Task[Any], asked: effects.Run, resume: Resume) -> None:
         """Run the user's code; what it returns as an operation takes the time that this takes."""
-        found, error = _run(asked)
-        if not inspect.isgenerator(found):
-            return resume(found, error)
-        child: Task[Any] = self.start(found, task.name)
-        task._abandon = child.cancel
-        child.then(lambda: resume(child._result, child._error))
+        result, error = _run(asked)
+        if inspect.isgenerator(result):
+            self._wait_for(task, result, resume)
+        else:
+            resume(result, error)
 
-    def _gather(self, task: Task[Any], asked: effects.Gather, resume: Callable[[Any, BaseException | None], None]) -> None:
+    def _wait_for(self, task: Task[Any], operation: Op[Any], resume: Resume) -> None:
+        child: Task[Any] = self.start(operation, task.name)
+        child.then(lambda: resume(child._result, child._error))
+        task._abandon = child.cancel
+
+    def _gather(self, task: Task[Any], asked: effects.Gather, resume: Resume) -> None:
         children = [self.start(operation, task.name) for operation in asked.operations]
         left = len(children)
 
@@ -190,7 +194,7 @@ class Driver:
 
         task._abandon = abandon
 
-    def _wait(self, task: Task[Any], asked: effects.Wait, resume: Callable[[Any, BaseException | None], None]) -> None:
+    def _wait(self, task: Task[Any], asked: effects.Wait, resume: Resume) -> None:
         timer: Timer | None = None
 
         def wake() -> None:
@@ -220,74 +224,49 @@ class Calls:
     """Requests of one host: one connection an address, replies matched by opaque, requests of the other side to a handler."""
 
     def __init__(
-        self,
-        world: World,
-        network: Network,
-        host: str,
-        *,
-        handler: Handler | None = None,
-        opened: Callable[[str], None] = lambda address: None,
-        lost: Callable[[str], None] = lambda address: None,
+        self, world: World, network: Network, host: str, *, handler: Handler | None = None,
+        opened: Callable[[str], None] = lambda address: None, lost: Callable[[str], None] = lambda address: None,
         serialization: int = JSON,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._world, self._network, self._host = world, network, host
         self._handler, self._opened, self._lost, self._serialization = handler, opened, lost, serialization
         self._lines: dict[str, _Line] = {}
         self._opaque = 0
 
-    def call(self, asked: effects.Call, resume: Callable[[Any, BaseException | None], None]) -> Callable[[], None]:
+    def call(self, asked: effects.Call, resume: Resume) -> Callable[[], None]:
         """Send a request; ``resume`` gets the reply or an error. Returns what abandons the wait."""
         self._opaque += 1
-        opaque, line = self._opaque, self._line(asked.address)
-        timer: Timer | None = None
-
-        def end(reply: Command | None, error: NetworkError | None) -> None:
-            line.waiting.pop(opaque, None)
-            if timer is not None:
-                timer.cancel()
-            resume(reply, error)
-
-        def expire() -> None:
-            end(None, RequestTimeout(f"no answer from {asked.address} within {asked.timeout_ms} ms", asked.address))
-
-        timer = self._world.after(asked.timeout_ms, expire)
-        line.waiting[opaque] = end
-        command = request_command(asked.request, asked.body, opaque=opaque, serialization=self._serialization)
+        line = self._line(asked.address)
+        late = RequestTimeout(f"no answer from {asked.address} within {asked.timeout_ms} ms", asked.address)
+        abandon = self._await(line, self._opaque, asked.timeout_ms, late, resume)
+        command = request_command(asked.request, asked.body, opaque=self._opaque, serialization=self._serialization)
         line.send(encode(command))
-
-        def abandon() -> None:
-            line.waiting.pop(opaque, None)
-            timer.cancel()
-
         return abandon
 
-    def tell(self, asked: effects.Tell, resume: Callable[[Any, BaseException | None], None]) -> Callable[[], None]:
+    def tell(self, asked: effects.Tell, resume: Resume) -> Callable[[], None]:
         """Send a one-way request; ``resume`` is called once the bytes are handed over. Returns what abandons the wait."""
         self._opaque += 1
         kind, remark = self._serialization, asked.remark
         command = request_command(asked.request, asked.body, opaque=self._opaque, oneway=True, serialization=kind, remark=remark)
         line = self._line(asked.address)
-        handed = line.send(encode(command))
-        if handed:
+        if line.send(encode(command)):
             return self._world.after_us(0, lambda: resume(None, None)).cancel
-        number = -self._opaque  # not an opaque: ended by the connection being made or lost
-        timer: Timer | None = None
+        late = RequestTimeout(f"no connection to {asked.address}", asked.address)
+        return self._await(line, -self._opaque, asked.timeout_ms, late, lambda reply, error: resume(None, error))
+
+    def _await(self, line: _Line, number: int, timeout_ms: int, late: NetworkError, resume: Resume) -> Callable[[], None]:
+        """Wait for the reply with an opaque, or for the connection (a number below 0); return what abandons the wait."""
 
         def end(reply: Command | None, error: NetworkError | None) -> None:
-            line.waiting.pop(number, None)
-            if timer is not None:
-                timer.cancel()
-            resume(None, error)
-
-        timer = self._world.after(
-            asked.timeout_ms, lambda: end(None, RequestTimeout(f"no connection to {asked.address}", asked.address))
-        )
-        line.waiting[number] = end
+            abandon()
+            resume(reply, error)
 
         def abandon() -> None:
             line.waiting.pop(number, None)
             timer.cancel()
 
+        timer = self._world.after(timeout_ms, lambda: end(None, late))
+        line.waiting[number] = end
         return abandon
 
     def kill(self) -> None:
@@ -331,18 +310,18 @@ class _Line:
         self._end.send([frame])
         return True
 
-    def _connected(self, found: End | ConnectFailed) -> None:
-        if isinstance(found, ConnectFailed):
-            return self._broke(found)
+    def _connected(self, end: End | ConnectFailed) -> None:
+        if isinstance(end, ConnectFailed):
+            return self._broke(end)
         if self.dead:
-            return found.close()
-        if not found.open:  # it died between the other side's accept and now
+            return end.close()
+        if not end.open:  # it died between the other side's accept and now
             return self._broke(ConnectionLost(f"connection to {self._address} lost", self._address))
-        self._end = found
+        self._end = end
         self._opened(self._address)
-        found.on_data, found.on_closed = self._data, self._closed
+        end.on_data, end.on_closed = self._data, self._closed
         unsent, self._unsent = self._unsent, []
-        found.send(unsent)
+        end.send(unsent)
         for number in [number for number in self.waiting if number < 0]:
             self.waiting[number](None, None)
 

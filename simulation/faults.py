@@ -24,6 +24,9 @@ SLOW_US = (20_000, 2_000_000)
 
 HOUR_MS = 3_600_000
 
+REGISTER_MS = 30_000
+"""How often brokers register; so long after the last fault every name server knows them all."""
+
 REMEDY = re.compile(r"truncate -s (\d+) (\S+)$")
 """What a broker says that somebody has to do before it starts."""
 

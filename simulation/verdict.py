@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,11 +13,13 @@ from simulation.ledger import Ledger
 
 
 @dataclass
-class Verdict(ABC):
+class Verdict:
     """What came of a history: ``problems`` is empty when everything held."""
 
     workload: ClassVar[str]
     """What the users did, in a word."""
+    counts: ClassVar[str]
+    """How much happened, in words, with the names of fields in braces."""
 
     seed: int
     flush: str
@@ -28,17 +29,22 @@ class Verdict(ABC):
     events: int = 0
     lines: list[str] = field(default_factory=list)
 
-    @abstractmethod
-    def counted(self) -> str:
-        """Return how much happened, in words."""
-
     def summary(self) -> str:
         """Return one line about it."""
-        said = "held" if not self.problems else f"{len(self.problems)} PROBLEMS"
+        outcome = "held" if not self.problems else f"{len(self.problems)} PROBLEMS"
         return (
-            f"seed {self.seed}, {self.workload}: {said}; {self.flush} flush, {self.counted()},"
+            f"seed {self.seed}, {self.workload}: {outcome}; {self.flush} flush, {self.counts.format_map(vars(self))},"
             f" {self.virtual_ms / 1000:.1f} s, {self.events} events; {', '.join(self.kinds)}"
         )
+
+
+PROBLEMS_MAX = 20
+"""Problems that one checker reports; the first ones tell what is wrong."""
+
+
+def by_checker(problems: dict[str, list[str]], most: int = PROBLEMS_MAX) -> list[str]:
+    """Return the problems of checkers, each with its checker's name before it, ``most`` of each checker."""
+    return [f"{checker}: {problem}" for checker, those in problems.items() for problem in those[:most]]
 
 
 ABOUT_DISKS = ("halfmoon.store.damaged", "halfmoon.store.health", "halfmoon.broker.tables")

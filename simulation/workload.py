@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
+from typing import Any, TypeVar
 
 from halfmoon.effects import Call, Now, Op, Tell, sleep
 from halfmoon.errors import BadMessage, NetworkError, ResponseCode
@@ -22,6 +23,8 @@ from halfmoon.wire.headers.pull import PullMessage, PullMessageReply
 from halfmoon.wire.headers.send import SendBatchMessage, SendMessage, SendMessageReply, SendMessageV2
 from halfmoon.wire.record import BatchItem, decode_record, encode_batch
 from simulation.ledger import Acked, Commit, Ledger, Place, Seen, Waited
+
+Header = TypeVar("Header")
 
 TAGS_USED = ("paid", "sent", "lost")
 QUEUES = 4
@@ -46,19 +49,19 @@ def send_request(
     topic: str, queue_id: int, tag: str | None, keys: str, unique: str, born_ms: int, *, long: bool
 ) -> SendMessage | SendMessageV2:
     """Return the header of a plain send, with long (10) or short (310) field names."""
-    found = {KEYS: keys, UNIQ_KEY: unique, "WAIT": "true"} | ({TAGS: tag} if tag else {})
-    text = properties.encode(found).decode()
-    return (SendMessage if long else SendMessageV2)(
-        producer_group="senders", topic=topic, default_topic="TBW102", default_topic_queue_nums=QUEUES, queue_id=queue_id,
-        sys_flag=0, born_timestamp=born_ms, flag=0, properties=text,
-    )  # fmt: skip
+    fields = {KEYS: keys, UNIQ_KEY: unique, "WAIT": "true"} | ({TAGS: tag} if tag else {})
+    if long:
+        return send_header(SendMessage, topic, queue_id, born_ms, fields)
+    return send_header(SendMessageV2, topic, queue_id, born_ms, fields)
 
 
-def batch_request(topic: str, queue_id: int, born_ms: int) -> SendBatchMessage:
-    """Return the header of a batch."""
-    return SendBatchMessage(
+def send_header(
+    kind: Callable[..., Header], topic: str, queue_id: int, born_ms: int, fields: dict[str, str], **more: Any
+) -> Header:  # fmt: skip
+    """Return the header of a send of one ``kind``, with properties; ``more`` are other fields of it."""
+    return kind(
         producer_group="senders", topic=topic, default_topic="TBW102", default_topic_queue_nums=QUEUES, queue_id=queue_id,
-        sys_flag=0, born_timestamp=born_ms, flag=0, properties=properties.encode({"WAIT": "true"}).decode(), batch=True,
+        sys_flag=0, born_timestamp=born_ms, flag=0, properties=properties.encode(fields).decode(), **more,
     )  # fmt: skip
 
 
@@ -161,7 +164,7 @@ def _framed(
         BatchItem(body, properties.encode({UNIQ_KEY: f"{name}-{number + i}", KEYS: f"k{i}"} | shared))
         for i, body in enumerate(bodies)
     ]
-    return batch_request(topic, queue_id, now), encode_batch(parts)
+    return send_header(SendBatchMessage, topic, queue_id, now, {"WAIT": "true"}, batch=True), encode_batch(parts)
 
 
 def _body(name: str, number: int, random: Random) -> bytes:

@@ -21,17 +21,15 @@ from halfmoon.broker.batches.publishing import MESSAGES_A_TURN as ALL
 from halfmoon.broker.batches.records import SavedId
 from halfmoon.broker.broker import Broker
 from halfmoon.client.core.produce.coordinator import coordinator
-from simulation.asking import contents
 from simulation.batches.checkers import End, check_batches, copies, left_behind, out_of_place, parked, sums_agree
 from simulation.batches.drivers import BatchDriver, Coordinate
 from simulation.batches.queries import LEVELS, QUEUES, SENDS, TOPIC, Query
 from simulation.batches.watch import Watch
 from simulation.cluster import BrokerNode, Cluster
 from simulation.faults import Faults
-from simulation.ledger import Ledger, Place
-from simulation.messages.history import BROKER
+from simulation.history import BROKER, History
+from simulation.ledger import Ledger
 from simulation.verdict import Verdict, judging
-from simulation.workload import Plan
 
 STEPS = 8
 BROKERS_MAX = 5
@@ -116,6 +114,10 @@ class BatchVerdict(Verdict):
     """What came of a history of batches."""
 
     workload = "batches"
+    counts = (
+        "{messages} messages, {later} of them delayed and {compressed} compressed, {lives} drivers,"
+        " {already} decided already, {refused} refused, {noes} votes against"
+    )
     messages: int = 0
     later: int = 0
     compressed: int = 0
@@ -124,13 +126,6 @@ class BatchVerdict(Verdict):
     refused: int = 0
     noes: int = 0
     looks: int = 0
-
-    def counted(self) -> str:
-        """Return how much happened, in words."""
-        return (
-            f"{self.messages} messages, {self.later} of them delayed and {self.compressed} compressed, {self.lives} drivers,"
-            f" {self.already} decided already, {self.refused} refused, {self.noes} votes against"
-        )
 
 
 def simulate_batches(
@@ -170,13 +165,14 @@ def simulate_batches(
     return verdict
 
 
-class _History:
+class _History(History):
     def __init__(
         self, cluster: Cluster, ledger: Ledger, chance: Random, kinds: tuple[str, ...] | None, queries: int, target: int
     ) -> None:
-        self.cluster, self.ledger, self._tidy = cluster, ledger, False
+        super().__init__(cluster, ledger)
+        self._tidy = False
         self.coordinate: Coordinate = coordinator
-        brokers = {broker.name: broker.address for broker in cluster.brokers}
+        brokers = self.plan.brokers
         self.queries = [
             Query(f"query-{number}", brokers, chance.randint(1, 3), chance.choice((2, 7, 25)), target, chance.random() < 0.5)
             for number in range(queries)
@@ -186,7 +182,6 @@ class _History:
             cluster, ledger, cluster.world.split("faults"), self.drivers, self._start, brokers, kinds=kinds
         )  # fmt: skip
         self.watch = Watch(cluster)
-        self.plan = Plan(brokers, ledger, lambda: cluster.world.now)
 
     def mix(self, chance: Random, sends: tuple[str, ...] | None) -> None:
         """Say what queries send beside plain messages: all of ``sends``, or each what is drawn for it."""
@@ -196,25 +191,19 @@ class _History:
 
     def run(self, steps: int, end_ms: int) -> list[str]:
         cluster = self.cluster
-        topics = [cluster.create_topic(TOPIC, queues=QUEUES, broker=number) for number in range(len(cluster.brokers))]
-        cluster.world.run_until(lambda: all(task.done for task in topics), 30_000)
+        self.until_done(self.create_topics(TOPIC, queues=QUEUES), 30_000, "topics")
         self.drivers += [BatchDriver(cluster, query, tidy=False, coordinate=self.coordinate) for query in self.queries]
         for number in range(len(self.queries)):
             self._watch(number)
         cluster.run(ms=50)
-        self.faults.begin(steps, (5, 900))
-        cluster.run(ms=steps * 700)
-        self.faults.end()
-        cluster.run(ms=4000)
-        self.faults.end()
+        self.strike(steps, (5, 900), 700)
         self._tidy = True
         done = cluster.world.run_until(lambda: all(query.done + 1 >= query.target for query in self.queries), end_ms)
         cluster.run(ms=45_000 if done else 0)  # so long may an attempt wait, and what is told to the coordinator
-        places = [Place(broker.name, TOPIC, queue_id) for broker in cluster.brokers for queue_id in range(QUEUES)]
-        problems = list(self.ledger.unexpected) if done else [*self.ledger.unexpected, f"hangs: {self._why()}"]
-        powers = Counter(fault.broker for fault in self.ledger.faults if fault.kind == "power")
+        problems = list(self.messages.unexpected) if done else [*self.messages.unexpected, f"hangs: {self._why()}"]
+        powers = Counter(fault.broker for fault in self.messages.faults if fault.kind == "power")
         waited = {broker.name: parked(broker.core) for broker in cluster.brokers}
-        problems += check_batches(self.queries, End(copies(contents(cluster, self.plan, places)), waited, powers))
+        problems += check_batches(self.queries, End(copies(self.contents(self.places([TOPIC], QUEUES))), waited, powers))
         problems += self.watch.problems(self.queries)
         for broker in cluster.brokers:
             problems += [*left_behind(broker.name, broker.core), *sums_agree(broker.core), *out_of_place(broker.name, broker.core)]
@@ -265,4 +254,4 @@ class _History:
 
 def _known(broker: BrokerNode) -> list[SavedId]:
     """Return what a broker knows of every id, but for when it was used last: a repeat writes nothing."""
-    return [replace(one, touched_ms=0) for one in broker.core.batches.streams.snapshot(0).ids]
+    return [replace(saved, touched_ms=0) for saved in broker.core.batches.streams.snapshot(0).ids]

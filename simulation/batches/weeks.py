@@ -15,14 +15,13 @@ from random import Random
 from typing import Any
 
 from halfmoon.broker.settings import BrokerSettings
-from simulation.asking import contents
 from simulation.batches.checkers import copies
 from simulation.batches.drivers import BatchDriver
 from simulation.batches.queries import LEVELS, QUEUES, TOPIC, Query
 from simulation.cluster import Cluster
-from simulation.ledger import Ledger, Place
+from simulation.history import History
+from simulation.ledger import Ledger
 from simulation.verdict import Verdict, judging
-from simulation.workload import Plan
 
 WEEK_MS = BrokerSettings().batch_retention_ms
 SHORT_WEEK_MS = 60_000
@@ -40,6 +39,7 @@ class WeeksVerdict(Verdict):
     """What came of a history of weeks."""
 
     workload = "weeks"
+    counts = "{runs} runs again, {already} batches decided already, {refused} runs refused, {anew} messages written anew"
     runs: int = 0
     already: int = 0
     """Batches of which a run was told that they are decided."""
@@ -47,13 +47,6 @@ class WeeksVerdict(Verdict):
     """Messages that a run wrote again, of which none was left."""
     refused: int = 0
     """Runs that were refused."""
-
-    def counted(self) -> str:
-        """Return how much happened, in words."""
-        return (
-            f"{self.runs} runs again, {self.already} batches decided already, {self.refused} runs refused, {self.anew} messages"
-            " written anew"
-        )
 
 
 def simulate_weeks(
@@ -74,20 +67,17 @@ def simulate_weeks(
     return verdict
 
 
-class _History:
+class _History(History):
     def __init__(
         self, cluster: Cluster, ledger: Ledger, chance: Random, kinds: tuple[str, ...], verdict: WeeksVerdict
     ) -> None:  # fmt: skip
-        self.cluster, self.ledger, self.chance, self.kinds, self.verdict = cluster, ledger, chance, kinds, verdict
-        self.brokers = {broker.name: broker.address for broker in cluster.brokers}
-        self.plan = Plan(self.brokers, ledger, lambda: cluster.world.now)
+        super().__init__(cluster, ledger)
+        self.chance, self.kinds, self.verdict = chance, kinds, verdict
         self.jobs: list[Query] = []
         self.problems: list[str] = []
 
     def run(self, weeks: int) -> list[str]:
-        brokers = range(len(self.cluster.brokers))
-        made = [self.cluster.create_topic(topic, queues=QUEUES, broker=one) for one in brokers for topic in (TOPIC, FILLER)]
-        assert self.cluster.world.run_until(lambda: all(task.done for task in made), 30_000)
+        self.until_done(self.create_topics(TOPIC, FILLER, queues=QUEUES), 30_000, "topics")
         for _ in range(weeks):
             for _ in range(self.chance.randint(0, 2)):
                 self._new_job()
@@ -100,15 +90,15 @@ class _History:
                 self._again(job)
         for job in self.jobs:
             self._again(job)
-        return [*self.ledger.unexpected, *self.problems[:20]]
+        return [*self.messages.unexpected, *self.problems[:20]]
 
     # ---------------------------------------------------------------- jobs
 
     def _new_job(self) -> None:
         chance, number = self.chance, len(self.jobs)
         job = Query(
-            f"job-{number}", self.brokers, chance.randint(1, 2), chance.choice((2, 7)), chance.randint(1, 3), chance.random() < 0.5,
-            seed=self.cluster.world.seed,
+            f"job-{number}", self.plan.brokers, chance.randint(1, 2), chance.choice((2, 7)), chance.randint(1, 3),
+            chance.random() < 0.5, seed=self.cluster.world.seed,
         )  # fmt: skip
         self.jobs.append(job)
         self._finish(job)
@@ -148,16 +138,15 @@ class _History:
         return driver.task.error is None
 
     def _there(self, job: Query) -> Counter[str]:
-        places = [Place(name, TOPIC, queue_id) for name in self.brokers for queue_id in range(QUEUES)]
-        found = copies(contents(self.cluster, self.plan, places))
-        return Counter({name: len(those) for name, those in found.items() if name.startswith(f"{job.id}/")})
+        there = copies(self.contents(self.places([TOPIC], QUEUES)))
+        return Counter({name: len(those) for name, those in there.items() if name.startswith(f"{job.id}/")})
 
     def _fill(self) -> None:
         """Others send, so that log files end and may go."""
         count = self.chance.choice((10, 60, 100))
         sent = [
             self.cluster.send(FILLER, bytes(FILLER_BYTES), broker=number)
-            for number in range(len(self.brokers))
+            for number in range(len(self.cluster.brokers))
             for _ in range(count)
         ]
         self.cluster.world.run_until(lambda: all(task.done for task in sent), 30_000)

@@ -10,9 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from simulation.ledger import Ledger
-
-PROBLEMS_MAX = 20
-"""Problems that one checker reports; the first ones tell what is wrong."""
+from simulation.verdict import by_checker
 
 
 @dataclass
@@ -53,7 +51,7 @@ class DelayLedger:
 
 def check_delays(ledger: DelayLedger) -> list[str]:
     """Return everything that is wrong with a history: each checker's problems with its name before them."""
-    found = {
+    problems = {
         "early": early(ledger),
         "lost": lost(ledger),
         "recalled": recalled(ledger),
@@ -61,7 +59,7 @@ def check_delays(ledger: DelayLedger) -> list[str]:
         "order": order(ledger),
         "unexpected": ledger.messages.unexpected,
     }
-    return [f"{name}: {problem}" for name, problems in found.items() for problem in problems[:PROBLEMS_MAX]]
+    return by_checker(problems)
 
 
 def early(ledger: DelayLedger) -> list[str]:

@@ -16,21 +16,16 @@ from zlib import crc32
 from halfmoon.effects import Call, Now, Op, sleep
 from halfmoon.errors import NetworkError
 from halfmoon.model import UNIQ_KEY
-from halfmoon.store.check.fsck import fsck
-from halfmoon.store.settings import StoreSettings
-from halfmoon.wire import properties
 from halfmoon.wire.headers.delay import RecallMessage
 from halfmoon.wire.headers.send import SendMessageReply, SendMessageV2
 from halfmoon.wire.record import decode_record
-from simulation.asking import contents
-from simulation.cluster import SMALL, Cluster
-from simulation.damage.fsck import judge_fsck
+from simulation.cluster import Cluster
 from simulation.delays.checkers import DelayLedger, Delivered, Wish, check_delays
 from simulation.faults import Faults
-from simulation.ledger import Ledger, Place
-from simulation.messages.history import BROKER, windows
+from simulation.history import BROKER, History, windows
+from simulation.ledger import Ledger
 from simulation.verdict import Verdict, judging
-from simulation.workload import Plan
+from simulation.workload import send_header
 
 TOPIC, QUEUES, SENDERS = "later", 3, 4
 LEVELS, LEVELS_MS = "1s 2s 4s", (1000, 2000, 4000)
@@ -50,15 +45,12 @@ class DelayVerdict(Verdict):
     """What came of a history of delays."""
 
     workload = "delays"
+    counts = "{acknowledged} acknowledged, {delivered} delivered, {recalled} recalled"
     acknowledged: int = 0
     delivered: int = 0
     recalled: int = 0
     late_ms: int = 0
     """How late the last one was."""
-
-    def counted(self) -> str:
-        """Return how much happened, in words."""
-        return f"{self.acknowledged} acknowledged, {self.delivered} delivered, {self.recalled} recalled"
 
 
 def simulate_delays(
@@ -77,7 +69,7 @@ def simulate_delays(
         cluster = judged.cluster = Cluster(seed, flush=flush, broker={**BROKER, "delay_levels": LEVELS}, **options)
         history = _History(cluster, ledger, kinds)
         verdict.kinds = history.faults.kinds
-        messages.flush_window_ms, messages.save_window_ms = windows(verdict.kinds)
+        windows(messages, verdict.kinds)
         verdict.problems = history.run(steps)
     verdict.acknowledged = sum(wish.acked for wish in ledger.wishes.values())
     verdict.recalled = sum(wish.recalled for wish in ledger.wishes.values())
@@ -85,30 +77,22 @@ def simulate_delays(
     return verdict
 
 
-class _History:
+class _History(History):
     def __init__(self, cluster: Cluster, ledger: DelayLedger, kinds: tuple[str, ...] | None) -> None:
-        self.cluster, self.ledger, self.closing = cluster, ledger, False
+        super().__init__(cluster, ledger.messages)
+        self.ledger = ledger
         self.faults = DelayFaults(cluster, ledger.messages, cluster.world.split("faults"), kinds=kinds)
-        brokers = {broker.name: broker.address for broker in cluster.brokers}
-        self.plan = Plan(brokers, ledger.messages, lambda: cluster.world.now)
 
     def run(self, steps: int) -> list[str]:
         cluster = self.cluster
-        made = cluster.create_topic(TOPIC, queues=QUEUES)
-        cluster.world.run_until(lambda: made.done, 30_000)
+        self.until_done(self.create_topics(TOPIC, queues=QUEUES), 30_000, "topics")
         for number in range(SENDERS):
             cluster.driver(f"sender-{number}").start(self._send(f"s{number}"), f"s{number}")
         cluster.run(ms=500)
-        self.faults.begin(steps, (20, 2500))
-        cluster.run(ms=steps * 1300)
-        self.faults.end()
-        cluster.run(ms=4000)
-        self.faults.end()
-        self.closing = True
+        self.strike(steps, (20, 2500), 1300)
+        self.plan.closing = True
         cluster.run(ms=TIMED_MS_MAX + 12_000)
-        [name] = self.plan.brokers
-        places = [Place(name, TOPIC, queue_id) for queue_id in range(QUEUES)]
-        for place, queue in contents(cluster, self.plan, places).items():
+        for place, queue in self.contents(self.places([TOPIC], QUEUES)).items():
             for offset, seen in sorted(queue.messages.items()):
                 message = decode_record(memoryview(seen.record))
                 if (place, offset) in self.ledger.messages.spoilt and crc32(message.body) & 0x7FFFFFFF != message.body_crc:
@@ -118,8 +102,7 @@ class _History:
         if "damage" in self.faults.kinds:
             for broker in cluster.brokers:
                 cluster.stop(broker)
-                findings = fsck(broker.disk, StoreSettings(**SMALL))
-                problems += judge_fsck(broker.disk, findings, self.ledger.messages.damage_of(broker.name), transactions=False)
+                problems += self.fsck_differs(broker)
         return problems
 
     # ---------------------------------------------------------------- users
@@ -128,7 +111,7 @@ class _History:
         """Send messages one after the other, each again until it is acknowledged; recall some of them."""
         random, number = self.cluster.world.split(f"sends {name}"), 0
         [address] = self.plan.brokers.values()
-        while not self.closing:
+        while not self.plan.closing:
             body, unique = f"{name}/{number}".encode(), f"{name}-{number}"
             now: int = yield Now()
             level = random.choice((0, 0, 1, 1, 2, 3))
@@ -141,12 +124,8 @@ class _History:
             number += 1
             yield from sleep(random.randint(0, 120))
 
-    def _send_until_acked(self, address: str, wish: Wish, body: bytes, found: dict[str, str], random: Random) -> Op[str | None]:
-        now: int = yield Now()
-        header = SendMessageV2(
-            producer_group="senders", topic=TOPIC, default_topic="TBW102", default_topic_queue_nums=QUEUES, queue_id=wish.queue_id,
-            sys_flag=0, born_timestamp=now, flag=0, properties=properties.encode(found).decode(),
-        )  # fmt: skip
+    def _send_until_acked(self, address: str, wish: Wish, body: bytes, fields: dict[str, str], random: Random) -> Op[str | None]:
+        header = send_header(SendMessageV2, TOPIC, wish.queue_id, (yield Now()), fields)
         for _ in range(8):
             wish.attempts += 1
             try:

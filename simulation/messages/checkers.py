@@ -13,12 +13,10 @@ from itertools import pairwise
 
 from halfmoon.runtime.server.server import STEP_MS
 from simulation.ledger import Acked, Commit, Contents, Ledger, Place, Seen
+from simulation.verdict import by_checker
 
 WAIT_OFF_MS = STEP_MS + 50
 """How much earlier or later than it was to a pull may be answered that found nothing, and the way there and back."""
-
-PROBLEMS_MAX = 20
-"""Problems that one checker reports; the first ones tell what is wrong."""
 
 
 def check(ledger: Ledger, contents: Contents, offsets: dict[tuple[str, Place], int]) -> list[str]:
@@ -26,7 +24,7 @@ def check(ledger: Ledger, contents: Contents, offsets: dict[tuple[str, Place], i
 
     ``contents`` is what the queues hold at the end, ``offsets`` the stored offset of each group and queue at the end.
     """
-    found = {
+    problems = {
         "lost": lost(ledger, contents),
         "foreign": foreign(ledger, contents),
         "offsets": offsets_unique_and_dense(ledger, contents),
@@ -36,7 +34,7 @@ def check(ledger: Ledger, contents: Contents, offsets: dict[tuple[str, Place], i
         "waits": waits_kept(ledger),
         "unexpected": ledger.unexpected,
     }
-    return [f"{name}: {problem}" for name, problems in found.items() for problem in problems[:PROBLEMS_MAX]]
+    return by_checker(problems)
 
 
 def waits_kept(ledger: Ledger) -> list[str]:

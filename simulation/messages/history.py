@@ -6,46 +6,32 @@ assert verdict.problems == []
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from halfmoon.limits import CONNECTION_IDLE_MS
-from halfmoon.store.check.fsck import fsck
-from halfmoon.store.settings import StoreSettings
 from halfmoon.wire.bodies import ClusterInfo, from_json
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset
 from halfmoon.wire.headers.route import GetBrokerClusterInfo
-from simulation.asking import ask, call, contents
-from simulation.cluster import SMALL, WORK_US, BrokerNode, Cluster
-from simulation.damage.fsck import judge_fsck
-from simulation.damage.rebuild import indexes_differ
+from simulation.cluster import Cluster
 from simulation.drive import Task
-from simulation.faults import SLOW_US, STUCK_US, Faults
-from simulation.ledger import Contents, Ledger, Place, Queue, Seen
+from simulation.faults import REGISTER_MS, Faults
+from simulation.history import BROKER, STEPS, History, changed, indexes_of, windows
+from simulation.ledger import Contents, Ledger, Place
 from simulation.messages.checkers import check, routes_agree
 from simulation.messages.searches import searches_differ
 from simulation.verdict import Verdict, judging
-from simulation.workload import QUEUES, Plan, consumer, producer, puller
+from simulation.workload import QUEUES, consumer, producer, puller
 
 TOPICS = ("orders", "payments")
 GROUP = "consumers"
-BROKER = {"save_offsets_ms": 1000}
-"""Broker settings of a history: consumers' progress is saved so often that a short history sees it."""
-
-REGISTER_MS = 30_000
-"""How often brokers register; so long after the last fault every name server knows them all."""
-
 SILENCE = ("silent for", "no heartbeat", "did not register in time")
 """What stands in the reason of a connection that is closed because nothing came."""
 
 NETWORK_MS = (50, 10_000)
 """For how long the network may keep an answer: as it is, and where packets are lost and come again, as at a host without power."""
-
-STEPS = 6
-"""Faults of one history."""
 
 
 @dataclass
@@ -53,13 +39,10 @@ class MessagesVerdict(Verdict):
     """What came of a history of messages."""
 
     workload = "messages"
+    counts = "{acknowledged} acknowledged, {read} read, {committed} commits"
     acknowledged: int = 0
     read: int = 0
     committed: int = 0
-
-    def counted(self) -> str:
-        """Return how much happened, in words."""
-        return f"{self.acknowledged} acknowledged, {self.read} read, {self.committed} commits"
 
 
 def simulate(
@@ -79,68 +62,49 @@ def simulate(
         cluster = judged.cluster = Cluster(seed, flush=flush, **options)
         history = _History(cluster, ledger, chance, kinds)
         verdict.kinds = history.faults.kinds
-        ledger.flush_window_ms, ledger.save_window_ms = windows(verdict.kinds)
+        windows(ledger, verdict.kinds)
         ledger.network_ms = NETWORK_MS[bool({"cut", "lose", "power"}.intersection(verdict.kinds))]
-        verdict.problems = history.run(steps, chance)
+        verdict.problems = history.run(steps)
     verdict.acknowledged, verdict.read, verdict.committed = len(ledger.acked), len(ledger.seen), len(ledger.commits)
     return verdict
 
 
-def windows(kinds: list[str]) -> tuple[int, int]:
-    """Return what a crash may take of unsynced messages and of consumers' progress: a pause, a sync under way, and one more."""
-    slowest_us = max(WORK_US[1], SLOW_US[1] if "slow_disk" in kinds else 0, STUCK_US[1] if "stuck_disk" in kinds else 0)
-    syncs_ms = 2 * (slowest_us // 1000)
-    return 1500 + syncs_ms, 2 * BROKER["save_offsets_ms"] + 500 + syncs_ms
-
-
-class _History:
+class _History(History):
     def __init__(self, cluster: Cluster, ledger: Ledger, chance: Random, kinds: tuple[str, ...] | None) -> None:
-        self.cluster, self.ledger = cluster, ledger
+        super().__init__(cluster, ledger)
+        self.plan.on_seen = self.must_be_durable
         self.faults = Faults(cluster, ledger, cluster.world.split("faults"), kinds=kinds)
-        self.plan = Plan(
-            {broker.name: broker.address for broker in cluster.brokers}, ledger, lambda: cluster.world.now, on_seen=self._on_seen
-        )
         self._users: list[Task[Any]] = []
         self._chance = chance
-        self._stopped_badly: list[str] = []
 
-    def run(self, steps: int, chance: Random) -> list[str]:
-        cluster = self.cluster
-        self._start_users(chance)
+    def run(self, steps: int) -> list[str]:
+        cluster, ledger = self.cluster, self.messages
+        self._start_users()
         cluster.run(ms=300)
-        self.faults.begin(steps, (20, 1600))
-        cluster.run(ms=steps * 1000)
-        self.faults.end()
-        cluster.run(ms=4000)
-        self.faults.end()
+        self.strike(steps, (20, 1600), 1000)
         cluster.run(ms=1500)
         self.plan.closing = True
-        if not cluster.world.run_until(lambda: all(user.done for user in self._users), 30_000):
-            self.ledger.unexpected.append(f"users hang: {[user.name for user in self._users if not user.done]}")
-        self.ledger.unexpected += [f"user {user.name} raised {user.error!r}" for user in self._users if user.error is not None]
+        self.until_done(self._users, 30_000, "users")
         cluster.run(ms=2500)
-        contents, offsets = self._contents(), self._offsets()
-        problems = check(self.ledger, contents, offsets)
+        contents, offsets = self.contents(self.places(TOPICS, QUEUES)), self._offsets()
+        problems = check(ledger, contents, offsets)
         problems += [f"refusing: {problem}" for problem in refusing(cluster)]
         problems += [f"silence: {problem}" for problem in called_silent(cluster)]
-        problems += [f"searches: {problem}" for problem in searches_differ(cluster, self.plan, contents, self.ledger)]
+        problems += [f"searches: {problem}" for problem in searches_differ(cluster, self.plan, contents, ledger)]
         problems += self._after_a_clean_stop(contents, offsets)
         cluster.run(ms=REGISTER_MS + 5_000)
         return problems + [f"routes: {problem}" for problem in routes_agree(self._routes(), dict(self.plan.brokers))]
 
     def _routes(self) -> list[dict[str, str]]:
-        """What each name server knows: brokers and their addresses."""
-        found = []
-        for node in self.cluster.nameservers:
-            reply = ask(self.cluster, call(node.address, GetBrokerClusterInfo()))
-            known = from_json(ClusterInfo, reply.body).broker_addr_table
-            found.append({name: data.broker_addrs.get(0, "") for name, data in sorted(known.items())})
-        return found
+        """Return what each name server knows: brokers and their addresses."""
+        replies = [self.cluster.request(node.address, GetBrokerClusterInfo()) for node in self.cluster.nameservers]
+        tables = [from_json(ClusterInfo, reply.body).broker_addr_table for reply in replies]
+        return [{name: data.broker_addrs.get(0, "") for name, data in sorted(table.items())} for table in tables]
 
     # ---------------------------------------------------------------- users
 
-    def _start_users(self, chance: Random) -> None:
-        split = self.cluster.world.split
+    def _start_users(self) -> None:
+        split, chance = self.cluster.world.split, self._chance
         for i in range(chance.randint(2, 4)):
             name, serialization = f"sender-{i}", chance.choice((JSON, ROCKETMQ))
             users = self.cluster.driver(name, serialization)
@@ -149,61 +113,40 @@ class _History:
         for i in range(chance.randint(2, 5)):
             name, tag = f"puller-{i}", chance.choice((None, None, "paid", "sent||lost"))
             users = self.cluster.driver(name, chance.choice((JSON, ROCKETMQ)))
-            self._users.append(users.start(puller(self.plan, self._place(chance), split(name), tag=tag), name))
-        for place in {self._place(chance): None for _ in range(chance.randint(1, 4))}:
+            self._users.append(users.start(puller(self.plan, self._place(), split(name), tag=tag), name))
+        for place in {self._place(): None for _ in range(chance.randint(1, 4))}:
             name = f"consumer-{place}"
             self._users.append(self.cluster.driver(name).start(consumer(self.plan, GROUP, place, split(name)), name))
 
-    def _place(self, chance: Random) -> Place:
+    def _place(self) -> Place:
+        chance = self._chance
         return Place(chance.choice(sorted(self.plan.brokers)), chance.choice(TOPICS), chance.randrange(QUEUES))
-
-    def _on_seen(self, seen: Seen) -> None:
-        """With sync flush a record that anybody reads lies on the device already."""
-        if self.ledger.flush == "sync" and (seen.place, seen.queue_offset) not in self.ledger.spoilt:
-            broker = next(broker for broker in self.cluster.brokers if broker.name == seen.place.broker)
-            if not durable(broker, seen):
-                self.ledger.unexpected.append(
-                    f"{seen.place}@{seen.queue_offset} was read before it was durable: {seen.body[:40]!r}"
-                )
 
     # ---------------------------------------------------------------- the end
 
-    def _places(self) -> list[Place]:
-        return [
-            Place(broker.name, topic, queue_id) for broker in self.cluster.brokers for topic in TOPICS for queue_id in range(QUEUES)
-        ]
-
-    def _contents(self) -> Contents:
-        return contents(self.cluster, self.plan, self._places())
-
     def _offsets(self) -> dict[tuple[str, Place], int]:
-        found = {}
-        for place in self._places():
+        offsets = {}
+        for place in self.places(TOPICS, QUEUES):
             request = QueryConsumerOffset(consumer_group=GROUP, topic=place.topic, queue_id=place.queue_id)
-            reply = ask(self.cluster, call(self.plan.brokers[place.broker], request))
+            reply = self.cluster.request(self.plan.brokers[place.broker], request)
             if reply.code == 0:
-                found[GROUP, place] = reply.header(OffsetReply).offset
-        return found
+                offsets[GROUP, place] = reply.header(OffsetReply).offset
+        return offsets
 
     def _after_a_clean_stop(self, contents: Contents, offsets: dict[tuple[str, Place], int]) -> list[str]:
         """Stop every broker, compare its indexes with its log, start it, and find everything as it was."""
         problems = []
         for broker in self.cluster.brokers:
-            spoilt = {at for name, at in self.ledger.spoilt_bytes if name == broker.name}
+            spoilt = self.messages.damage_of(broker.name).places
             self.cluster.stop(broker)
             if broker.left_locked:
                 problems.append(f"stop: {broker.name} left and kept its store locked")
-            problems += [f"indexes: {broker.name}: {problem}" for problem in indexes_of(broker, spoilt)]
-            if spoilt:
-                damage, settings = self.ledger.damage_of(broker.name), StoreSettings(**SMALL)
-                problems += judge_fsck(broker.disk, fsck(broker.disk, settings), damage, transactions=False)
+            problems += indexes_of(broker, spoilt)
+            problems += self.fsck_differs(broker) if spoilt else []
             self.cluster.restart(broker)
         self.cluster.run(ms=1000)
-        again, offsets_again = self._contents(), self._offsets()
-        for place in sorted({*contents, *again}):
-            before, after = contents.get(place), again.get(place)
-            if before is None or after is None or before[:2] != after[:2] or _records(before) != _records(after):
-                problems.append(f"restart: {place} was {_brief(before)} and is {_brief(after)} after a clean restart")
+        again, offsets_again = self.contents(self.places(TOPICS, QUEUES)), self._offsets()
+        problems += changed(contents, again)
         if offsets != offsets_again:
             problems.append(f"restart: consumer offsets were {offsets} and are {offsets_again} after a clean restart")
         return problems
@@ -226,27 +169,3 @@ def called_silent(cluster: Cluster, least_ms: int = CONNECTION_IDLE_MS) -> list[
         for closed in host.closed
         if closed.at_ms - closed.heard_ms < least_ms and any(word in closed.reason for word in SILENCE)
     ]
-
-
-def durable(broker: BrokerNode, seen: Seen) -> bool:
-    """Whether the record lies on the broker's device, at its place in the log."""
-    file_bytes = SMALL["commit_log_file_bytes"]
-    at = seen.physical_offset % file_bytes
-    path = f"commitlog/{seen.physical_offset - at:020d}"
-    return broker.disk.exists(path) and broker.disk.open(path).durable[at : at + len(seen.record)] == seen.record
-
-
-def indexes_of(broker: BrokerNode, spoilt: AbstractSet[int] = frozenset()) -> list[str]:
-    """Return how the indexes of a stopped broker differ from its log, beside the records at ``spoilt``."""
-    return indexes_differ(
-        broker.disk, queue_file_bytes=SMALL["queue_file_bytes"], hash_slots=SMALL["hash_slots"],
-        index_entries_max=SMALL["index_entries_max"], spoilt=spoilt,
-    )  # fmt: skip
-
-
-def _records(queue: Queue) -> dict[int, bytes]:
-    return {offset: seen.record for offset, seen in queue.messages.items()}
-
-
-def _brief(queue: Queue | None) -> str:
-    return "missing" if queue is None else f"[{queue.min_offset}, {queue.max_offset}) with {len(queue.messages)} messages"

@@ -9,7 +9,6 @@ from halfmoon.wire.command import Command
 from halfmoon.wire.headers.offset import GetEarliestMsgStoretime, GetEarliestMsgStoretimeReply, OffsetReply, SearchOffsetByTimestamp
 from halfmoon.wire.headers.pull import ViewMessageById
 from halfmoon.wire.record import decode_record
-from simulation.asking import ask, call
 from simulation.cluster import Cluster
 from simulation.ledger import Contents, Ledger, Place, Seen
 from simulation.workload import Plan
@@ -26,18 +25,18 @@ def searches_differ(cluster: Cluster, plan: Plan, contents: Contents, ledger: Le
         address, offsets = plan.brokers[place.broker], sorted(stored)
         if not offsets:
             continue
-        problems += _earliest(ask(cluster, call(address, _of(GetEarliestMsgStoretime, place))), place, stored[offsets[0]])
+        problems += _earliest(cluster.request(address, _of(GetEarliestMsgStoretime, place)), place, stored[offsets[0]])
         for offset in offsets[:: -(-len(offsets) // (MESSAGES_MAX - 1))] + offsets[-1:]:
-            first = min(at for at in offsets if stored[at] == stored[offset])
-            reply = ask(cluster, call(address, _of(SearchOffsetByTimestamp, place, timestamp=stored[offset])))
+            first = min(earlier for earlier in offsets if stored[earlier] == stored[offset])
+            reply = cluster.request(address, _of(SearchOffsetByTimestamp, place, timestamp=stored[offset]))
             if reply.code or reply.header(OffsetReply).offset != first:
-                problems.append(f"{place}@{first} was stored at {stored[offset]}; a search answers {_said(reply)}")
+                problems.append(f"{place}@{first} was stored at {stored[offset]}; a search answers {_brief(reply)}")
             seen = queue.messages[offset]
             if (place, offset) in ledger.spoilt:
                 continue  # its body is damaged: a pull hands it out, and leaves the judgement to its consumer
-            problems += _by_id(ask(cluster, call(address, ViewMessageById(offset=seen.physical_offset))), place, seen)
+            problems += _by_id(cluster.request(address, ViewMessageById(offset=seen.physical_offset)), place, seen)
     for broker, physical_offset in sorted(ledger.spoilt_bytes):
-        reply = ask(cluster, call(plan.brokers[broker], ViewMessageById(offset=physical_offset)))
+        reply = cluster.request(plan.brokers[broker], ViewMessageById(offset=physical_offset))
         if reply.code == 0 and not _is_whole(reply.body, physical_offset):
             problems.append(f"{broker} shows {reply.body[:100]!r} as the message at {physical_offset}, where a record was damaged")
     return problems
@@ -50,21 +49,21 @@ def _of(request: Any, place: Place, **fields: Any) -> Any:
 def _earliest(reply: Command, place: Place, stored_ms: int) -> list[str]:
     if reply.code == 0 and reply.header(GetEarliestMsgStoretimeReply).timestamp == stored_ms:
         return []
-    return [f"the first message of {place} was stored at {stored_ms}, and asked for that time the broker answers {_said(reply)}"]
+    return [f"the first message of {place} was stored at {stored_ms}, and asked for that time the broker answers {_brief(reply)}"]
 
 
 def _by_id(reply: Command, place: Place, seen: Seen) -> list[str]:
     if reply.code == 0 and reply.body == seen.record:
         return []
-    return [f"{place}@{seen.queue_offset} lies at {seen.physical_offset}, and asked for that the broker answers {_said(reply)}"]
+    return [f"{place}@{seen.queue_offset} lies at {seen.physical_offset}, and asked for that the broker answers {_brief(reply)}"]
 
 
-def _is_whole(record: bytes, physical_offset: int) -> bool:
+def _is_whole(record: bytes | memoryview, physical_offset: int) -> bool:
     try:
         return decode_record(memoryview(record)).physical_offset == physical_offset
     except BadMessage:
         return False
 
 
-def _said(reply: Command) -> str:
+def _brief(reply: Command) -> str:
     return f"{reply.code} {reply.remark or ''} {reply.fields} {bytes(reply.body[:60])!r}"

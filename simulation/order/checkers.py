@@ -11,9 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from halfmoon.model import MessageQueue
-
-PROBLEMS_MAX = 20
-"""Problems that one checker reports; the first ones tell what is wrong."""
+from simulation.verdict import by_checker
 
 TOLD_MS = 50
 """So long after a connection broke its client may not know that its locks are gone."""
@@ -63,7 +61,7 @@ class OrderLedger:
 
 def check_order(ledger: OrderLedger) -> list[str]:
     """Return everything that is wrong with a history: each checker's problems with its name before them."""
-    found = {
+    problems = {
         "owner": owners(ledger),
         "side by side": side_by_side(ledger),
         "order": order_of_calls(ledger),
@@ -71,7 +69,7 @@ def check_order(ledger: OrderLedger) -> list[str]:
         "never consumed": never_consumed(ledger),
         "unexpected": ledger.unexpected,
     }
-    return [f"{name}: {problem}" for name, problems in found.items() for problem in problems[:PROBLEMS_MAX]]
+    return by_checker(problems)
 
 
 def owners(ledger: OrderLedger) -> list[str]:

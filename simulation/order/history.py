@@ -11,19 +11,21 @@ and starts it again.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
 from halfmoon.client.core.produce.selector import select_by_hash
 from halfmoon.effects import Op, sleep
-from halfmoon.errors import HalfmoonError
-from halfmoon.model import ConsumeFrom, ConsumeStatus, Message, MessageQueue, StoredMessage
+from halfmoon.model import ConsumeFrom, ConsumeStatus, Message, MessageQueue, SendResult, StoredMessage
 from simulation.clients import SimProducer, SimPushConsumer
-from simulation.cluster import Cluster
+from simulation.cluster import BrokerNode, Cluster
 from simulation.faults import HOUR_MS
+from simulation.history import BROKER
 from simulation.host import CoreHost, machine_clock
 from simulation.ledger import Ledger
-from simulation.messages.history import BROKER, called_silent
+from simulation.members import Member, MemberHistory
+from simulation.messages.history import called_silent
 from simulation.order.checkers import Call, OrderLedger, check_order
 from simulation.verdict import Verdict, judging
 
@@ -32,7 +34,6 @@ KINDS = ("join", "leave", "crash", "lose", "cut", "broker")
 """What a seed may draw; ``clock_set`` besides is asked for by name."""
 STEPS = 8
 CLIENT: dict[str, Any] = {"heartbeat_ms": 1000, "request_timeout_ms": 1000, "route_refresh_ms": 5000}
-CONSUMERS_MAX = 5
 CUT_MS = (500, 70_000)
 """How long a cut lasts: longer than a broker keeps a lock."""
 
@@ -42,6 +43,7 @@ class OrderVerdict(Verdict):
     """What came of a history of order."""
 
     workload = "order"
+    counts = "{acknowledged} acknowledged, {calls} calls, {failed} failed, {again} again, {owners} changes of owners"
     acknowledged: int = 0
     calls: int = 0
     failed: int = 0
@@ -49,13 +51,6 @@ class OrderVerdict(Verdict):
     """Calls of messages that had been consumed well before."""
     owners: int = 0
     """How often a queue had another consumer than before."""
-
-    def counted(self) -> str:
-        """Return how much happened, in words."""
-        return (
-            f"{self.acknowledged} acknowledged, {self.calls} calls, {self.failed} failed, {self.again} again,"
-            f" {self.owners} changes of owners"
-        )
 
 
 def simulate_order(
@@ -69,14 +64,14 @@ def simulate_order(
     chance = Random(f"order {seed}")
     drawn = sorted({"join", chance.choice(KINDS), chance.choice(KINDS), chance.choice(("leave", "crash"))})
     verdict = OrderVerdict(seed, flush or chance.choice(("sync", "async")), list(kinds) if kinds is not None else drawn)
-    errors_of, ledger = Ledger(verdict.flush), OrderLedger()
-    with judging(verdict, errors_of) as judged:
+    errors, ledger = Ledger(verdict.flush), OrderLedger()
+    with judging(verdict, errors) as judged:
         forgets_ms = chance.choice((15_000, 120_000))  # a silent client: before its locks run out, or after
         settings = {**BROKER, "client_expiry_ms": forgets_ms}
         options = {"brokers": chance.choice((1, 2)), "broker": settings, **options}
         cluster = judged.cluster = Cluster(seed, flush=verdict.flush, **options)
-        _History(cluster, ledger, chance, verdict.kinds).run(steps)
-        ledger.unexpected += errors_of.unexpected
+        _History(cluster, errors, ledger, chance, verdict.kinds).run(steps)
+        ledger.unexpected += errors.unexpected
         verdict.problems = check_order(ledger) + [f"silence: {problem}" for problem in called_silent(cluster, forgets_ms)]
     _count(verdict, ledger)
     return verdict
@@ -95,30 +90,30 @@ def _count(verdict: OrderVerdict, ledger: OrderLedger) -> None:
             good.add(call.body)
 
 
-class _History:
-    def __init__(self, cluster: Cluster, ledger: OrderLedger, chance: Random, kinds: list[str]) -> None:
-        self.cluster, self.ledger, self.chance, self.kinds = cluster, ledger, chance, kinds
-        self.closing = False
-        self.consumers: list[_Consumer] = []
-        self._number = 0
-        self._brokers = {broker.name: broker for broker in cluster.brokers}
+class _History(MemberHistory["_Consumer"]):
+    stay, members_max = 1, 5
+
+    def __init__(self, cluster: Cluster, errors: Ledger, ledger: OrderLedger, chance: Random, kinds: list[str]) -> None:
+        super().__init__(cluster, errors, chance, kinds)
+        self.ledger = ledger
 
     def run(self, steps: int) -> None:
         cluster = self.cluster
-        for i in range(len(cluster.brokers)):
-            cluster.create_topic(TOPIC, queues=QUEUES, broker=i)
+        self.create_topics(TOPIC, queues=QUEUES)
         cluster.run(ms=500)
         for i in range(2):
             producer = SimProducer(cluster, f"producer-{i}", **CLIENT)
-            for key in range(i, KEYS, 2):
-                producer.driver.start(self._send(producer, f"key{key}"), f"key{key}")
+            for key in [f"key{number}" for number in range(i, KEYS, 2)]:
+                sending = self.keep_sending(
+                    producer, key, partial(self._message, key), self._stored, lambda random: random.randint(20, 400),
+                    selector=select_by_hash, key=key,
+                )  # fmt: skip
+                producer.driver.start(sending, key)
         for _ in range(self.chance.randint(1, 3)):
-            self._join()
-        for _ in range(steps):
-            cluster.run(ms=self.chance.randint(100, 3_000))
-            self._happen(self.chance.choice(self.kinds) if self.kinds else "nothing")
+            self.join()
+        self.let_happen(steps, (100, 3_000))
         cluster.run(ms=1_000)
-        self.closing = True
+        self.plan.closing = True
         cluster.world.run_until(self._all_consumed, 180_000)
         cluster.run(ms=500)
 
@@ -126,124 +121,111 @@ class _History:
         good = {call.body for call in self.ledger.calls if call.good}
         return self.ledger.acked.keys() <= good
 
-    # ---------------------------------------------------------------- producers
+    def _message(self, key: str, number: int, random: Random) -> Message:
+        return Message(TOPIC, f"{key}/{number}".encode())
 
-    def _send(self, producer: SimProducer, key: str) -> Op[None]:
-        """Send the messages of a key one after the other; one that was not acknowledged may have been stored, and is left."""
-        random, number = self.cluster.world.split(f"sends {key}"), 0
-        while not self.closing:
-            body = b"%s/%d" % (key.encode(), number)
-            try:
-                result = yield from producer.sender.send(Message(TOPIC, body), selector=select_by_hash, key=key)
-                self.ledger.acked[body] = f"{result.queue.broker_name}/{result.queue.queue_id}@{result.queue_offset}"
-            except HalfmoonError:
-                yield from sleep(random.randint(100, 500))
-            number += 1
-            yield from sleep(random.randint(20, 400))
+    def _stored(self, message: Message, result: SendResult) -> None:
+        queue = result.queue
+        self.ledger.acked[message.body] = f"{queue.broker_name}/{queue.queue_id}@{result.queue_offset}"
 
     # ---------------------------------------------------------------- what happens
 
-    def _happen(self, kind: str) -> None:
-        here = [consumer for consumer in self.consumers if not consumer.gone]
-        if kind == "join" and len(here) < CONSUMERS_MAX:
-            self._join()
-        elif kind in ("leave", "crash") and len(here) > 1:
-            self.chance.choice(here).go(crash=kind == "crash")
-        elif kind == "lose" and here:
-            self.chance.choice(here).lose(self.chance)
-        elif kind == "cut" and here:
-            self.chance.choice(here).cut(self.chance)
-        elif kind == "clock_set":
+    def member(self, number: int) -> _Consumer:
+        """Let a consumer join."""
+        return _Consumer(self, f"consumer-{number}")
+
+    def happen(self, kind: str) -> None:
+        """Let one thing happen, if it can."""
+        if kind == "clock_set":
             self._set_a_clock()
-        elif kind == "broker":
-            broker = self.chance.choice(self.cluster.brokers)
-            self.ledger.upset[broker.name].append(self.cluster.world.now)
-            self.cluster.crash(broker)
-            self.cluster.run(ms=self.chance.randint(1, 2_000))
-            self.cluster.restart(broker)
-            self.ledger.upset[broker.name].append(self.cluster.world.now)
+        else:
+            super().happen(kind)
+
+    def kill_broker(self, broker: BrokerNode) -> None:
+        """Kill a broker, which forgets its locks, and start it again."""
+        self.upset(broker.name)
+        super().kill_broker(broker)
+        self.upset(broker.name)
+
+    def upset(self, name: str) -> None:
+        """Write down that a client, or a broker, has lost its locks."""
+        self.ledger.upset[name].append(self.cluster.world.now)
 
     def _set_a_clock(self) -> None:
         """Set the clock of a broker or consumer an hour forward, or one that is ahead an hour back."""
-        machines: list[_Consumer | CoreHost] = [*self.consumers, *(broker.host for broker in self.cluster.brokers)]
+        machines: list[_Consumer | CoreHost] = [*self.members, *(broker.host for broker in self.cluster.brokers)]
         machine = self.chance.choice(machines)
         back = machine.clock_ahead_ms >= HOUR_MS and self.chance.random() < 0.5
         machine.step_clock(-HOUR_MS if back else HOUR_MS)
         self.cluster.run(ms=2)  # a core is told in its next turn
 
-    def _join(self) -> None:
-        self._number += 1
-        self.consumers.append(_Consumer(self, f"consumer-{self._number}"))
-
     def locked_by(self, queue: MessageQueue) -> tuple[str | None, int | None]:
         """Return who owns a queue at its broker, and the group's offset there; (None, None) while the broker does not run."""
-        core = self._brokers[queue.broker_name].core
-        if core is None:
+        broker = self.broker(queue.broker_name)
+        if (core := broker.core) is None:
             return None, None
-        owner = core.locks.owner(GROUP, queue.topic, queue.queue_id, self._brokers[queue.broker_name].host.now())
+        owner = core.locks.owner(GROUP, queue.topic, queue.queue_id, broker.host.now())
         return owner, core.offsets.get(GROUP, queue.topic, queue.queue_id) or 0
 
 
-class _Consumer:
+class _Consumer(Member):
     """An orderly consumer and its listener, which takes its time and fails now and then."""
 
+    client: SimPushConsumer
+
     def __init__(self, history: _History, name: str) -> None:
-        self.history, self.name, self.gone = history, name, False
-        self._random = history.cluster.world.split(f"listens {name}")
+        super().__init__(history.cluster, name)
+        self.history, world = history, history.cluster.world
+        self._random = world.split(f"listens {name}")
         self._slow = self._random.random() < 0.3
         self.clock_ahead_ms = 0
-        history.cluster.world.note(name, "joins")
+        world.note(name, "joins")
         self.client = SimPushConsumer(
             history.cluster, TOPIC, self.listen, name=name, orderly=True, group=GROUP, consume_from=ConsumeFrom.FIRST_OFFSET,
-            suspend_queue_ms=50, consume_batch_max=1, clock=machine_clock(history.cluster.world, self).now, **CLIENT,
+            suspend_queue_ms=50, consume_batch_max=1, clock=machine_clock(world, self).now, **CLIENT,
         )  # fmt: skip
+
+    @property
+    def id(self) -> str:
+        """The client's id."""
+        return self.client.instance.client_id
 
     def listen(self, messages: list[StoredMessage]) -> Op[ConsumeStatus]:
         """Write the call down, take a while, say how it went."""
-        history, message = self.history, messages[0]
+        history, message, world = self.history, messages[0], self.cluster.world
         owner, stored = history.locked_by(message.queue)
-        call = Call(
-            history.cluster.world.now, self.client.instance.client_id, message.queue, message.queue_offset, bytes(message.body),
-            owner, stored,
-        )  # fmt: skip
+        call = Call(world.now, self.id, message.queue, message.queue_offset, bytes(message.body), owner, stored)
         history.ledger.calls.append(call)
         yield from sleep(self._random.randint(0, 500 if self._slow else 60))
         call.good = self._random.random() < 0.9
-        call.end_ms = history.cluster.world.now
+        call.end_ms = world.now
         return ConsumeStatus.CONSUME_SUCCESS if call.good else ConsumeStatus.RECONSUME_LATER
 
     def step_clock(self, ms: int) -> None:
         """Set its machine's clock forward, or back (below 0)."""
         self.clock_ahead_ms += ms
-        self.history.cluster.world.note(self.name, f"clock is set {abs(ms)} ms {'back' if ms < 0 else 'forward'}")
+        self.cluster.world.note(self.name, f"clock is set {abs(ms)} ms {'back' if ms < 0 else 'forward'}")
 
     def go(self, *, crash: bool) -> None:
         """Leave: cleanly, or as a killed process."""
-        cluster, self.gone = self.history.cluster, True
-        cluster.world.note(self.name, "is killed" if crash else "leaves")
+        self.gone = True
+        self.cluster.world.note(self.name, "is killed" if crash else "leaves")
         if crash:
-            self.history.ledger.upset[self.client.instance.client_id].append(cluster.world.now)
-            self._end()
+            self.history.upset(self.id)
+            self.end()
         else:
-            self.client.stop().then(self._end)
-
-    def _end(self) -> None:
-        self.client.kill()
-        self.history.cluster.network.kill(self.client.host)
+            self.client.stop().then(self.end)
 
     def lose(self, chance: Random) -> None:
         """Break one of its connections."""
-        cluster = self.history.cluster
-        if ends := cluster.network.connections(self.client.host):
-            end = chance.choice(ends)
-            cluster.world.note(self.name, f"loses its connection to {end.remote}")
-            self.history.ledger.upset[self.client.instance.client_id].append(cluster.world.now)
-            cluster.network.lose(end)
+        if self.cluster.network.connections(self.client.host):
+            self.history.upset(self.id)
+        super().lose(chance)
 
     def cut(self, chance: Random) -> None:
         """Let nothing through between it and a broker for a while."""
-        cluster, broker = self.history.cluster, chance.choice(self.history.cluster.brokers)
+        cluster, broker = self.cluster, chance.choice(self.cluster.brokers)
         cluster.world.note(self.name, f"is cut off from {broker.name}")
-        self.history.ledger.cut_off[self.client.instance.client_id].append(cluster.world.now)
+        self.history.ledger.cut_off[self.id].append(cluster.world.now)
         cluster.network.cut(self.client.host, broker.host.host)
         cluster.world.after(chance.randint(*CUT_MS), cluster.network.heal)

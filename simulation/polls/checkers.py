@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from halfmoon.model import MessageQueue
-from simulation.messages.checkers import PROBLEMS_MAX
+from simulation.verdict import by_checker
 
 
 @dataclass(eq=False)
@@ -71,7 +71,7 @@ class PollLedger:
 
 def check_polls(ledger: PollLedger) -> list[str]:
     """Return everything that is wrong with a history: each checker's problems with its name before them."""
-    found = {
+    problems = {
         "lost": [f"{queue}@{offset} was confirmed by nobody" for queue, offset in ledger.unread()],
         "ahead": list(ledger.ahead.values()),
         "again": given_once(ledger),
@@ -80,7 +80,7 @@ def check_polls(ledger: PollLedger) -> list[str]:
         "kept": closes_keep_what_was_confirmed(ledger),
         "unexpected": ledger.unexpected,
     }
-    return [f"{name}: {problem}" for name, problems in found.items() for problem in problems[:PROBLEMS_MAX]]
+    return by_checker(problems)
 
 
 def given_once(ledger: PollLedger) -> list[str]:

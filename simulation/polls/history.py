@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -20,11 +21,12 @@ from halfmoon.client.core.consume.member import HeldQueue
 from halfmoon.client.core.consume.pull_consumer import PullConsumerCore
 from halfmoon.effects import Op, sleep
 from halfmoon.errors import HalfmoonError, NotRunning
-from halfmoon.model import ConsumeFrom, Message, MessageQueue
+from halfmoon.model import ConsumeFrom, Message, MessageQueue, SendResult
 from simulation.clients import SimProducer, SimPullConsumer
 from simulation.cluster import Cluster
+from simulation.history import BROKER
 from simulation.ledger import Ledger
-from simulation.messages.history import BROKER
+from simulation.members import Member, MemberHistory
 from simulation.polls.checkers import PollLedger, Tenure, check_polls
 from simulation.verdict import Verdict, judging
 
@@ -35,7 +37,6 @@ PEACEFUL = {"join", "leave", "seek", "interrupt"}
 
 STEPS = 10
 CLIENT: dict[str, Any] = {"heartbeat_ms": 1000, "request_timeout_ms": 1000, "route_refresh_ms": 5000, "persist_offsets_ms": 500}
-MEMBERS_MAX = 4
 LOOK_MS = 10
 """How often the brokers' progress is looked at."""
 
@@ -50,19 +51,13 @@ class PollVerdict(Verdict):
     """What came of a history of pull consumers."""
 
     workload = "polls"
+    counts = "{acknowledged} acknowledged, {given} given, {again} again, {sought} seeks, {tenures} tenures of queues"
     acknowledged: int = 0
     given: int = 0
     again: int = 0
     """Messages that were given once more."""
     sought: int = 0
     tenures: int = 0
-
-    def counted(self) -> str:
-        """Return how much happened, in words."""
-        return (
-            f"{self.acknowledged} acknowledged, {self.given} given, {self.again} again, {self.sought} seeks,"
-            f" {self.tenures} tenures of queues"
-        )
 
 
 def simulate_polls(
@@ -84,8 +79,8 @@ def simulate_polls(
     chance = Random(f"polls {seed}")
     drawn = sorted({"join", "leave", chance.choice(KINDS), chance.choice(KINDS), chance.choice(("seek", "crash"))})
     verdict = PollVerdict(seed, flush or chance.choice(("sync", "async")), list(kinds) if kinds is not None else drawn)
-    errors_of, ledger = Ledger(verdict.flush), PollLedger()
-    with judging(verdict, errors_of) as judged:
+    errors, ledger = Ledger(verdict.flush), PollLedger()
+    with judging(verdict, errors) as judged:
         # of a log that is longer than the memory: a queue's first message is not in it, or each group would begin there
         options = {
             "brokers": chance.choice((1, 2)),
@@ -94,51 +89,47 @@ def simulate_polls(
             **options,
         }
         cluster = judged.cluster = Cluster(seed, flush=verdict.flush, **options)
-        _History(cluster, ledger, chance, verdict.kinds, make_core, from_end=from_end).run(steps)
-        ledger.unexpected += errors_of.unexpected
+        _History(cluster, errors, ledger, chance, verdict.kinds, make_core, from_end=from_end).run(steps)
+        ledger.unexpected += errors.unexpected
         verdict.problems = check_polls(ledger)
     verdict.acknowledged, verdict.tenures = sum(map(len, ledger.wanted.values())), len(ledger.tenures)
     verdict.given = sum(len(tenure.given) for tenure in ledger.tenures)
-    verdict.again = verdict.given - len({(one.queue, offset) for one in ledger.tenures for offset in one.given})
+    verdict.again = verdict.given - len({(tenure.queue, offset) for tenure in ledger.tenures for offset in tenure.given})
     verdict.sought = sum(tenure.sought is not None for tenure in ledger.tenures)
     return verdict
 
 
-class _History:
+class _History(MemberHistory["_Member"]):
     def __init__(
-        self, cluster: Cluster, ledger: PollLedger, chance: Random, kinds: list[str], make_core: Callable[..., PullConsumerCore],
-        *, from_end: bool,
+        self, cluster: Cluster, errors: Ledger, ledger: PollLedger, chance: Random, kinds: list[str],
+        make_core: Callable[..., PullConsumerCore], *, from_end: bool,
     ) -> None:  # fmt: skip
-        self.cluster, self.ledger, self.chance, self.kinds, self.make_core = cluster, ledger, chance, kinds, make_core
-        self.from_end = from_end
+        super().__init__(cluster, errors, chance, kinds)
+        self.ledger, self.make_core, self.from_end = ledger, make_core, from_end
         self.consume_from = ConsumeFrom.LAST_OFFSET if from_end else ConsumeFrom.FIRST_OFFSET
         self.peaceful = set(kinds) <= PEACEFUL
         self.expression = chance.choice(("*", "*", "A"))
-        self.closing = self.quiet = False
-        self.members: list[_Member] = []
+        self.quiet = False
         self.lately: defaultdict[MessageQueue, deque[int]] = defaultdict(lambda: deque(maxlen=LATELY))
-        self._number = 0
-        self._brokers = {broker.name: broker for broker in cluster.brokers}
 
     def run(self, steps: int) -> None:
         cluster = self.cluster
-        for i in range(len(cluster.brokers)):
-            cluster.create_topic(TOPIC, queues=QUEUES, broker=i)
+        self.create_topics(TOPIC, queues=QUEUES)
         cluster.run(ms=500)
         for i in range(2):
             producer = SimProducer(cluster, f"producer-{i}", **CLIENT)
-            producer.driver.start(self._send(producer, f"p{i}"), f"p{i}")
+            message = partial(self._message, f"p{i}")
+            sending = self.keep_sending(producer, f"p{i}", message, self._stored, lambda random: random.choice((1, 5, 20, 200)))
+            producer.driver.start(sending, f"p{i}")
         if self.from_end:
             self._begin_at_the_end()
         else:
             for _ in range(self.chance.randint(1, 2)):
-                self._join()
+                self.join()
         cluster.world.after(LOOK_MS, self._look)
-        for _ in range(steps):
-            cluster.run(ms=self.chance.randint(50, 2_500))
-            self._happen(self.chance.choice(self.kinds) if self.kinds else "nothing")
+        self.let_happen(steps, (50, 2_500))
         cluster.run(ms=1_000)
-        self.closing = True
+        self.plan.closing = True
         cluster.run(ms=1_500)
         cluster.world.run_until(lambda: not self.ledger.unread(), SETTLE_MS)
         cluster.run(ms=1_000)
@@ -148,31 +139,26 @@ class _History:
         self.cluster.run(ms=3_000)
         self.quiet = True
         self.cluster.run(ms=1_000)
-        for queue, found in self.ledger.wanted.items():
-            self.ledger.passed[queue] = max(found) + 1
-        self._join()
+        for queue, offsets in self.ledger.wanted.items():
+            self.ledger.passed[queue] = max(offsets) + 1
+        self.join()
         self.cluster.run(ms=2_000)
         self.quiet = False
 
-    def _send(self, producer: SimProducer, name: str) -> Op[None]:
-        random, number = self.cluster.world.split(f"sends {name}"), 0
-        while not self.closing:
-            if self.quiet:
-                yield from sleep(100)
-                continue
-            body, tag = f"{name}/{number}".encode(), random.choice("AAB")
-            try:
-                result = yield from producer.sender.send(Message(TOPIC, body, tag=tag))
-                if self.expression in ("*", tag):
-                    self.ledger.acknowledged(result.queue, result.queue_offset, body)
-            except HalfmoonError:
-                yield from sleep(random.randint(100, 500))
-            number += 1
-            yield from sleep(random.choice((1, 5, 20, 200)))
+    def _message(self, name: str, number: int, random: Random) -> Message | None:
+        return None if self.quiet else Message(TOPIC, f"{name}/{number}".encode(), tag=random.choice("AAB"))
+
+    def _stored(self, message: Message, result: SendResult) -> None:
+        if self.expression in ("*", message.tag):
+            self.ledger.acknowledged(result.queue, result.queue_offset, message.body)
+
+    def member(self, number: int) -> _Member:
+        """Let a consumer join."""
+        return _Member(self, f"member-{number}")
 
     def stored(self, queue: MessageQueue) -> int | None:
         """Return the group's progress in a queue, 0 for none; None while the broker does not run."""
-        core = self._brokers[queue.broker_name].core
+        core = self.broker(queue.broker_name).core
         return None if core is None else core.offsets.get(GROUP, queue.topic, queue.queue_id) or 0
 
     def _look(self) -> None:
@@ -186,36 +172,15 @@ class _History:
             member.look()
         self.cluster.world.after(LOOK_MS, self._look)
 
-    def _happen(self, kind: str) -> None:
-        here = [member for member in self.members if not member.gone]
-        if kind == "join" and len(here) < MEMBERS_MAX:
-            self._join()
-        elif kind in ("leave", "crash") and here:
-            self.chance.choice(here).go(crash=kind == "crash")
-            if len(here) == 1:
-                self._join()
-        elif kind == "interrupt" and here:
-            self.chance.choice(here).interrupted = True
-        elif kind == "seek" and here:
-            self.chance.choice(here).wants_to_seek = True
-        elif kind == "lose" and here:
-            self.chance.choice(here).lose(self.chance)
-        elif kind == "broker":
-            broker = self.chance.choice(self.cluster.brokers)
-            self.cluster.crash(broker)
-            self.cluster.run(ms=self.chance.randint(1, 2_000))
-            self.cluster.restart(broker)
 
-    def _join(self) -> None:
-        self._number += 1
-        self.members.append(_Member(self, f"member-{self._number}"))
-
-
-class _Member:
+class _Member(Member):
     """A pull consumer and its application, which polls or iterates, works, commits and seeks."""
 
+    client: SimPullConsumer
+
     def __init__(self, history: _History, name: str) -> None:
-        self.history, self.name, self.gone, self.wants_to_seek, self.interrupted = history, name, False, False, False
+        super().__init__(history.cluster, name)
+        self.history, self._wants_to_seek, self._interrupted = history, False, False
         self._random = history.cluster.world.split(f"works {name}")
         self._auto = self._random.random() < 0.7
         self._slow_ms = self._random.choice((5, 50, 800))
@@ -249,24 +214,23 @@ class _Member:
             if self._auto:
                 self._confirm()
             handed = yield from core.hand_out(random.choice((0, 100, 400)), count_max=count_max)
-            if self.interrupted and handed.messages:
-                self.interrupted = False
+            if self._interrupted and handed.messages:
+                self._interrupted = False
                 core.take_back(handed)
                 continue
-            found = handed.messages
-            for message in found:
+            for message in handed.messages:
                 tenure = self._tenure(core.held[core.wire_queue(message.queue)])
                 tenure.given.append(message.queue_offset)
                 self._in_hand.append((message.queue, message.queue_offset, tenure))
-            if found:
+            if handed.messages:
                 yield from sleep(random.randint(0, self._slow_ms))
             if self.gone:
                 return
         if not self._auto or random.random() < 0.2:
             self._confirm()
             yield from core.commit(persist=random.random() < 0.7)
-        if self.wants_to_seek and not self.gone:
-            self.wants_to_seek = False
+        if self._wants_to_seek and not self.gone:
+            self._wants_to_seek = False
             yield from self._seek()
 
     def _confirm(self) -> None:
@@ -289,10 +253,10 @@ class _Member:
             raise
         except HalfmoonError as exc:
             ledger.passed[queue] = passed
-            self.history.cluster.world.note(self.name, f"does not seek: {exc}")
+            self.cluster.world.note(self.name, f"does not seek: {exc}")
             return
-        self.history.cluster.world.note(self.name, f"seeks to {queue}@{offset}")
-        self._in_hand = [one for one in self._in_hand if one[0] != queue]
+        self.cluster.world.note(self.name, f"seeks to {queue}@{offset}")
+        self._in_hand = [entry for entry in self._in_hand if entry[0] != queue]
         if (held := core.held.get(core.wire_queue(queue))) is not None:
             self._tenure(held).sought = offset
 
@@ -315,14 +279,14 @@ class _Member:
     def go(self, *, crash: bool) -> None:
         """Leave, whatever the application does just now: by a close, or as a killed process."""
         self.gone = True
-        self.history.cluster.world.note(self.name, "is killed" if crash else "closes")
+        self.cluster.world.note(self.name, "is killed" if crash else "closes")
         if crash:
-            self._end()
+            self.end()
             return
         mine = [self._tenures[held] for held in self.client.core.held.values() if held in self._tenures]
 
         def later() -> None:
-            self.history.cluster.world.after(50, lambda: self._closed(mine))
+            self.cluster.world.after(50, lambda: self._closed(mine))
 
         self.client.stop().then(later)
 
@@ -332,16 +296,14 @@ class _Member:
                 stored = self.history.stored(tenure.queue)
                 assert stored is not None
                 self.history.ledger.closed.append((self.name, tenure.queue, self._done[tenure], stored))
-        self._end()
+        self.end()
 
-    def _end(self) -> None:
-        self.client.kill()
-        self.history.cluster.network.kill(self.client.host)
+    # ---------------------------------------------------------------- what happens to it
 
-    def lose(self, chance: Random) -> None:
-        """Break one of its connections."""
-        cluster = self.history.cluster
-        if ends := cluster.network.connections(self.client.host):
-            end = chance.choice(ends)
-            cluster.world.note(self.name, f"loses its connection to {end.remote}")
-            cluster.network.lose(end)
+    def interrupt(self, chance: Random) -> None:
+        """Interrupt the application as it is handed messages the next time."""
+        self._interrupted = True
+
+    def seek(self, chance: Random) -> None:
+        """Have the application go elsewhere in a queue when it has done what it does."""
+        self._wants_to_seek = True

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from simulation.ledger import Ledger
-from simulation.messages.checkers import PROBLEMS_MAX, may_be_gone
+from simulation.messages.checkers import may_be_gone
+from simulation.verdict import by_checker
 
 FOR_EVER = 1_000
 """The fate of a message whose listener never works."""
@@ -68,14 +69,14 @@ class RedeliveryLedger:
 
 def check_redelivery(ledger: RedeliveryLedger) -> list[str]:
     """Return everything that is wrong with a history: each checker's problems with its name before them."""
-    found = {
+    problems = {
         "lost": nothing_is_lost(ledger),
         "dead": dead_letters_were_tried(ledger),
         "early": nothing_comes_early(ledger),
         "shown": copies_show_what_they_are(ledger),
         "unexpected": ledger.messages.unexpected,
     }
-    return [f"{name}: {problem}" for name, problems in found.items() for problem in problems[:PROBLEMS_MAX]]
+    return by_checker(problems)
 
 
 def nothing_is_lost(ledger: RedeliveryLedger) -> list[str]:

@@ -10,23 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
 from halfmoon.client.core.consume.listener import ConsumeContext
-from halfmoon.effects import Op, sleep
-from halfmoon.errors import HalfmoonError
-from halfmoon.model import ConsumeFrom, ConsumeStatus, Message, StoredMessage
+from halfmoon.model import ConsumeFrom, ConsumeStatus, Message, SendResult, StoredMessage
 from halfmoon.wire.record import decode_record
-from simulation.asking import contents
 from simulation.clients import SimProducer, SimPushConsumer
 from simulation.cluster import Cluster
 from simulation.faults import Faults
-from simulation.ledger import Ledger, Place
-from simulation.messages.history import BROKER, windows
+from simulation.history import BROKER, History, windows
+from simulation.ledger import Ledger
 from simulation.redelivery.checkers import FOR_EVER, Dead, Handed, RedeliveryLedger, check_redelivery
 from simulation.verdict import Verdict, judging
-from simulation.workload import Plan
 
 TOPIC, GROUP, QUEUES = "orders", "C_again", 2
 LEVELS, LEVELS_MS = "1s 2s 1s 2s 2s 3s", (1000, 2000, 1000, 2000, 2000, 3000)
@@ -54,14 +51,11 @@ class RedeliveryVerdict(Verdict):
     """What came of a history of redelivery."""
 
     workload = "redelivery"
+    counts = "{acknowledged} acknowledged, {handed} handed over, {failed} failed, {dead} dead"
     acknowledged: int = 0
     handed: int = 0
     failed: int = 0
     dead: int = 0
-
-    def counted(self) -> str:
-        """Return how much happened, in words."""
-        return f"{self.acknowledged} acknowledged, {self.handed} handed over, {self.failed} failed, {self.dead} dead"
 
 
 def simulate_redelivery(
@@ -82,41 +76,37 @@ def simulate_redelivery(
         cluster = judged.cluster = Cluster(seed, flush=flush, broker={**BROKER, "delay_levels": LEVELS}, **options)
         history = _History(cluster, ledger, chance, kinds)
         verdict.kinds = history.faults.kinds
-        messages.flush_window_ms, messages.save_window_ms = windows(verdict.kinds)
+        windows(messages, verdict.kinds)
         verdict.problems = history.run(steps)
     verdict.acknowledged, verdict.handed, verdict.dead = len(ledger.acked), len(ledger.handed), len(ledger.dead)
     verdict.failed = sum(not one.good for one in ledger.handed)
     return verdict
 
 
-class _History:
+class _History(History):
     def __init__(self, cluster: Cluster, ledger: RedeliveryLedger, chance: Random, kinds: tuple[str, ...] | None) -> None:
-        self.cluster, self.ledger, self.chance = cluster, ledger, chance
+        super().__init__(cluster, ledger.messages)
+        self.ledger, self.chance = ledger, chance
         self.faults = RedeliveryFaults(cluster, ledger.messages, cluster.world.split("faults"), kinds=kinds)
         self.faults.replace_consumer = self._replace
-        brokers = {broker.name: broker.address for broker in cluster.brokers}
-        self.plan = Plan(brokers, ledger.messages, lambda: cluster.world.now)
         self.consumers: list[SimPushConsumer] = []
-        self.closing = False
         self._fails = cluster.world.split("fails")
         self._number = 0
 
     def run(self, steps: int) -> list[str]:
         cluster = self.cluster
-        made = [cluster.create_topic(TOPIC, queues=QUEUES, broker=i) for i in range(len(cluster.brokers))]
-        cluster.world.run_until(lambda: all(task.done for task in made), 30_000)
+        self.until_done(self.create_topics(TOPIC, queues=QUEUES), 30_000, "topics")
         for i in range(2):
             producer = SimProducer(cluster, f"producer-{i}", **CLIENT)
-            producer.driver.start(self._send(producer, f"p{i}"), f"p{i}")
+            sending = self.keep_sending(
+                producer, f"p{i}", partial(self._message, f"p{i}"), self._stored, lambda random: random.randint(50, 400)
+            )
+            producer.driver.start(sending, f"p{i}")
         for _ in range(self.chance.randint(1, 2)):
             self._join()
         cluster.run(ms=500)
-        self.faults.begin(steps, (20, 2000))
-        cluster.run(ms=steps * 1200)
-        self.faults.end()
-        cluster.run(ms=4000)
-        self.faults.end()
-        self.closing = True
+        self.strike(steps, (20, 2000), 1200)
+        self.plan.closing = True
         cluster.run(ms=3000)
         if not cluster.world.run_until(self._settled, SETTLE_MS):
             cluster.world.note("history", "not everything is settled")
@@ -137,18 +127,13 @@ class _History:
 
     # ---------------------------------------------------------------- users
 
-    def _send(self, producer: SimProducer, name: str) -> Op[None]:
-        random, number = self.cluster.world.split(f"sends {name}"), 0
-        while not self.closing:
-            body = f"{name}/{number}".encode()
-            self.ledger.fates[body] = random.choice((0, 0, 1, TIMES_MAX - 1, FOR_EVER))
-            try:
-                result = yield from producer.sender.send(Message(TOPIC, body))
-                self.ledger.acked[body] = (self.cluster.world.now, result.queue.broker_name)
-            except HalfmoonError:
-                yield from sleep(random.randint(100, 500))
-            number += 1
-            yield from sleep(random.randint(50, 400))
+    def _message(self, name: str, number: int, random: Random) -> Message:
+        body = f"{name}/{number}".encode()
+        self.ledger.fates[body] = random.choice((0, 0, 1, TIMES_MAX - 1, FOR_EVER))
+        return Message(TOPIC, body)
+
+    def _stored(self, message: Message, result: SendResult) -> None:
+        self.ledger.acked[message.body] = (self.cluster.world.now, result.queue.broker_name)
 
     def _join(self) -> None:
         self._number += 1
@@ -185,12 +170,11 @@ class _History:
     # ---------------------------------------------------------------- the end
 
     def _dead(self) -> list[Dead]:
-        places = [Place(name, f"%DLQ%{GROUP}", 0) for name in sorted(self.plan.brokers)]
-        found = []
-        for queue in contents(self.cluster, self.plan, places).values():
+        dead = []
+        for queue in self.contents(self.places([f"%DLQ%{GROUP}"], 1)).values():
             for seen in queue.messages.values():
                 message = decode_record(memoryview(seen.record))
                 properties = message.properties
                 reason, origin = properties.get("RECONSUME_REASON", ""), properties.get("RETRY_TOPIC", "")
-                found.append(Dead(bytes(message.body), message.reconsume_times, origin, reason))
-        return found
+                dead.append(Dead(bytes(message.body), message.reconsume_times, origin, reason))
+        return dead

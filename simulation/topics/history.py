@@ -10,7 +10,7 @@ deletion and the new topic, which only our own client survives without a loss.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -20,12 +20,11 @@ from halfmoon.effects import Call, Op, sleep
 from halfmoon.errors import NetworkError
 from halfmoon.model import ConsumeFrom, MessageModel, MessageQueue, StoredMessage
 from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset
-from halfmoon.wire.headers.topic import DeleteTopicInBroker, UpdateAndCreateTopic
-from simulation.asking import ask, call
+from halfmoon.wire.headers.topic import DeleteTopicInBroker
 from simulation.clients import SimPullConsumer, SimPushConsumer
-from simulation.cluster import Cluster
+from simulation.cluster import Cluster, topic_request
+from simulation.history import BROKER
 from simulation.ledger import Ledger
-from simulation.messages.history import BROKER
 from simulation.verdict import Verdict, judging
 
 TOPIC, GROUP, QUEUES = "orders", "C_deleted", 2
@@ -43,13 +42,11 @@ class DeletedVerdict(Verdict):
     """What came of a history of deleted topics."""
 
     workload = "deleted"
-    members: list[str] = field(default_factory=list)
+    counts = "{who}, {acknowledged} acknowledged, {given} given"
+    who: str = ""
+    """The members' kinds."""
     acknowledged: int = 0
     given: int = 0
-
-    def counted(self) -> str:
-        """Return how much happened, in words."""
-        return f"{' and '.join(self.members)}, {self.acknowledged} acknowledged, {self.given} given"
 
 
 class ForeignOffsets(RemoteOffsets):
@@ -64,11 +61,11 @@ class ForeignOffsets(RemoteOffsets):
 
     def fetch(self, queue: MessageQueue) -> Op[int]:
         """Ask as they ask."""
-        found = self._routes.reader(queue.broker_name)
-        if found is None:
+        reader = self._routes.reader(queue.broker_name)
+        if reader is None:
             raise NetworkError(f"The broker[{queue.broker_name}] not exist")
         request = QueryConsumerOffset(consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id)
-        reply = yield Call(found[0], request, b"", self._timeout_ms)
+        reply = yield Call(reader[0], request, b"", self._timeout_ms)
         if reply.code != 0:
             return UNKNOWN
         offset: int = reply.header(OffsetReply).offset
@@ -110,11 +107,11 @@ def simulate_deleted(
     allowed = KINDS[: 2 if any(member in FOREIGN for member in who) else 3]
     drawn = [kind for kind in allowed if chance.random() < 0.5]
     verdict = DeletedVerdict(seed, flush or chance.choice(("sync", "async")), list(kinds) if kinds is not None else drawn)
-    verdict.members = who
+    verdict.who = " and ".join(who)
     ledger = Ledger(verdict.flush)
     with judging(verdict, ledger) as judged:
         cluster = judged.cluster = Cluster(seed, flush=verdict.flush, **{"broker": BROKER, **options})
-        history = _History(cluster, chance, verdict)
+        history = _History(cluster, chance, verdict, who)
         history.run(steps)
         verdict.problems = [*history.problems, *ledger.unexpected]
         verdict.given = sum(len(member.given) for member in history.members)
@@ -159,8 +156,8 @@ class _Member:
 
 
 class _History:
-    def __init__(self, cluster: Cluster, chance: Random, verdict: DeletedVerdict) -> None:
-        self.cluster, self.chance, self.verdict = cluster, chance, verdict
+    def __init__(self, cluster: Cluster, chance: Random, verdict: DeletedVerdict, who: list[str]) -> None:
+        self.cluster, self.chance, self.verdict, self.who = cluster, chance, verdict, who
         self.problems: list[str] = []
         self.members: list[_Member] = []
         self.queues: dict[int, dict[int, bytes]] = {}  # acknowledged since the topic was made last: by queue and offset
@@ -169,7 +166,7 @@ class _History:
 
     def run(self, steps: int) -> None:
         self._make()
-        self.members = [_Member(self.cluster, kind) for kind in self.verdict.members]
+        self.members = [_Member(self.cluster, kind) for kind in self.who]
         self.cluster.world.after(LOOK_MS, self._look)
         count = self.chance.randint(3, 8)
         self._fill(count)
@@ -202,18 +199,14 @@ class _History:
                 cluster.network.cut(member.client.host, node.host.host)
         self.queues.clear()
         self._deletions += 1
-        assert ask(cluster, call(node.address, DeleteTopicInBroker(topic=TOPIC))).code == 0
+        assert cluster.request(node.address, DeleteTopicInBroker(topic=TOPIC)).code == 0
         if "kill" in self.verdict.kinds:
             cluster.crash(node, power=self.chance.random() < 0.5)
             cluster.restart(node)
         cluster.run(ms=self.chance.choice((0, 0, 5, 100, 2_000)))
 
     def _make(self) -> None:
-        made = UpdateAndCreateTopic(
-            topic=TOPIC, default_topic="TBW102", read_queue_nums=QUEUES, write_queue_nums=QUEUES, perm=6,
-            topic_filter_type="SINGLE_TAG", order=False,
-        )  # fmt: skip
-        assert ask(self.cluster, call(self._node.address, made)).code == 0
+        assert self.cluster.request(self._node.address, topic_request(TOPIC, QUEUES)).code == 0
 
     def _fill(self, count: int) -> None:
         for number in range(count):

@@ -10,10 +10,11 @@ from collections import Counter, defaultdict
 
 from halfmoon.runtime.server.server import STEP_MS
 from simulation.ledger import Contents
-from simulation.messages.checkers import PROBLEMS_MAX, may_be_gone
+from simulation.messages.checkers import may_be_gone
 from simulation.transactions.ledger import Asked, Ended, TxLedger
 from simulation.transactions.log import COMMITTED, GIVEN_UP, PREPARED, ROLLED_BACK, GivenUpRecord, HalfRecord, TxLog
 from simulation.transactions.producers import key_of
+from simulation.verdict import by_checker
 
 Logs = dict[str, TxLog]
 
@@ -27,7 +28,7 @@ HISTORY_CHECKS = 15
 
 def check_transactions(ledger: TxLedger, logs: Logs, contents: Contents) -> list[str]:
     """Return everything that is wrong with a history: each checker's problems with its name before them."""
-    found = {
+    problems = {
         "leaked": only_committed_is_visible(ledger, logs, contents),
         "twice": visible_once(logs),
         "repeated": stored_once(ledger, logs),
@@ -39,7 +40,7 @@ def check_transactions(ledger: TxLedger, logs: Logs, contents: Contents) -> list
         "early": asked_in_time(ledger, logs),
         "ops": one_op_each(logs),
     }
-    return [f"{name}: {problem}" for name, problems in found.items() for problem in problems[:PROBLEMS_MAX]]
+    return by_checker(problems)
 
 
 def only_committed_is_visible(ledger: TxLedger, logs: Logs, contents: Contents) -> list[str]:

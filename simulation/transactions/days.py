@@ -49,14 +49,11 @@ class DaysVerdict(Verdict):
     """What came of a history of days."""
 
     workload = "days"
+    counts = "{halves} half, {checks} checks, {kills} kills, {given_up} given up"
     halves: int = 0
     checks: int = 0
     kills: int = 0
     given_up: int = 0
-
-    def counted(self) -> str:
-        """Return how much happened, in words."""
-        return f"{self.halves} half, {self.checks} checks, {self.kills} kills, {self.given_up} given up"
 
 
 @dataclass

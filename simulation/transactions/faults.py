@@ -12,13 +12,10 @@ from random import Random
 from typing import Any
 
 from simulation.cluster import BrokerNode, Cluster
-from simulation.faults import Faults
-from simulation.messages.history import REGISTER_MS
+from simulation.faults import HOUR_MS, REGISTER_MS, Faults
 from simulation.transactions.ledger import Trouble, TxLedger
 from simulation.transactions.log import GIVEN_UP_TOPIC
 from simulation.transactions.producers import Producer
-
-HOUR_MS = 3_600_000
 
 
 class TxFaults(Faults):

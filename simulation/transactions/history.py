@@ -6,21 +6,16 @@ assert verdict.problems == []
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import count
 from random import Random
 from typing import Any
 
-from halfmoon.store.check.fsck import fsck
-from halfmoon.store.settings import StoreSettings
-from simulation.asking import contents
 from simulation.cluster import SMALL, BrokerNode, Cluster
-from simulation.damage.fsck import judge_fsck
 from simulation.drive import Task
-from simulation.ledger import Contents, Ledger, Place, Seen
+from simulation.history import BROKER, STEPS, History, changed, indexes_of, windows
+from simulation.ledger import Ledger
 from simulation.messages.checkers import offsets_unique_and_dense, reads_stable
-from simulation.messages.history import BROKER, STEPS, durable, indexes_of, windows
 from simulation.transactions.checkers import Logs, check_transactions
 from simulation.transactions.clocks import read_clocks
 from simulation.transactions.damage import Concerned, concerned, of_the_others
@@ -31,8 +26,8 @@ from simulation.transactions.log import COMMITTED, PREPARED, Device, read_log, t
 from simulation.transactions.operator_checkers import check_operators
 from simulation.transactions.operators import Operator
 from simulation.transactions.producers import FATES, LONG, Producer, TxPlan
-from simulation.verdict import Verdict, judging
-from simulation.workload import Plan, puller
+from simulation.verdict import Verdict, by_checker, judging
+from simulation.workload import puller
 
 TOPICS, QUEUES, GROUPS = ("orders", "payments"), 2, ("P_shop", "P_bank")
 STORE: dict[str, Any] = {"flush_transactions_interval_ms": 700, "transaction_file_records": 64, "clean_interval_ms": 400}
@@ -44,6 +39,11 @@ class TxVerdict(Verdict):
     """What came of a history of transactions."""
 
     workload = "transactions"
+    counts = (
+        "{halves} half, {committed} committed, {rolled_back} rolled back, {given_up} given up,"
+        " {late_commits} committed and {late_rollbacks} rolled back after that, {checks} checks,"
+        " {refused} refused, {by_hand} by hand, {resumed} resumed"
+    )
     halves: int = 0
     committed: int = 0
     rolled_back: int = 0
@@ -63,14 +63,6 @@ class TxVerdict(Verdict):
     """Half messages whose log files went."""
     owed: int = 0
     """Commits that a start found without their op record."""
-
-    def counted(self) -> str:
-        """Return how much happened, in words."""
-        return (
-            f"{self.halves} half, {self.committed} committed, {self.rolled_back} rolled back, {self.given_up} given up,"
-            f" {self.late_commits} committed and {self.late_rollbacks} rolled back after that, {self.checks} checks,"
-            f" {self.refused} refused, {self.by_hand} by hand, {self.resumed} resumed"
-        )
 
 
 def simulate_transactions(
@@ -114,58 +106,54 @@ def simulate_transactions(
         cluster = judged.cluster = Cluster(seed, flush=flush, broker={**BROKER, **settings}, **options)
         history = _History(cluster, ledger, chance, kinds, fates, operators)
         verdict.kinds = history.faults.kinds
-        messages.flush_window_ms, messages.save_window_ms = windows(verdict.kinds)
+        windows(messages, verdict.kinds)
         verdict.problems = history.run(steps)
         history.count(verdict)
     return verdict
 
 
-class _History:
+class _History(History):
     def __init__(
         self, cluster: Cluster, ledger: TxLedger, chance: Random, kinds: tuple[str, ...] | None, fates: dict[str, float],
         operators: int,
     ) -> None:  # fmt: skip
-        self.cluster, self.ledger, self.logs = cluster, ledger, Logs()
-        world = cluster.world
-        self.plan = TxPlan(ledger, TOPICS, lambda: world.now, fates)
-        self.plan.on_ended, self.plan.on_resumed = self._on_ended, self._on_resumed
-        self.reading = Plan(
-            {broker.name: broker.address for broker in cluster.brokers}, ledger.messages, self.plan.clock, on_seen=self._on_seen
-        )
+        super().__init__(cluster, ledger.messages)
+        self.ledger, self.logs = ledger, Logs()
+        self.plan.on_seen = self.must_be_durable
+        self.transactions = TxPlan(ledger, TOPICS, self.plan.clock, fates)
+        self.transactions.on_ended, self.transactions.on_resumed = self._on_ended, self._on_resumed
         self.producers: list[Producer] = []
         self._numbers, self._chance = count(1), chance
-        self.faults = TxFaults(
-            cluster, ledger, world.split("faults"), self.producers, self._start_producer, topics=TOPICS, kinds=kinds
+        self.faults: TxFaults = TxFaults(
+            cluster, ledger, cluster.world.split("faults"), self.producers, self._start_producer, topics=TOPICS, kinds=kinds
         )
         self.faults.on_start = self._on_start
         if set(self.faults.kinds).intersection(TxFaults.CLOCKS):
             ledger.clocks = read_clocks(cluster)
         self._readers: list[Task[Any]] = []
-        self._operators = [Operator(cluster, self.plan, f"operator-{i}") for i in range(operators)]
+        self._operators = [Operator(cluster, self.transactions, f"operator-{i}") for i in range(operators)]
         for broker in cluster.brokers:
             self._watch_removals(broker)
         self._owed = 0
 
     def run(self, steps: int) -> list[str]:
-        cluster = self.cluster
         self._start()
-        cluster.run(ms=1500)
-        self.faults.begin(steps, (20, 1600))
-        cluster.run(ms=steps * 1000)
-        self.faults.end()
-        cluster.run(ms=4000)
-        self.faults.end()
-        if not cluster.world.run_until(lambda: not self.faults.away, 60_000):
-            self.ledger.messages.unexpected.append("a group never returned")
-        brokers = cluster.brokers
-        self._until(lambda: all(broker.running and not broker.leaving for broker in brokers), 60_000, "brokers do not run")
-        self.plan.closing = True
+        self.cluster.run(ms=1500)
+        self.strike(steps, (20, 1600), 1000)
+        self.until(lambda: not self.faults.away, 60_000, "a group never returned")
+        brokers = self.cluster.brokers
+        self.until(lambda: all(broker.running and not broker.leaving for broker in brokers), 60_000, "brokers do not run")
+        self.transactions.closing = True
         for group in GROUPS:
             self._start_producer(group)
-        self._quiet()
-        self._tidy()
-        self.reading.closing = True
-        self._until(lambda: all(reader.done for reader in self._readers), 30_000, "readers hang")
+        lanes = [task for producer in self.producers for task in producer.tasks]
+        self.until_done([*lanes, *(operator.task for operator in self._operators)], 60_000, "producers")
+        self._nothing_pending()
+        # When all is over operators resume what expired; it is asked about once more.
+        self.until_done([operator.tidy() for operator in self._operators], 60_000, "operators")
+        self._nothing_pending()
+        self.plan.closing = True
+        self.until_done(self._readers, 30_000, "readers")
         for producer in self.producers:
             producer.survives()
         return self._judged()
@@ -173,49 +161,32 @@ class _History:
     # ---------------------------------------------------------------- users
 
     def _start(self) -> None:
-        topics = [
-            self.cluster.create_topic(topic, queues=QUEUES, broker=i)
-            for i, _ in enumerate(self.cluster.brokers)
-            for topic in TOPICS
-        ]
-        self._until(lambda: all(task.done for task in topics), 30_000, "topics are not made")
+        self.until_done(self.create_topics(*TOPICS, queues=QUEUES), 30_000, "topics")
         for group in GROUPS:
             for _ in range(self._chance.randint(1, 2)):
                 self._start_producer(group)
-        for i, place in enumerate(self._places()):
-            reader = puller(self.reading, place, self.cluster.world.split(f"reader {i}"))
+        for i, place in enumerate(self.places(TOPICS, QUEUES)):
+            reader = puller(self.plan, place, self.cluster.world.split(f"reader {i}"))
             self._readers.append(self.cluster.driver(f"reader-{i}").start(reader, f"reader-{i}"))
 
     def _start_producer(self, group: str) -> None:
         skew_ms = self._chance.choice((0, 0, -3_600_000, 290_000_000)) if "skew" in self.faults.kinds else 0
         name = f"{group}.{next(self._numbers)}"
-        self.producers.append(Producer(self.cluster, self.plan, group, name, lanes=2, clock_ahead_ms=skew_ms))
-
-    def _places(self) -> list[Place]:
-        names = [broker.name for broker in self.cluster.brokers]
-        return [Place(name, topic, queue_id) for name in names for topic in TOPICS for queue_id in range(QUEUES)]
-
-    def _on_seen(self, seen: Seen) -> None:
-        if self.ledger.messages.flush == "sync" and (seen.place, seen.queue_offset) not in self.ledger.messages.spoilt:
-            broker = next(broker for broker in self.cluster.brokers if broker.name == seen.place.broker)
-            if not durable(broker, seen):
-                self.ledger.messages.unexpected.append(f"{seen.place}@{seen.queue_offset} was read before it was durable")
+        self.producers.append(Producer(self.cluster, self.transactions, group, name, lanes=2, clock_ahead_ms=skew_ms))
 
     def _on_ended(self, ended: Ended) -> None:
         """With sync flush a decision that a broker agreed to lies on the device already; every third is looked at."""
-        if self.ledger.messages.flush == "sync" and ended.code == 0 and ended.index % 3 == 0:
-            broker = next(broker for broker in self.cluster.brokers if broker.name == ended.broker)
-            outcome = read_log(Device(broker.disk)).outcomes().get(ended.index)
+        if self.messages.flush == "sync" and ended.code == 0 and ended.index % 3 == 0:
+            outcome = read_log(Device(self.broker(ended.broker).disk)).outcomes().get(ended.index)
             if outcome == PREPARED or (ended.committed and outcome not in (COMMITTED, None)):
-                self.ledger.messages.unexpected.append(f"{ended} was agreed to before it was durable")
+                self.messages.unexpected.append(f"{ended} was agreed to before it was durable")
 
     def _on_resumed(self, resumed: Resumed) -> None:
         """With sync flush a resumed message lies on the device already."""
-        if self.ledger.messages.flush == "sync":
-            broker = next(broker for broker in self.cluster.brokers if broker.name == resumed.broker)
-            halves = read_log(Device(broker.disk)).halves.values()
+        if self.messages.flush == "sync":
+            halves = read_log(Device(self.broker(resumed.broker).disk)).halves.values()
             if not any(half.key == resumed.key and half.physical_offset > resumed.place for half in halves):
-                self.ledger.messages.unexpected.append(f"{resumed} was agreed to before it was durable")
+                self.messages.unexpected.append(f"{resumed} was agreed to before it was durable")
 
     def _watch_removals(self, broker: BrokerNode) -> None:
         """Write down what the device says of the half messages of each log file that goes: a start may cut others at the end."""
@@ -236,40 +207,21 @@ class _History:
 
     def _concerned(self) -> Concerned:
         known = {(half.broker, half.index): half.key for half in self.ledger.halves}
-        return concerned(self.ledger.messages.hits, known, self.logs)
+        return concerned(self.messages.hits, known, self.logs)
 
     def _on_start(self, broker: BrokerNode) -> None:
         """A broker has started on what its disk held: its index says what its log says."""
         index, log = broker.core.transactions.index, read_log(broker.disk)
         self._owed += len(index.unfinished)
-        damaged = concerned(self.ledger.messages.hits, {}, {broker.name: log}).indexes
+        damaged = concerned(self.messages.hits, {}, {broker.name: log}).indexes
         for number, state in log.states().items():
             if (broker.name, number) in damaged:
                 continue
             half, expected = index.half(number), (log.halves[number].physical_offset, state)
             if half is None or (half.physical_offset, int(half.state)) != expected:
-                self.ledger.messages.unexpected.append(f"{broker.name} started with {half}, its log says {expected}")
+                self.messages.unexpected.append(f"{broker.name} started with {half}, its log says {expected}")
 
     # ---------------------------------------------------------------- the end
-
-    def _until(self, reached: Callable[[], bool], within_ms: int, otherwise: str) -> None:
-        if not self.cluster.world.run_until(reached, within_ms):
-            self.ledger.messages.unexpected.append(otherwise)
-
-    def _quiet(self) -> None:
-        """Run until every lane has ended and nothing is pending any more."""
-        lanes = [task for producer in self.producers for task in producer.tasks]
-        lanes += [operator.task for operator in self._operators]
-        self._until(lambda: all(lane.done for lane in lanes), 60_000, "producers hang")
-        self.ledger.messages.unexpected += [f"{lane.name} raised {lane.error!r}" for lane in lanes if lane.error is not None]
-        self._nothing_pending()
-
-    def _tidy(self) -> None:
-        """When all is over operators resume what was given up; it is asked about once more."""
-        tidying = [operator.tidy() for operator in self._operators]
-        self._until(lambda: all(task.done for task in tidying), 60_000, "operators hang")
-        self.ledger.messages.unexpected += [f"{task.name} raised {task.error!r}" for task in tidying if task.error is not None]
-        self._nothing_pending()
 
     def _nothing_pending(self) -> None:
         rounds_ms = (self.ledger.checks_max + 4) * self.ledger.interval_ms + self.ledger.minimum_age_ms
@@ -280,36 +232,34 @@ class _History:
         self.cluster.run(ms=1500)
 
     def _judged(self) -> list[str]:
-        before = contents(self.cluster, self.reading, self._places())
+        before = self.contents(self.places(TOPICS, QUEUES))
         problems = self._after_a_clean_stop()
-        after = contents(self.cluster, self.reading, self._places())
+        after = self.contents(self.places(TOPICS, QUEUES))
         firsts = {name: log.first for name, log in self.logs.items()}
-        kept = [seen for seen in self.ledger.messages.seen if seen.physical_offset >= firsts[seen.place.broker]]
-        messages = replace(self.ledger.messages, seen=kept)  # what is older than messages are kept may be gone
-        found = {
-            "unexpected": messages.unexpected,
-            "offsets": offsets_unique_and_dense(messages, before),
-            "reads": reads_stable(messages, before),
-            "restart": _changed(before, after),
-        }
+        kept = [seen for seen in self.messages.seen if seen.physical_offset >= firsts[seen.place.broker]]
+        messages = replace(self.messages, seen=kept)  # what is older than messages are kept may be gone
         damaged = self._concerned()
         self.ledger.damaged |= damaged.indexes
         problems += check_transactions(self.ledger, self.logs, before) + check_operators(self.ledger, self.logs)
         problems += check_late(self.ledger, self.logs)
-        problems += [f"{name}: {problem}" for name, those in found.items() for problem in those[:20]]
+        others = {
+            "unexpected": messages.unexpected,
+            "offsets": offsets_unique_and_dense(messages, before),
+            "reads": reads_stable(messages, before),
+        }
+        problems += by_checker(others) + changed(before, after, ends=False)
         return of_the_others(problems, damaged) if messages.hits else problems
 
     def _after_a_clean_stop(self) -> list[str]:
         """Stop every broker, compare what it leaves with its log, and start it again."""
         problems = []
-        settings = StoreSettings(**{**SMALL, **STORE})
         for broker in self.cluster.brokers:
             self.cluster.stop(broker)
             log = self.logs[broker.name] = read_log(broker.disk)
-            damage = self.ledger.messages.damage_of(broker.name)
-            problems += [f"indexes: {broker.name}: {problem}" for problem in indexes_of(broker, damage.places)]
+            spoilt = self.messages.damage_of(broker.name).places
+            problems += indexes_of(broker, spoilt)
             problems += [f"index: {broker.name}: {problem}" for problem in table_differs(broker.disk, log)]
-            problems += judge_fsck(broker.disk, fsck(broker.disk, settings), damage, transactions=bool(damage.places))
+            problems += self.fsck_differs(broker, transactions=bool(spoilt), **STORE)
             self.cluster.restart(broker)
             self._on_start(broker)
         self.cluster.run(ms=1000)
@@ -330,14 +280,3 @@ class _History:
         verdict.by_hand = sum(one.code == 0 for one in self.ledger.by_hand)
         verdict.resumed = sum(one.code == 0 for one in self.ledger.resumes)
         verdict.checks, verdict.refused = len(self.ledger.asked), sum(one.code != 0 for one in self.ledger.ended)
-
-
-def _changed(before: Contents, after: Contents) -> list[str]:
-    """Return which queues hold something else after a clean restart."""
-    return [
-        f"{place} was changed by a clean restart"
-        for place in sorted({*before, *after})
-        if place not in before or place not in after
-        or {offset: seen.record for offset, seen in before[place].messages.items()}
-        != {offset: seen.record for offset, seen in after[place].messages.items()}
-    ]  # fmt: skip

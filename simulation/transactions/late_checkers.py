@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections import Counter
 
-from simulation.messages.checkers import PROBLEMS_MAX
 from simulation.transactions.checkers import SETTLE_MS, SLACK_MS, Logs, said, troubles_of
 from simulation.transactions.ledger import TxLedger
 from simulation.transactions.log import COMMITTED, ROLLED_BACK
+from simulation.verdict import by_checker
 
 
 def check_late(ledger: TxLedger, logs: Logs) -> list[str]:
     """Return everything that is wrong: each checker's problems with its name before them."""
-    found = {
+    problems = {
         "open": open_costs_no_check(ledger, logs),
         "honoured": decided_after_all(ledger, logs),
         "delivered": delivered_once(logs),
     }
-    return [f"{name}: {problem}" for name, problems in found.items() for problem in problems[:PROBLEMS_MAX]]
+    return by_checker(problems)
 
 
 def open_costs_no_check(ledger: TxLedger, logs: Logs) -> list[str]:

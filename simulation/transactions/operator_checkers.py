@@ -7,24 +7,25 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from simulation.messages.checkers import PROBLEMS_MAX, may_be_gone
+from simulation.messages.checkers import may_be_gone
 from simulation.transactions.checkers import Logs
 from simulation.transactions.ledger import TxLedger
 from simulation.transactions.log import COMMITTED, PREPARED, ROLLED_BACK
+from simulation.verdict import by_checker
 
 _STATES = {"PREPARED": PREPARED, "COMMITTED": COMMITTED, "ROLLED_BACK": ROLLED_BACK}
 
 
 def check_operators(ledger: TxLedger, logs: Logs) -> list[str]:
     """Return everything that is wrong: each checker's problems with its name before them."""
-    found = {
+    problems = {
         "told": told_as_it_is(ledger, logs),
         "by hand": decided_by_whom(ledger, logs),
         "resumed": resumed_once(ledger, logs),
         "copied": copied_once(logs),
         "gone": nothing_undecided_goes(ledger),
     }
-    return [f"{name}: {problem}" for name, problems in found.items() for problem in problems[:PROBLEMS_MAX]]
+    return by_checker(problems)
 
 
 def told_as_it_is(ledger: TxLedger, logs: Logs) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 from simulation.cluster import Cluster
 from simulation.damage.rebuild import scan_log
 from simulation.disk import SimDisk
-from simulation.messages.history import indexes_of
+from simulation.history import indexes_of
 
 
 @pytest.fixture

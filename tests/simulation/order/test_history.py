@@ -15,7 +15,7 @@ from halfmoon.client.core.consume.orderly import OrderlyConsumerCore
 from halfmoon.client.core.consume.push_consumer import PushConsumerCore
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.offset import OffsetReply
-from simulation.messages.history import BROKER
+from simulation.history import BROKER
 from simulation.order.history import OrderVerdict, simulate_order
 from tests.simulation.messages.planted import QUERY_OFFSET, tampered
 

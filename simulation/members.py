@@ -1,0 +1,91 @@
+"""Consumers of our own that join, leave and die while a history goes on. What they do with messages is a workload's own."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Generic, TypeVar
+
+from simulation.clients import SimPullConsumer, SimPushConsumer
+from simulation.cluster import BrokerNode, Cluster
+from simulation.history import History
+from simulation.ledger import Ledger
+
+
+class Member:
+    """A consumer that comes and goes. A workload's own sets ``client`` and says how it leaves (`go`)."""
+
+    client: SimPushConsumer | SimPullConsumer
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster, self.name, self.gone = cluster, name, False
+
+    def go(self, *, crash: bool) -> None:
+        """Leave: cleanly, or as a killed process."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """End its process; its system closes the connections."""
+        self.client.kill()
+        self.cluster.network.kill(self.client.host)
+
+    def lose(self, chance: Random) -> None:
+        """Break one of its connections."""
+        if ends := self.cluster.network.connections(self.client.host):
+            end = chance.choice(ends)
+            self.cluster.world.note(self.name, f"loses its connection to {end.remote}")
+            self.cluster.network.lose(end)
+
+
+M = TypeVar("M", bound=Member)
+
+
+class MemberHistory(History, Generic[M]):
+    """A history whose members join (``join``), leave (``leave``), are killed (``crash``) and lose connections (``lose``).
+
+    ``broker`` kills a broker, which forgets its locks, and starts it again. Any other kind is a method of members that is given the
+    source of chance. There are ``stay`` to ``members_max`` members, ``crash`` and ``leave`` permitting; the last is replaced.
+    """
+
+    stay, members_max = 0, 4
+
+    def __init__(self, cluster: Cluster, ledger: Ledger, chance: Random, kinds: list[str]) -> None:
+        super().__init__(cluster, ledger)
+        self.chance, self.kinds = chance, kinds
+        self.members: list[M] = []
+
+    def member(self, number: int) -> M:
+        """Make a member; it joins at once."""
+        raise NotImplementedError
+
+    def join(self) -> None:
+        """Let one more member join."""
+        self.members.append(self.member(len(self.members) + 1))
+
+    def let_happen(self, steps: int, gap_ms: tuple[int, int]) -> None:
+        """Let ``steps`` things happen, with pauses between them drawn from ``gap_ms``."""
+        for _ in range(steps):
+            self.cluster.run(ms=self.chance.randint(*gap_ms))
+            if self.kinds:
+                self.happen(self.chance.choice(self.kinds))
+
+    def happen(self, kind: str) -> None:
+        """Let one thing happen, if it can."""
+        here = [member for member in self.members if not member.gone]
+        if kind == "broker":
+            self.kill_broker(self.chance.choice(self.cluster.brokers))
+        elif kind == "join":
+            if len(here) < self.members_max:
+                self.join()
+        elif kind in ("leave", "crash"):
+            if len(here) > self.stay:
+                self.chance.choice(here).go(crash=kind == "crash")
+                if len(here) == 1:
+                    self.join()
+        elif here:
+            getattr(self.chance.choice(here), kind)(self.chance)
+
+    def kill_broker(self, broker: BrokerNode) -> None:
+        """Kill a broker and start it again."""
+        self.cluster.crash(broker)
+        self.cluster.run(ms=self.chance.randint(1, 2_000))
+        self.cluster.restart(broker)
