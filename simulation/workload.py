@@ -28,7 +28,6 @@ Header = TypeVar("Header")
 
 TAGS_USED = ("paid", "sent", "lost")
 QUEUES = 4
-PULLED_BYTES_MAX = 4 * 1024 * 1024
 
 
 @dataclass
@@ -92,7 +91,7 @@ def messages_of(reply: Command) -> Iterator[tuple[StoredMessage, bytes]]:
 def producer(
     plan: Plan, name: str, topic: str, random: Random, *, pause_ms: tuple[int, int] = (0, 30), batches: float = 0.15
 ) -> Op[int]:
-    """Send messages one after another, each again until it is acknowledged or given up; return how many were acknowledged.
+    """Send messages one after another, each again until it is acknowledged, eight times at most; return how many were acknowledged.
 
     A message keeps its broker and queue in every attempt, so that order can be judged.
     """

@@ -7,12 +7,13 @@ power may take what was not synced yet, a decision too; it never turns one round
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 
 from halfmoon.runtime.server.server import STEP_MS
 from simulation.ledger import Contents
 from simulation.messages.checkers import may_be_gone
-from simulation.transactions.ledger import Asked, Ended, TxLedger
-from simulation.transactions.log import COMMITTED, GIVEN_UP, PREPARED, ROLLED_BACK, GivenUpRecord, HalfRecord, TxLog
+from simulation.transactions.ledger import Check, Decision, TxLedger
+from simulation.transactions.log import COMMITTED, EXPIRED, PREPARED, ROLLED_BACK, ExpiredRecord, HalfRecord, TxLog
 from simulation.transactions.producers import key_of
 from simulation.verdict import by_checker
 
@@ -35,7 +36,7 @@ def check_transactions(ledger: TxLedger, logs: Logs, contents: Contents) -> list
         "decisions": acknowledged_decisions_hold(ledger, logs),
         "reversed": never_reversed(ledger, logs),
         "ends": every_half_ends(ledger, logs),
-        "given up": given_up_for_a_reason(ledger, logs),
+        "expired": expired_for_a_reason(ledger, logs),
         "late": visible_in_time(ledger, logs),
         "early": asked_in_time(ledger, logs),
         "ops": one_op_each(logs),
@@ -46,31 +47,35 @@ def check_transactions(ledger: TxLedger, logs: Logs, contents: Contents) -> list
 def only_committed_is_visible(ledger: TxLedger, logs: Logs, contents: Contents) -> list[str]:
     """Whatever a reader ever saw, and whatever queues hold at the end, is of a transaction that was committed before."""
     problems = []
-    turned = {one.key for one in _turned(ledger, logs)}
+    excused = ledger.raced | {decision.key for decision in _turned(ledger, logs)}
     at_end = [seen for queue in contents.values() for seen in queue.messages.values()]
     for seen in [*ledger.messages.seen, *at_end]:
         key = key_of(seen.body)
-        if key in ledger.raced or key in turned:
-            continue
         outcome = ledger.outcome(key)
-        if outcome is None or not outcome.committed or outcome.at_ms > seen.at_ms:
+        if key not in excused and (outcome is None or not outcome.committed or outcome.at_ms > seen.at_ms):
             problems.append(f"{key} was read from {seen.place} at {seen.at_ms}; its database says {outcome}")
-    for broker, log in logs.items():
-        places = log.by_place()
-        for one in log.visible:
-            half = places.get(one.half_offset)
-            if half is None and one.half_offset < log.first:
-                continue
-            if half is None or (half.topic, half.queue_id, half.body) != (one.topic, one.queue_id, one.body):
-                problems.append(f"{broker}: the record at {one.physical_offset} ({one.key}) is no copy of a half message: {half}")
-            elif one.physical_offset < half.physical_offset:
-                problems.append(f"{broker}: {one.key} was visible before it was half")
+    return problems + [problem for broker, log in logs.items() for problem in _no_copies(broker, log)]
+
+
+def _no_copies(broker: str, log: TxLog) -> list[str]:
+    """Every visible record is a copy of a half message that was there before."""
+    problems = []
+    places = log.by_place()
+    for record in log.visible:
+        half = places.get(record.half_offset)
+        if half is None and record.half_offset < log.first:
+            continue
+        if half is None or (half.topic, half.queue_id, half.body) != (record.topic, record.queue_id, record.body):
+            what = f"the record at {record.physical_offset} ({record.key})"
+            problems.append(f"{broker}: {what} is no copy of a half message: {half}")
+        elif record.physical_offset < half.physical_offset:
+            problems.append(f"{broker}: {record.key} was visible before it was half")
     return problems
 
 
 def visible_once(logs: Logs) -> list[str]:
     """No half message has two visible records."""
-    counts = Counter((broker, one.half_offset, one.key) for broker, log in logs.items() for one in log.visible)
+    counts = Counter((broker, record.half_offset, record.key) for broker, log in logs.items() for record in log.visible)
     return [f"{broker}: {key} at {place} is visible {count} times" for (broker, place, key), count in counts.items() if count > 1]
 
 
@@ -86,44 +91,42 @@ def stored_once(ledger: TxLedger, logs: Logs) -> list[str]:
 def acknowledged_decisions_hold(ledger: TxLedger, logs: Logs) -> list[str]:
     """A second phase that the broker agreed to is what the log says in the end: visible, or settled and not visible.
 
-    What came after giving up counts, and what came after that was resumed.
+    What came after it expired counts, and what came after that was resumed.
     """
     outcomes = {broker: log.outcomes() for broker, log in logs.items()}
     problems = []
-    for one in ledger.ended:
-        outcome = outcomes[one.broker].get(one.index)
-        wanted = (COMMITTED,) if one.committed else (ROLLED_BACK, GIVEN_UP)
-        if one.code or outcome in wanted or may_be_lost(ledger, logs, one):
-            continue
-        problems.append(f"{one.broker}: {said(one)} of half message {one.index} ({one.key}) at {one.at_ms}, its state is {outcome}")
+    for decision in ledger.agreed():
+        outcome = outcomes[decision.broker].get(decision.index)
+        wanted = (COMMITTED,) if decision.committed else (ROLLED_BACK, EXPIRED)
+        if outcome not in wanted and not may_be_lost(ledger, logs, decision):
+            half = f"half message {decision.index} ({decision.key})"
+            problems.append(f"{decision.broker}: {named(decision)} of {half} at {decision.at_ms}, its state is {outcome}")
     return problems
 
 
 def never_reversed(ledger: TxLedger, logs: Logs) -> list[str]:
     """A broker never agrees to two different decisions about a half message, and nothing that was visible is rolled back."""
     problems = []
-    agreed: defaultdict[tuple[str, int], list[Ended]] = defaultdict(list)
+    agreed: defaultdict[tuple[str, int], list[Decision]] = defaultdict(list)
     newest = {broker: log.newest() for broker, log in logs.items()}
-    for one in ledger.ended:
-        if one.code == 0:
-            agreed[one.broker, newest[one.broker].get(one.index, one.index)].append(one)
-    for (broker, index), decisions in agreed.items():
-        first = decisions[0]
-        for one in decisions[1:]:
-            if one.committed != first.committed and not may_be_lost(ledger, logs, first):
-                problems.append(f"{broker}: half message {index} ({one.key}): {said(first)}, then {said(one)}, both agreed to")
+    for decision in ledger.agreed():
+        agreed[decision.broker, newest[decision.broker].get(decision.index, decision.index)].append(decision)
+    for (broker, index), (first, *others) in agreed.items():
+        for later in others:
+            if later.committed != first.committed and not may_be_lost(ledger, logs, first):
+                half = f"half message {index} ({later.key})"
+                problems.append(f"{broker}: {half}: {named(first)}, then {named(later)}, both agreed to")
     seen = {key_of(seen.body): seen for seen in ledger.messages.seen}
-    for one in ledger.ended:
-        if one.code == 0 and not one.committed and one.key in seen and not may_be_lost(ledger, logs, one):
-            problems.append(f"{one.broker}: {one.key} was read at {seen[one.key].at_ms} and its rollback was agreed to")
+    for decision in ledger.agreed():
+        if not decision.committed and decision.key in seen and not may_be_lost(ledger, logs, decision):
+            read_ms = seen[decision.key].at_ms
+            problems.append(f"{decision.broker}: {decision.key} was read at {read_ms} and its rollback was agreed to")
     return problems
 
 
 def every_half_ends(ledger: TxLedger, logs: Logs) -> list[str]:
-    """What was acknowledged as half is still known, and decided as its database says, or given up; with a copy, if by nobody."""
+    """What was acknowledged as half is still known, and decided as its database says, or expired; with a copy, if by nobody."""
     problems = []
-    by_hand = {(one.broker, one.index) for one in ledger.by_hand}
-    turned = {(one.broker, one.index) for one in _turned(ledger, logs)}
     for half in ledger.halves:
         log = logs[half.broker]
         record = log.halves.get(half.index)
@@ -131,54 +134,66 @@ def every_half_ends(ledger: TxLedger, logs: Logs) -> list[str]:
             continue
         if not may_be_gone(ledger.messages, half.broker, half.at_ms):
             problems.append(f"{half.broker}: half message {half.index} ({half.key}) was acknowledged and is {record}")
+    by_hand = {(decision.broker, decision.index) for decision in ledger.by_hand}
+    turned = {(decision.broker, decision.index) for decision in _turned(ledger, logs)}
     for broker, log in logs.items():
-        given_up = {one.half_offset for one in log.given_up}
+        copied = log.copied()
         for index, state in log.states().items():
-            key, copied = log.halves[index].key, log.halves[index].physical_offset in given_up
-            wanted = _wanted(ledger, key)
-            if state == PREPARED:
-                problems.append(f"{broker}: half message {index} ({key}) is pending in the end, wanted {wanted}")
-            elif key in ledger.never and not copied and (broker, index) not in by_hand:
-                problems.append(f"{broker}: half message {index} ({key}) was decided by nobody, has state {state} and no copy")
-            elif wanted is not None and state != wanted and not copied and (broker, index) not in turned:
-                problems.append(f"{broker}: half message {index} ({key}) has state {state}, wanted {wanted}")
+            half_record = log.halves[index]
+            if half_record.physical_offset in copied and state != PREPARED:
+                continue
+            problem = _ended_otherwise(ledger, half_record.key, state, (broker, index) in by_hand, (broker, index) in turned)
+            problems += [f"{broker}: half message {index} ({half_record.key}) {problem}"] if problem else []
     return problems
 
 
-def given_up_for_a_reason(ledger: TxLedger, logs: Logs) -> list[str]:
-    """Given up is only what was asked about as often as may be, each time with somebody there to ask, or what a full disk needs.
+def _ended_otherwise(ledger: TxLedger, key: str, state: int, by_hand: bool, turned: bool) -> str:
+    """Return what is wrong with the state of a half message that has no copy ('': nothing)."""
+    wanted = _wanted(ledger, key)
+    if state == PREPARED:
+        return f"is pending in the end, wanted {wanted}"
+    if key in ledger.never and not by_hand:
+        return f"was decided by nobody, has state {state} and no copy"
+    return f"has state {state}, wanted {wanted}" if wanted not in (None, state) and not turned else ""
 
-    No broker lives so long here that age alone could give up anything.
+
+def expired_for_a_reason(ledger: TxLedger, logs: Logs) -> list[str]:
+    """Only that expires which was checked as often as may be, each time with somebody there to ask, or what a full disk needs.
+
+    No broker lives so long here that anything expires by age alone.
     """
     problems = []
-    by_hand = ledger.checks_by_hand
     received = _most_in_a_row(ledger)
     for broker, log in logs.items():
-        losses, places = ledger.messages.faults_of(broker, "power", "kill", "sync"), log.by_place()
-        for one in log.given_up:
-            what = f"{broker}: {one.key} was given up with {one.checks} checks ({one.reason!r})"
-            for_room = broker in ledger.crowded and one.reason.startswith("its log file goes")
-            if one.checks < ledger.checks_max and not for_room:
-                problems.append(f"{what}, of {ledger.checks_max}")
-            half = places.get(one.half_offset)
-            most = ledger.checks_max + (by_hand[broker, half.index] if half is not None else 1000)
-            row = counted(one)
-            if row < min(ledger.checks_max, HISTORY_CHECKS) and not for_room:
-                problems.append(f"{what}, of which {row} count, of {ledger.checks_max}: its history is {one.history}")
-            if row > most or (one.checks > most and one.key not in ledger.opened):
-                problems.append(f"{what}, more than {most}: its history is {one.history}")
-            if len(one.history) != min(one.checks, HISTORY_CHECKS) or not one.reason:
-                problems.append(f"{what}, its history is {one.history}")
-            nobody = [second for second, _ in one.history if not _somebody(ledger, broker, one.group, second)]
-            if nobody:
-                problems.append(f"{what}, and nobody was there to be asked at {nobody}")
-        if not losses and broker not in ledger.filled:
+        places = log.by_place()
+        for record in log.expired:
+            what = f"{broker}: {record.key} expired with {record.checks} checks ({record.reason!r})"
+            half = places.get(record.half_offset)
+            most = ledger.checks_max + (ledger.checks_by_hand[broker, half.index] if half is not None else 1000)
+            problems += [f"{what}, {problem}" for problem in _expired_wrongly(ledger, broker, record, most)]
+        if not ledger.messages.faults_of(broker, "power", "kill", "sync") and broker not in ledger.filled:
             problems += [
                 f"{broker}: a producer was asked {count} times in a row about half message {index}, and never said that it is open"
                 for (at, index), count in received.items()
-                if at == broker and count > ledger.checks_max + by_hand[broker, index]
+                if at == broker and count > ledger.checks_max + ledger.checks_by_hand[broker, index]
             ]
     return problems
+
+
+def _expired_wrongly(ledger: TxLedger, broker: str, record: ExpiredRecord, most: int) -> Iterator[str]:
+    """Yield what is wrong with the expiry of a half message that may be checked ``most`` times, those by hand among them."""
+    for_room = broker in ledger.crowded and record.reason.startswith("its log file goes")
+    row = counted(record)
+    if record.checks < ledger.checks_max and not for_room:
+        yield f"of {ledger.checks_max}"
+    if row < min(ledger.checks_max, HISTORY_CHECKS) and not for_room:
+        yield f"of which {row} count, of {ledger.checks_max}: its history is {record.history}"
+    if row > most or (record.checks > most and record.key not in ledger.opened):
+        yield f"more than {most}: its history is {record.history}"
+    if len(record.history) != min(record.checks, HISTORY_CHECKS) or not record.reason:
+        yield f"its history is {record.history}"
+    if nobody := [second for second, _ in record.history if not _somebody(ledger, broker, record.group, second)]:
+        yield f"and nobody was there to be asked at {nobody}"
 
 
 def visible_in_time(ledger: TxLedger, logs: Logs) -> list[str]:
@@ -187,35 +202,38 @@ def visible_in_time(ledger: TxLedger, logs: Logs) -> list[str]:
     Times are the world's: where a broker's clock stepped forward, its half messages are old enough earlier, never later; where it
     was set back, ages and the pause between two checks pass at half speed.
     """
-    unknown: dict[tuple[str, int], int] = {}
-    for asked in ledger.asked:
-        if asked.answer in (0, -1):
-            unknown[asked.broker, asked.index] = asked.at_ms
+    unknown = {(check.broker, check.index): check.at_ms for check in ledger.checks if check.answer in (0, -1)}
     problems = []
     for broker, log in logs.items():
-        troubles = troubles_of(ledger, broker)
-        places, copied = log.by_place(), {one.half_offset for one in log.given_up}
-        pacing_ms = 1000 * len(places) // ledger.checks_per_second if ledger.checks_per_second < 500 else 0
-        speed = 2 if broker in ledger.set_back else 1
-        for one in log.visible:
-            half, outcome = places.get(one.half_offset), ledger.outcome(one.key)
-            if half is None or outcome is None or one.key in ledger.never:  # its producers never say what an operator entered
+        troubles, places, copied = troubles_of(ledger, broker), log.by_place(), log.copied()
+        for record in log.visible:
+            half, outcome = places.get(record.half_offset), ledger.outcome(record.key)
+            if half is None or outcome is None or record.key in ledger.never:  # its producers never say what an operator entered
                 continue
-            if one.half_offset in copied:  # nobody asked any more
+            if record.half_offset in copied:  # nobody asked any more
                 continue
             stored_ms = ledger.stored_between(broker, half.physical_offset, half.store_ms)[1]
-            visible_ms = ledger.stored_between(broker, one.physical_offset, one.store_ms)[0]
-            ready = max(stored_ms + speed * ledger.minimum_age_ms, outcome.at_ms, unknown.get((broker, half.index), 0))
-            limit = ready + speed * ledger.interval_ms + pacing_ms + SLACK_MS
-            for begin, end in troubles:
-                if begin <= limit and end >= stored_ms:
-                    limit = max(limit, end + SETTLE_MS + speed * ledger.interval_ms + pacing_ms + SLACK_MS)
+            visible_ms = ledger.stored_between(broker, record.physical_offset, record.store_ms)[0]
+            known_ms = max(outcome.at_ms, unknown.get((broker, half.index), 0))
+            limit = _visible_by(ledger, broker, stored_ms, known_ms, len(places), troubles)
             if visible_ms > limit:
                 problems.append(
-                    f"{broker}: half message {half.index} ({one.key}) of {stored_ms} was committed at {outcome.at_ms}, could be"
+                    f"{broker}: half message {half.index} ({record.key}) of {stored_ms} was committed at {outcome.at_ms}, could be"
                     f" visible by {limit} and was at {visible_ms}"
                 )
     return problems
+
+
+def _visible_by(ledger: TxLedger, broker: str, stored_ms: int, known_ms: int, halves: int, troubles: list[tuple[int, int]]) -> int:
+    """Return by when a half message is visible that a producer says is committed since ``known_ms``, checks at their rate."""
+    speed = 2 if broker in ledger.set_back else 1
+    pacing_ms = 1000 * halves // ledger.checks_per_second if ledger.checks_per_second < 500 else 0
+    round_ms = speed * ledger.interval_ms + pacing_ms + SLACK_MS
+    limit = max(stored_ms + speed * ledger.minimum_age_ms, known_ms) + round_ms
+    for begin, end in troubles:
+        if begin <= limit and end >= stored_ms:
+            limit = max(limit, end + SETTLE_MS + round_ms)
+    return limit
 
 
 def asked_in_time(ledger: TxLedger, logs: Logs) -> list[str]:
@@ -224,68 +242,79 @@ def asked_in_time(ledger: TxLedger, logs: Logs) -> list[str]:
     Ages are those of the broker's clock: where that stepped forward, or was set to before the message, its first check is early.
     """
     problems = []
-    last: dict[tuple[str, int], Asked] = {}
-    for asked in ledger.asked:
-        at, log = (asked.broker, asked.index), logs[asked.broker]
-        half, before = log.halves.get(asked.index), last.get(at)
-        last[at] = asked
-        if half is None or half.key != asked.key or ledger.checks_by_hand[at]:
+    last: dict[tuple[str, int], Check] = {}
+    for check in ledger.checks:
+        at = (check.broker, check.index)
+        half, before = logs[check.broker].halves.get(check.index), last.get(at)
+        last[at] = check
+        if half is None or half.key != check.key or ledger.checks_by_hand[at]:
             continue
-        stored_ms = ledger.stored_between(asked.broker, half.physical_offset, half.store_ms)[0]
-        clock = ledger.clocks.get(asked.broker)
-        moved = clock is not None and (
-            clock.gained_ms(stored_ms, asked.at_ms) > STEP_MS or half.store_ms > clock.shown_at(asked.at_ms)
-        )
-        what = f"{asked.broker}: half message {asked.index} ({asked.key}) of {stored_ms} was asked about at {asked.at_ms}"
-        if before is None and not moved and asked.at_ms < stored_ms + ledger.minimum_age_ms - STEP_MS:
-            problems.append(f"{what}, of age it must be {ledger.minimum_age_ms} ms")
-        if ledger.checks_per_second < 500 or before is None:  # what is paced is asked about late, and then not
-            continue
-        unwell = any(
-            begin < end and begin <= asked.at_ms and end >= before.at_ms for begin, end in troubles_of(ledger, asked.broker)
-        )
-        if not unwell and asked.at_ms < before.at_ms + ledger.interval_ms - STEP_MS - SLACK_MS // 2:
+        stored_ms = ledger.stored_between(check.broker, half.physical_offset, half.store_ms)[0]
+        what = f"{check.broker}: half message {check.index} ({check.key}) of {stored_ms} was asked about at {check.at_ms}"
+        if before is None:
+            young = check.at_ms < stored_ms + ledger.minimum_age_ms - STEP_MS
+            if young and not _clock_moved(ledger, check, half, stored_ms):
+                problems.append(f"{what}, of age it must be {ledger.minimum_age_ms} ms")
+        elif _too_soon(ledger, before, check):
             problems.append(f"{what}, and the time before at {before.at_ms}")
     return problems
+
+
+def _clock_moved(ledger: TxLedger, check: Check, half: HalfRecord, stored_ms: int) -> bool:
+    clock = ledger.clocks.get(check.broker)
+    if clock is None:
+        return False
+    return clock.gained_ms(stored_ms, check.at_ms) > STEP_MS or half.store_ms > clock.shown_at(check.at_ms)
+
+
+def _too_soon(ledger: TxLedger, before: Check, check: Check) -> bool:
+    """Whether a check came within an interval of the one before, while all was well."""
+    if ledger.checks_per_second < 500:  # what is paced is asked about late, and then not
+        return False
+    troubles = troubles_of(ledger, check.broker)
+    unwell = any(begin < end and begin <= check.at_ms and end >= before.at_ms for begin, end in troubles)
+    return not unwell and check.at_ms < before.at_ms + ledger.interval_ms - STEP_MS - SLACK_MS // 2
 
 
 def one_op_each(logs: Logs) -> list[str]:
     """Each decided half message has one op record, behind its visible record, or behind its copy; no other has one."""
     problems = []
     for broker, log in logs.items():
-        states, places = log.states(), log.by_place()
-        copied = {one.half_offset for one in log.given_up}
+        places, copied = log.by_place(), log.copied()
         visible_at = {
-            places[one.half_offset].index: one.physical_offset
-            for one in log.visible
-            if one.half_offset in places and one.half_offset not in copied
+            places[record.half_offset].index: record.physical_offset
+            for record in log.visible
+            if record.half_offset in places and record.half_offset not in copied
         }
-        counts: Counter[int] = Counter()
-        for place, index in log.ops:
-            counts[index] += 1
-            if place < visible_at.get(index, 0):
-                problems.append(f"{broker}: the op record of half message {index} lies before its visible record")
-        for index, state in states.items():
-            if counts[index] != (state != PREPARED):
-                problems.append(f"{broker}: half message {index} has state {state} and {counts[index]} op records")
+        counts = Counter(index for _, index in log.ops)
+        problems += [
+            f"{broker}: the op record of half message {index} lies before its visible record"
+            for place, index in log.ops
+            if place < visible_at.get(index, 0)
+        ]
+        problems += [
+            f"{broker}: half message {index} has state {state} and {counts[index]} op records"
+            for index, state in log.states().items()
+            if counts[index] != (state != PREPARED)
+        ]
     return problems
 
 
 # ---------------------------------------------------------------- what the checkers ask
 
 
-def counted(one: GivenUpRecord) -> int:
+def counted(record: ExpiredRecord) -> int:
     """Return how many checks count of those that a copy remembers: those after the last answer that it is open."""
-    answers = [answer for _, answer in one.history]
+    answers = [answer for _, answer in record.history]
     return len(answers) if "OPEN" not in answers else answers[::-1].index("OPEN")
 
 
 def _most_in_a_row(ledger: TxLedger) -> Counter[tuple[str, int]]:
     """Return for each half message how many checks in a row producers got and answered otherwise than that it is open."""
     row, most = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
-    for asked in ledger.asked:
-        at = asked.broker, asked.index
-        row[at] = 0 if asked.answer == -1 else row[at] + 1
+    for check in ledger.checks:
+        at = check.broker, check.index
+        row[at] = 0 if check.answer == -1 else row[at] + 1
         most[at] = max(most[at], row[at])
     return most
 
@@ -298,24 +327,23 @@ def _wanted(ledger: TxLedger, key: str) -> int | None:
     return COMMITTED if outcome is not None and outcome.committed else ROLLED_BACK
 
 
-def said(one: Ended) -> str:
+def named(decision: Decision) -> str:
     """Return a decision in words."""
-    return "a commit" if one.committed else "a rollback"
+    return "a commit" if decision.committed else "a rollback"
 
 
-def may_be_lost(ledger: TxLedger, logs: Logs, one: Ended) -> bool:
+def may_be_lost(ledger: TxLedger, logs: Logs, decision: Decision) -> bool:
     """Whether a loss of power or damage may have taken a decision, or the log has let its half message go."""
-    half: HalfRecord | None = logs[one.broker].halves.get(one.index)
-    gone = half is None and bool(logs[one.broker].first)
-    return gone or (one.broker, one.index) in ledger.damaged or may_be_gone(ledger.messages, one.broker, one.at_ms)
+    log, broker = logs[decision.broker], decision.broker
+    gone = decision.index not in log.halves and bool(log.first)
+    return gone or (broker, decision.index) in ledger.damaged or may_be_gone(ledger.messages, broker, decision.at_ms)
 
 
-def _turned(ledger: TxLedger, logs: Logs) -> list[Ended]:
+def _turned(ledger: TxLedger, logs: Logs) -> list[Decision]:
     """Return the contradictions that a broker agreed to because a loss of power had taken the decision before."""
-    agreed: defaultdict[tuple[str, int], list[Ended]] = defaultdict(list)
-    for one in ledger.ended:
-        if one.code == 0:
-            agreed[one.broker, one.index].append(one)
+    agreed: defaultdict[tuple[str, int], list[Decision]] = defaultdict(list)
+    for decision in ledger.agreed():
+        agreed[decision.broker, decision.index].append(decision)
     return [
         later
         for first, *others in agreed.values()
@@ -328,19 +356,19 @@ def _somebody(ledger: TxLedger, broker: str, group: str, second: int) -> bool:
     """Whether some producer of a group lived at some time of a second of a broker's clock."""
     return any(
         life.group == group and life.begin_ms < end_ms + 1 and (life.end_ms is None or life.end_ms >= begin_ms)
-        for life in ledger.alive
+        for life in ledger.lives
         for begin_ms, end_ms in ledger.seconds(broker, second)
     )  # fmt: skip
 
 
 def troubles_of(ledger: TxLedger, broker: str) -> list[tuple[int, int]]:
     """Return the times in which a broker did not run or something else was wrong, in order."""
-    found = [(trouble.begin_ms, trouble.end_ms) for trouble in ledger.troubles]
+    spans = [(trouble.begin_ms, trouble.end_ms) for trouble in ledger.troubles]
     since: int | None = None
     for fault in ledger.messages.faults_of(broker, "kill", "power", "stop", "left", "sync", "start"):
         if fault.kind != "start":
             since = fault.at_ms if since is None else since
         elif since is not None:
-            found.append((since, fault.at_ms))
+            spans.append((since, fault.at_ms))
             since = None
-    return sorted(found)
+    return sorted(spans)

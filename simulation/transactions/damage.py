@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 from simulation.damage.log import Hit
-from simulation.transactions.log import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, TxLog
+from simulation.transactions.log import EXPIRED_TOPIC, HALF_TOPIC, OP_TOPIC, TxLog
 from simulation.transactions.producers import key_of
 
 ALWAYS = re.compile(r"leaked: \S+ was read|twice: ")
@@ -41,7 +41,7 @@ def concerned(hits: dict[str, list[Hit]], known: dict[tuple[str, int], str], log
                 keys.add(key_of(hit.body))
             if hit.topic == HALF_TOPIC:
                 indexes.add((name, hit.queue_offset))
-            elif hit.topic not in (OP_TOPIC, GIVEN_UP_TOPIC):
+            elif hit.topic not in (OP_TOPIC, EXPIRED_TOPIC):
                 shown.add(key_of(hit.body))
     keys |= {known[at] for at in indexes if at in known}
     return Concerned(frozenset(keys), frozenset(shown), frozenset({*indexes, *(at for at, key in known.items() if key in keys)}))

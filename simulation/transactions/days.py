@@ -25,7 +25,7 @@ from halfmoon.wire.ids import parse_offset_msg_id
 from simulation.clients import SimTransactionProducer
 from simulation.cluster import Cluster
 from simulation.ledger import Ledger
-from simulation.transactions.log import COMMITTED, GIVEN_UP, ROLLED_BACK, TxLog, read_log
+from simulation.transactions.log import COMMITTED, EXPIRED, ROLLED_BACK, TxLog, read_log
 from simulation.verdict import Verdict, judging
 
 HOUR_MS = 180_000
@@ -39,7 +39,7 @@ FATES: dict[str, tuple[float | None, bool]] = {
     "before": (HOURS - 1, True), "after": (HOURS + 3, True), "turned": (HOURS + 3, False), "never": (None, False),
 }  # fmt: skip
 """When a transaction is decided, hours after its half message, and whether it commits; None: nobody decides it."""
-OUTCOMES = {"before": COMMITTED, "after": COMMITTED, "turned": ROLLED_BACK, "never": GIVEN_UP}
+OUTCOMES = {"before": COMMITTED, "after": COMMITTED, "turned": ROLLED_BACK, "never": EXPIRED}
 AWAY_MS = (500, 20_000)
 """How long who was killed is away."""
 
@@ -49,11 +49,11 @@ class DaysVerdict(Verdict):
     """What came of a history of days."""
 
     workload = "days"
-    counts = "{halves} half, {checks} checks, {kills} kills, {given_up} given up"
+    counts = "{halves} half, {checks} checks, {kills} kills, {expired} expired"
     halves: int = 0
     checks: int = 0
     kills: int = 0
-    given_up: int = 0
+    expired: int = 0
 
 
 @dataclass
@@ -80,15 +80,15 @@ def simulate_days(seed: int, *, each: int = 1, kills: int = 8, **options: Any) -
         cluster.stop(cluster.brokers[0])
         log = read_log(cluster.brokers[0].disk)
         verdict.problems = check_days(history.ledger, log) + messages.unexpected
-        verdict.halves, verdict.checks, verdict.given_up = len(log.halves), history.checks, len(log.given_up)
+        verdict.halves, verdict.checks, verdict.expired = len(log.halves), history.checks, len(log.expired)
     return verdict
 
 
 def check_days(ledger: DaysLedger, log: TxLog) -> list[str]:
-    """Return what was given up too early or too late, decided twice or otherwise than asked for, refused, or lost."""
+    """Return what expired too early or too late, decided twice or otherwise than asked for, refused, or lost."""
     problems = []
     halves = {half.key: half for half in log.halves.values()}
-    copies = {one.half_offset: one for one in log.given_up}
+    copies = {one.half_offset: one for one in log.expired}
     outcomes = log.outcomes()
     for key, fate in ledger.fates.items():
         if key not in halves:
@@ -98,11 +98,11 @@ def check_days(ledger: DaysLedger, log: TxLog) -> list[str]:
         copy = copies.get(half.physical_offset)
         latest_ms = due_ms + 2 * INTERVAL_MS + ledger.away_ms
         if copy is not None and copy.store_ms < due_ms - 1000:  # its time of storing may be a second older than its answer
-            problems.append(f"early: {key} was given up {(due_ms - copy.store_ms) / HOUR_MS:.2f} h too early: {copy.reason}")
+            problems.append(f"early: {key} expired {(due_ms - copy.store_ms) / HOUR_MS:.2f} h too early: {copy.reason}")
         if fate != "before" and (copy is None or copy.store_ms > latest_ms):
-            problems.append(f"late: {key} was to be given up by {latest_ms}, and was so {copy and copy.store_ms}")
+            problems.append(f"late: {key} was to expire by {latest_ms}, and did at {copy and copy.store_ms}")
         visible = sum(one.key == key for one in log.visible)
-        if visible > 1 or sum(one.half_offset == half.physical_offset for one in log.given_up) > 1:
+        if visible > 1 or sum(one.half_offset == half.physical_offset for one in log.expired) > 1:
             problems.append(f"twice: {key} is visible {visible} times")
         if outcomes[half.index] != OUTCOMES[fate] or (visible > 0) != (OUTCOMES[fate] == COMMITTED):
             problems.append(f"outcome: {key} ({fate}) has {outcomes[half.index]} and is visible {visible} times")
@@ -132,7 +132,7 @@ class _History:
         return LocalTransactionState.OPEN
 
     def run(self, each: int, kills: int) -> None:
-        """Run from the first half message to an hour and more after the last was given up."""
+        """Run from the first half message to an hour and more after the last expired."""
         made = self.cluster.create_topic(TOPIC, queues=1)
         assert self.cluster.world.run_until(lambda: made.done, 30_000)
         self.cluster.run(ms=2000)

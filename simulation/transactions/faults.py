@@ -14,7 +14,7 @@ from typing import Any
 from simulation.cluster import BrokerNode, Cluster
 from simulation.faults import HOUR_MS, REGISTER_MS, Faults
 from simulation.transactions.ledger import Trouble, TxLedger
-from simulation.transactions.log import GIVEN_UP_TOPIC
+from simulation.transactions.log import EXPIRED_TOPIC
 from simulation.transactions.producers import Producer
 
 
@@ -154,12 +154,12 @@ class TxFaults(Faults):
         self._stop_behind("transaction/checks/", (-1, 0, 1, 3))
 
     def behind_copy(self) -> None:
-        """Stop a broker behind the copy of a message that it gives up, before its op record or soon after."""
-        self._stop_behind(f"consumequeue/{GIVEN_UP_TOPIC}/", (-1, 0, 0, 0, 1, 2))
+        """Stop a broker behind the copy of a message that expires, before its op record or soon after."""
+        self._stop_behind(f"consumequeue/{EXPIRED_TOPIC}/", (-1, 0, 0, 0, 1, 2))
 
     def behind_resume(self) -> None:
         """Stop a broker soon after a copy: while it is resumed, or its new half message is asked about."""
-        self._stop_behind(f"consumequeue/{GIVEN_UP_TOPIC}/", (4, 8, 15, 30))
+        self._stop_behind(f"consumequeue/{EXPIRED_TOPIC}/", (4, 8, 15, 30))
 
     def _stop_behind(self, path: str, counts: tuple[int, ...]) -> None:
         broker = self._random.choice(self.cluster.brokers)

@@ -21,7 +21,7 @@ from simulation.transactions.clocks import read_clocks
 from simulation.transactions.damage import Concerned, concerned, of_the_others
 from simulation.transactions.faults import TxFaults
 from simulation.transactions.late_checkers import check_late
-from simulation.transactions.ledger import Ended, Gone, Resumed, TxLedger
+from simulation.transactions.ledger import Decision, RemovedHalf, Resume, TxLedger
 from simulation.transactions.log import COMMITTED, PREPARED, Device, read_log, table_differs
 from simulation.transactions.operator_checkers import check_operators
 from simulation.transactions.operators import Operator
@@ -40,21 +40,21 @@ class TxVerdict(Verdict):
 
     workload = "transactions"
     counts = (
-        "{halves} half, {committed} committed, {rolled_back} rolled back, {given_up} given up,"
+        "{halves} half, {committed} committed, {rolled_back} rolled back, {expired} expired,"
         " {late_commits} committed and {late_rollbacks} rolled back after that, {checks} checks,"
         " {refused} refused, {by_hand} by hand, {resumed} resumed"
     )
     halves: int = 0
     committed: int = 0
     rolled_back: int = 0
-    given_up: int = 0
+    expired: int = 0
     checks: int = 0
     refused: int = 0
     late_commits: int = 0
     late_rollbacks: int = 0
     open_checks: int = 0
     """Checks that a listener answered with OPEN."""
-    given_up_for: list[str] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
     """The reason of each."""
     by_hand: int = 0
     """Decisions by hand that a broker agreed to."""
@@ -174,19 +174,19 @@ class _History(History):
         name = f"{group}.{next(self._numbers)}"
         self.producers.append(Producer(self.cluster, self.transactions, group, name, lanes=2, clock_ahead_ms=skew_ms))
 
-    def _on_ended(self, ended: Ended) -> None:
+    def _on_ended(self, decision: Decision) -> None:
         """With sync flush a decision that a broker agreed to lies on the device already; every third is looked at."""
-        if self.messages.flush == "sync" and ended.code == 0 and ended.index % 3 == 0:
-            outcome = read_log(Device(self.broker(ended.broker).disk)).outcomes().get(ended.index)
-            if outcome == PREPARED or (ended.committed and outcome not in (COMMITTED, None)):
-                self.messages.unexpected.append(f"{ended} was agreed to before it was durable")
+        if self.messages.flush == "sync" and decision.code == 0 and decision.index % 3 == 0:
+            outcome = read_log(Device(self.broker(decision.broker).disk)).outcomes().get(decision.index)
+            if outcome == PREPARED or (decision.committed and outcome not in (COMMITTED, None)):
+                self.messages.unexpected.append(f"{decision} was agreed to before it was durable")
 
-    def _on_resumed(self, resumed: Resumed) -> None:
+    def _on_resumed(self, resume: Resume) -> None:
         """With sync flush a resumed message lies on the device already."""
         if self.messages.flush == "sync":
-            halves = read_log(Device(self.broker(resumed.broker).disk)).halves.values()
-            if not any(half.key == resumed.key and half.physical_offset > resumed.place for half in halves):
-                self.messages.unexpected.append(f"{resumed} was agreed to before it was durable")
+            halves = read_log(Device(self.broker(resume.broker).disk)).halves.values()
+            if not any(half.key == resume.key and half.physical_offset > resume.place for half in halves):
+                self.messages.unexpected.append(f"{resume} was agreed to before it was durable")
 
     def _watch_removals(self, broker: BrokerNode) -> None:
         """Write down what the device says of the half messages of each log file that goes: a start may cut others at the end."""
@@ -195,9 +195,9 @@ class _History(History):
         def watched(path: str) -> None:
             if broker.running and path.startswith("commitlog/") and path[-20:] in broker.disk.list("commitlog")[:1]:
                 log, end = read_log(Device(broker.disk)), int(path[-20:]) + SMALL["commit_log_file_bytes"]
-                states, copied = log.states(), {one.half_offset for one in log.given_up}
-                self.ledger.gone += [
-                    Gone(broker.name, index, half.key, states[index], half.physical_offset in copied)
+                states, copied = log.states(), log.copied()
+                self.ledger.removed += [
+                    RemovedHalf(broker.name, index, half.key, states[index], half.physical_offset in copied)
                     for index, half in log.halves.items()
                     if half.physical_offset < end
                 ]
@@ -270,13 +270,15 @@ class _History(History):
         states = [state for log in self.logs.values() for state in log.states().values()]
         verdict.halves, verdict.committed, verdict.rolled_back = len(states), states.count(8), states.count(12)
         verdict.owed = self._owed
-        verdict.given_up = sum(len(log.given_up) for log in self.logs.values())
-        verdict.gone = len(self.ledger.gone)
-        copied = {broker: {one.half_offset for one in log.given_up} for broker, log in self.logs.items()}
-        verdict.late_commits = sum(one.half_offset in copied[broker] for broker, log in self.logs.items() for one in log.visible)
+        verdict.expired = sum(len(log.expired) for log in self.logs.values())
+        verdict.gone = len(self.ledger.removed)
+        copied = {broker: log.copied() for broker, log in self.logs.items()}
+        verdict.late_commits = sum(
+            record.half_offset in copied[broker] for broker, log in self.logs.items() for record in log.visible
+        )
         verdict.late_rollbacks = sum(len(log.late_rollbacks) for log in self.logs.values())
-        verdict.open_checks = sum(asked.answer == -1 for asked in self.ledger.asked)
-        verdict.given_up_for = [one.reason for log in self.logs.values() for one in log.given_up]
-        verdict.by_hand = sum(one.code == 0 for one in self.ledger.by_hand)
-        verdict.resumed = sum(one.code == 0 for one in self.ledger.resumes)
-        verdict.checks, verdict.refused = len(self.ledger.asked), sum(one.code != 0 for one in self.ledger.ended)
+        verdict.open_checks = sum(check.answer == -1 for check in self.ledger.checks)
+        verdict.reasons = [record.reason for log in self.logs.values() for record in log.expired]
+        verdict.by_hand = sum(decision.code == 0 for decision in self.ledger.by_hand)
+        verdict.resumed = sum(resume.code == 0 for resume in self.ledger.resumes)
+        verdict.checks, verdict.refused = len(self.ledger.checks), sum(decision.code != 0 for decision in self.ledger.decisions)

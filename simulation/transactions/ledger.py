@@ -56,7 +56,7 @@ class Half(NamedTuple):
     group: str
 
 
-class Ended(NamedTuple):
+class Decision(NamedTuple):
     """A second phase that was answered. ``code`` 0: the broker agreed."""
 
     asked_ms: int
@@ -68,7 +68,7 @@ class Ended(NamedTuple):
     code: int
 
 
-class Asked(NamedTuple):
+class Check(NamedTuple):
     """A check that a producer got, and what it answered: 8 commit, 12 rollback, 0 unknown, -1 open."""
 
     at_ms: int
@@ -80,7 +80,7 @@ class Asked(NamedTuple):
     answer: int
 
 
-class ByHand(NamedTuple):
+class DecisionByHand(NamedTuple):
     """A decision that an operator asked for. ``code`` None: there was no answer."""
 
     broker: str
@@ -91,8 +91,8 @@ class ByHand(NamedTuple):
     code: int | None
 
 
-class Resumed(NamedTuple):
-    """A resume that an operator asked for; ``place`` is the physical offset of the given-up copy. ``code`` None: no answer."""
+class Resume(NamedTuple):
+    """A resume that an operator asked for; ``place`` is the physical offset of the expired copy. ``code`` None: no answer."""
 
     at_ms: int
     broker: str
@@ -101,7 +101,7 @@ class Resumed(NamedTuple):
     code: int | None
 
 
-class Told(NamedTuple):
+class Shown(NamedTuple):
     """What a broker told an operator of a transaction's state."""
 
     asked_ms: int
@@ -112,8 +112,8 @@ class Told(NamedTuple):
     state: str
 
 
-class Gone(NamedTuple):
-    """A half message whose log file was removed: what the broker's device said of it then. ``copied``: it was given up."""
+class RemovedHalf(NamedTuple):
+    """A half message whose log file was removed: what the broker's device said of it then. ``copied``: it expired."""
 
     broker: str
     index: int  # type: ignore[assignment]  # hides tuple.index
@@ -122,7 +122,7 @@ class Gone(NamedTuple):
     copied: bool
 
 
-class Alive(NamedTuple):
+class ProducerLife(NamedTuple):
     """A producer's life; ``end_ms`` None: it goes on."""
 
     group: str
@@ -162,14 +162,14 @@ class TxLedger:
     opened: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Transactions whose producers answer that they are open: when they began, and until when the database waits for them."""
     halves: list[Half] = field(default_factory=list)
-    ended: list[Ended] = field(default_factory=list)
-    asked: list[Asked] = field(default_factory=list)
-    alive: list[Alive] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+    lives: list[ProducerLife] = field(default_factory=list)
     troubles: list[Trouble] = field(default_factory=list)
-    by_hand: list[ByHand] = field(default_factory=list)
-    resumes: list[Resumed] = field(default_factory=list)
-    told: list[Told] = field(default_factory=list)
-    gone: list[Gone] = field(default_factory=list)
+    by_hand: list[DecisionByHand] = field(default_factory=list)
+    resumes: list[Resume] = field(default_factory=list)
+    shown: list[Shown] = field(default_factory=list)
+    removed: list[RemovedHalf] = field(default_factory=list)
     checks_by_hand: Counter[tuple[str, int]] = field(default_factory=Counter)
     """Checks that operators asked for, by broker and index; some came to nothing."""
     clocks: dict[str, BrokerClock] = field(default_factory=dict)
@@ -182,6 +182,10 @@ class TxLedger:
     """Half messages, by broker and index, of which a disk damaged something: a decision may be forgotten."""
     crowded: set[str] = field(default_factory=set)
     """Brokers whose disk needed room, so that log files went before their time."""
+
+    def agreed(self) -> list[Decision]:
+        """Return the second phases that brokers agreed to, in order."""
+        return [decision for decision in self.decisions if decision.code == 0]
 
     def stored_between(self, broker: str, place: int, store_ms: int) -> tuple[int, int]:
         """Return the world's times between which a broker stored the record at a place of its log, at its own ``store_ms``."""

@@ -17,10 +17,10 @@ from simulation.damage.rebuild import walk_log
 from simulation.disk import SimDisk, SimFile
 from simulation.transactions.producers import key_of
 
-HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
+HALF_TOPIC, OP_TOPIC, EXPIRED_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
 PREPARED, COMMITTED, ROLLED_BACK = 4, 8, 12
 """States of the table."""
-GIVEN_UP = -1
+EXPIRED = -1
 """An outcome: nobody has decided it, and it is settled. The table has it as rolled back."""
 
 _STATE = Struct(">qiIii")  # | physical offset | size | store time, seconds | group hash | state |
@@ -40,7 +40,7 @@ class HalfRecord(NamedTuple):
     body: bytes
     store_ms: int
     resumed: bool
-    """It was made of a given-up copy."""
+    """It was made of the copy of one that expired."""
 
 
 class VisibleRecord(NamedTuple):
@@ -56,8 +56,8 @@ class VisibleRecord(NamedTuple):
     store_ms: int
 
 
-class GivenUpRecord(NamedTuple):
-    """A half message that was given up; ``history`` has a second and an answer for each of its last checks."""
+class ExpiredRecord(NamedTuple):
+    """A half message that expired, copied; ``history`` has a second and an answer for each of its last checks."""
 
     physical_offset: int
     half_offset: int
@@ -79,13 +79,21 @@ class TxLog:
     ops: list[tuple[int, int]] = field(default_factory=list)  # physical offset, index
     deciders: dict[int, str] = field(default_factory=dict)
     """Who decided by hand, by index, as op records say."""
-    given_up: list[GivenUpRecord] = field(default_factory=list)
+    expired: list[ExpiredRecord] = field(default_factory=list)
     late_rollbacks: set[int] = field(default_factory=set)
-    """Places of half messages that were rolled back after they were given up."""
+    """Places of half messages that were rolled back after they expired."""
 
     def by_place(self) -> dict[int, HalfRecord]:
         """Return the half messages by physical offset."""
         return {half.physical_offset: half for half in self.halves.values()}
+
+    def resumed(self) -> list[HalfRecord]:
+        """Return the half messages that were made of copies."""
+        return [half for half in self.halves.values() if half.resumed]
+
+    def copied(self) -> set[int]:
+        """Return the physical offsets of half messages that expired, and have a copy."""
+        return {record.half_offset for record in self.expired}
 
     def states(self) -> dict[int, int]:
         """Return what the table says of each half message that the log has: the first record about it decides."""
@@ -102,7 +110,7 @@ class TxLog:
     def newest(self) -> dict[int, int]:
         """Return for each half message the one that speaks for it: what it was resumed as the last time, or itself."""
         resumed = {half.key: half for half in sorted(self.halves.values()) if half.resumed}
-        copies = {one.half_offset: one.physical_offset for one in self.given_up}
+        copies = {one.half_offset: one.physical_offset for one in self.expired}
         return {
             index: later.index
             if (later := resumed.get(half.key)) is not None
@@ -112,14 +120,14 @@ class TxLog:
         }
 
     def outcomes(self) -> dict[int, int]:
-        """Return what became of each half message in the end, over giving up, late decisions and resumes."""
+        """Return what became of each half message in the end, over expiry, late decisions and resumes."""
         states, newest = self.states(), self.newest()
-        copies, visible = {one.half_offset for one in self.given_up}, {one.half_offset for one in self.visible}
+        copies, visible = {one.half_offset for one in self.expired}, {one.half_offset for one in self.visible}
         last: dict[int, int] = {}
         for index, half in self.halves.items():
             place, last[index] = half.physical_offset, states[index]
             if place in copies and states[index] == ROLLED_BACK:
-                last[index] = COMMITTED if place in visible else ROLLED_BACK if place in self.late_rollbacks else GIVEN_UP
+                last[index] = COMMITTED if place in visible else ROLLED_BACK if place in self.late_rollbacks else EXPIRED
         return {index: last[newest[index]] for index in self.halves}
 
 
@@ -144,10 +152,10 @@ def read_log(disk: Disk | Device) -> TxLog:
             found.ops += [(message.physical_offset, index) for index in indexes]
             if "DECIDED_BY" in of:
                 found.deciders |= dict.fromkeys(indexes, of["DECIDED_BY"])
-        elif message.topic == GIVEN_UP_TOPIC:
+        elif message.topic == EXPIRED_TOPIC:
             history = [part.split(":") for part in of.get("TRANSACTION_CHECK_HISTORY", "").split()]
-            found.given_up.append(
-                GivenUpRecord(
+            found.expired.append(
+                ExpiredRecord(
                     message.physical_offset,
                     message.prepared_transaction_offset,
                     key_of(message.body),

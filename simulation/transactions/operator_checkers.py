@@ -1,4 +1,4 @@
-"""What must hold of what operators did and were told in a history, and of log files that went. Functions from facts to problems.
+"""What must hold of what operators did and were shown in a history, and of log files that went. Functions from facts to problems.
 
 They stand beside `simulation.transactions.checkers`, whose checkers judge decisions by hand as any other decisions, too.
 """
@@ -9,8 +9,8 @@ from collections import Counter, defaultdict
 
 from simulation.messages.checkers import may_be_gone
 from simulation.transactions.checkers import Logs
-from simulation.transactions.ledger import TxLedger
-from simulation.transactions.log import COMMITTED, PREPARED, ROLLED_BACK
+from simulation.transactions.ledger import DecisionByHand, TxLedger
+from simulation.transactions.log import COMMITTED, PREPARED, ROLLED_BACK, TxLog
 from simulation.verdict import by_checker
 
 _STATES = {"PREPARED": PREPARED, "COMMITTED": COMMITTED, "ROLLED_BACK": ROLLED_BACK}
@@ -19,7 +19,7 @@ _STATES = {"PREPARED": PREPARED, "COMMITTED": COMMITTED, "ROLLED_BACK": ROLLED_B
 def check_operators(ledger: TxLedger, logs: Logs) -> list[str]:
     """Return everything that is wrong: each checker's problems with its name before them."""
     problems = {
-        "told": told_as_it_is(ledger, logs),
+        "shown": shown_as_it_is(ledger, logs),
         "by hand": decided_by_whom(ledger, logs),
         "resumed": resumed_once(ledger, logs),
         "copied": copied_once(logs),
@@ -28,33 +28,33 @@ def check_operators(ledger: TxLedger, logs: Logs) -> list[str]:
     return by_checker(problems)
 
 
-def told_as_it_is(ledger: TxLedger, logs: Logs) -> list[str]:
-    """Pending is only what nobody's decision was agreed to before; what is told as decided is so in the end.
+def shown_as_it_is(ledger: TxLedger, logs: Logs) -> list[str]:
+    """Pending is only what nobody's decision was agreed to before; what is shown as decided is so in the end.
 
-    What was given up is told as rolled back, and may be committed after that.
+    What expired is shown as rolled back, and may be committed after that.
     """
-    agreed = {(one.broker, one.index): one for one in reversed(ledger.ended) if one.code == 0}
+    first = {(decision.broker, decision.index): decision for decision in reversed(ledger.agreed())}
     states = {broker: log.states() for broker, log in logs.items()}
     problems = []
-    for one in ledger.told:
-        ended, half = agreed.get((one.broker, one.index)), logs[one.broker].halves.get(one.index)
-        if half is None or may_be_gone(ledger.messages, one.broker, one.at_ms):
+    for shown in ledger.shown:
+        decision, half = first.get((shown.broker, shown.index)), logs[shown.broker].halves.get(shown.index)
+        if half is None or may_be_gone(ledger.messages, shown.broker, shown.at_ms):
             continue
-        state = states[one.broker][one.index]
-        if half.key != one.key:
-            problems.append(f"{one} is about {half.key}")
-        elif one.state != "PREPARED" and state != _STATES[one.state]:
-            problems.append(f"{one}, and in the end its state is {state}")
-        elif one.state == "PREPARED" and ended is not None and ended.at_ms < one.asked_ms:
-            problems.append(f"{one}, but {ended} was agreed to before")
+        state = states[shown.broker][shown.index]
+        if half.key != shown.key:
+            problems.append(f"{shown} is about {half.key}")
+        elif shown.state != "PREPARED" and state != _STATES[shown.state]:
+            problems.append(f"{shown}, and in the end its state is {state}")
+        elif shown.state == "PREPARED" and decision is not None and decision.at_ms < shown.asked_ms:
+            problems.append(f"{shown}, but {decision} was agreed to before")
     return problems
 
 
 def decided_by_whom(ledger: TxLedger, logs: Logs) -> list[str]:
     """An op record names an operator who asked for just that; what only an operator can have decided names one."""
     asked: defaultdict[tuple[str, int], dict[str, bool]] = defaultdict(dict)
-    for one in ledger.by_hand:
-        asked[one.broker, one.index][one.operator] = one.committed
+    for decision in ledger.by_hand:
+        asked[decision.broker, decision.index][decision.operator] = decision.committed
     problems = []
     for broker, log in logs.items():
         states = log.states()
@@ -62,65 +62,75 @@ def decided_by_whom(ledger: TxLedger, logs: Logs) -> list[str]:
             wanted = asked[broker, index].get(who)
             if wanted is None or states.get(index, 0) not in (0, COMMITTED if wanted else ROLLED_BACK):
                 problems.append(f"{broker}: half message {index} has state {states.get(index)} by {who!r}, who asked for {wanted}")
-    copied = {(broker, one.half_offset) for broker, log in logs.items() for one in log.given_up}
-    for one in ledger.by_hand:
-        log = logs[one.broker]
-        half = log.halves.get(one.index)
-        if half is None or one.code != 0 or one.key not in ledger.never or (one.broker, half.physical_offset) in copied:
-            continue
-        unsure = ledger.messages.faults_of(one.broker, "kill", "power", "sync") or one.broker in ledger.filled
-        if not unsure and one.index not in log.deciders:
-            problems.append(f"{one} was agreed to, and nobody's name is in its op record")
-    return problems
+    return problems + [
+        f"{decision} was agreed to, and nobody's name is in its op record"
+        for decision in ledger.by_hand
+        if decision.code == 0 and decision.key in ledger.never and _has_no_name(ledger, logs[decision.broker], decision)
+    ]
+
+
+def _has_no_name(ledger: TxLedger, log: TxLog, decision: DecisionByHand) -> bool:
+    """Whether the op record of a decision should name an operator, and does not: nothing can have taken it."""
+    half, broker = log.halves.get(decision.index), decision.broker
+    if half is None or half.physical_offset in log.copied() or decision.index in log.deciders:
+        return False
+    return broker not in ledger.filled and not ledger.messages.faults_of(broker, "kill", "power", "sync")
 
 
 def resumed_once(ledger: TxLedger, logs: Logs) -> list[str]:
     """Each copy is resumed once at most; what was agreed to is half again, behind the copy."""
-    problems = []
-    agreed = Counter((one.broker, one.place) for one in ledger.resumes if one.code == 0)
-    for (broker, place), count in agreed.items():
-        if count > 1 and not ledger.messages.faults_of(broker, "power"):
-            problems.append(f"{broker}: the copy at {place} was resumed {count} times")
-    for one in ledger.resumes:
-        log = logs[one.broker]
-        found = [half for half in log.halves.values() if half.resumed and half.key == one.key and half.physical_offset > one.place]
-        if one.code == 0 and not found and not log.first and not may_be_gone(ledger.messages, one.broker, one.at_ms):
-            problems.append(f"{one} was agreed to, and nothing is half again")
-    for broker, log in logs.items():
-        copies, halves = defaultdict(list), Counter[str]()
-        for copy in log.given_up:
-            copies[copy.key].append(copy.physical_offset)
-        for half in log.halves.values():
-            if half.resumed and not log.first:
-                halves[half.key] += 1
-                if sum(place < half.physical_offset for place in copies[half.key]) < halves[half.key]:
-                    problems.append(f"{broker}: {half.key} at {half.physical_offset} is resumed without a copy of its own")
+    agreed = [resume for resume in ledger.resumes if resume.code == 0]
+    problems = [
+        f"{broker}: the copy at {place} was resumed {count} times"
+        for (broker, place), count in Counter((resume.broker, resume.place) for resume in agreed).items()
+        if count > 1 and not ledger.messages.faults_of(broker, "power")
+    ]
+    whole = {broker: log for broker, log in logs.items() if not log.first}  # of the others files are gone
+    problems += [
+        f"{resume} was agreed to, and nothing is half again"
+        for resume in agreed
+        if resume.broker in whole
+        and not any(half.key == resume.key and half.physical_offset > resume.place for half in whole[resume.broker].resumed())
+        and not may_be_gone(ledger.messages, resume.broker, resume.at_ms)
+    ]
+    return problems + [problem for broker, log in whole.items() for problem in _without_a_copy(broker, log)]
+
+
+def _without_a_copy(broker: str, log: TxLog) -> list[str]:
+    """Each half message that was resumed has a copy of its own before it."""
+    copies, halves, problems = defaultdict(list), Counter[str](), []
+    for copy in log.expired:
+        copies[copy.key].append(copy.physical_offset)
+    for half in log.resumed():
+        halves[half.key] += 1
+        if sum(place < half.physical_offset for place in copies[half.key]) < halves[half.key]:
+            problems.append(f"{broker}: {half.key} at {half.physical_offset} is resumed without a copy of its own")
     return problems
 
 
 def copied_once(logs: Logs) -> list[str]:
-    """A half message that is given up has one copy, of its body, and is settled as never visible."""
+    """A half message that expires has one copy, of its body, and is settled as never visible."""
     problems = []
     for broker, log in logs.items():
         places, states = log.by_place(), log.states()
-        counts = Counter(one.half_offset for one in log.given_up)
+        counts = Counter(copy.half_offset for copy in log.expired)
         problems += [f"{broker}: the half message at {place} has {count} copies" for place, count in counts.items() if count > 1]
-        for one in log.given_up:
-            half = places.get(one.half_offset)
-            if half is None and one.half_offset < log.first:
+        for copy in log.expired:
+            half = places.get(copy.half_offset)
+            if half is None and copy.half_offset < log.first:
                 continue
-            if half is None or half.key != one.key:
-                problems.append(f"{broker}: the copy of {one.key} names {half} as its half message")
+            if half is None or half.key != copy.key:
+                problems.append(f"{broker}: the copy of {copy.key} names {half} as its half message")
             elif states[half.index] == PREPARED:
-                problems.append(f"{broker}: half message {half.index} ({one.key}) has a copy and is pending")
+                problems.append(f"{broker}: half message {half.index} ({copy.key}) has a copy and is pending")
     return problems
 
 
 def nothing_undecided_goes(ledger: TxLedger) -> list[str]:
     """When a log file is removed, every half message in it is decided on the device; by nobody only with a copy."""
-    by_hand = {(one.broker, one.index) for one in ledger.by_hand}
+    by_hand = {(decision.broker, decision.index) for decision in ledger.by_hand}
     return [
-        f"{one} when its file was removed"
-        for one in ledger.gone
-        if one.state == PREPARED or (one.key in ledger.never and not one.copied and (one.broker, one.index) not in by_hand)
+        f"{half} when its file was removed"
+        for half in ledger.removed
+        if half.state == PREPARED or (half.key in ledger.never and not half.copied and (half.broker, half.index) not in by_hand)
     ]

@@ -27,8 +27,8 @@ from halfmoon.wire.headers.transaction import (
 )
 from simulation.cluster import BrokerNode, Cluster
 from simulation.drive import Task
-from simulation.transactions.ledger import ByHand, Ended, Resumed, Told, TxLedger
-from simulation.transactions.log import GIVEN_UP_TOPIC
+from simulation.transactions.ledger import Decision, DecisionByHand, Resume, Shown, TxLedger
+from simulation.transactions.log import EXPIRED_TOPIC
 from simulation.transactions.producers import TxPlan, key_of
 from simulation.workload import messages_of, pull_request
 
@@ -66,7 +66,7 @@ class Operator:
             yield from sleep(random.randint(50, 900))
 
     def tidy(self) -> Task[None]:
-        """Resume some of what was given up."""
+        """Resume some of what expired."""
         return self._driver.start(self._tidy(), f"{self.name} tidies")
 
     def _tidy(self) -> Op[None]:
@@ -94,7 +94,7 @@ class Operator:
 
     def _told(self, broker: BrokerNode, asked_ms: int, found: Sequence[Transaction]) -> None:
         at_ms = self._plan.clock()
-        self._ledger.told += [Told(asked_ms, at_ms, broker.name, one.index, one.keys, one.state) for one in found]
+        self._ledger.shown += [Shown(asked_ms, at_ms, broker.name, one.index, one.keys, one.state) for one in found]
 
     def _look(self, broker: BrokerNode) -> Op[None]:
         """List what is pending, or show one that a producer knows."""
@@ -141,7 +141,7 @@ class Operator:
 
     def _contradict(self, broker: BrokerNode) -> Op[None]:
         """Decide what a broker agreed to, the other way round."""
-        agreed = [one for one in self._ledger.ended if one.broker == broker.name and one.code == 0]
+        agreed = [one for one in self._ledger.decisions if one.broker == broker.name and one.code == 0]
         if agreed:
             one = self._random.choice(agreed[-20:])
             yield from self._end(broker, Transaction(index=one.index, keys=one.key), not one.committed)
@@ -150,7 +150,7 @@ class Operator:
         ledger, clock, name = self._ledger, self._plan.clock, f"{self.name} {self._deeds}"
         asked_ms = clock()
         number = len(ledger.by_hand)
-        ledger.by_hand.append(ByHand(broker.name, one.index, one.keys, committed, name, None))
+        ledger.by_hand.append(DecisionByHand(broker.name, one.index, one.keys, committed, name, None))
         exact = self._random.choice([str(one.index), one.offset_msg_id or str(one.index)])
         wanted = DecideTransaction(commit=committed, operator=name)
         if exact == one.offset_msg_id:
@@ -159,13 +159,13 @@ class Operator:
             wanted.offset = one.index
         reply = yield from _asked(broker, wanted)
         ledger.by_hand[number] = ledger.by_hand[number]._replace(code=reply.code)
-        ended = Ended(asked_ms, clock(), broker.name, one.index, one.keys, committed, reply.code)
-        ledger.ended.append(ended)
+        ended = Decision(asked_ms, clock(), broker.name, one.index, one.keys, committed, reply.code)
+        ledger.decisions.append(ended)
         self._plan.on_ended(ended)
 
     def _resume(self, broker: BrokerNode) -> Op[None]:
-        """Resume one of those that were given up, perhaps after the database was told what shall hold."""
-        copies = yield from self._given_up(broker)
+        """Resume one of those that expired, perhaps after the database was told what shall hold."""
+        copies = yield from self._expired(broker)
         if not copies:
             return
         copy, ledger = self._random.choice(copies), self._ledger
@@ -175,16 +175,16 @@ class Operator:
             database.decide(key, committed=self._random.random() < 0.6, now=self._plan.clock())
             ledger.never.discard(key)
         number = len(ledger.resumes)
-        ledger.resumes.append(Resumed(self._plan.clock(), broker.name, copy.physical_offset, key, None))
+        ledger.resumes.append(Resume(self._plan.clock(), broker.name, copy.physical_offset, key, None))
         reply = yield from _asked(broker, ResumeCheckHalfMessage(msg_id=copy.offset_msg_id))
         ledger.resumes[number] = ledger.resumes[number]._replace(at_ms=self._plan.clock(), code=reply.code)
         if reply.code == 0:
             self._plan.on_resumed(ledger.resumes[number])
 
-    def _given_up(self, broker: BrokerNode) -> Op[list[StoredMessage]]:
+    def _expired(self, broker: BrokerNode) -> Op[list[StoredMessage]]:
         offset = 0
         for _ in range(2):
-            reply = yield from _asked(broker, pull_request("operators", GIVEN_UP_TOPIC, 0, offset))
+            reply = yield from _asked(broker, pull_request("operators", EXPIRED_TOPIC, 0, offset))
             if reply.code == 0:
                 return [message for message, _ in messages_of(reply)]
             if reply.code not in (20, 21):

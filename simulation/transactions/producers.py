@@ -23,7 +23,7 @@ from halfmoon.wire.headers.transaction import EndTransaction
 from halfmoon.wire.ids import parse_offset_msg_id
 from simulation.clients import SimTransactionProducer
 from simulation.cluster import Cluster
-from simulation.transactions.ledger import Alive, Asked, Database, Ended, Half, Resumed, TxLedger
+from simulation.transactions.ledger import Check, Database, Decision, Half, ProducerLife, Resume, TxLedger
 
 FATES = {
     "commit": 4, "rollback": 2, "unknown": 1, "slow": 2, "lost": 3, "asked": 3, "doubled": 1, "late": 2, "never": 0.3,
@@ -33,7 +33,7 @@ FATES = {
 
 LONG = {"open": 1, "belated": 1}
 """Fates that some seeds have beside the others: open for longer than the budget of checks, and its producers say so, or they say
-that they do not know, so that the decision comes after giving up."""
+that they do not know, so that the decision comes after the half message expired."""
 
 REPEATED = "repeated"
 """A fate for histories of its own: one attempt at a time under one id, again when its answer was lost; see `stored_once`."""
@@ -58,8 +58,8 @@ class TxPlan:
     fates: dict[str, float] = field(default_factory=lambda: dict(FATES))
     pause_ms: tuple[int, int] = (5, 250)
     closing: bool = False
-    on_ended: Callable[[Ended], None] = lambda ended: None
-    on_resumed: Callable[[Resumed], None] = lambda resumed: None
+    on_ended: Callable[[Decision], None] = lambda ended: None
+    on_resumed: Callable[[Resume], None] = lambda resumed: None
 
 
 class Producer:
@@ -83,11 +83,11 @@ class Producer:
         """End the process where it is; the database stays."""
         self.client.kill()
         self.tasks = []
-        self._plan.ledger.alive.append(Alive(self.group, self.name, self._begun_ms, self._plan.clock()))
+        self._plan.ledger.lives.append(ProducerLife(self.group, self.name, self._begun_ms, self._plan.clock()))
 
     def survives(self) -> None:
         """Write down that it lives at the end."""
-        self._plan.ledger.alive.append(Alive(self.group, self.name, self._begun_ms, None))
+        self._plan.ledger.lives.append(ProducerLife(self.group, self.name, self._begun_ms, None))
 
     # ---------------------------------------------------------------- the listener
 
@@ -105,7 +105,7 @@ class Producer:
             undecided = UNKNOWN if key in ledger.silent else OPEN
             found = undecided if committed is None else COMMIT if committed else ROLLBACK
         broker = self._broker_names[message.store_host]
-        ledger.asked.append(Asked(now, broker, message.queue_offset, key, self.group, self.name, int(found)))
+        ledger.checks.append(Check(now, broker, message.queue_offset, key, self.group, self.name, int(found)))
         return found
 
     # ---------------------------------------------------------------- transactions
@@ -233,8 +233,8 @@ class Producer:
             return None
         result = stored.result
         broker = result.queue.broker_name
-        ended = Ended(asked_ms, self._plan.clock(), broker, result.queue_offset, key, committed, reply.code)
-        self._plan.ledger.ended.append(ended)
+        ended = Decision(asked_ms, self._plan.clock(), broker, result.queue_offset, key, committed, reply.code)
+        self._plan.ledger.decisions.append(ended)
         self._plan.on_ended(ended)
         return int(reply.code)
 

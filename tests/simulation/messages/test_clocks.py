@@ -65,7 +65,7 @@ def test_transactions_keep_their_promises_while_clocks_are_set(seed: int, kinds:
     [
         (clockwise_rounds, "early:", 7, {"kinds": ("clock_set",), "operators": 0}),
         (dated, "resumed:", 2, {"kinds": ("clock_set", "stop", "power"), "operators": 2}),
-        (oblivious, "given up:", 3, {"kinds": ("clock_set",), "operators": 0, "fates": FATES | {"never": 3}}),
+        (oblivious, "expired:", 3, {"kinds": ("clock_set",), "operators": 0, "fates": FATES | {"never": 3}}),
     ],
 )
 def test_transactions_that_mistake_a_step_for_time_are_found(

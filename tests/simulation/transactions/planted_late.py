@@ -1,4 +1,4 @@
-"""Brokers with a fault planted into what holds for transactions that stay open for long, or are decided after giving up."""
+"""Brokers with a fault planted into what holds for transactions that stay open for long, or are decided after expiry."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def counting(*arguments: Any) -> Any:
 
 
 def unforgiving(*arguments: Any) -> Any:
-    """A broker that refuses what is decided after giving up, as ours once did."""
+    """A broker that refuses what is decided after expiry, as ours once did."""
     broker = Broker(*arguments)
-    broker.transactions.decisions._late_decisions = _NothingGivenUp(broker.transactions.decisions._late_decisions)  # type: ignore[assignment]
+    broker.transactions.decisions._late_decisions = _NothingExpired(broker.transactions.decisions._late_decisions)  # type: ignore[assignment]
     return broker
 
 
-class _NothingGivenUp:
+class _NothingExpired:
     def __init__(self, late: Any) -> None:
         self._late_decisions = late
 
@@ -48,7 +48,7 @@ class _NothingGivenUp:
 
 
 def redelivering(*arguments: Any) -> Any:
-    """A broker that forgets at once what was committed after giving up: each repeat is one more message, as with the original."""
+    """A broker that forgets at once what was committed after expiry: each repeat is one more message, as with the original."""
     broker = Broker(*arguments)
     late = broker.transactions.decisions._late_decisions
     committed = late.committed
@@ -57,7 +57,7 @@ def redelivering(*arguments: Any) -> Any:
 
 
 def relenting(*arguments: Any) -> Any:
-    """A broker that does not remember a rollback that came after giving up."""
+    """A broker that does not remember a rollback that came after expiry."""
     broker = Broker(*arguments)
     late = broker.transactions.decisions._late_decisions
     committed = late.committed
@@ -66,7 +66,7 @@ def relenting(*arguments: Any) -> Any:
 
 
 def parallel(*arguments: Any) -> Any:
-    """A broker that commits what was given up although it was resumed: both become visible."""
+    """A broker that commits what expired although it was resumed: both become visible."""
     broker = Broker(*arguments)
     broker.transactions.decisions._late_decisions.successor = lambda copy: None  # type: ignore[method-assign]
     return broker
@@ -81,7 +81,7 @@ def obliging(*arguments: Any) -> Any:
 
 
 def complaisant(*arguments: Any) -> Any:
-    """A broker that agrees to a rollback by hand of what was given up, whatever became of it since."""
+    """A broker that agrees to a rollback by hand of what expired, whatever became of it since."""
     broker = Broker(*arguments)
     pending = broker.transactions.pending
     pending._became = lambda half: (half.state == State.COMMITTED, State(half.state).name)  # type: ignore[method-assign]

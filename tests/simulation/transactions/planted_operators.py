@@ -1,4 +1,4 @@
-"""Brokers with a fault planted into what operators ask for, into giving up, or into what holds log files back."""
+"""Brokers with a fault planted into what operators ask for, into expiry, or into what holds log files back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions that stay open for as long as a broker waits: given up in time, never before, and decided once, over restarts."""
+"""Transactions that stay open for as long as a broker waits: expired in time, never before, and decided once, over restarts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def beginning_anew(*arguments: Any) -> Any:
 def test_an_open_transaction_has_all_its_time_over_kills_and_is_decided_once_even_afterwards(seed: int) -> None:
     verdict = simulate_days(seed)
     assert verdict.problems == [], verdict.summary()
-    assert verdict.given_up == 3
+    assert verdict.expired == 3
     assert verdict.checks > 4 * 100
 
 

@@ -87,14 +87,14 @@ def test_an_index_whose_files_are_gone_is_made_anew_from_the_log() -> None:
 
 
 @pytest.mark.mission("000-73")
-def test_without_producers_nothing_is_given_up_and_whoever_returns_is_asked() -> None:
+def test_without_producers_nothing_expires_and_whoever_returns_is_asked() -> None:
     verdict = simulate_transactions(
         4, flush="async", kinds=("nobody",), fates={"lost": 1}, steps=2, broker={"transaction_check_max": 5}
     )  # fmt: skip
     assert verdict.problems == [], verdict.summary()
     assert any("are all gone" in line for line in verdict.lines)
     assert verdict.committed > 20
-    assert verdict.given_up == 0
+    assert verdict.expired == 0
 
 
 @pytest.mark.parametrize("kind", ["ageing", "clock"])
@@ -105,19 +105,19 @@ def test_a_clock_that_steps_over_the_retention_gives_nothing_up_and_files_wait(k
     ]
     assert [verdict.problems for verdict in verdicts] == [[], []]
     assert all(any("clock is set" in line for line in verdict.lines) for verdict in verdicts)
-    assert sum(verdict.given_up for verdict in verdicts) == 0
+    assert sum(verdict.expired for verdict in verdicts) == 0
     assert sum(verdict.committed for verdict in verdicts) > 40
 
 
 @pytest.mark.parametrize("flush", ["sync", "async"])
-def test_where_the_disk_needs_room_what_is_pending_is_given_up_before_its_file_goes(flush: str) -> None:
+def test_where_the_disk_needs_room_what_is_pending_expires_before_its_file_goes(flush: str) -> None:
     verdicts = [
         simulate_transactions(seed, flush=flush, kinds=("crowded", "kill", "power"), steps=10, fates=FATES | {"never": 4})
         for seed in (1, 2, 3)
     ]
     assert [verdict.problems for verdict in verdicts] == [[], [], []]
     assert sum(verdict.gone for verdict in verdicts) > 100
-    assert sum("its log file goes" in line for verdict in verdicts for line in verdict.given_up_for) > 5
+    assert sum("its log file goes" in line for verdict in verdicts for line in verdict.reasons) > 5
 
 
 def test_a_broker_killed_between_a_copy_and_its_op_record_makes_no_second_copy() -> None:
@@ -129,7 +129,7 @@ def test_a_broker_killed_between_a_copy_and_its_op_record_makes_no_second_copy()
     ]
     assert [verdict.problems for verdict in verdicts] == [[], [], []]
     assert sum("TRANS_CHECK_MAX" in line or "OP_HALF" in line for verdict in verdicts for line in verdict.lines) > 0
-    assert sum(verdict.given_up for verdict in verdicts) > 20
+    assert sum(verdict.expired for verdict in verdicts) > 20
 
 
 @pytest.mark.mission("000-73")
@@ -147,10 +147,10 @@ def test_what_operators_decide_and_resume_breaks_no_promise(kinds: tuple[str, ..
 
 
 @pytest.mark.parametrize("seed", [3, 5])
-def test_a_transaction_that_is_open_for_longer_than_all_checks_take_is_never_given_up(seed: int) -> None:
+def test_a_transaction_that_is_open_for_longer_than_all_checks_take_is_never_expired(seed: int) -> None:
     verdict = simulate_transactions(seed, kinds=(), operators=0, fates={"open": 1}, broker={"transaction_check_max": 3})
     assert verdict.problems == [], verdict.summary()
-    assert verdict.given_up == 0
+    assert verdict.expired == 0
     assert verdict.committed > 3
     assert verdict.open_checks > 3 * verdict.halves
 
@@ -161,13 +161,13 @@ def test_with_the_default_budget_open_transactions_outlast_fifteen_checks() -> N
         broker={"transaction_check_max": 15, "transaction_check_interval_ms": 700},
     )  # fmt: skip
     assert verdict.problems == [], verdict.summary()
-    assert verdict.given_up == 0
+    assert verdict.expired == 0
     assert verdict.open_checks > 15 * verdict.halves // 2 > 0
 
 
 @pytest.mark.parametrize("flush", ["sync", "async"])
 @pytest.mark.parametrize("kinds", [(), ("kill", "torn", "behind_copy"), ("power", "recovery"), ("producer", "cut", "lose")])
-def test_decisions_after_giving_up_are_delivered_once_and_final(flush: str, kinds: tuple[str, ...]) -> None:
+def test_decisions_after_expiry_are_delivered_once_and_final(flush: str, kinds: tuple[str, ...]) -> None:
     verdicts = [
         simulate_transactions(
             seed, flush=flush, kinds=kinds, operators=1, fates=LONG | {"never": 1}, broker={"transaction_check_max": 2}
@@ -176,7 +176,7 @@ def test_decisions_after_giving_up_are_delivered_once_and_final(flush: str, kind
     ]  # fmt: skip
     assert [verdict.problems for verdict in verdicts] == [[], []]
     assert sum(verdict.late_commits for verdict in verdicts) > 1
-    assert sum(verdict.given_up for verdict in verdicts) > 5
+    assert sum(verdict.expired for verdict in verdicts) > 5
 
 
 def test_contradictions_are_refused() -> None:
@@ -190,7 +190,7 @@ def test_histories_of_transactions_are_worth_judging() -> None:
     assert sum(verdict.committed for verdict in verdicts) > 150
     assert sum(verdict.rolled_back for verdict in verdicts) > 80
     assert sum(verdict.checks for verdict in verdicts) > 100
-    assert sum(verdict.given_up for verdict in verdicts) > 0
+    assert sum(verdict.expired for verdict in verdicts) > 0
 
 
 def repeated(seed: int, flush: str) -> TxVerdict:

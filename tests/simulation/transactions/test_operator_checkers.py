@@ -1,4 +1,4 @@
-"""The checkers of what operators do, of giving up and of log files bite: each planted fault is found by the one it concerns."""
+"""The checkers of what operators do, of expiry and of log files bite: each planted fault is found by the one it concerns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.simulation.transactions.planted_operators import (
 from tests.simulation.transactions.test_planted import found
 
 UNDECIDED = FATES | {"never": 4}
-GIVING_UP = {"transaction_check_max": 2}
+EXPIRING = {"transaction_check_max": 2}
 CLEANED_OFTEN = {**STORE, "clean_interval_ms": 100}
 """Store settings with several looks at what may go between two syncs of the log: else few seeds have one just behind a decision."""
 
@@ -41,31 +41,31 @@ def test_the_name_of_an_operator_in_a_decision_of_others_is_found() -> None:
 
 
 def test_decided_transactions_that_are_listed_as_pending_are_found() -> None:
-    assert found("told", flush="async", kinds=(), operators=2, make_broker=stale)
+    assert found("shown", flush="async", kinds=(), operators=2, make_broker=stale)
 
 
 def test_a_decision_by_hand_that_was_agreed_to_before_it_was_durable_is_found() -> None:
-    assert found("unexpected: Ended", flush="sync", kinds=("slow_disk",), operators=2, make_broker=unheeding)
+    assert found("unexpected: Decision", flush="sync", kinds=("slow_disk",), operators=2, make_broker=unheeding)
 
 
 def test_a_resume_that_was_agreed_to_before_it_was_durable_is_found() -> None:
     assert found(
-        "unexpected: Resumed", flush="sync", kinds=("slow_disk",), operators=2, fates=UNDECIDED, broker=GIVING_UP,
+        "unexpected: Resume", flush="sync", kinds=("slow_disk",), operators=2, fates=UNDECIDED, broker=EXPIRING,
         make_broker=unheeding,
     )  # fmt: skip
 
 
 def test_a_copy_that_is_resumed_twice_is_found() -> None:
-    assert found("resumed", flush="async", kinds=(), operators=2, fates=UNDECIDED, broker=GIVING_UP, make_broker=generous)
+    assert found("resumed", flush="async", kinds=(), operators=2, fates=UNDECIDED, broker=EXPIRING, make_broker=generous)
 
 
 def test_a_resume_that_was_agreed_to_and_not_carried_out_is_found() -> None:
-    assert found("resumed", flush="async", kinds=(), operators=2, fates=UNDECIDED, broker=GIVING_UP, make_broker=promising)
+    assert found("resumed", flush="async", kinds=(), operators=2, fates=UNDECIDED, broker=EXPIRING, make_broker=promising)
 
 
-def test_a_second_copy_of_what_was_given_up_is_found() -> None:
+def test_a_second_copy_of_what_expired_is_found() -> None:
     assert found(
-        "copied", flush="async", kinds=("behind_copy",), operators=0, fates=UNDECIDED, broker=GIVING_UP, make_broker=copying
+        "copied", flush="async", kinds=("behind_copy",), operators=0, fates=UNDECIDED, broker=EXPIRING, make_broker=copying
     )  # fmt: skip
 
 
@@ -79,8 +79,8 @@ def test_log_files_that_go_before_the_decisions_are_durable_are_found() -> None:
     assert not simulate_transactions(0, **crowded).problems
 
 
-def test_giving_up_all_at_once_because_the_clock_stepped_is_found() -> None:
-    assert found("given up", flush="async", kinds=("ageing",), operators=0, fates=UNDECIDED, make_broker=clockwise)
+def test_expiry_all_at_once_because_the_clock_stepped_is_found() -> None:
+    assert found("expired", flush="async", kinds=("ageing",), operators=0, fates=UNDECIDED, make_broker=clockwise)
 
 
 def test_checks_that_come_too_late_are_found_at_a_broker_whose_clock_stepped() -> None:
@@ -88,4 +88,4 @@ def test_checks_that_come_too_late_are_found_at_a_broker_whose_clock_stepped() -
 
 
 def test_checks_that_count_though_nobody_was_there_are_found_at_a_broker_whose_clock_stepped() -> None:
-    assert found("given up", flush="async", kinds=("nobody", "clock"), operators=0, steps=12, make_broker=lonely)
+    assert found("expired", flush="async", kinds=("nobody", "clock"), operators=0, steps=12, make_broker=lonely)

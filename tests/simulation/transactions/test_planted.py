@@ -65,7 +65,7 @@ def test_two_different_decisions_that_were_both_agreed_to_are_found() -> None:
 
 
 def test_a_decision_that_was_agreed_to_before_it_was_durable_is_found() -> None:
-    assert found("unexpected: Ended", flush="sync", kinds=("slow_disk",), make_broker=hasty)
+    assert found("unexpected: Decision", flush="sync", kinds=("slow_disk",), make_broker=hasty)
 
 
 def test_half_messages_that_were_acknowledged_and_not_stored_are_found() -> None:
@@ -80,7 +80,7 @@ def test_half_messages_that_nobody_is_asked_about_are_found() -> None:
     assert found("ends", flush="async", kinds=(), make_broker=incurious)
 
 
-def test_half_messages_that_are_given_up_while_they_are_not_durable_yet_are_found() -> None:
+def test_half_messages_that_expire_while_they_are_not_durable_yet_are_found() -> None:
     assert found("ends", flush="sync", kinds=("stuck_disk",), make_broker=hurried)
 
 
@@ -93,14 +93,14 @@ def test_an_op_record_before_its_visible_record_is_found() -> None:
 
 
 def test_checks_that_count_though_nobody_was_there_are_found() -> None:
-    assert found("given up", flush="async", kinds=("nobody",), make_broker=lonely)
+    assert found("expired", flush="async", kinds=("nobody",), make_broker=lonely)
 
 
-def test_giving_up_before_the_checks_are_spent_is_found() -> None:
-    assert found("given up", flush="async", kinds=(), make_broker=impatient, fates=FATES | {"never": 3})
+def test_expiry_before_the_checks_are_spent_is_found() -> None:
+    assert found("expired", flush="async", kinds=(), make_broker=impatient, fates=FATES | {"never": 3})
 
 
-def test_giving_up_without_a_copy_is_found() -> None:
+def test_expiry_without_a_copy_is_found() -> None:
     assert found("ends", flush="async", kinds=(), make_broker=silent, fates=FATES | {"never": 3})
 
 
