@@ -43,10 +43,12 @@ class History:
 
     # ---------------------------------------------------------------- running
 
-    def create_topics(self, *topics: str, queues: int) -> list[Task[Any]]:
-        """Ask every broker for topics; return the requests."""
+    def create_topics(self, *topics: str, queues: int, wait: bool = True) -> None:
+        """Ask every broker for topics, and wait for all answers; what they say is not looked at, brokers may be killed meanwhile."""
         brokers = range(len(self.cluster.brokers))
-        return [self.cluster.create_topic(topic, queues=queues, broker=number) for number in brokers for topic in topics]
+        tasks = [self.cluster.create_topic(topic, queues=queues, broker=number) for number in brokers for topic in topics]
+        if wait:
+            self.until(lambda: all(task.done for task in tasks), 30_000, "topics are not made")
 
     def until(self, reached: Callable[[], bool], within_ms: int, otherwise: str) -> None:
         """Run until something is true; that it is not within a time is a problem, ``otherwise``."""

@@ -99,7 +99,7 @@ class _History(MemberHistory["_Consumer"]):
 
     def run(self, steps: int) -> None:
         cluster = self.cluster
-        self.create_topics(TOPIC, queues=QUEUES)
+        self.create_topics(TOPIC, queues=QUEUES, wait=False)
         cluster.run(ms=500)
         for i in range(2):
             producer = SimProducer(cluster, f"producer-{i}", **CLIENT)

@@ -161,7 +161,7 @@ class _History(History):
     # ---------------------------------------------------------------- users
 
     def _start(self) -> None:
-        self.until_done(self.create_topics(*TOPICS, queues=QUEUES), 30_000, "topics")
+        self.create_topics(*TOPICS, queues=QUEUES)
         for group in GROUPS:
             for _ in range(self._chance.randint(1, 2)):
                 self._start_producer(group)
