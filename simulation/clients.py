@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets
 from halfmoon.client.core.consume.orderly import push_core
 from halfmoon.client.core.consume.pull_consumer import PullConsumerCore
-from halfmoon.client.core.consume.push_consumer import PushCore
+from halfmoon.client.core.consume.push_consumer import PushConsumerCore
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.produce.send import Sender
 from halfmoon.client.core.produce.transaction import Transactions
@@ -97,7 +97,7 @@ class SimTransactionProducer(SimClient):
         self._network.kill(self.host)
 
 
-C = TypeVar("C", PushCore, PullConsumerCore)
+C = TypeVar("C", PushConsumerCore, PullConsumerCore)
 
 
 class SimConsumer(SimClient, Generic[C]):
@@ -118,7 +118,7 @@ class SimConsumer(SimClient, Generic[C]):
 MakeOffsets = Callable[..., RemoteOffsets | LocalOffsets]
 
 
-class SimPushConsumer(SimConsumer[PushCore]):
+class SimPushConsumer(SimConsumer[PushConsumerCore]):
     """A push consumer in virtual time. ``listener(messages)`` is called as the messages come. ``values`` are `PushSettings`."""
 
     def __init__(

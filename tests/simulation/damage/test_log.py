@@ -114,8 +114,8 @@ def test_progress_that_is_acknowledged_and_cannot_be_saved_is_found_in_every_see
         ("log.commit_log.CommitLog._behind_damage", "lost", 2),
         ("log.quarantine.Quarantine.rest", "kept nowhere", 14),
         ("log.quarantine.Quarantine.rest", "kept nowhere", 17),
-        ("log.recovery._report", "nothing is said", 6),
-        ("log.recovery._report", "nothing is said", 1),
+        ("log.recovery.Recovery._report", "nothing is said", 6),
+        ("log.recovery.Recovery._report", "nothing is said", 1),
     ],
 )
 def test_a_start_on_a_damaged_log_that_breaks_a_rule_is_found(
