@@ -44,7 +44,7 @@ class History:
     # ---------------------------------------------------------------- running
 
     def create_topics(self, *topics: str, queues: int, wait: bool = True) -> None:
-        """Ask every broker for topics, and wait for all answers; what they say is not looked at, brokers may be killed meanwhile."""
+        """Ask every broker for topics and wait for the answers, whatever they are: brokers may be killed meanwhile."""
         brokers = range(len(self.cluster.brokers))
         tasks = [self.cluster.create_topic(topic, queues=queues, broker=number) for number in brokers for topic in topics]
         if wait:
