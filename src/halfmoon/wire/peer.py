@@ -130,7 +130,7 @@ class Peers:
         """
         cut: list[tuple[Peer, bytes, list[Frame]]] = []
         fed, self._fed = self._fed, []
-        for peer in fed:
+        for peer in fed:  # who was fed twice has too few bytes left the second time
             peer.heard_ms = now
             if peer.size < peer.wanted or peer.closing:
                 continue

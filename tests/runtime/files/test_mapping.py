@@ -12,9 +12,9 @@ from subprocess import PIPE, Popen, run
 
 import pytest
 
+from halfmoon.runtime.descriptors import WRITING_MAX
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.runtime.files.mapping import mapped
-from halfmoon.runtime.server.descriptors import WRITING_MAX
 
 
 def descriptors(root: Path) -> int:

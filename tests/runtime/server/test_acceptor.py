@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from halfmoon.runtime.descriptors import connections_limit
 from halfmoon.runtime.server.acceptor import CONNECTIONS_MIN, Acceptor, TooFewDescriptors
-from halfmoon.runtime.server.descriptors import for_connections
 from tests.runtime.server.echo import Echo, serving, until
 
 
@@ -61,7 +61,7 @@ async def test_where_hardly_a_file_may_be_opened_nobody_is_accepted_and_the_reas
     lowest = os.dup(listener.fileno())
     os.close(lowest)
     least = lowest + CONNECTIONS_MIN
-    allowed = max(count for count in range(2 * least) if for_connections(count) < least)
+    allowed = max(count for count in range(2 * least) if connections_limit(count) < least)
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, limits[1]))
     try:
         with pytest.raises(TooFewDescriptors, match=r"room for \d connections, where 8 is the least: raise the limit"):

@@ -98,7 +98,7 @@ class Connections:
         try:
             return await future
         except asyncio.CancelledError:
-            connection.over(opaque)
+            connection.over(opaque)  # a late answer finds nobody, and the permit is free
             raise
 
     def begin(self, address: str, request: Any, body: bytes, timeout_ms: int) -> asyncio.Future[Command] | None:
@@ -317,7 +317,7 @@ class _Connection(asyncio.Protocol):
 
     def send(self, data: bytes) -> None:
         """Write with everything else of this turn."""
-        if not self._out:
+        if not self._out:  # the first of this turn; the others leave with it
             self._loop.call_soon(self._flush)
         self._out.append(data)
 
@@ -393,7 +393,7 @@ class _Connection(asyncio.Protocol):
 
     def _look_idle(self) -> None:
         left = self._active_at + self._owner.idle_ms / 1000 - self._loop.time()
-        if left > 0 or self.waiting:
+        if left > 0 or self.waiting:  # who waits for a long pull has the time-out of that
             self._idle = self._loop.call_later(max(left, 1.0), self._look_idle)
         else:
             self.finish("idle")

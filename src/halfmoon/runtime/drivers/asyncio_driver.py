@@ -94,13 +94,13 @@ class Driver:
     def spawn(self, operation: Op[Any], name: str = "", begun: Any = None) -> Handle:
         """Start an operation that goes on by itself, or go on with one (see `run`); its error is logged."""
         task = asyncio.get_running_loop().create_task(self.run(operation, begun), name=name or None)
-        self._tasks.add(task)
+        self._tasks.add(task)  # the loop itself keeps only weak references
         task.add_done_callback(self._ended)
         return Handle(task)
 
     async def close(self) -> None:
         """Cancel everything spawned and wait for it; let the threads go without waiting for the user's code in them."""
-        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]  # an operation may close its own client
         for task in tasks:
             task.cancel()
         if tasks:

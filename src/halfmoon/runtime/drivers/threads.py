@@ -51,7 +51,7 @@ class BackgroundLoop:
         self._loop.call_soon_threadsafe(start)
         try:
             over.acquire()
-        except BaseException:
+        except BaseException:  # KeyboardInterrupt: the loop runs `start` before this, so there is a task
             self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())
             raise
         try:

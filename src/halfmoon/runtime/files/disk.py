@@ -3,7 +3,7 @@
 Files have a fixed size, are sparse until written, and are read through one shared mapping, which costs nothing. Most writes are a
 ``pwrite``: it costs half of asking the mapping whether it takes them and copying (measured: 1.2 against 2.7 us for 20 bytes), and a
 third of the page faults of fresh pages (13 against 44 us for 19 KiB). That needs a descriptor, and there are more files than those:
-a file is given one when it is written often (`runtime.server.descriptors` bounds how many), and until then small writes go through
+a file is given one when it is written often (`runtime.descriptors` bounds how many), and until then small writes go through
 the mapping. Space is asked from the file system in steps of whole pages *before* it is written to, so that a full disk is an
 `OSError` and never a signal; see `runtime.files.filesystems` for those where that is not enough. Nothing here knows what the
 bytes mean.
@@ -24,10 +24,10 @@ from threading import Lock
 from halfmoon.errors import StoreLocked
 from halfmoon.hot import put_numbers
 from halfmoon.ports import Buffer, DiskUsage
+from halfmoon.runtime.descriptors import allow_descriptors, refill_reserve, set_up_reserve, with_reserve, writing_max
 from halfmoon.runtime.files.filesystems import PAGE_BYTES, Kind, kind_of, whole_pages
 from halfmoon.runtime.files.mapping import Mapping, mapped
 from halfmoon.runtime.files.permissions import OWNER, Permissions, make_directory, open_new
-from halfmoon.runtime.server.descriptors import allow_descriptors, for_writing, hold_descriptors, refill, reserved
 
 _NUMBER = Struct(">i")
 _STEP_MIN = 16 * 1024
@@ -50,7 +50,7 @@ earned again: files that take turns, more than may keep one, cost an open each s
 
 _writing = Lock()
 _kept: dict[RealFile, None] = {}
-"""Files that keep a descriptor, in the order in which they were given one; `for_writing` says how many may. Behind the lock, as a
+"""Files that keep a descriptor, in the order in which they were given one; `writing_max` says how many may. Behind the lock, as a
 number that another thread's file was given meanwhile must not be written to."""
 
 
@@ -61,13 +61,13 @@ def _opened(path: Path, flags: int, new: int | None = None) -> Iterator[int]:
 
     ``new`` is the mode of a file that is to be made.
     """
-    fd = reserved(lambda: os.open(path, flags | os.O_CLOEXEC) if new is None else open_new(path, flags, new))
+    fd = with_reserve(lambda: os.open(path, flags | os.O_CLOEXEC) if new is None else open_new(path, flags, new))
     try:
         with _named(path):
             yield fd
     finally:
         os.close(fd)
-        refill()
+        refill_reserve()
 
 
 @contextmanager
@@ -111,7 +111,7 @@ class RealFile:
             if self._writes < _WRITES_OFTEN and self._mapping.may_write(at, end - at):  # type: ignore[union-attr]
                 self._view[at:end] = data  # type: ignore[index]  # _reserve has mapped it
                 return
-        with _writing:  # gets the system's reason, and no signal
+        with _writing:  # a pwrite that fails gives the system's reason, and no signal
             if self._fd < 0 and not self._open_fd(at, data):
                 return
             try:
@@ -148,7 +148,7 @@ class RealFile:
     def _open_fd(self, at: int, data: Buffer) -> bool:
         """Open the file for a write, whose ``data`` is copied where there is no descriptor left, and False returned."""
         try:
-            self._fd = reserved(lambda: os.open(self._full, os.O_RDWR | os.O_CLOEXEC))
+            self._fd = with_reserve(lambda: os.open(self._full, os.O_RDWR | os.O_CLOEXEC))
         except OSError as exc:
             if exc.errno not in (EMFILE, ENFILE) or not self._mapping.may_write(at, len(data)):  # type: ignore[union-attr]
                 raise
@@ -165,7 +165,7 @@ class RealFile:
             self._fd = _NONE
             return
         _kept[self] = None
-        while len(_kept) > for_writing():
+        while len(_kept) > writing_max():
             next(iter(_kept))._close_fd()
 
     def _close_fd(self) -> None:
@@ -203,7 +203,7 @@ class RealFile:
         end = 0
         fd = os.open(self._full, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            while end < self.size:
+            while end < self.size:  # from one stretch of data to the next, over the hole between them
                 end = os.lseek(fd, os.lseek(fd, end, os.SEEK_DATA), os.SEEK_HOLE)
         except OSError as exc:
             if exc.errno != ENXIO:  # which says that nothing follows
@@ -311,7 +311,7 @@ class RealDisk:
         self._make_directory(self.root)
         self._locks: list[RealLock] = []
         allow_descriptors()
-        hold_descriptors()
+        set_up_reserve()
 
     def create(self, path: str, size: int) -> RealFile:
         """Make a sparse file of zeros; an existing one is replaced (views of it stay valid)."""
@@ -334,7 +334,7 @@ class RealDisk:
     def list(self, path: str) -> list[str]:
         """Names in a directory, sorted; empty when it is missing."""
         try:
-            return sorted(reserved(lambda: os.listdir(self.root / path)))
+            return sorted(with_reserve(lambda: os.listdir(self.root / path)))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
@@ -372,7 +372,7 @@ class RealDisk:
     def read(self, path: str) -> bytes | None:
         """Whole content of a small file, or None when it is missing."""
         try:
-            return reserved((self.root / path).read_bytes)
+            return with_reserve((self.root / path).read_bytes)
         except FileNotFoundError:
             return None
 
@@ -392,7 +392,7 @@ class RealDisk:
             link.unlink(missing_ok=True)
             os.link(full, link)
             os.replace(link, full.with_name(full.name + ".bak"))
-        os.replace(fresh, full)
+        os.replace(fresh, full)  # after the fsync: else a crash could leave the name on an empty file
         self._sync_directory(full.parent)
 
     def sync_directory(self, path: str) -> None:
@@ -429,7 +429,7 @@ class RealDisk:
         try:
             fd = open_new(full, os.O_RDWR, self.permissions.file)
         except FileExistsError:
-            fd = os.open(full, os.O_RDWR | os.O_CLOEXEC)
+            fd = os.open(full, os.O_RDWR | os.O_CLOEXEC)  # never removed: another process could lock the removed one
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)

@@ -38,9 +38,8 @@ class Mapping(NamedTuple):
         """Whether the file takes a write of these bytes now. They must be in the mapping. Costs a system call."""
         begin = self.address + at
         first = begin & ~_PAGE_MASK
-        return (
-            not _ADVISE(first, begin + size - first, _POPULATE_WRITE) or ctypes.get_errno() == EINVAL
-        )  # it is older and does not say
+        refused = _ADVISE(first, begin + size - first, _POPULATE_WRITE)
+        return not refused or ctypes.get_errno() == EINVAL  # an older kernel does not know the question
 
 
 def mapped(fd: int, size: int, path: str) -> Mapping:

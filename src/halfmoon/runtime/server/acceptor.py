@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from halfmoon.errors import HalfmoonError
-from halfmoon.runtime.server.descriptors import allowed_descriptors, for_connections
+from halfmoon.runtime.descriptors import allowed_descriptors, connections_limit
 
 log = logging.getLogger("halfmoon.serve")
 
@@ -41,7 +41,7 @@ class Acceptor:
     ) -> None:  # fmt: skip
         self._loop, self._sockets, self._protocol = loop, list(sockets), protocol
         self._count, self._count_max = count, count_max
-        self._files_max = for_connections(allowed_descriptors())
+        self._files_max = connections_limit(allowed_descriptors())
         """Open files of the process at which a new connection is refused; the rest is the store's."""
         _check_room(self._files_max)
         self._accepting: set[asyncio.Task[Any]] = set()

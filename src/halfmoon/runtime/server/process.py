@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from halfmoon.runtime.server.descriptors import KEPT_MAX, allow_descriptors
+from halfmoon.runtime.descriptors import KEPT_MAX, allow_descriptors
 
 Address = tuple[str, int]
 
@@ -49,7 +49,7 @@ async def run_until_signal(
 
     def stop_asked() -> None:
         if asked.is_set():
-            os._exit(1)
+            os._exit(1)  # no clean-up: whoever asks twice wants it to be over, whatever hangs
         asked.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -270,7 +270,7 @@ class Server:
         self._turn_is_due = False
         now = self._now()
         try:
-            while self.core.commit(now):
+            while self.core.commit(now):  # it stopped half-way, so that answers leave before more is done
                 self._carry_out(now)
         except Exception:  # our own mistake: the other connections shall not feel it
             log.exception("a turn of the core failed")
@@ -345,7 +345,7 @@ class Server:
             log.warning("the event loop ended before a work was done: %s", work.name)
 
     def _worked(self, work: Work[Any], outcome: Any) -> None:
-        self._works_running -= 1
+        self._works_running -= 1  # here, in the loop: threads never touch it
         self._finish(work, outcome)
         self._carry_out(self._now())
         if not self._works_running:
@@ -361,7 +361,7 @@ class Server:
 
     def _accept(self, connection: _Connection) -> int:
         """Number a new connection."""
-        peer = next(self._numbers)
+        peer = next(self._numbers)  # never used twice: an effect for one that is gone must reach nobody
         self._connections[peer] = connection
         return peer
 

@@ -1,7 +1,7 @@
 """The process's open files: as many as the system allows, and some kept for the store while connections take the rest.
 
-Connections are refused at a bound below the system's (`for_connections`), so that the store may open what it needs. Some of what
-is kept is held open from the start: whoever else takes the last descriptor, `reserved` has one to give for the store.
+Connections are refused at a bound below the system's (`connections_limit`), so that the store may open what it needs. Some of what
+is kept is held open from the start: whoever else takes the last descriptor, `with_reserve` has one to give for the store.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 KEPT_MAX = 1024
 """Descriptors that connections leave to the store, to listeners and to our own connections; a quarter where fewer are allowed."""
 
-HELD_MAX = 64
+RESERVE_MAX = 64
 """Of these, so many are held open: each file that a turn may have to open, several times over. Fewer where few are kept."""
 
 WRITING_MAX = 512
@@ -30,9 +30,9 @@ at most one. With 64, sends over 256 queues cost 3 % more."""
 ENDLESS = 1 << 20
 """In place of a bound that does not exist: a number that no process reaches."""
 
-_held: list[int] = []
+_reserve: list[int] = []
 _wanted = 0
-_times_short = 0
+_shortages = 0
 _lock = Lock()
 
 
@@ -56,7 +56,7 @@ def allow_descriptors(wanted: int = 0) -> int:
         report = log.warning if allowed < wanted // 2 else log.info
         report(
             "the system allows %d open files, %d are wanted: at most about %d connections will be taken",
-            allowed, wanted, for_connections(allowed),
+            allowed, wanted, connections_limit(allowed),
         )  # fmt: skip
     return allowed
 
@@ -67,40 +67,40 @@ def allowed_descriptors() -> int:
     return ENDLESS if soft == resource.RLIM_INFINITY else soft
 
 
-def for_connections(allowed: int) -> int:
+def connections_limit(allowed: int) -> int:
     """Return the number of open files of all kinds at which no connection is accepted any more."""
     return allowed - min(KEPT_MAX, allowed // 4)
 
 
-def for_writing() -> int:
+def writing_max() -> int:
     """Return how many files of the store may keep a descriptor for their next write."""
     return min(WRITING_MAX, allowed_descriptors() // 16)
 
 
-def hold_descriptors() -> None:
+def set_up_reserve() -> None:
     """Hold some descriptors open for the store. A second call fills up what is missing."""
-    global _times_short, _wanted
-    _times_short = 0
+    global _shortages, _wanted
+    _shortages = 0
     allowed = allowed_descriptors()
-    _wanted = min(HELD_MAX, (allowed - for_connections(allowed)) // 2)
-    refill()
+    _wanted = min(RESERVE_MAX, (allowed - connections_limit(allowed)) // 2)
+    refill_reserve()
 
 
-def refill() -> None:
+def refill_reserve() -> None:
     """Hold again what was given out, as far as there are descriptors."""
-    while len(_held) < _wanted:
+    while len(_reserve) < _wanted:
         try:
             fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return
         with _lock:
-            _held.append(fd)
-            full = len(_held) == _wanted
+            _reserve.append(fd)
+            full = len(_reserve) == _wanted
         if full:
             log.info("the store's reserve of %d descriptors is full", _wanted)
 
 
-def reserved(opening: Callable[[], T]) -> T:
+def with_reserve(opening: Callable[[], T]) -> T:
     """Do what opens one file. When the process or the system has no descriptor left, one of those held is given for it.
 
     Raises OSError: as ``opening`` does, when none is held any more.
@@ -113,11 +113,11 @@ def reserved(opening: Callable[[], T]) -> T:
         error = exc
     while True:
         with _lock:
-            if not _held:
+            if not _reserve:
                 raise error
-            if len(_held) == _wanted:
-                _say_short(error)
-            os.close(_held.pop())
+            if len(_reserve) == _wanted:
+                _log_shortage(error)
+            os.close(_reserve.pop())
         try:
             return opening()
         except OSError as exc:  # another thread or process may have been quicker
@@ -126,10 +126,8 @@ def reserved(opening: Callable[[], T]) -> T:
             error = exc
 
 
-def _say_short(error: OSError) -> None:
-    global _times_short
-    _times_short += 1
-    if _times_short & (_times_short - 1) == 0:  # the 1st, 2nd, 4th, 8th ...
-        log.error(
-            "no descriptor is left, the store takes from its reserve of %d, %d times so far: %s", _wanted, _times_short, error
-        )
+def _log_shortage(error: OSError) -> None:
+    global _shortages
+    _shortages += 1
+    if _shortages & (_shortages - 1) == 0:  # the 1st, 2nd, 4th, 8th ...
+        log.error("no descriptor is left, the store takes from its reserve of %d, %d times so far: %s", _wanted, _shortages, error)

@@ -10,8 +10,8 @@ from errno import EMFILE
 
 import pytest
 
-from halfmoon.runtime.server import descriptors
-from halfmoon.runtime.server.descriptors import allow_descriptors, for_connections, hold_descriptors, refill, reserved
+from halfmoon.runtime import descriptors
+from halfmoon.runtime.descriptors import allow_descriptors, connections_limit, refill_reserve, set_up_reserve, with_reserve
 
 
 @pytest.fixture
@@ -50,37 +50,37 @@ def test_more_than_the_system_allows_is_told(limits: tuple[int, int], caplog: py
 
 
 def test_connections_leave_a_quarter_to_the_store_and_no_more_than_it_may_need() -> None:
-    assert for_connections(256) == 192
-    assert for_connections(20_000) == 20_000 - descriptors.KEPT_MAX
+    assert connections_limit(256) == 192
+    assert connections_limit(20_000) == 20_000 - descriptors.KEPT_MAX
 
 
 def test_the_store_opens_its_files_when_others_took_every_descriptor(
     limits: tuple[int, int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    hold_descriptors()
+    set_up_reserve()
     with all_taken(limits):
-        fds = [reserved(lambda: os.open(os.devnull, os.O_RDONLY)) for _ in range(descriptors.HELD_MAX // 2)]
+        fds = [with_reserve(lambda: os.open(os.devnull, os.O_RDONLY)) for _ in range(descriptors.RESERVE_MAX // 2)]
         assert caplog.text.count("no descriptor is left") == 1
         with pytest.raises(OSError) as error:
-            fds.extend(reserved(lambda: os.open(os.devnull, os.O_RDONLY)) for _ in range(descriptors.HELD_MAX))
+            fds.extend(with_reserve(lambda: os.open(os.devnull, os.O_RDONLY)) for _ in range(descriptors.RESERVE_MAX))
         assert error.value.errno == EMFILE
         for fd in fds:
             os.close(fd)
-        refill()
-        assert len(descriptors._held) == descriptors.HELD_MAX
+        refill_reserve()
+        assert len(descriptors._reserve) == descriptors.RESERVE_MAX
 
 
 def test_another_error_takes_nothing_from_the_reserve(limits: tuple[int, int]) -> None:
-    hold_descriptors()
+    set_up_reserve()
     with pytest.raises(FileNotFoundError):
-        reserved(lambda: os.open("/there/is/none", os.O_RDONLY))
-    assert len(descriptors._held) == descriptors.HELD_MAX
+        with_reserve(lambda: os.open("/there/is/none", os.O_RDONLY))
+    assert len(descriptors._reserve) == descriptors.RESERVE_MAX
 
 
 def test_that_the_reserve_is_used_is_said_ever_more_rarely(limits: tuple[int, int], caplog: pytest.LogCaptureFixture) -> None:
-    hold_descriptors()
+    set_up_reserve()
     with all_taken(limits):
         for _ in range(20):
-            os.close(reserved(lambda: os.open(os.devnull, os.O_RDONLY)))
-            refill()
+            os.close(with_reserve(lambda: os.open(os.devnull, os.O_RDONLY)))
+            refill_reserve()
     assert caplog.text.count("no descriptor is left") == 5
