@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -12,7 +13,7 @@ from subprocess import PIPE, Popen, run
 
 import pytest
 
-from halfmoon.runtime.descriptors import WRITING_MAX
+from halfmoon.runtime.descriptors import writing_max
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.runtime.files.mapping import mapped
 
@@ -29,9 +30,19 @@ def maps_of(path: Path) -> int:
     return Path("/proc/self/maps").read_text().count(str(path))
 
 
-def test_files_of_a_store_that_are_read_and_seldom_written_keep_no_descriptor(tmp_path: Path):
-    disk = RealDisk(tmp_path)
-    files = [disk.create(f"queue{number}", 6_000_000) for number in range(3 * WRITING_MAX)]
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[RealDisk]:
+    """A disk on which 64 files may keep a descriptor, and not 512."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    made = RealDisk(tmp_path)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, limits[1]))
+    assert writing_max() == 64
+    yield made
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_files_of_a_store_that_are_read_and_seldom_written_keep_no_descriptor(disk: RealDisk, tmp_path: Path):
+    files = [disk.create(f"queue{number}", 6_000_000) for number in range(3 * writing_max())]
     for at in range(5):
         for file in files:
             file.write(at * 5, b"entry")
@@ -42,13 +53,12 @@ def test_files_of_a_store_that_are_read_and_seldom_written_keep_no_descriptor(tm
 
 
 @pytest.mark.parametrize("size", [20, 5_000])
-def test_files_written_often_keep_one_up_to_a_bound_and_all_of_them_take_more(tmp_path: Path, size: int):
-    disk = RealDisk(tmp_path)
-    files = [disk.create(f"log{number}", 40 * size) for number in range(2 * WRITING_MAX)]
+def test_files_written_often_keep_one_up_to_a_bound_and_all_of_them_take_more(disk: RealDisk, tmp_path: Path, size: int):
+    files = [disk.create(f"log{number}", 40 * size) for number in range(2 * writing_max())]
     for at in range(0, 40 * size, size):
         for number, file in enumerate(files):
             file.write(at, number.to_bytes(4, "big") * (size // 4))
-    assert 0 < descriptors(tmp_path) <= WRITING_MAX
+    assert 0 < descriptors(tmp_path) <= writing_max()
     assert all(bytes(file.view(0, 40 * size)) == number.to_bytes(4, "big") * (10 * size) for number, file in enumerate(files))
     for file in files:
         file.close()
@@ -56,10 +66,9 @@ def test_files_written_often_keep_one_up_to_a_bound_and_all_of_them_take_more(tm
 
 
 def test_files_that_take_turns_are_seldom_opened_though_more_than_may_keep_a_descriptor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    disk: RealDisk, monkeypatch: pytest.MonkeyPatch
 ):
-    disk = RealDisk(tmp_path)
-    files = [disk.create(f"queue{number}", 100_000) for number in range(WRITING_MAX + 100)]
+    files = [disk.create(f"queue{number}", 100_000) for number in range(writing_max() + 20)]
     for file in files:
         file.write(0, b"entry")
     opened = []
