@@ -141,12 +141,11 @@ class Message(msgspec.Struct, kw_only=False):
         properties[WAIT] = "true" if self.wait_store else "false"
         if self.msg_id is not None or self.attempt != 1:
             properties.update(self._id_properties())
-        if keys or self.tag or self.properties:  # in the others are no texts of the user's
-            text = f"{keys}{self.tag}"
-            if self.properties:
-                text += "".join(properties) + "".join(properties.values())
-            if "\x01" in text or "\x02" in text:
-                raise MessageIllegal(f"property {_with_separator(properties)!r} contains a separator (0x01 or 0x02)")
+        # the protocol's own have no separator in them: where the user gave none, only two texts are to be looked at
+        texts = "".join([*properties, *properties.values()]) if self.properties else keys + (self.tag or "")
+        if "\x01" in texts or "\x02" in texts:
+            name = next(name for name, value in properties.items() if _SEPARATOR.search(name + value))
+            raise MessageIllegal(f"property {name!r} contains a separator (0x01 or 0x02)")
         return properties
 
     def _check_names(self) -> None:
@@ -155,10 +154,6 @@ class Message(msgspec.Struct, kw_only=False):
                 raise MessageIllegal(f"The Property<{name}> is used by system, input another please")
             if not name.strip() or not value.strip():
                 raise MessageIllegal("The name or value of property can not be null or blank string!")
-
-
-def _with_separator(properties: dict[str, str]) -> str:
-    return next(name for name, value in properties.items() if "\x01" in name + value or "\x02" in name + value)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -428,6 +423,7 @@ class Subscription(msgspec.Struct, frozen=True):
     version: int = 0
 
 
+_SEPARATOR = re.compile("[\x01\x02]")
 _NO_TAG = re.compile(r"[\s|&<>=!()'\"]")
 """What no tag of a list has in it. A message may have such a tag; it is asked for with SQL92: ``TAGS = 'a b'``."""
 
