@@ -87,7 +87,7 @@ class Driver:
                 elif type(effect) is Steady:
                     value = self.clock.steady()
                 else:
-                    value = await _DO[type(effect)](self, effect)
+                    value = await _EFFECTS[type(effect)](self, effect)
             except BaseException as exc:
                 error = exc
 
@@ -135,9 +135,9 @@ class Driver:
 
     async def _aside(self, effect: Aside) -> Any:
         if not _is_async(effect.function):
-            return await self._in_thread(_at_once, _calls(effect.operation, self.clock, awaited=False))
+            return await self._in_thread(_run_without_waiting, _drive_aside(effect.operation, self.clock, awaited=False))
         await asyncio.sleep(0)  # functions that never wait let others have their turn between two operations
-        return await _calls(effect.operation, self.clock, awaited=True)
+        return await _drive_aside(effect.operation, self.clock, awaited=True)
 
     async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         if self._pool is None:
@@ -171,7 +171,7 @@ async def wait_signal(signal: Signal, timeout_ms: int | None) -> bool:
             timer.cancel()
 
 
-async def _calls(operation: Op[T], clock: Time, *, awaited: bool) -> T:
+async def _drive_aside(operation: Op[T], clock: Time, *, awaited: bool) -> T:
     """Drive an operation that calls the user's code and asks for the time, and wait for nothing but functions that are awaited."""
     value: Any = None
     error: BaseException | None = None
@@ -197,7 +197,7 @@ async def _calls(operation: Op[T], clock: Time, *, awaited: bool) -> T:
             error = exc
 
 
-def _at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+def _run_without_waiting(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that waits for nothing, in any thread."""
     try:
         coroutine.send(None)
@@ -210,7 +210,7 @@ def _is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
-_DO: dict[type[Any], Callable[[Driver, Any], Any]] = {
+_EFFECTS: dict[type[Any], Callable[[Driver, Any], Any]] = {
     Tell: Driver._tell,
     Sleep: Driver._sleep,
     Gather: Driver._gather,

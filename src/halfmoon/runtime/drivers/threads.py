@@ -74,7 +74,7 @@ class BackgroundLoop:
         interrupt comes before, or when the caller has it.
         """
         self.check_caller()
-        handing = None
+        handover = None
         place: list[T | None] = [None]
         taken = False
         try:
@@ -82,14 +82,14 @@ class BackgroundLoop:
                 take(place)
             result = place[0]
             if result is None:
-                handing = _Handing(make, take_back, arguments)
-                self._loop.call_soon_threadsafe(handing.begin)
-                result = handing.future.result()
+                handover = _Handover(make, take_back, arguments)
+                self._loop.call_soon_threadsafe(handover.begin)
+                result = handover.future.result()
             taken = True
             return result
         finally:
-            if not taken and handing is not None:
-                self._loop.call_soon_threadsafe(handing.forsake)
+            if not taken and handover is not None:
+                self._loop.call_soon_threadsafe(handover.abandon)
             elif not taken and place[0] is not None:
                 self._loop.call_soon_threadsafe(take_back, place[0])
 
@@ -138,23 +138,23 @@ class BackgroundLoop:
         self._loop.run_forever()
 
 
-class _Handing(Generic[T]):
+class _Handover(Generic[T]):
     """A result on its way to another thread, which may be gone when it comes. All but the future belongs to the loop's thread."""
 
     def __init__(self, make: Callable[..., Coroutine[Any, Any, T]], take_back: Callable[[T], None], arguments: Any) -> None:
         self.future: Future[T] = Future()
         self._make, self._take_back, self._arguments = make, take_back, arguments
         self._task: asyncio.Task[None] | None = None
-        self._forsaken = False
+        self._abandoned = False
 
     def begin(self) -> None:
         """Start it, unless its caller is gone already."""
-        if not self._forsaken:
+        if not self._abandoned:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
-    def forsake(self) -> None:
+    def abandon(self) -> None:
         """The caller is gone without the result. Whatever it ended with: an error concerns nobody any more."""
-        self._forsaken = True
+        self._abandoned = True
         if self._task is not None:
             self._task.cancel()
         if self.future.done() and self.future.exception() is None:
@@ -166,7 +166,7 @@ class _Handing(Generic[T]):
         except BaseException as exc:
             self.future.set_exception(exc)
             return
-        if self._forsaken:
+        if self._abandoned:
             self._take_back(result)
         else:
             self.future.set_result(result)
