@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from halfmoon.errors import ConnectFailed, ConnectionLost, RequestTimeout
-from halfmoon.runtime.connections import blocking_connections as module
-from halfmoon.runtime.connections.blocking_connections import BlockingConnections
+from halfmoon.runtime.connections.blocking_connections import IDLE_S, LOOK_S, BlockingConnections
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.command import Command, decode, encode, reply_command, request_command
 from halfmoon.wire.frame import Inbox
@@ -68,12 +67,10 @@ class Server:
         self.cut()
 
     def cut(self) -> None:
-        for one in self.connections:
-            try:
-                one.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-            one.close()
+        for connection in self.connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
 
 
 @pytest.fixture
@@ -200,12 +197,13 @@ def test_a_server_that_closes_is_a_lost_connection_and_the_idle_ones_go_with_it(
     assert len(server.connections) == 3  # the two, and a new one
 
 
-def test_an_idle_connection_that_was_cut_meanwhile_is_not_used(server: Server, connections: BlockingConnections) -> None:
-    connections.call(server.address, ASK, b"", 60_000)
-    server.cut()
-    time.sleep(module.LOOK_S + 0.1)
-
-    assert offset(connections.call(server.address, ASK, b"", 60_000)) == 7
+def test_an_idle_connection_that_was_cut_meanwhile_is_not_used(server: Server) -> None:
+    now = 0.0
+    with contextlib.closing(BlockingConnections(steady=lambda: now)) as connections:
+        connections.call(server.address, ASK, b"", 60_000)
+        server.cut()
+        now += LOOK_S
+        assert offset(connections.call(server.address, ASK, b"", 60_000)) == 7
 
 
 def test_a_connection_that_replaces_a_lost_one_is_told_of_and_others_are_not(server: Server) -> None:
@@ -239,16 +237,16 @@ def test_who_cannot_be_told_of_a_connection_does_not_spoil_it(server: Server) ->
         assert connections.call(server.address, ASK, b"", 1000) is not None
 
 
-def test_an_idle_connection_that_is_old_is_closed(
-    server: Server, connections: BlockingConnections, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "IDLE_S", 0.0)
-    monkeypatch.setattr(module, "LOOK_S", -1.0)
-    connections.call(server.address, ASK, b"", 60_000)
-
-    connections.call(server.address, ASK, b"", 60_000)
-
-    assert len(server.connections) == 2
+def test_an_idle_connection_that_is_old_is_closed(server: Server) -> None:
+    now = 0.0
+    with contextlib.closing(BlockingConnections(steady=lambda: now)) as connections:
+        connections.call(server.address, ASK, b"", 60_000)
+        now += IDLE_S - 1
+        connections.call(server.address, ASK, b"", 60_000)
+        assert len(server.connections) == 1
+        now += IDLE_S
+        connections.call(server.address, ASK, b"", 60_000)
+        assert len(server.connections) == 2
 
 
 def test_bytes_that_are_no_frame_end_the_connection(server: Server, connections: BlockingConnections) -> None:

@@ -44,9 +44,11 @@ class BlockingConnections:
         serialization: int = JSON,
         connections_max: int = CONNECTIONS_MAX,
         reconnected: Callable[[str], object] | None = None,
+        steady: Callable[[], float] = time.monotonic,
     ) -> None:
         """``reconnected(address)`` is called in a caller's thread when a connection was made to an address that had lost one, or to
-        which none could be made: who listens there may have forgotten us."""
+        which none could be made: who listens there may have forgotten us. ``steady`` gives the seconds by which connections age."""
+        self._steady = steady
         self._serialization = serialization
         self._opaque = count(1)
         self._connections_max = connections_max
@@ -111,7 +113,7 @@ class BlockingConnections:
                 connection = idle.pop()  # the one used last: the others grow old
             except IndexError:
                 return None
-            age = time.monotonic() - connection.used
+            age = self._steady() - connection.used
             if age < LOOK_S:
                 return connection
             if not connection.alive():
@@ -122,7 +124,7 @@ class BlockingConnections:
         return None
 
     def _give(self, connection: _Connection) -> None:
-        connection.used = time.monotonic()
+        connection.used = self._steady()
         idle = self._idle.get(connection.address)
         if idle is None:
             idle = self._idle.setdefault(connection.address, [])
@@ -174,7 +176,7 @@ class _Connection:
 
     def __init__(self, address: str, timeout_ms: int) -> None:
         self.address = address
-        self.used = time.monotonic()
+        self.used = 0.0  # when it was given back
         self._inbox = Inbox()
         self._limit_ms = 0
         self._socket = connect(address, timeout_ms)
