@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from halfmoon.broker.tables import Tables
 from halfmoon.errors import StoreError
-from halfmoon.wire.bodies import Gap, LifetimeTable
+from halfmoon.wire.bodies import Downtime, UptimeTable
 from halfmoon.wire.json import from_json, to_json
 
 PATH = "config/lifetime.json"
@@ -36,10 +36,10 @@ class BrokerUptime:
     def __init__(self, tables: Tables, last_ms: int, now: int, warn: Callable[..., None]) -> None:
         saved = None
         try:
-            saved = tables.load(PATH, lambda data: from_json(LifetimeTable, data, bounds=None))
+            saved = tables.load(PATH, lambda data: from_json(UptimeTable, data, bounds=None))
         except StoreError as exc:  # it only makes half messages younger: no reason to stay down
             warn("%s: the broker uses its newest half message as last sign of life, and forgets earlier downtimes", exc)
-        table = saved or LifetimeTable(last_ms)
+        table = saved or UptimeTable(last_ms)
         self._gaps = [gap for gap in table.gaps if gap.begin_ms < gap.end_ms][-GAPS_MAX:]
         self._seen_ms = self._saved_ms = table.seen_ms or now
         self._warn = warn
@@ -49,14 +49,14 @@ class BrokerUptime:
         self.seen(now)
 
     def _dump(self) -> bytes:
-        return to_json(LifetimeTable(self._seen_ms, self._gaps))
+        return to_json(UptimeTable(self._seen_ms, self._gaps))
 
     def seen(self, now: int) -> None:
         """Take note that the broker is running."""
         if now - self._seen_ms > GAP_MS:
             hours = (now - self._seen_ms) / _HOUR_MS
             self._warn("this broker was down or its clock was set forward: half messages do not age by these %.1f h", hours)
-            self._add(Gap(self._seen_ms, now))
+            self._add(Downtime(self._seen_ms, now))
             self._changed()
         elif now < self._seen_ms:
             self._set_back(now)
@@ -68,15 +68,15 @@ class BrokerUptime:
     def _set_back(self, now: int) -> None:
         """The clock was set back while the broker was down: cut gaps off at the present, or nothing would age until it is reached
         again."""
-        self._gaps = [Gap(gap.begin_ms, min(gap.end_ms, now)) for gap in self._gaps if gap.begin_ms < now]
+        self._gaps = [Downtime(gap.begin_ms, min(gap.end_ms, now)) for gap in self._gaps if gap.begin_ms < now]
         self._changed()
 
-    def _add(self, gap: Gap) -> None:
+    def _add(self, gap: Downtime) -> None:
         gaps = self._gaps
         gaps.append(gap)
         if len(gaps) > GAPS_MAX:  # merge two into one as long as both: messages stored between them seem younger
             first, second = gaps[:2]
-            gaps[:2] = [Gap(second.begin_ms - (first.end_ms - first.begin_ms), second.end_ms)]
+            gaps[:2] = [Downtime(second.begin_ms - (first.end_ms - first.begin_ms), second.end_ms)]
 
     def age_ms(self, stored_ms: int, now: int) -> int:
         """Return how long the broker was running since a time; below 0 when the clock was set back."""

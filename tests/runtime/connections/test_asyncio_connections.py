@@ -374,7 +374,7 @@ async def test_what_was_begun_and_cancelled_is_in_flight_until_its_answer_or_its
     async with server(keep) as (address, _):
         connections = Connections()
         await connections.tell(address, ASK, b"")
-        answered, late = connections.begin(address, ASK, b"", 60_000), connections.begin(address, ASK, b"", 20)
+        answered, late = connections.begin(address, ASK, b"", 60_000), connections.begin(address, ASK, b"", 300)
         await until(lambda: len(waiting) == 3)
 
         answered.cancel()

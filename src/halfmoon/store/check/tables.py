@@ -18,7 +18,6 @@ from halfmoon.store.timer.progress import PROGRESS, ProgressFile
 from halfmoon.wire.bodies import (
     ConsumerOffsetTable,
     DelayOffsetTable,
-    LifetimeTable,
     SubscriptionGroupTable,
     TimerOffset,
     TopicConfigTable,
@@ -73,6 +72,7 @@ class TableCheck:
         timer = yield from self._read(TIMER, TimerOffset)
         if timer is not None:
             yield from self._ahead(TIMER, "the timer", (TIMER_TOPIC, 0), timer.low)
+
         progress = ProgressFile(self._disk).read()
         if progress is not None and progress.position <= self._log_end:  # else it is about lost messages, and a start forgets it
             yield from self._levels_ahead(PROGRESS, progress.levels)

@@ -49,7 +49,6 @@ from halfmoon.wire.bodies.groups import (
     TopicOffset,
     TopicStatsTable,
 )
-from halfmoon.wire.bodies.lifetime import Gap, LifetimeTable
 from halfmoon.wire.bodies.topics import (
     BrokerData,
     ClusterInfo,
@@ -65,11 +64,13 @@ from halfmoon.wire.bodies.topics import (
     encode_register_body,
 )
 from halfmoon.wire.bodies.transactions import (
+    Downtime,
     GroupTransactions,
     PendingTransactions,
     Transaction,
     TransactionCheck,
     TransactionStats,
+    UptimeTable,
 )
 from halfmoon.wire.json import BadBody, Buffer, from_json, to_json
 
@@ -98,12 +99,11 @@ __all__ = [
     "DelayOffsetTable",
     "DelayedMessage",
     "DelayedMessages",
-    "Gap",
+    "Downtime",
     "GroupList",
     "GroupTransactions",
     "HeartbeatData",
     "KVTable",
-    "LifetimeTable",
     "LocalOffsetTable",
     "LockBatchReply",
     "LockBatchRequest",
@@ -131,6 +131,7 @@ __all__ = [
     "Transaction",
     "TransactionCheck",
     "TransactionStats",
+    "UptimeTable",
     "config_text",
     "decode_register_body",
     "encode_register_body",

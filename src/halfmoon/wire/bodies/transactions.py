@@ -1,4 +1,4 @@
-"""Bodies about transactions, of requests that only Halfmoon knows. Holds shapes; decides nothing.
+"""Bodies about transactions, of requests that only Halfmoon knows, and the file by which half messages age. Holds shapes.
 
 `halfmoon.wire.bodies` gives all of these names.
 """
@@ -72,3 +72,20 @@ class TransactionStats(Body):
     counters: dict[str, int] = {}
     per_second: dict[str, dict[str, float]] = {}
     next_round_ms: I64 = 0
+
+
+# ---------------------------------------------------------------- lifetime.json
+
+
+class Downtime(Body):
+    """When the broker did not run: from its last sign of life to the next."""
+
+    begin_ms: I64 = 0
+    end_ms: I64 = 0
+
+
+class UptimeTable(Body):
+    """The last sign of life, and the gaps before it. Half messages age while the broker runs."""
+
+    seen_ms: I64 = 0
+    gaps: list[Downtime] = []
