@@ -59,6 +59,9 @@ PYRIGHT = [
     (18, "reportArgumentType"),
     (19, "reportArgumentType"),
     (20, "reportAttributeAccessIssue"),
+    (23, 'Type of "admin.lag" is "(group: str, topic: str | None = None) -> int"'),
+    (24, 'Type of "await waiting.dead_letters("GID_mail", count_max=1)" is "list[DeadLetter]"'),
+    (25, "reportCallIssue"),
 ]
 """The same of pyright: the name of the rule where it finds an error."""
 
