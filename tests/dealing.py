@@ -39,7 +39,8 @@ SLOW = (
     "tests/events/encoding/test_envelope", "tests/events/test_declarations", "tests/events/test_without_greenlet",
     "tests/events/test_dbapi", "tests/events/django/", "tests/events/test_consumers", "tests/events/test_belonging",
     "tests/events/test_sqlalchemy", "tests/events/test_publisher", "tests/events/test_outbox", "tests/events/test_dedup",
-    "tests/runtime/files/test_full_disk", "tests/wire/test_columns", "tests/test_conversion",
+    "tests/columns/test_memory", "tests/runtime/files/test_full_disk", "tests/testing/test_plugin", "tests/test_conversion",
+    "tests/wire/test_columns",
 )  # fmt: skip
 """What `make check` leaves out, by measure: files that take more than two seconds of processor time, or wait for long."""
 ALONE = ("test_store_both_ways", "test_transaction_index")

@@ -137,6 +137,7 @@ def test_nothing_is_visible_before_the_commit_and_all_of_it_after():
     assert brokers.calls.count("decide") == 1
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.text("ab", min_size=1, max_size=3), max_size=6), min_size=1, max_size=3), st.lists(st.integers(0, 12)))
 @settings(max_examples=300)
 def test_whatever_is_killed_and_run_again_each_row_is_there_once(tasks: list[list[str]], kills: list[int]):
