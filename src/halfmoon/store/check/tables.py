@@ -21,6 +21,7 @@ from halfmoon.wire.bodies import (
     SubscriptionGroupTable,
     TimerOffset,
     TopicConfigTable,
+    UptimeTable,
     from_json,
 )
 
@@ -44,7 +45,7 @@ class TableCheck:
         yield from self._read(GROUPS, SubscriptionGroupTable)
         yield from self._offsets()
         yield from self._delays()
-        table = (yield from self._read(LIFETIME, LifetimeTable)) or LifetimeTable()
+        table = (yield from self._read(LIFETIME, UptimeTable)) or UptimeTable()
         for gap in table.gaps:
             if not gap.begin_ms < gap.end_ms <= table.seen_ms:
                 reason = f"is from {gap.begin_ms} to {gap.end_ms}, and the broker was last seen at {table.seen_ms}"
