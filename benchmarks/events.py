@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.outbox import PAYLOAD, THREADS, PlainSide, broker, engine_of, wait_for
 from halfmoon.events import Publisher, local_transaction
-from halfmoon.events.databases.tables import TOKENS, create
+from halfmoon.events.tables import TOKENS, create
 from halfmoon.runtime.connections import blocking_connections
 from tests.events.real_databases import missing
 

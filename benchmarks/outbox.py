@@ -31,9 +31,9 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sess
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from halfmoon import ConsumeFrom, Message, Producer, PushConsumer, StoredMessage
-from halfmoon.events.client_transport import ClientTransport
 from halfmoon.events.outbox.relay import Relay
-from halfmoon.events.publisher import Publisher
+from halfmoon.events.publishing.client_transport import ClientTransport
+from halfmoon.events.publishing.publisher import Publisher
 from halfmoon.model import LocalTransactionState
 from tests.events.real_databases import Postgres, missing
 

@@ -35,12 +35,15 @@ SLOW = (
     "tests/spark/lake/test_files", "tests/spark/jobs/test_plots", "tests/cli/spark/test_commands", "tests/cli/demo/",
     "tests/store/queues/test_missing", "tests/store/log/test_recovery", "tests/store/test_opening", "tests/store/test_damage",
     "tests/store/test_crashes", "tests/store/transactions/test_rebuild", "tests/store/transactions/test_recovery",
-    "tests/events/test_relay", "tests/events/encoding/test_codec",
-    "tests/events/encoding/test_envelope", "tests/events/test_declarations", "tests/events/test_without_greenlet",
-    "tests/events/test_dbapi", "tests/events/django/", "tests/events/test_consumers", "tests/events/test_belonging",
-    "tests/events/test_sqlalchemy", "tests/events/test_publisher", "tests/events/test_outbox", "tests/events/test_dedup",
+    "tests/events/encoding/test_codec", "tests/events/encoding/test_envelope", "tests/events/django/",
     "tests/columns/test_memory", "tests/runtime/files/test_full_disk", "tests/testing/test_plugin", "tests/test_conversion",
-    "tests/wire/test_columns",
+    "tests/wire/test_columns", "tests/events/consuming/test_consumers", "tests/events/databases/test_unused_sessions",
+    "tests/events/dbapi/test_driver", "tests/events/dbapi/test_proxy", "tests/events/declarations/test_declaration",
+    "tests/events/dedup/test_dedup", "tests/events/dedup/test_topics", "tests/events/outbox/test_claims",
+    "tests/events/outbox/test_publisher", "tests/events/outbox/test_relay", "tests/events/publishing/test_publisher",
+    "tests/events/sqlalchemy/test_active_sessions", "tests/events/sqlalchemy/test_connections",
+    "tests/events/sqlalchemy/test_histories", "tests/events/sqlalchemy/test_joined", "tests/events/sqlalchemy/test_sessions",
+    "tests/events/sqlalchemy/test_without_greenlet",
 )  # fmt: skip
 """What `make check` leaves out, by measure: files that take more than two seconds of processor time, or wait for long."""
 ALONE = ("test_store_both_ways", "test_transaction_index")

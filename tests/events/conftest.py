@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.events.outboxes import Outbox
+from tests.events.outbox.outboxes import Outbox
 from tests.events.real_databases import (
     database_url,
     deferring_url,

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from halfmoon.errors import RequestTimeout
-from halfmoon.events.context import LocalTransaction, Status, bind, current
 from halfmoon.events.databases.database import Busy, Refused, Values
-from halfmoon.events.databases.tables import TableMissing, named_in
-from halfmoon.events.transport import Answer, Prepared, Told
+from halfmoon.events.publishing.transport import Answer, Prepared, Told
+from halfmoon.events.tables import TableMissing, named_in
+from halfmoon.events.transaction import LocalTransaction, Status, bind, current
 from halfmoon.model import Message, MessageQueue, SendResult, SendStatus, StoredMessage
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfmoon.events.context import LocalTransaction, Status, Synchronization
+from halfmoon.events.transaction import LocalTransaction, Status, Synchronization
 
 
 class Heard(Synchronization):

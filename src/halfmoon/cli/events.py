@@ -22,7 +22,7 @@ from halfmoon.events.consuming.running import module_named, run
 from halfmoon.events.declarations import Declared
 from halfmoon.events.declarations import declared as made_of
 from halfmoon.events.declarations.files import read
-from halfmoon.events.publisher import Publisher
+from halfmoon.events.publishing.publisher import Publisher
 from halfmoon.logs import to_stderr
 
 app = typer.Typer(

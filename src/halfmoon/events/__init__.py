@@ -17,16 +17,6 @@ if TYPE_CHECKING:
     from halfmoon.events.consuming.consumers import Consumers
     from halfmoon.events.consuming.context import ConsumerContext
     from halfmoon.events.consuming.running import run, run_async
-    from halfmoon.events.context import (
-        LocalTransaction,
-        Status,
-        Synchronization,
-        register,
-        suspend,
-        transaction_active,
-        watch,
-    )
-    from halfmoon.events.delivery_modes import Published
     from halfmoon.events.encoding.codec import Codecs
     from halfmoon.events.errors import (
         AmbiguousTransaction,
@@ -41,21 +31,31 @@ if TYPE_CHECKING:
         TransactionEnded,
     )
     from halfmoon.events.event import Event
-    from halfmoon.events.local import local_transaction
-    from halfmoon.events.publisher import Publisher
+    from halfmoon.events.local_block import local_transaction
+    from halfmoon.events.publishing.delivery_modes import Published
+    from halfmoon.events.publishing.publisher import Publisher
+    from halfmoon.events.transaction import (
+        LocalTransaction,
+        Status,
+        Synchronization,
+        register,
+        suspend,
+        transaction_active,
+        watch,
+    )
 
 _PLACES = {
     "checks.checks": "CheckContext",
     "encoding.codec": "Codecs",
     "consuming.context": "ConsumerContext",
     "consuming.consumers": "Consumers",
-    "context": "LocalTransaction Status Synchronization register suspend transaction_active watch",
+    "transaction": "LocalTransaction Status Synchronization register suspend transaction_active watch",
     "errors": "AmbiguousTransaction DeclarationRefused NameRefused NoChecker NoTransaction PayloadRefused PublishFailed "
     "PublishedBefore TransactionDoomed TransactionEnded",
     "event": "Event",
-    "local": "local_transaction",
-    "delivery_modes": "Published",
-    "publisher": "Publisher",
+    "local_block": "local_transaction",
+    "publishing.delivery_modes": "Published",
+    "publishing.publisher": "Publisher",
     "consuming.running": "run run_async",
 }
 _PLACE_OF = {name: f"halfmoon.events.{place}" for place, names in _PLACES.items() for name in names.split()}

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from halfmoon.events.outbox import PARKED_MS
-from tests.events.outboxes import Outbox
+from tests.events.outbox.outboxes import Outbox
 from tests.events.real_databases import postgres_server, postgres_url, sqlite_url
 
 __all__ = ["postgres_server", "postgres_url", "sqlite_url"]

@@ -14,9 +14,9 @@ import pytest
 from halfmoon.errors import UsageError
 from halfmoon.events import CheckContext, Codecs, Event, NameRefused, Publisher
 from halfmoon.events.checks.checks import Checks
-from halfmoon.events.delivery_modes import TOKEN_PROPERTY
 from halfmoon.events.encoding.envelope import message_of
 from halfmoon.events.errors import PublishFailed
+from halfmoon.events.publishing.delivery_modes import TOKEN_PROPERTY
 from halfmoon.model import LocalTransactionState, StoredMessage
 from tests.events.fakes import Blocks, FakeTransport, stored
 

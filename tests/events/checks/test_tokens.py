@@ -18,10 +18,10 @@ from sqlalchemy import create_engine, insert, select, text
 from halfmoon.events.checks import tokens
 from halfmoon.events.databases import retention
 from halfmoon.events.databases.database import Busy, Refused, Rows
-from halfmoon.events.databases.tables import CONSUMED, OUTBOX, TOKENS, TableMissing
 from halfmoon.events.sqlalchemy import provider
+from halfmoon.events.tables import CONSUMED, OUTBOX, TOKENS, TableMissing
 from halfmoon.model import LocalTransactionState
-from tests.events.shops import Order, Shop, opened
+from tests.events.sqlalchemy.shops import Order, Shop, opened
 
 COMMIT, ROLLBACK = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK
 UNKNOWN, OPEN = LocalTransactionState.UNKNOWN, LocalTransactionState.OPEN

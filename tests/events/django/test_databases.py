@@ -17,11 +17,11 @@ from django.test import override_settings
 from halfmoon.errors import UsageError
 from halfmoon.events import transaction_active
 from halfmoon.events.databases.database import Busy, Refused
-from halfmoon.events.databases.tables import CONSUMED, OUTBOX, TOKENS, Table, TableMissing, create
 from halfmoon.events.django import atomic, provider
 from halfmoon.events.django.databases import pyformat
 from halfmoon.events.django.models import Consumed
 from halfmoon.events.errors import TransactionEnded
+from halfmoon.events.tables import CONSUMED, OUTBOX, TOKENS, Table, TableMissing, create
 from tests.events.django.conftest import empty
 from tests.events.django.orders.models import Order
 

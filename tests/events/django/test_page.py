@@ -9,7 +9,7 @@ from pathlib import Path
 from django.core.management import get_commands
 
 from halfmoon.events.django.configuration import Configuration
-from halfmoon.events.publisher import Publisher
+from halfmoon.events.publishing.publisher import Publisher
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "django.md").read_text()

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from halfmoon.events.context import Status, Synchronization
 from halfmoon.events.django import atomic, provider
+from halfmoon.events.transaction import Status, Synchronization
 
 BLOCKS = pytest.mark.parametrize("block", [transaction.atomic, atomic], ids=["plain", "ours"])
 Block = Callable[..., Any]

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from halfmoon.events import Publisher, PublishFailed
-from halfmoon.events.client_transport import ClientTransport
-from halfmoon.events.transport import Prepared
+from halfmoon.events.publishing.client_transport import ClientTransport
+from halfmoon.events.publishing.transport import Prepared
 from halfmoon.model import Message
 from halfmoon.testing.local import LocalCluster
 from tests.events.outcomes.network import CHECK

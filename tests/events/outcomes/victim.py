@@ -17,9 +17,9 @@ from sqlalchemy import create_engine, event
 from sqlalchemy.orm import sessionmaker
 
 from halfmoon.events import Event, Publisher, PublishFailed
-from halfmoon.events.client_transport import ClientTransport
 from halfmoon.events.outbox.relay import Relay
-from halfmoon.events.transport import Prepared, Told
+from halfmoon.events.publishing.client_transport import ClientTransport
+from halfmoon.events.publishing.transport import Prepared, Told
 from halfmoon.model import Message, SendResult
 from tests.events.outcomes.forked import Forked
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from halfmoon import HalfmoonError, Message, Producer
 from halfmoon.cli.demo.ledgers import CODE, ORDERS, PAID, PLACED, PRODUCER_GROUP, REFUSED, REMINDERS, TOPIC, connect
 from halfmoon.events import Publisher
-from halfmoon.events.client_transport import ClientTransport
 from halfmoon.events.dbapi import ProxyConnection, provider
-from halfmoon.events.transport import Prepared
+from halfmoon.events.publishing.client_transport import ClientTransport
+from halfmoon.events.publishing.transport import Prepared
 
 LIMIT_CENTS = 9000
 """The business rule: an order over it is refused."""

@@ -19,11 +19,11 @@ from halfmoon.cli.shared.options import LOCAL, Json, NameServer
 from halfmoon.cli.shared.output import show_json
 from halfmoon.errors import UsageError
 from halfmoon.events.checks.tokens import create_tables
-from halfmoon.events.client_transport import ClientTransport
 from halfmoon.events.databases.database import Provider
-from halfmoon.events.databases.tables import OUTBOX
 from halfmoon.events.outbox import status as outbox_status
 from halfmoon.events.outbox.relay import Relay, RelaySettings
+from halfmoon.events.publishing.client_transport import ClientTransport
+from halfmoon.events.tables import OUTBOX
 from halfmoon.model import LocalTransactionState, StoredMessage
 
 app = typer.Typer(

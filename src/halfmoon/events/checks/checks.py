@@ -17,10 +17,10 @@ from typing import Any
 from halfmoon.errors import UsageError
 from halfmoon.events.checks import tokens
 from halfmoon.events.databases.database import Provider
-from halfmoon.events.delivery_modes import TOKEN, TOKEN_PROPERTY
 from halfmoon.events.encoding.codec import Codecs
 from halfmoon.events.encoding.envelope import event_of, headline
 from halfmoon.events.event import Event, check_code, check_name
+from halfmoon.events.publishing.delivery_modes import TOKEN, TOKEN_PROPERTY
 from halfmoon.events.tracing import span, step
 from halfmoon.model import LocalTransactionState, StoredMessage
 

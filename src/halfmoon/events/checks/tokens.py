@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 
 from halfmoon.events.databases.database import Busy, Provider, Refused
 from halfmoon.events.databases.retention import remove_old
-from halfmoon.events.databases.tables import TOKENS, Table, TableMissing, create, migrate
+from halfmoon.events.tables import TOKENS, Table, TableMissing, create, migrate
 from halfmoon.model import LocalTransactionState
 
 PRESENT, TOMBSTONE = 1, 0

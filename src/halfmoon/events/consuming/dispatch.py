@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.events.consuming.context import ConsumerContext
 from halfmoon.events.consuming.on import EVERY, Handler
-from halfmoon.events.dedup import Consumed, Ledger, note_of
+from halfmoon.events.dedup.ledger import Consumed, Ledger, note_of
 from halfmoon.events.encoding.codec import Codecs
 from halfmoon.events.encoding.envelope import CODE, event_of, headline, topic_of
 from halfmoon.events.event import Event

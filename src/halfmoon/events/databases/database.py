@@ -1,7 +1,7 @@
 """What a publisher asks of the database in which its transactions run. Providers carry it out; nothing here is SQL of a dialect.
 
-A provider binds the transactions it sees to their contexts (`halfmoon.events.context`), and runs the few statements of
-`halfmoon.events.databases.tables`: in the user's own transaction, or in a short one of its own.
+A provider binds the transactions it sees to their contexts (`halfmoon.events.transaction`), and runs the few statements of
+`halfmoon.events.tables`: in the user's own transaction, or in a short one of its own.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from halfmoon.events.context import LocalTransaction
+from halfmoon.events.transaction import LocalTransaction
 
 Values = Mapping[str, Any]
 """The values of a statement's ``:name`` places: texts, ints, bytes, None."""

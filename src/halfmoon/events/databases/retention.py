@@ -7,7 +7,7 @@ table into which nothing is written any more stay.
 from __future__ import annotations
 
 from halfmoon.events.databases.database import Provider
-from halfmoon.events.databases.tables import Table
+from halfmoon.events.tables import Table
 
 STEP_ROWS = 1_000
 """Removed by one transaction, about: rows of one millisecond go together."""

@@ -20,14 +20,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from halfmoon.errors import UsageError
-from halfmoon.events.context import LocalTransaction, active_transactions
 from halfmoon.events.databases import error_classification
 from halfmoon.events.databases.database import Busy, Refused, Rows, Values
-from halfmoon.events.databases.opened import opened_here
-from halfmoon.events.databases.tables import TableMissing, TableOutdated, named_in
+from halfmoon.events.databases.unused_sessions import opened_here
 from halfmoon.events.dbapi.driver import autocommits, dialect_of, paramstyle_of, written
 from halfmoon.events.dbapi.proxy import ProxyConnection, undone
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
+from halfmoon.events.tables import TableMissing, TableOutdated, named_in
+from halfmoon.events.transaction import LocalTransaction, active_transactions
 
 __all__ = ["DbapiProvider", "ProxyConnection", "provider"]
 

@@ -13,10 +13,10 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from halfmoon.events.context import LocalTransaction, Status, adopt, bind
 from halfmoon.events.databases import error_classification, mysql, sqlite
-from halfmoon.events.databases.opened import opened
+from halfmoon.events.databases.unused_sessions import opened
 from halfmoon.events.dbapi.driver import autocommits, in_transaction, speaks_of_transactions, words
+from halfmoon.events.transaction import LocalTransaction, Status, adopt, bind
 
 _RUNNING = {"execute", "executemany", "executescript", "callproc", "copy", "stream", "copy_expert", "copy_from", "copy_to"}
 _OWN = {"_real", "_source", "_local", "_savepoints", "_dropped", "_dialect", "_opening"}

@@ -13,7 +13,7 @@ from halfmoon.events.declarations.classes import ClassTable
 from halfmoon.events.declarations.declaration import ConsumerDeclaration, Declarations, PublisherDeclaration
 from halfmoon.events.declarations.files import read
 from halfmoon.events.errors import DeclarationRefused
-from halfmoon.events.publisher import Publisher
+from halfmoon.events.publishing.publisher import Publisher
 
 CHECK = "check"
 """The method of a ``tx-callback`` that is no function."""

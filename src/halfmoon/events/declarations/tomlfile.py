@@ -44,7 +44,7 @@ from halfmoon.events.declarations.declaration import (
     nearest,
 )
 from halfmoon.events.errors import DeclarationRefused
-from halfmoon.events.publisher import Publisher
+from halfmoon.events.publishing.publisher import Publisher
 
 Table = dict[str, Any]
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from halfmoon.events.databases.database import Provider
 from halfmoon.events.dbapi import DbapiProvider, ProxyConnection
 from halfmoon.events.dbapi.driver import autocommits
-from halfmoon.events.dedup import Note, Notes, OwnCommit
+from halfmoon.events.dedup.ledger import Note, Notes, OwnCommit
 
 
 class ConnectionLedger:

@@ -9,7 +9,7 @@ from typing import Any
 from django.db import close_old_connections, connections
 
 from halfmoon.events.databases.database import Provider
-from halfmoon.events.dedup import Note, Notes
+from halfmoon.events.dedup.ledger import Note, Notes
 from halfmoon.events.django import atomic, provider
 
 

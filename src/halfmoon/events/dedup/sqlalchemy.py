@@ -12,9 +12,9 @@ from sqlalchemy.orm import scoped_session, sessionmaker
 from sqlalchemy.util import greenlet_spawn
 
 from halfmoon.events.databases.database import Provider
-from halfmoon.events.dedup import Ledger, Note, Notes, OwnCommit
+from halfmoon.events.dedup.ledger import Ledger, Note, Notes, OwnCommit
 from halfmoon.events.sqlalchemy import begin, begin_async, provider
-from halfmoon.events.sqlalchemy.asyncio_side import kinds
+from halfmoon.events.sqlalchemy.engines import asyncio_module
 
 
 class SessionLedger:
@@ -74,7 +74,7 @@ def ledger(dedup: Any) -> Ledger | None:
             return SessionLedger(provider(dedup), dedup.begin)
         case Engine():
             return SessionLedger(provider(dedup), lambda: begin(dedup))
-    if (on_loop := kinds()) is None:
+    if (on_loop := asyncio_module()) is None:
         return None
     match dedup:
         case on_loop.async_scoped_session():

@@ -17,7 +17,7 @@ and `provider` serve who makes publishers by hand.
 
 from __future__ import annotations
 
-from halfmoon.events.django.blocks import atomic
+from halfmoon.events.django.atomic_block import atomic
 from halfmoon.events.django.databases import DjangoProvider, provider
 from halfmoon.events.django.project import events
 

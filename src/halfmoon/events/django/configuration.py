@@ -20,7 +20,7 @@ from halfmoon.errors import HalfmoonError
 from halfmoon.events.django.databases import provider
 from halfmoon.events.event import check_name
 from halfmoon.events.outbox.relay import RelaySettings
-from halfmoon.events.publisher import Publisher
+from halfmoon.events.publishing.publisher import Publisher
 from halfmoon.model import split_addresses
 
 SETTING = "HALFMOON"

@@ -17,13 +17,12 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.connection import ConnectionDoesNotExist
 
 from halfmoon.errors import UsageError
-from halfmoon.events import context
-from halfmoon.events.context import LocalTransaction
 from halfmoon.events.databases.database import Busy, Refused, Values
 from halfmoon.events.databases.error_classification import busy, duplicate, no_column, no_table
-from halfmoon.events.databases.tables import TableMissing
-from halfmoon.events.django.watching import DjangoTransaction, in_transaction, watched
+from halfmoon.events.django.tracking import DjangoTransaction, in_transaction, watched
 from halfmoon.events.errors import TransactionEnded
+from halfmoon.events.tables import TableMissing
+from halfmoon.events.transaction import LocalTransaction, adopt, current, find_with
 
 _PLACE = re.compile(r"(?<![:\w]):([a-zA-Z_]\w*)")
 _OURS = re.compile(r"\bhalfmoon_[a-z]+\b")
@@ -92,7 +91,7 @@ class DjangoProvider:
                 )
             transaction = followed.begin(self)
         else:
-            context.adopt(transaction)
+            adopt(transaction)
         return None if transaction.suspended else transaction
 
     def find(self) -> None:
@@ -103,7 +102,7 @@ class DjangoProvider:
 
     def _of_another_thread(self, connection: BaseDatabaseWrapper) -> LocalTransaction | None:
         """The transaction that this context inherited, such as a coroutine that `async_to_sync` runs inside `atomic`."""
-        found = context.current(self)
+        found = current(self)
         if isinstance(found, DjangoTransaction) and found.connection is connection:
             return None  # bound, and over: nobody saw its end
         return found
@@ -185,7 +184,7 @@ def provider(using: str = DEFAULT_DB_ALIAS) -> DjangoProvider:
 @lru_cache(maxsize=100)
 def _provider(using: str) -> DjangoProvider:
     made = DjangoProvider(using)
-    context.find_with(made.find)
+    find_with(made.find)
     return made
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from django.db import router
 from django.db.migrations.operations.base import Operation
 
-from halfmoon.events.databases.tables import Table, create, migrate
+from halfmoon.events.tables import Table, create, migrate
 
 
 class MakeTables(Operation):

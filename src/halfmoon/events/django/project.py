@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from halfmoon.events.django.configuration import SETTING, configuration
-from halfmoon.events.publisher import Publisher
+from halfmoon.events.publishing.publisher import Publisher
 
 C = TypeVar("C", bound=Callable[..., Any])
 

@@ -8,7 +8,7 @@ import threading
 from halfmoon.errors import ConnectionLost, NotRunning
 from halfmoon.events.memory.broker import BROKER_NAME, MemoryBroker
 from halfmoon.events.memory.records import Record, own_copy
-from halfmoon.events.transport import Answer, Prepared, Told
+from halfmoon.events.publishing.transport import Answer, Prepared, Told
 from halfmoon.model import LocalTransactionState, Message, SendResult
 
 OPEN_MAX = 100_000

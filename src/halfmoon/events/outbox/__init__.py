@@ -12,11 +12,11 @@ from typing import Any, Literal
 import msgspec
 
 from halfmoon.conversion import msgpack_decoder
-from halfmoon.events.context import LocalTransaction
 from halfmoon.events.databases.database import Provider, Values
-from halfmoon.events.databases.tables import OUTBOX
 from halfmoon.events.errors import PayloadRefused
 from halfmoon.events.event import Event
+from halfmoon.events.tables import OUTBOX
+from halfmoon.events.transaction import LocalTransaction
 from halfmoon.model import Message
 
 PACKED_BYTES_MAX = 4 * 1024 * 1024 + 64 * 1024

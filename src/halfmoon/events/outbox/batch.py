@@ -28,7 +28,7 @@ from halfmoon.errors import (
 )
 from halfmoon.events.outbox import Unreadable, unpack
 from halfmoon.events.outbox.claims import Row
-from halfmoon.events.transport import Transport
+from halfmoon.events.publishing.transport import Transport
 from halfmoon.model import Message, SendResult
 
 ATTEMPT_MAX = 1_000_000

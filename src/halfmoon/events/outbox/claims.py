@@ -13,8 +13,8 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from halfmoon.events.databases.database import Rows
-from halfmoon.events.databases.tables import OUTBOX
 from halfmoon.events.outbox import PARKED_MS
+from halfmoon.events.tables import OUTBOX
 
 ERROR_LENGTH_MAX = 500
 CLOSED_MAX = 200

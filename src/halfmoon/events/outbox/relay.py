@@ -29,8 +29,8 @@ from halfmoon.events.outbox import status as outbox_status
 from halfmoon.events.outbox.batch import GRACE_S, Batch, counts, is_final
 from halfmoon.events.outbox.claims import CLOSED_MAX, Claim, Failure, Row, claim, error_text, fail, idle, release, remove
 from halfmoon.events.outbox.status import Backlog
+from halfmoon.events.publishing.transport import Transport
 from halfmoon.events.tracing import step
-from halfmoon.events.transport import Transport
 
 REST_MIN_MS = 200
 REST_MAX_MS = 5_000

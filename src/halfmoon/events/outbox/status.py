@@ -8,8 +8,8 @@ from collections.abc import Collection
 import msgspec
 
 from halfmoon.events.databases.database import Provider, Values
-from halfmoon.events.databases.tables import OUTBOX
 from halfmoon.events.outbox import PARKED_MS
+from halfmoon.events.tables import OUTBOX
 
 LIST_MAX = 10_000
 

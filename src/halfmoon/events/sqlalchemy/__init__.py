@@ -18,9 +18,8 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from halfmoon.errors import UsageError
-from halfmoon.events.sqlalchemy.asyncio_side import kinds
 from halfmoon.events.sqlalchemy.connections import ConnectionProvider
-from halfmoon.events.sqlalchemy.engines import engine_of, refuse_routing
+from halfmoon.events.sqlalchemy.engines import asyncio_module, engine_of, refuse_routing
 from halfmoon.events.sqlalchemy.sessions import SessionProvider
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def begin_async(engine: AsyncEngine) -> AbstractAsyncContextManager[AsyncConnect
 
 def _on_loop(session: Any, bind: Engine | AsyncEngine | None) -> SessionProvider | ConnectionProvider | None:
     """As `provider`, for what is of the asyncio side; None for what is not."""
-    if (asyncio := kinds()) is None:
+    if (asyncio := asyncio_module()) is None:
         return None
     match session:
         case asyncio.async_scoped_session():

@@ -13,11 +13,11 @@ from sqlalchemy import Connection, Engine, RootTransaction
 from sqlalchemy.util import greenlet_spawn
 
 from halfmoon.errors import UsageError
-from halfmoon.events.context import LocalTransaction, active_transactions, bind
 from halfmoon.events.databases.database import Rows, Values
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
-from halfmoon.events.sqlalchemy import endings
+from halfmoon.events.sqlalchemy import outcome
 from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, dialect_of, refuse_autocommit
+from halfmoon.events.transaction import LocalTransaction, active_transactions, bind
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -30,7 +30,7 @@ class _Block:
         self.connection = connection
         self.transaction = transaction
         self.local = local
-        self.record = endings.watch(connection, local)
+        self.record = outcome.watch(connection, local)
 
 
 class ConnectionProvider:
@@ -93,7 +93,7 @@ class ConnectionProvider:
     def _ended(self, block: _Block) -> None:
         self._open.pop(block.connection, None)
         returned = bool(block.local.facts.get("returned"))
-        block.local.end(endings.decided([block.record], returned=returned))
+        block.local.end(outcome.decided([block.record], returned=returned))
 
     # ------------------------------------------------------------ what publishers ask
 

@@ -22,7 +22,7 @@ from sqlalchemy.util.concurrency import in_greenlet
 from halfmoon.errors import UsageError
 from halfmoon.events.databases import error_classification, sqlite
 from halfmoon.events.databases.database import Busy, Refused, Rows, Values
-from halfmoon.events.databases.tables import TableMissing, TableOutdated, named_in
+from halfmoon.events.tables import TableMissing, TableOutdated, named_in
 
 P = ParamSpec("P")
 T = TypeVar("T")

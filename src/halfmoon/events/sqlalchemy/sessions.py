@@ -23,11 +23,11 @@ from sqlalchemy.orm.session import SessionTransactionOrigin
 from sqlalchemy.util import greenlet_spawn
 
 from halfmoon.errors import UsageError
-from halfmoon.events.context import LocalTransaction, active_transactions, adopt, bind
 from halfmoon.events.databases.database import Rows, Values
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
-from halfmoon.events.sqlalchemy import endings, engines, opening
+from halfmoon.events.sqlalchemy import engines, outcome, session_lifecycle
 from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, dialect_of, refuse_autocommit
+from halfmoon.events.transaction import LocalTransaction, active_transactions, adopt, bind
 
 P = ParamSpec("P")
 _UNHEARD = (
@@ -49,7 +49,7 @@ class _Root:
         self.transaction = weakref.ref(transaction)
         self.local = LocalTransaction(provider, weakref.ref(session), waits=provider.waits)
         self.local.facts[_FACT] = self
-        self.records: list[endings.Record] = []
+        self.records: list[outcome.Record] = []
         self.engines: list[Engine] = []
         self.innermost: list[weakref.ref[Transaction]] = []
         """What its statements were in at its connections when it began: its own transaction, or one that it joined."""
@@ -59,7 +59,7 @@ class _Root:
         self.wrote = bool(session.info.pop(_WRITES, False))
         self.published = False
         """Whether it was begun by a publish, before a statement."""
-        self.unheard = isinstance(session.bind, Connection) and endings.began_unheard(session.bind)
+        self.unheard = isinstance(session.bind, Connection) and outcome.began_unheard(session.bind)
         """Whether it joined a transaction of SQLite that nobody knows to be one: its SAVEPOINT may have come first."""
 
     def runs(self) -> bool:
@@ -118,9 +118,9 @@ class SessionProvider:
         found = engine or get_engine()
         self.waits = not on_loop and (found is None or not found.dialect.is_async)
         if found is not None:
-            endings.hear(found)
+            outcome.hear(found)
         self._listen()
-        opening.cover(session_class)
+        session_lifecycle.cover(session_class)
 
     @property
     def dialect(self) -> str:
@@ -138,7 +138,7 @@ class SessionProvider:
         if before is not None and not engines.same_database(before, engine):
             raise UsageError(f"bind={engine.url!r}: events of these sessions are in {before.url!r} already")
         self._named = self._named or engine
-        endings.hear(engine)
+        outcome.hear(engine)
 
     # ------------------------------------------------------------ what publishers ask
 
@@ -158,7 +158,7 @@ class SessionProvider:
         if handle is not None:
             return self._of(self._session(handle))
         found = [one for one in active_transactions() if one.source is self and self._still_runs(one)]
-        unused = opening.unused_here(self._class, found[-1].number if found else 0)
+        unused = session_lifecycle.unused_here(self._class, found[-1].number if found else 0)
         outer = found if unused else found[:-1]
         found = [one for one in outer if _root(one).counts()] + ([] if unused else found[-1:])
         if len(found) + len(unused) > 1:
@@ -217,7 +217,7 @@ class SessionProvider:
             return self._begin(session, transaction).local  # it began before this provider was made
         if root is not None:
             raise TransactionEnded("the session's transaction has ended: begin another one, and publish inside it")
-        if opening.closed_unused(session) or not session.autobegin:
+        if session_lifecycle.closed_unused(session) or not session.autobegin:
             raise NoTransaction("the session is closed, or waits for its begin(): publish inside a transaction")
         return self._begun(session)
 
@@ -272,7 +272,7 @@ class SessionProvider:
         self._bury()
         if (before := self._root(session)) is not None:
             self._finish(before)
-        opening.over(session)
+        session_lifecycle.over(session)
         root = session.info[self] = _Root(self, session, transaction)
         self._open.add(root)
         bind(root.local)
@@ -287,8 +287,8 @@ class SessionProvider:
             root.innermost.append(weakref.ref(innermost))
         if connection.dialect.is_async:
             root.local.waits = False
-        if (known := endings.record_of(connection)) is None or known not in root.records:
-            root.records.append(endings.watch(connection))
+        if (known := outcome.record_of(connection)) is None or known not in root.records:
+            root.records.append(outcome.watch(connection))
         adopt(root.local)
 
     def _before_commit(self, session: Session) -> None:
@@ -342,7 +342,7 @@ class SessionProvider:
         self._open.discard(root)
         if root.published and not root.returned and not root.records:
             log.warning("a session in which an event was published ended without a commit or any statement: the event is dropped")
-        root.local.end(endings.decided(root.records, returned=root.returned, goes_on=root.goes_on()))
+        root.local.end(outcome.decided(root.records, returned=root.returned, goes_on=root.goes_on()))
 
     def _bury(self) -> None:
         """End the transactions of sessions that were dropped."""

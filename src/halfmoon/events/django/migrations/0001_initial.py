@@ -1,4 +1,4 @@
-"""Makes the tables of `halfmoon.events.databases.tables`, with its own statements; tables that are there already are kept."""
+"""Makes the tables of `halfmoon.events.tables`, with its own statements; tables that are there already are kept."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from django.db import migrations, models
 
-from halfmoon.events.databases.tables import CONSUMED, OUTBOX, TOKENS
 from halfmoon.events.django.migrating import MakeTables
+from halfmoon.events.tables import CONSUMED, OUTBOX, TOKENS
 
 
 class Migration(migrations.Migration):

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from django.db import migrations, models
 
-from halfmoon.events.databases.tables import CONSUMED
 from halfmoon.events.django.migrating import UpdateTable
+from halfmoon.events.tables import CONSUMED
 
 
 class Migration(migrations.Migration):

@@ -13,11 +13,11 @@ from django.core.management.base import BaseCommand, CommandError
 from halfmoon.errors import HalfmoonError
 from halfmoon.events.checks.tokens import PRESENT
 from halfmoon.events.databases.database import Busy, Rows
-from halfmoon.events.databases.tables import CONSUMED, TOKENS
 from halfmoon.events.django.configuration import configuration
 from halfmoon.events.django.databases import provider
 from halfmoon.events.django.pending import pending
 from halfmoon.events.outbox import status as outbox_status
+from halfmoon.events.tables import CONSUMED, TOKENS
 
 
 class Command(BaseCommand):

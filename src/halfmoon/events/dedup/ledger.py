@@ -1,0 +1,151 @@
+"""The ledger of processed events: a note of (group, topic, event id), written by the transaction in which an event is processed."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import Any, NamedTuple, Protocol
+
+from halfmoon.events.databases.database import Provider, Refused, Rows
+from halfmoon.events.errors import NameRefused
+from halfmoon.events.event import check_id
+from halfmoon.events.transaction import LocalTransaction, Synchronization
+
+_INSERT = "INSERT INTO halfmoon_consumed (consumer_group, topic, event_id, consumed_ms) VALUES (:group, :topic, :event_id, :now_ms)"
+_DELETE = "DELETE FROM halfmoon_consumed WHERE consumer_group = :group AND topic = :topic AND event_id = :event_id"
+_OLD = "SELECT 1 FROM halfmoon_consumed WHERE consumer_group = :group AND topic = ''"
+
+log = logging.getLogger("halfmoon.events")
+
+
+class Consumed(Exception):
+    """The group has processed this event before."""
+
+
+class Note(NamedTuple):
+    """What is noted: that a group has processed the event of a topic and id. Made by `note_of`."""
+
+    group: str
+    topic: str
+    event_id: str
+
+    def __str__(self) -> str:
+        return f"group={self.group} topic={self.topic} event={self.event_id}"
+
+
+def note_of(group: str, topic: str, event_id: str) -> Note:
+    """Return what is noted of an event. An id that is none of a publisher's is noted as ``#`` and a digest: no database decides
+    then which of them are the same, as some do of blanks at the end, or of what they cut.
+    """
+    try:
+        return Note(group, topic, check_id(event_id))
+    except NameRefused:
+        return Note(group, topic, "#" + sha256(event_id.encode("utf-8", "surrogatepass")).hexdigest()[:63])
+
+
+class Ledger(Protocol):
+    """Notes what was processed in one database. Safe to use from many threads."""
+
+    is_async: bool
+    """Whether it lends transactions to coroutine functions, or to plain ones."""
+
+    provider: Provider
+
+    def lend(self, note: Note) -> Any:
+        """Return a block with a transaction in which an event is noted; it gives what the function works with.
+
+        It is for ``with``, or for ``async with`` where `is_async`. Left without an exception it commits. Raises Consumed when the
+        event was processed before, Busy, and what the driver raises.
+        """
+
+
+LOCK_WAIT_MS = 10_000
+"""How long one who is given an event waits for a transaction that processes it; then it comes again later."""
+
+
+class ProviderLedger:
+    """Lends transactions that a provider of another kind opens by itself: the function gets its `Rows`."""
+
+    is_async = False
+
+    def __init__(self, provider: Provider) -> None:
+        self.provider = provider
+        self._notes = Notes()
+
+    @contextmanager
+    def lend(self, note: Note) -> Iterator[Any]:
+        """Lend the `Rows` of a transaction of its own."""
+        with self.provider.fresh(lock_wait_ms=LOCK_WAIT_MS) as rows:
+            self._notes.write(rows, note)
+            yield rows
+
+
+@contextmanager
+def _bounded(rows: Rows) -> Iterator[None]:
+    """Bound a wait of the block where nothing does: PostgreSQL waits for ever unless told otherwise, SQLite and MySQL do not."""
+    if rows.dialect != "postgresql" or rows.all("SELECT current_setting('lock_timeout')")[0][0] != "0":
+        yield
+        return
+    rows.run(f"SET LOCAL lock_timeout = {LOCK_WAIT_MS}")
+    yield
+    rows.run("SET LOCAL lock_timeout = 0")  # what the function does waits as it always did; after an error all is rolled back
+
+
+class Notes:
+    """Writes the notes of one ledger, and remembers of which groups there are none without a topic any more."""
+
+    def __init__(self) -> None:
+        self._have_topics: set[str] = set()
+
+    def write(self, rows: Rows, note: Note) -> None:
+        """Note in a transaction that a group processes an event. Waits for another that does. Raises Consumed, Busy."""
+        try:
+            with _bounded(rows):
+                rows.run(_INSERT, {**note._asdict(), "now_ms": time.time_ns() // 1_000_000})
+        except Refused as exc:
+            raise Consumed from exc
+        if note.group in self._have_topics:
+            return
+        if not rows.all(f"{_OLD} LIMIT 1", {"group": note.group}):
+            self._have_topics.add(note.group)
+        elif rows.all(f"{_OLD} AND event_id = :event_id", {"group": note.group, "event_id": note.event_id}):
+            raise Consumed
+
+
+class OwnCommit(Synchronization):
+    """Sees a function commit the transaction that it was lent, and fail then: the note was committed along, and is taken back.
+
+    Else the event that comes again would count as processed. Registered right after the note.
+    """
+
+    def __init__(self, provider: Provider, note: Note) -> None:
+        self._provider, self._note = provider, note
+        self.committed = False
+
+    def after_commit(self) -> None:
+        """It was committed: by the function where its block has not ended."""
+        self.committed = True
+
+    def failed(self) -> None:
+        """The function failed. Blocks where the note is to be removed; what fails at that is logged."""
+        if not self.committed:
+            return
+        log.warning("a consumer committed by itself and failed then: %s", self._note)
+        try:
+            with self._provider.fresh() as rows:
+                rows.run(_DELETE, self._note._asdict())
+        except Exception as exc:
+            log.error("its event counts as processed: %s reason=%s", self._note, exc)
+
+    @contextmanager
+    def watching(self, transaction: LocalTransaction) -> Iterator[None]:
+        """Watch a function that runs inside the block."""
+        transaction.register(self)
+        try:
+            yield
+        except BaseException:
+            self.failed()
+            raise

@@ -1,0 +1,85 @@
+"""`atomic`: Django's, with the transaction followed from its first moment.
+
+Plain ``django.db.transaction.atomic`` works too: there the transaction is followed from the moment at which somebody publishes in
+it or asks for it. What this one adds: watchers are told when it begins; the hooks before the commit run inside the block; and a
+coroutine that `async_to_sync` runs in it finds the transaction from another thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import ContextDecorator
+from types import TracebackType
+from typing import Any, TypeVar, overload
+
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from halfmoon.errors import UsageError
+from halfmoon.events.django.databases import provider
+from halfmoon.events.django.tracking import DjangoTransaction, watched
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class AtomicBlock(ContextDecorator):
+    """A block or decorator that commits, or rolls back, as ``django.db.transaction.atomic`` does; made by `atomic`.
+
+    Holds no state: one of them may be used by many threads, and inside itself.
+    """
+
+    def __init__(self, using: str | None, savepoint: bool, durable: bool) -> None:
+        self._using = using or DEFAULT_DB_ALIAS
+        self._plain = transaction.atomic(using=self._using, savepoint=savepoint, durable=durable)
+
+    def __call__(self, function: F) -> F:
+        """Have each call of a function run in a block of its own. Raises UsageError for an async function."""
+        if asyncio.iscoroutinefunction(function):
+            raise UsageError(f"{function.__qualname__}: transactions of Django are not asynchronous; put sync_to_async around it")
+        return super().__call__(function)
+
+    def __enter__(self) -> None:
+        self._plain.__enter__()
+        try:
+            provider(self._using).current()
+        except BaseException as exc:
+            self._plain.__exit__(type(exc), exc, exc.__traceback__)
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        connection = connections[self._using]
+        found = watched(connection).transaction
+        if error is None and found is not None and _is_outermost(connection) and not connection.needs_rollback:
+            try:
+                DjangoTransaction.before_commit(found)
+            except BaseException as exc:
+                self._plain.__exit__(type(exc), exc, exc.__traceback__)
+                raise
+        self._plain.__exit__(kind, error, traceback)
+
+
+@overload
+def atomic(using: F, /) -> F:
+    """Decorate a function."""
+
+
+@overload
+def atomic(using: str | None = None, savepoint: bool = True, durable: bool = False) -> AtomicBlock:
+    """Return a block or a decorator."""
+
+
+def atomic(using: Any = None, savepoint: bool = True, durable: bool = False) -> Any:
+    """Return a block, or decorate a function: as ``django.db.transaction.atomic``, with the same arguments.
+
+    Raises UsageError for a database that is not in ``DATABASES``.
+    """
+    if callable(using):
+        return AtomicBlock(DEFAULT_DB_ALIAS, savepoint, durable)(using)
+    return AtomicBlock(using, savepoint, durable)
+
+
+def _is_outermost(connection: BaseDatabaseWrapper) -> bool:
+    """Whether the block that ends now is the outermost; those that Django's own TestCase puts around a test do not count."""
+    blocks: list[Any] = list(connection.atomic_blocks)
+    return not any(not getattr(one, "_from_testcase", False) for one in blocks[:-1])

@@ -1,0 +1,221 @@
+"""What is seen of one Django connection: the savepoints of its transaction, and how the transaction ends.
+
+Django tells of commits (`on_commit`) and of nothing else. What `transaction.atomic` does at its end it does by calling methods of
+the connection: ``commit``, ``rollback``, ``close``, ``savepoint_rollback`` and so on. A watched connection has these methods
+covered by ours, which call the covered one and note what became of it. So a plain `atomic` reports its rollback too. It fails to
+the safe side: ROLLED_BACK is said only after a rollback or close that was seen, COMMITTED only after a commit that was seen or
+after Django's own `on_commit`; whatever else happens is UNKNOWN, and the broker's check decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from halfmoon.events.databases import mysql
+from halfmoon.events.databases.error_classification import aborted, refused
+from halfmoon.events.databases.sqlite import BEGIN, in_no_transaction
+from halfmoon.events.transaction import LocalTransaction, Status, Synchronization, bind
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+_COVERED = ("savepoint", "savepoint_commit", "savepoint_rollback", "commit", "rollback", "close", "set_autocommit")
+_NAME = "_halfmoon_watch"
+
+
+class DjangoTransaction(LocalTransaction):
+    """One outermost transaction of a Django connection."""
+
+    def __init__(self, source: object, watch: Watch) -> None:
+        super().__init__(source, watch.connection.alias, waits=not _on_an_event_loop())
+        self.watch = watch
+        self.connection = watch.connection
+        self.asked = False
+        """Whether the hooks before the commit were called."""
+
+    def register(self, synchronization: Synchronization | None) -> None:
+        """As `LocalTransaction.register`. Django hears of it too, so that `captureOnCommitCallbacks` finds something to run."""
+        super().register(synchronization)
+        if self.connection.in_atomic_block:
+            self.connection.on_commit(self.committed, robust=True)
+
+    def before_commit(self) -> None:
+        """As `LocalTransaction.before_commit`, once."""
+        if not self.asked:
+            self.asked = True
+            super().before_commit()
+
+    def committed(self) -> None:
+        """Django says that it is committed."""
+        if self.watch.transaction is self:
+            self.watch.end(Status.COMMITTED)
+        else:
+            self.end(Status.COMMITTED)
+
+
+class Watch:
+    """Watches one connection. ``transaction`` is the one that runs; None when none was asked for."""
+
+    def __init__(self, connection: BaseDatabaseWrapper) -> None:
+        self.connection = connection
+        self.transaction: DjangoTransaction | None = None
+        self._outcome: Status | None = None
+        self._by_hand = False
+        self._implied = False
+        """Whether a statement committed by itself what came before it, or may have."""
+        self._open: list[str] = []
+        self._unseen = {sid for sid in connection.savepoint_ids if sid is not None}
+        self._plain = {name: getattr(connection, name) for name in _COVERED}
+        for name in _COVERED:
+            setattr(connection, name, getattr(self, f"_{name}"))
+        if connection.vendor == "mysql":
+            connection.execute_wrappers.append(self._executes)
+
+    def begin(self, source: object) -> DjangoTransaction:
+        """Follow the transaction that runs on the connection from now on, and bind it to this context."""
+        connection = self.connection
+        self.transaction, self._outcome, self._implied = DjangoTransaction(source, self), None, False
+        self._by_hand = not (connection.in_atomic_block and connection.commit_on_exit)
+        # the first is no savepoint: it holds what a rollback to a savepoint undoes that was made before anybody watched
+        self._open = ["", *(sid for sid in connection.savepoint_ids if sid is not None)]
+        for _ in self._open:
+            self.transaction.savepoint()
+        bind(self.transaction)
+        return self.transaction
+
+    def began_unseen(self) -> bool:
+        """Whether SQLite's driver may have begun the transaction with a savepoint, whose release commits: autocommit is off, and a
+        savepoint is open that was made before anybody watched."""
+        connection = self.connection
+        by_hand = not (connection.in_atomic_block and connection.commit_on_exit)
+        return connection.vendor == "sqlite" and by_hand and not self._unseen.isdisjoint(connection.savepoint_ids)
+
+    def end(self, status: Status) -> None:
+        """The transaction has ended; said again, it does nothing."""
+        transaction, self.transaction = self.transaction, None
+        self._outcome, self._open = None, []
+        if transaction is not None:
+            transaction.end(status)
+
+    def is_over(self) -> None:
+        """The connection is in no transaction any more: functions of `on_commit` run, or the end went by unseen."""
+        self.end(self._outcome or Status.UNKNOWN)
+
+    def _executes(self, execute: Callable[..., Any], statement: Any, parameters: Any, many: bool, context: Any) -> Any:
+        """Run a statement of MySQL, and note before whether it commits by itself: also where it fails."""
+        if self.transaction is not None and self.transaction.followed:
+            self._implied = self._implied or mysql.may_commit(statement)
+        return execute(statement, parameters, many, context)
+
+    # ------------------------------------------------------------ savepoints
+
+    def _savepoint(self) -> str | None:
+        connection = self.connection
+        if connection.vendor == "sqlite" and connection.in_atomic_block and in_no_transaction(connection.connection):
+            with connection.cursor() as cursor:  # autocommit is off, and the driver begins no transaction before a SAVEPOINT
+                cursor.execute(BEGIN)
+        sid: str | None = self._plain["savepoint"]()
+        if sid is not None and self.transaction is not None:
+            self._open.append(sid)
+            self.transaction.savepoint()
+        return sid
+
+    def _savepoint_commit(self, sid: str) -> None:
+        self._plain["savepoint_commit"](sid)
+        if self.transaction is not None and sid in self._open:
+            at = _last(self._open, sid)
+            for _ in self._open[at:]:
+                self.transaction.release()
+            del self._open[at:]
+
+    def _savepoint_rollback(self, sid: str) -> None:
+        self._plain["savepoint_rollback"](sid)
+        if (transaction := self.transaction) is None:
+            return
+        known = sid in self._open  # else it was made before the transaction was followed, and all that is known came later
+        at = _last(self._open, sid) if known else 0
+        for _ in self._open[at:]:
+            transaction.rollback_savepoint()
+        if known:
+            del self._open[at + 1 :]  # those inside are gone; itself stays, and may be rolled back to again
+        for _ in self._open[at:]:
+            transaction.savepoint()
+
+    # ------------------------------------------------------------ the end
+
+    def _commit(self) -> None:
+        if (transaction := self.transaction) is None:
+            self._plain["commit"]()
+            return
+        try:
+            transaction.before_commit()
+        except BaseException:
+            self._rollback()  # else Django switches autocommit on, and SQLite commits by that
+            raise
+        given_up = aborted(self.connection.connection)
+        try:
+            self._plain["commit"]()
+        except BaseException as error:
+            self._outcome = None if refused(error) else Status.UNKNOWN
+            raise
+        if given_up:  # an error was swallowed before: PostgreSQL answers such a COMMIT with ROLLBACK, and Django sees a commit
+            self.end(Status.ROLLED_BACK)
+            return
+        self._outcome = Status.COMMITTED
+        if self._by_hand:
+            self.end(Status.COMMITTED)
+
+    def _rollback(self) -> None:
+        self._plain["rollback"]()
+        self.end(self._outcome or self._undone())
+
+    def _undone(self) -> Status:
+        """How a transaction without a commit ended: of one in which a statement committed by itself nobody here knows."""
+        return Status.UNKNOWN if self._implied else Status.ROLLED_BACK
+
+    def _close(self) -> None:
+        try:
+            self._plain["close"]()
+        finally:
+            if self.connection.connection is None or self.connection.closed_in_transaction:
+                self.end(self._outcome or self._undone())
+
+    def _set_autocommit(self, autocommit: bool, *args: Any, **options: Any) -> None:
+        """Django calls this right after a commit; in it the functions given to `on_commit` run, and may fail."""
+        try:
+            self._plain["set_autocommit"](autocommit, *args, **options)
+        finally:
+            if autocommit and self.transaction is not None and self._outcome is not None:
+                self.end(self._outcome)
+        if autocommit and self.transaction is not None:
+            self.end(Status.UNKNOWN)  # switched on in the middle of a transaction, by hand
+
+
+def watched(connection: BaseDatabaseWrapper) -> Watch:
+    """Return the watch of a connection; it is watched from now on."""
+    found: Watch | None = connection.__dict__.get(_NAME)
+    if found is None:
+        found = Watch(connection)
+        setattr(connection, _NAME, found)
+    return found
+
+
+def in_transaction(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether a transaction runs on a connection: in `atomic`, or because autocommit was switched off."""
+    if connection.in_atomic_block:
+        return True
+    return connection.connection is not None and not connection.autocommit
+
+
+def _last(names: list[str], name: str) -> int:
+    return len(names) - 1 - names[::-1].index(name)
+
+
+def _on_an_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Publishing events: the publisher, the way that each event goes, and the transport that carries it."""

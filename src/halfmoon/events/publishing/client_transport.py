@@ -1,0 +1,181 @@
+"""Carries events over the client: one transactional producer a process, on its background loop. Retries nothing, decides nothing.
+
+A repeat of an attempt keeps its id and says so (`Message.attempt`): a Halfmoon broker that has the message answers as before and
+stores nothing. Apache brokers store it again; the check then settles the first one, and consumers may get the event twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+import weakref
+from typing import Any
+
+import msgspec
+
+from halfmoon import Half, TransactionProducer
+from halfmoon.errors import BrokerError, NotRunning, broker_error
+from halfmoon.events.publishing.transport import Answer, Prepared, Told
+from halfmoon.model import Message, SendResult, SendStatus
+
+CHECK_THREADS = 8
+"""Checks answered side by side: each may wait for a lock of the database."""
+
+log = logging.getLogger("halfmoon.events")
+
+
+class ClientTransport:
+    """A `Transport` over `TransactionProducer`; ``settings`` are those of `TransactionSettings`, by keyword.
+
+    Made in a process that forks, it opens anew in each child.
+    """
+
+    def __init__(self, group: str, nameserver: str, **settings: Any) -> None:
+        self._settings = {"retries_max": 0, "retries_async_max": 0, "check_threads": CHECK_THREADS, **settings}
+        self._settings |= {"group": group, "nameserver": nameserver}
+        self._lock = threading.Lock()
+        self._producer: TransactionProducer | None = None
+        self._answer: Answer | None = None
+        self._pid = 0
+        self._closed = False
+        self._posted = 0
+        self._idle = threading.Condition(self._lock)
+        _transports.add(self)
+
+    # ------------------------------------------------------------ life
+
+    def start(self, answer: Answer) -> None:
+        """Open it; from now on ``answer`` may be asked. Starting again does nothing. Raises what starting a producer raises."""
+        with self._lock:
+            if self._closed:
+                raise NotRunning("the transport is closed")
+            if self._answer is None:
+                self._answer = answer
+        self._open()
+
+    def close(self, flush_ms: int) -> None:
+        """Wait at most so long for posted sends to end, hand over the decisions, and close. Closing again does nothing."""
+        with self._lock:
+            producer, self._closed = self._producer, True
+            until = time.monotonic() + flush_ms / 1000
+            while self._posted and (left := until - time.monotonic()) > 0:
+                self._idle.wait(left)
+            self._producer = None
+        if producer is not None and self._pid == os.getpid():
+            producer.close()
+
+    def _open(self) -> TransactionProducer:
+        """Return the producer of this process, started."""
+        producer = self._producer
+        if producer is not None and self._pid == os.getpid():
+            return producer
+        with self._lock:
+            if self._closed or self._answer is None:
+                raise NotRunning("the transport is closed" if self._closed else "the transport is not started: call start()")
+            if self._producer is None or self._pid != os.getpid():
+                producer = TransactionProducer(check=self._answer, **self._settings)
+                producer.start()
+                self._producer, self._pid, self._posted = producer, os.getpid(), 0
+            return self._producer
+
+    def new_id(self) -> str:
+        """Return a new message id."""
+        return self._open().new_id()
+
+    # ------------------------------------------------------------ sends
+
+    def send(self, message: Message, *, attempt: int, timeout_ms: int) -> SendResult:
+        """Send a message that consumers see at once. Raises what `Producer.send` raises; BrokerError for a promise not kept."""
+        return _kept(self._open().send(_numbered(message, attempt), key=_key(message), timeout_ms=timeout_ms))
+
+    async def send_async(self, message: Message, *, attempt: int, timeout_ms: int) -> SendResult:
+        """As `send`, on any event loop."""
+        sending = self._open().send_async(_numbered(message, attempt), key=_key(message), timeout_ms=timeout_ms)
+        return _kept(await asyncio.wrap_future(sending))
+
+    def post(self, message: Message, told: Told, *, timeout_ms: int) -> None:
+        """Begin to send a message and return at once; ``told`` hears how it went, on a thread of the producer's."""
+        with self._lock:
+            self._posted += 1
+
+        def ended(result: SendResult | None, error: BaseException | None) -> None:
+            try:
+                if result is not None:
+                    _kept(result)
+            except BrokerError as exc:
+                result, error = None, exc
+            try:
+                told(result, error)
+            except Exception:
+                log.exception("nobody could be told how a send ended: error=%s", error)
+            finally:
+                with self._lock:
+                    self._posted -= 1
+                    self._idle.notify_all()
+
+        try:
+            self._open().send_async(message, ended, key=_key(message), timeout_ms=timeout_ms)
+        except Exception as exc:
+            ended(None, exc)
+
+    # ------------------------------------------------------------ both phases
+
+    def prepare(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
+        """Store a half message. Raises what `TransactionProducer.prepare` raises; a promise not kept: HalfRolledBack."""
+        half = self._open().prepare(_numbered(message, attempt), check_after_s=check_after_s, timeout_ms=timeout_ms)
+        return _prepared(half)
+
+    async def prepare_async(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
+        """As `prepare`, on any event loop."""
+        storing = self._open().prepare_async(_numbered(message, attempt), check_after_s=check_after_s, timeout_ms=timeout_ms)
+        return _prepared(await asyncio.wrap_future(storing))
+
+    def decide(self, prepared: Prepared, *, commit: bool) -> None:
+        """Tell the broker, one-way, what to do with a half message. Returns at once; what fails is logged, and the broker asks."""
+        try:
+            prepared.server_data.decide(commit=commit)
+        except Exception as exc:
+            log.warning("second phase not sent, the broker will ask: event=%s reason=%s", prepared.message_id, exc)
+
+    def leave(self, prepared: Prepared) -> None:
+        """Nothing will be decided here: from now on checks of this message are answered by ``answer``."""
+        try:
+            prepared.server_data.leave()
+        except Exception as exc:
+            log.debug("not left: event=%s reason=%s", prepared.message_id, exc)
+
+
+_transports: weakref.WeakSet[ClientTransport] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """In the child: a thread that held a lock is not there to give it back."""
+    for one in list(_transports):
+        one._lock = threading.Lock()
+        one._idle = threading.Condition(one._lock)
+
+
+if hasattr(os, "register_at_fork"):  # not on every platform
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _numbered(message: Message, attempt: int) -> Message:
+    return message if attempt == message.attempt else msgspec.structs.replace(message, attempt=attempt)
+
+
+def _key(message: Message) -> str | None:
+    """The event's key, which stands behind its id: plain messages of one key go to one queue, so that their order can be kept."""
+    return message.keys[1] if len(message.keys) == 2 and not isinstance(message.keys, str) else None
+
+
+def _prepared(half: Half) -> Prepared:
+    return Prepared(half.message_id, half.result, half)
+
+
+def _kept(result: SendResult) -> SendResult:
+    if result.status is not SendStatus.SEND_OK:
+        raise broker_error(result.status.value, f"stored, but the broker answered {result.status.name}", result.queue.broker_name)
+    return result

@@ -1,0 +1,173 @@
+"""What happens to published events when their local transaction ends: sent, decided, or handed to the relay. Raises nothing.
+
+Runs in the context that owns the transaction, and never after a fork in the child, for the transaction is the parent's.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from halfmoon.events.event import Event
+from halfmoon.events.publishing.attempts import Tries, attempts, worth_repeating
+from halfmoon.events.publishing.flow import Send, drive
+from halfmoon.events.publishing.transport import Prepared, Transport
+from halfmoon.events.tracing import span, step
+from halfmoon.events.transaction import LocalTransaction, Status, Synchronization
+from halfmoon.model import Message, SendResult
+
+_DEADLINE = "halfmoon deferred deadline"
+_PUBLISHED = "halfmoon published"
+
+log = logging.getLogger("halfmoon.events")
+
+
+class Ending(Synchronization):
+    """What one published event waits for. As long as its transaction has it, the same event is not published there again."""
+
+    def __init__(self, event: Event) -> None:
+        self._event = event
+        self._transaction: LocalTransaction | None = None
+        self._pid = os.getpid()
+
+    def begin(self, transaction: LocalTransaction) -> None:
+        """Remember whose end it waits for, and note the event's id there."""
+        self._transaction = transaction
+        _ids(transaction).add(self._event.id)
+
+    def after_completion(self, status: Status) -> None:
+        """Forget the id: a savepoint that is rolled back has not published it."""
+        if self._transaction is not None:
+            _ids(self._transaction).discard(self._event.id)
+
+
+def published_in(transaction: LocalTransaction, event: Event) -> bool:
+    """Return whether a transaction has an event already, outside of savepoints that were rolled back."""
+    return event.id in _ids(transaction)
+
+
+def _ids(transaction: LocalTransaction) -> set[str]:
+    found: set[str] = transaction.facts.setdefault(_PUBLISHED, set())
+    return found
+
+
+class Deferred(Ending):
+    """A plain event that waits for the commit. It is dropped when that does not come, or when nobody knows.
+
+    All of one transaction share one time limit for those that are waited for; the others are sent without waiting.
+    """
+
+    rank = 0
+
+    def __init__(self, transport: Transport, tries: Tries, event: Event, message: Message) -> None:
+        super().__init__(event)
+        self._transport, self._tries, self._message = transport, tries, message
+        self._posts = 0
+
+    def after_commit(self) -> None:
+        """Send it. A failure is logged, whole enough to find the event."""
+        if self._pid != os.getpid():
+            return
+        try:
+            left_ms = self._left_ms()
+            if left_ms > 0:
+                self._send(left_ms)
+            else:
+                self._post()
+        except Exception as exc:
+            self._lost(exc)
+
+    def after_completion(self, status: Status) -> None:
+        """Drop it where the transaction did not commit."""
+        super().after_completion(status)
+        if status is Status.ROLLED_BACK:
+            step("dropped", self._event, decision="rollback", level=logging.DEBUG)
+        elif status is Status.UNKNOWN:
+            self._lost("nobody knows whether its transaction committed; transactional events and the outbox survive that")
+
+    def _left_ms(self) -> int:
+        """How long may still be waited; 0 on an event loop."""
+        transaction = self._transaction
+        if transaction is None or not transaction.waits:
+            return 0
+        steady = time.monotonic()
+        until = transaction.facts.setdefault(_DEADLINE, steady + self._tries.timeout_ms / 1000)
+        return max(0, int((until - steady) * 1000))
+
+    def _send(self, left_ms: int) -> None:
+        message, tries = self._message, Tries(self._tries.tries_max, left_ms)
+        flow = attempts(lambda attempt, share_ms: Send(message, attempt, share_ms), self._event, tries)
+        _, made = drive(flow, self._transport)
+        step("sent", self._event, attempt=made)
+
+    def _post(self) -> None:
+        self._posts += 1
+        message = msgspec.structs.replace(self._message, attempt=self._posts)
+        self._transport.post(message, self._posted, timeout_ms=self._tries.timeout_ms)
+
+    def _posted(self, result: SendResult | None, error: BaseException | None) -> None:
+        if error is None:
+            step("sent", self._event, attempt=self._posts)
+        elif self._posts <= self._tries.tries_max and worth_repeating(error):
+            log.warning("publish is repeated: %s attempt=%d reason=%s", self._event, self._posts + 1, error)
+            self._post()
+        else:
+            self._lost(error)
+
+    def _lost(self, error: BaseException | str) -> None:
+        event = self._event
+        log.error(
+            "event lost after the commit: event=%s topic=%s code=%s key=%s group=%s reason=%s",
+            event.id, event.topic, event.code, event.key, event.group, error,
+        )  # fmt: skip
+
+
+class Decision(Ending):
+    """A half message that the end of its transaction decides. When nobody knows the end, nothing is sent: the broker asks."""
+
+    rank = 1
+
+    def __init__(self, transport: Transport, event: Event, prepared: Prepared, trace: Mapping[str, str] | None = None) -> None:
+        super().__init__(event)
+        self._transport, self._prepared, self._trace = transport, prepared, trace
+
+    def after_completion(self, status: Status) -> None:
+        """Tell the broker, one-way; a failure is the check-back's to mend.
+
+        Differs: the article's code sends a rollback where the end is not known, which can take back what was committed.
+        """
+        super().after_completion(status)
+        if self._pid != os.getpid():
+            return
+        with span("decide", self._event, group=self._event.group, carrier=self._trace):
+            self._decide(status)
+
+    def _decide(self, status: Status) -> None:
+        prepared, event = self._prepared, self._event
+        if status is Status.COMMITTED:
+            self._transport.decide(prepared, commit=True)
+            step("decided", event, message_id=prepared.message_id, decision="commit")
+        elif status is Status.ROLLED_BACK:
+            self._transport.decide(prepared, commit=False)
+            step("decided", event, message_id=prepared.message_id, decision="rollback", level=logging.WARNING)
+        else:
+            self._transport.leave(prepared)
+            step("left to the check", event, message_id=prepared.message_id, decision="unknown", level=logging.WARNING)
+
+
+class Nudge(Ending):
+    """Tells the relay of this process that there is a row for it."""
+
+    rank = 0
+
+    def __init__(self, nudge: Callable[[], None], event: Event) -> None:
+        super().__init__(event)
+        self._nudge = nudge
+
+    def after_commit(self) -> None:
+        """Wake the relay."""
+        self._nudge()

@@ -1,0 +1,210 @@
+"""Which way an event goes: sent now, deferred until after the commit, prepared in two phases, or through the outbox.
+
+Decides by the event, the local transaction and the publisher's mode; operations are flows (`flow.py`). What happens when the
+transaction ends stands in `completion.py`. Opens nothing and waits for nothing by itself.
+
+| event         | local transaction | two-phase                                | outbox           |
+|---------------|-------------------|------------------------------------------|------------------|
+| plain         | none              | sent                                     | NoTransaction    |
+| plain         | active            | deferred                                 | a row            |
+| transactional | active            | prepared, decided when it ends           | a row            |
+| transactional | none              | NoTransaction                            | NoTransaction    |
+
+In the outbox's mode all events are transactional. What a publisher that is not strict publishes without a transaction is sent, with
+one warning. What is published ``at_once`` is sent, whatever is active.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from enum import StrEnum
+
+import msgspec
+
+from halfmoon.events import outbox
+from halfmoon.events.checks import tokens
+from halfmoon.events.databases.database import Busy, Provider, Refused
+from halfmoon.events.errors import NoTransaction, PublishedBefore, PublishFailed, TransactionEnded
+from halfmoon.events.event import Event
+from halfmoon.events.publishing.attempts import Tries, attempts
+from halfmoon.events.publishing.completion import Decision, Deferred, Nudge, published_in
+from halfmoon.events.publishing.flow import Flow, Prepare, Send, Write
+from halfmoon.events.publishing.transport import Prepared, Transport
+from halfmoon.events.tracing import span, step, trace_of
+from halfmoon.events.transaction import LocalTransaction
+from halfmoon.model import Message, SendResult
+
+TOKEN_PROPERTY, TOKEN = "EVENT_CHECK", "token"
+"""A half message with a token row says so: only such a row's absence proves anything."""
+
+log = logging.getLogger("halfmoon.events")
+
+
+class Path(StrEnum):
+    """Where a publish led to. Equal to its text: ``published.path == "sent"``."""
+
+    SENT = "sent"
+    """A broker has it, consumers see it."""
+    DEFERRED = "deferred"
+    """It is sent after the commit."""
+    PREPARED = "prepared"
+    """A broker has it as a half message; the end of the transaction decides."""
+    OUTBOX = "outbox"
+    """It is a row of the transaction; a relay sends it after the commit."""
+    FAILED = "failed"
+    """It was not sent, or nobody knows."""
+
+
+class Published(msgspec.Struct, frozen=True):
+    """What `publish` returns: the event's id, which way it went, the attempts made, and what the broker answered, if one was asked.
+
+    ``error`` is why it failed, where failures are not raised.
+    """
+
+    event_id: str
+    path: Path
+    attempts: int = 0
+    result: SendResult | None = None
+    error: Exception | None = None
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What a publisher says of its ways; see `halfmoon.events.Publisher`."""
+
+    group: str
+    outbox: bool = False
+    strict: bool = True
+    tries: Tries = Tries()
+
+
+class Paths:
+    """The ways of one publisher's events. Safe to use from many threads."""
+
+    def __init__(self, rules: Rules, transport: Transport, provider: Provider, *, nudge: Callable[[], None] = lambda: None) -> None:
+        """``nudge`` is called after commits with rows for the relay."""
+        self.rules = rules
+        self.transport = transport
+        self.provider = provider
+        self._nudge = nudge
+        self._warned = False
+
+    def choose(self, event: Event, transaction: LocalTransaction | None) -> Path:
+        """Return the way of an event. Raises NoTransaction, see the table above, and PublishedBefore."""
+        if transaction is None:
+            if event.transactional or self.rules.outbox:
+                self._without_transaction(event)
+            return Path.SENT
+        if published_in(transaction, event):
+            raise PublishedBefore(
+                f"{event} was published in this transaction before, and belongs to it: build another one for what is to come twice"
+            )
+        if self.rules.outbox:
+            return Path.OUTBOX
+        return Path.PREPARED if event.transactional else Path.DEFERRED
+
+    def take(
+        self,
+        path: Path,
+        event: Event,
+        message: Message,
+        transaction: LocalTransaction | None,
+        *,
+        token: bool = False,
+        check_after_s: int | None = None,
+    ) -> Flow[Published]:
+        """Carry an event along a way. ``token``: a row in its transaction answers checks.
+
+        Raises what `attempts` raises; TransactionEnded; what the database raises.
+        """
+        if transaction is None:
+            return (yield from self._send(event, message))
+        if path is Path.PREPARED:
+            return (yield from self._prepare(event, message, transaction, token, check_after_s))
+        if path is Path.OUTBOX:
+            return (yield from self._write(event, message, transaction))
+        transaction.register(Deferred(self.transport, self.rules.tries, _known(event), message))
+        step("deferred", event)
+        return Published(event.id, Path.DEFERRED)
+
+    def _without_transaction(self, event: Event) -> None:
+        if self.rules.strict:
+            raise NoTransaction(
+                f"{event} is for a transaction, and none is known for certain here; nothing was sent. {self.provider.ways}. "
+                f"To send it without a transaction: publish(…, at_once=True)"
+            )
+        if not self._warned:
+            self._warned = True
+            log.warning(
+                "%s is for a transaction, but none is known here: sent at once, as Publisher(strict=False) allows; this is said "
+                "once: group=%s",
+                event, self.rules.group,
+            )  # fmt: skip
+
+    # ------------------------------------------------------------ the ways
+
+    def _send(self, event: Event, message: Message) -> Flow[Published]:
+        result, made = yield from attempts(lambda attempt, left_ms: Send(message, attempt, left_ms), event, self.rules.tries)
+        step("sent", event, attempt=made)
+        return Published(event.id, Path.SENT, made, result)
+
+    def _prepare(
+        self, event: Event, message: Message, transaction: LocalTransaction, token: bool, check_after_s: int | None
+    ) -> Flow[Published]:
+        """Store the half message, then the token row, then have the transaction's end decide: in this order."""
+        if token:
+            self.provider.rows(transaction)  # raises for a transaction that can take no row, before anything is sent
+            message.properties[TOKEN_PROPERTY] = TOKEN
+        with span("prepare", event, group=self.rules.group):
+            prepared, made = yield from attempts(
+                lambda attempt, left_ms: Prepare(message, attempt, left_ms, check_after_s), event, self.rules.tries
+            )
+        step("prepared", event, message_id=prepared.message_id, attempt=made)
+        try:
+            _still_active(transaction, event)
+            if token:
+                yield Write(self.provider, transaction, tokens.INSERT, tokens.values(event.id, event.published_ms))
+            transaction.register(Decision(self.transport, _known(event), prepared, trace_of(message.properties)))
+        except BaseException as exc:
+            self._undo(prepared, event, exc)
+            if isinstance(exc, Refused):
+                what = "its token row is there already: a broker's check settled it, or another transaction published the event"
+                raise PublishFailed(event.id, f"{what}; let the transaction roll back", made, in_database=True) from exc
+            if isinstance(exc, Busy):
+                raise PublishFailed(event.id, f"the database took no token row: {exc}", made, in_database=True) from exc
+            raise
+        return Published(event.id, Path.PREPARED, made, prepared.result)
+
+    def _undo(self, prepared: Prepared, event: Event, error: BaseException) -> None:
+        self.transport.decide(prepared, commit=False)
+        step("rolled back at once", event, message_id=prepared.message_id, decision="rollback", error=error)
+
+    def _write(self, event: Event, message: Message, transaction: LocalTransaction) -> Flow[Published]:
+        statement, values = outbox.write(self.provider, transaction, message, event, event.published_ms)
+        _still_active(transaction, event)
+        try:
+            yield Write(self.provider, transaction, statement, values)
+        except (Refused, Busy) as exc:
+            raise PublishFailed(event.id, f"the database took no row for the outbox: {exc}", 1, in_database=True) from exc
+        transaction.register(Nudge(self._nudge, _known(event)))
+        step("written", event)
+        return Published(event.id, Path.OUTBOX)
+
+
+def _known(event: Event) -> Event:
+    """What is kept of an event until its transaction ends: all that names it, without the payload."""
+    return Event(
+        id=event.id,
+        topic=event.topic,
+        code=event.code,
+        key=event.key,
+        transactional=event.transactional,
+        group=event.group,
+        published_ms=event.published_ms,
+        attempts=event.attempts,
+    )
+
+
+def _still_active(transaction: LocalTransaction, event: Event) -> None:
+    if not transaction.active:
+        raise TransactionEnded(f"{event}: its local transaction ended while it was published")

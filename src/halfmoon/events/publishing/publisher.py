@@ -1,0 +1,473 @@
+"""The publisher: what a service declares, and the one call that publishes. The outermost of four layers.
+
+publisher (declaration, this file) → `facade` (checks, conversion, tracing) → `delivery_modes` (at once, after the commit, in two
+phases, through the outbox; `attempts` repeats, `completion` decides) → `transport` (one attempt). Nothing here waits by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import difflib
+import inspect
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Collection
+from dataclasses import fields
+from importlib import import_module
+from typing import Any, Self, TypeVar
+
+from halfmoon import TransactionSettings
+from halfmoon.errors import NotRunning, SettingError, UsageError
+from halfmoon.events.checks.checks import Checks
+from halfmoon.events.checks.tokens import Cleaning, create_tables, require
+from halfmoon.events.databases.database import Provider
+from halfmoon.events.encoding.codec import Codecs
+from halfmoon.events.event import Event, check_code, check_name
+from halfmoon.events.local_block import LOCAL
+from halfmoon.events.outbox.relay import Relay, RelaySettings
+from halfmoon.events.publishing.attempts import TIMEOUT_MS_MAX, TRIES_MAX, Tries
+from halfmoon.events.publishing.client_transport import ClientTransport
+from halfmoon.events.publishing.delivery_modes import Path, Paths, Published, Rules
+from halfmoon.events.publishing.facade import Facade
+from halfmoon.events.publishing.flow import Flow, drive, drive_async
+from halfmoon.events.publishing.transport import Transport
+from halfmoon.events.tables import OUTBOX, TOKENS, TableMissing
+from halfmoon.limits import BODY_BYTES_MAX
+
+__all__ = ["Path", "Published", "Publisher"]
+
+CHECK_AFTER_S_MAX = 7 * 24 * 3600
+FLUSH_AT_EXIT_MS = 1_000
+"""How long the end of the process waits for decisions and sends of a publisher that was not closed."""
+
+log = logging.getLogger("halfmoon.events")
+
+_Check = TypeVar("_Check", bound=Callable[..., Any])
+
+
+class Publisher:
+    """Publishes the events of one service, a producer group.
+
+    ::
+
+        events = Publisher(group="P_shop", nameserver="127.0.0.1:9876", session=Session)  # a SQLAlchemy sessionmaker
+
+        with Session.begin() as session:
+            session.add(order)
+            events.publish("TP_ORDER", "EC_PAID", {"order_id": 42}, transactional=True)
+
+    ``session``: a SQLAlchemy sessionmaker, async_sessionmaker, Session class, scoped_session or Engine whose transactions count.
+    ``bind``: the engine of the tables of events, for sessions that choose one for each statement. ``provider``: another `Provider`
+    (`halfmoon.events.django.provider()`, `halfmoon.events.dbapi.…`); neither: only transactions of
+    `halfmoon.events.local_transaction` count. All publishers of a group use one database, for any of them is asked about the
+    events of all. An event belongs to the session that is named (``publish(…, session=…)``, `bound_to`), or to the one of this
+    database that is open in this context, also before its first statement. ``topics``: the topics it may publish to; None: any.
+    ``mode``: ``"two-phase"``, or ``"outbox"``: every event is written into a table of its transaction and sent after it by a
+    relay, which runs in this process unless ``relay=False``, set as ``relay=RelaySettings(…)`` says
+    (`halfmoon.events.outbox.relay`). ``tokens``: whether a transactional event writes a token row into its transaction, by which
+    checks are answered, alone or with a hand-written one (the default where there is a database). ``tries_max``: further attempts
+    of a publish, all within ``timeout_ms``. ``check_after_s``: the age before which brokers do not ask; give it the longest time
+    that a transaction takes. ``strict=False``: a transactional event, or one for the outbox, whose transaction is not known is
+    sent at once, with one warning, instead of being refused. ``raise_on_failure``: whether `publish` raises when an event could
+    not be sent. ``transport``: a `MemoryBus`, or another `Transport`, instead of a broker. Further settings are those of
+    `TransactionSettings`, by keyword.
+
+    Starts by itself with the first publish; a service that only answers checks calls `start`, or uses it as a context manager.
+    May be shared by threads and event loops. One that was made, or even used, before a fork opens anew in the child; a transaction
+    that is open at the fork stays the parent's.
+
+    Raises UsageError for arguments that do not go together, SettingError for a setting that is unknown.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        nameserver: str = "",
+        *,
+        session: Any = None,
+        bind: Any = None,
+        provider: Provider | None = None,
+        topics: Collection[str] | None = None,
+        mode: str = "two-phase",
+        relay: bool | RelaySettings = True,
+        tokens: bool | None = None,
+        tries_max: int = 2,
+        timeout_ms: int = 3_000,
+        check_after_s: int | None = None,
+        strict: bool = True,
+        raise_on_failure: bool = True,
+        codecs: Codecs | None = None,
+        transport: Any = None,
+        **settings: Any,
+    ) -> None:
+        self.group = check_name("group", group)
+        self.codecs = codecs or Codecs()
+        self.topics = _topics(topics)
+        self.provider = _provider(session, provider, bind)
+        has_database = self.provider is not LOCAL
+        _check_modes(mode, tokens, has_database)
+        self._check_after_s = _check_after(check_after_s)
+        if transport is not None and (nameserver or settings):
+            raise UsageError("a publisher has a transport, or a name server and settings of the client, not both")
+        _check_known(settings)
+        self.transport: Transport = (
+            ClientTransport(group, nameserver, **settings) if transport is None else _transport(transport, group)
+        )
+        tries = Tries(_whole("tries_max", tries_max, 0, TRIES_MAX), _whole("timeout_ms", timeout_ms, 1, TIMEOUT_MS_MAX))
+        self._checks = Checks(self.codecs, self.provider if has_database and tokens is not False else None)
+        self._outbox = mode == "outbox"
+        rules = Rules(group, self._outbox, strict, tries)
+        paths = Paths(rules, self.transport, self.provider, nudge=self._nudge)
+        self._facade = Facade(
+            paths,
+            self._checks,
+            self.codecs,
+            topics=self.topics,
+            raise_on_failure=raise_on_failure,
+            body_bytes_max=_whole("body_bytes_max", settings.get("body_bytes_max", BODY_BYTES_MAX), 1, BODY_BYTES_MAX),
+        )
+        self._relay_settings = _relay_settings(relay) if self._outbox else None
+        self._relay: Relay | None = None
+        self._cleaning: Cleaning | None = None
+        self._lock = threading.Lock()
+        self._started = False
+        self._closed = False
+        _publishers.add(self)
+
+    # ------------------------------------------------------------ declarations
+
+    def check(self, topic: str = "*", code: str = "*") -> Callable[[_Check], _Check]:
+        """Have a function ``check(event, context)`` answer brokers' checks of a topic and code; a decorator.
+
+        Returning is commit, `context.set_rollback_only()` and returning is rollback, an exception leaves it undecided: raise when
+        you cannot tell, for the transaction may still be open. The most exact declaration is asked. It must look at the data that
+        the transaction wrote. A coroutine function runs on an event loop of its own. Raises UsageError for a second one.
+        """
+        if topic != "*":
+            self._declared(topic)
+
+        def keep(function: _Check) -> _Check:
+            self._checks.add(topic, code, function)
+            return function
+
+        return keep
+
+    def create_tables(self) -> None:
+        """Make the tables of events in the publisher's database, where they are not there yet."""
+        create_tables(self.provider, (TOKENS, OUTBOX))
+
+    # ------------------------------------------------------------ publishing
+
+    def bound_to(self, session: Any) -> BoundEvents:
+        """Return an object that publishes in the transaction of one session or connection, from whatever thread or task.
+
+        For what hands sessions around, such as a dependency of FastAPI: the session is known for certain, whoever opened it.
+        """
+        return BoundEvents(self, session)
+
+    def event(self, topic: str, code: str, payload: Any = None, **fields: Any) -> Event:
+        """Build an event with an id, to be filled and given to `publish`. ``fields`` are those of `Event`."""
+        check_code(code)
+        self._declared(check_name("topic", topic))
+        if not self._started:
+            self._open()
+        fields.setdefault("id", self.transport.new_id())
+        return Event(topic=topic, code=code, payload=payload, **fields)
+
+    def publish(
+        self,
+        topic: str | Event,
+        code: str | None = None,
+        payload: Any = None,
+        *,
+        transactional: bool | None = None,
+        headers: dict[str, str] | None = None,
+        key: str | None = None,
+        raise_on_failure: bool | None = None,
+        session: Any = None,
+        check_after_s: int | None = None,
+        at_once: bool = False,
+    ) -> Published:
+        """Publish an event: one that was built, or topic, code and payload. Its payload is fixed now.
+
+        A transactional event is a request to a broker inside the open transaction: publish last, when the data is written.
+        ``session`` says which transaction is meant; one that has not begun begins. Without it the event belongs to the one
+        session of the publisher's database that is open in this context; where that is not certain, a transactional event, or one
+        for the outbox, is refused. ``at_once``: it belongs to no transaction, and is sent now. ``check_after_s``, as the
+        publisher's, holds for this event. The other options go before what a built event says. Publishing the same event again
+        after a failure says to the broker that it is a repeat; after a success, in the same transaction, it is refused.
+
+        Raises:
+            UsageError: NameRefused, PayloadRefused, NoChecker, NoTransaction, TransactionEnded, AmbiguousTransaction,
+                PublishedBefore, NotRunning: nothing was sent.
+            PublishFailed: it was not sent, or nobody knows: let the transaction roll back.
+        """
+        if not self._started:
+            self._open()
+        event = self._event(topic, code, payload, transactional, headers, key, raise_on_failure, session, at_once)
+        return drive(self._flow(event, session, check_after_s, at_once, blocking=True), self.transport)
+
+    async def publish_async(
+        self,
+        topic: str | Event,
+        code: str | None = None,
+        payload: Any = None,
+        *,
+        transactional: bool | None = None,
+        headers: dict[str, str] | None = None,
+        key: str | None = None,
+        raise_on_failure: bool | None = None,
+        session: Any = None,
+        check_after_s: int | None = None,
+        at_once: bool = False,
+    ) -> Published:
+        """As `publish`, without blocking the event loop; for AsyncSession and other code on one."""
+        if not self._started:
+            await asyncio.to_thread(self._open)
+        event = self._event(topic, code, payload, transactional, headers, key, raise_on_failure, session, at_once)
+        return await drive_async(self._flow(event, session, check_after_s, at_once, blocking=False), self.transport)
+
+    def _event(
+        self,
+        topic: str | Event,
+        code: str | None,
+        payload: Any,
+        transactional: bool | None,
+        headers: dict[str, str] | None,
+        key: str | None,
+        raise_on_failure: bool | None,
+        session: Any,
+        at_once: bool,
+    ) -> Event:
+        """Return the event that the arguments of a publish name, in its local-transaction mode for publishing."""
+        if at_once and (transactional or session is not None):
+            raise UsageError("at_once=True belongs to no transaction: leave it out, or transactional=True and session=…")
+        if isinstance(topic, Event):
+            if code is not None or payload is not None:
+                raise UsageError(f"{topic} has its code and payload: set them on the event, or give topic, code and payload")
+            event = topic
+        else:
+            event = Event(id=self.transport.new_id(), topic=topic, code=code, payload=payload)  # type: ignore[arg-type]  # checked later
+        if at_once:
+            event.transactional = False
+        elif transactional is not None:
+            event.transactional = transactional
+        if headers is not None:
+            event.headers = headers
+        if key is not None:
+            event.key = key
+        if raise_on_failure is not None:
+            event.raise_on_failure = raise_on_failure
+        event.local = False
+        return event
+
+    def _flow(self, event: Event, session: Any, check_after_s: int | None, at_once: bool, *, blocking: bool) -> Flow[Published]:
+        after_s = self._check_after_s if check_after_s is None else _check_after(check_after_s)
+        return self._facade.publish(event, handle=session, check_after_s=after_s, blocking=blocking, at_once=at_once)
+
+    def _declared(self, topic: str) -> None:
+        self._facade.declared(topic)
+
+    # ------------------------------------------------------------ life
+
+    def start(self) -> None:
+        """Open it: from now on brokers may ask. Starting again does nothing.
+
+        Looks for its table in the database, which the start by a first publish does not: that one may be inside a transaction. Nor
+        does one in a thread that runs an event loop, which must not wait: ``async with`` looks in another thread.
+        Raises TableMissing, and then it is not open; NotRunning once it is closed.
+        """
+        if not self._started and not self._closed and not _on_loop():
+            self._require_table()
+        self._open()
+
+    def _require_table(self) -> None:
+        """Raise TableMissing where the table is not there by which events are written, or checks answered."""
+        if self._outbox:
+            require(self.provider, (OUTBOX,))
+        elif self._checks.provider is not None:
+            require(self._checks.provider, (TOKENS,))
+
+    def _open(self) -> None:
+        with self._lock:
+            if self._closed:
+                raise NotRunning(f"publisher {self.group} is closed: make another one")
+            if self._started:
+                return
+            self.transport.start(self._checks.answer)
+            if self._relay_settings is not None:
+                self._relay = Relay(self.provider, self.transport, settings=self._relay_settings)
+                self._relay.start()
+            if self._checks.provider is not None:
+                self._cleaning = Cleaning(self._checks.provider)
+                self._cleaning.start()
+            atexit.register(self._at_exit)
+            self._started = True
+
+    def close(self, flush_ms: int = 3_000) -> None:
+        """Hand over what is under way for at most so long, and close. What is left is the check-back's, or the outbox's.
+
+        Publishing afterwards raises NotRunning. Closing again does nothing.
+        """
+        with self._lock:
+            started, self._closed, self._started = self._started, True, False
+            relay, self._relay = self._relay, None
+            cleaning, self._cleaning = self._cleaning, None
+        atexit.unregister(self._at_exit)
+        end_s = time.monotonic() + flush_ms / 1000
+        if relay is not None:
+            relay.close(flush_ms)
+        if started:
+            self.transport.close(max(0, round((end_s - time.monotonic()) * 1000)))
+        if cleaning is not None:
+            cleaning.close(flush_ms / 1000)
+
+    async def close_async(self, flush_ms: int = 3_000) -> None:
+        """As `close`, without blocking the event loop."""
+        await asyncio.to_thread(self.close, flush_ms)
+
+    def __enter__(self) -> Self:
+        """Start; a table that is missing is logged only: the block may begin with `create_tables`."""
+        try:
+            self.start()
+        except TableMissing as missing:
+            log.warning("publisher %s cannot do its work yet: %s", self.group, missing)
+            self._open()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.__enter__)
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close_async()
+
+    def _at_exit(self) -> None:
+        self.close(FLUSH_AT_EXIT_MS)
+
+    def _nudge(self) -> None:
+        if (relay := self._relay) is not None:
+            relay.nudge()
+
+    def _forked(self) -> None:
+        """In the child: what ran in threads of the parent does not run here."""
+        self._lock = threading.Lock()
+        self._relay = self._cleaning = None
+        self._started = False
+
+
+class BoundEvents:
+    """Publishes in the transaction of one session or connection, wherever it is called. Made by `Publisher.bound_to`.
+
+    A transaction that has not begun begins with the first publish.
+    """
+
+    def __init__(self, publisher: Publisher, session: Any) -> None:
+        self.publisher = publisher
+        self.session = session
+
+    def event(self, topic: str, code: str, payload: Any = None, **fields: Any) -> Event:
+        """As `Publisher.event`."""
+        return self.publisher.event(topic, code, payload, **fields)
+
+    def publish(self, topic: str | Event, code: str | None = None, payload: Any = None, **options: Any) -> Published:
+        """As `Publisher.publish` with ``session=`` this session. Takes its other options, but for ``at_once``."""
+        return self.publisher.publish(topic, code, payload, session=self.session, **options)
+
+    async def publish_async(self, topic: str | Event, code: str | None = None, payload: Any = None, **options: Any) -> Published:
+        """As `publish`, without blocking the event loop."""
+        return await self.publisher.publish_async(topic, code, payload, session=self.session, **options)
+
+
+_publishers: weakref.WeakSet[Publisher] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for one in list(_publishers):
+        one._forked()
+
+
+if hasattr(os, "register_at_fork"):  # not on every platform
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+# ---------------------------------------------------------------- arguments
+
+
+def _provider(session: Any, provider: Provider | None, bind: Any) -> Provider:
+    if bind is not None and session is None:
+        raise UsageError("bind= says which engine of session= has the tables of events: give both, or none")
+    if session is not None and provider is not None:
+        raise UsageError("a publisher has a session or a provider, not both")
+    if session is None:
+        return LOCAL if provider is None else provider
+    try:
+        module = import_module("halfmoon.events.sqlalchemy")
+    except ModuleNotFoundError as exc:
+        if exc.name != "sqlalchemy":  # something else is missing, and says what
+            raise
+        raise UsageError(f"session=… needs SQLAlchemy: install halfmoon[sqlalchemy] ({exc})") from exc
+    found: Provider = module.provider(session, bind=bind)
+    return found
+
+
+def _transport(given: Any, group: str) -> Transport:
+    """Return a transport that was given, or a new member of the bus that was."""
+    member = given.transport(group) if callable(getattr(given, "transport", None)) else given
+    if not callable(getattr(member, "prepare", None)):
+        raise UsageError(f"transport={given!r:.60}: give a MemoryBus or another Transport")
+    found: Transport = member
+    return found
+
+
+def _on_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _check_known(settings: dict[str, Any]) -> None:
+    known = [field.name for field in fields(TransactionSettings) if field.name not in ("group", "nameserver")]
+    for name in settings:
+        if name not in known:
+            near = difflib.get_close_matches(name, [*known, *inspect.signature(Publisher).parameters], 1)
+            raise SettingError(f"a publisher has no setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+
+
+def _relay_settings(given: bool | RelaySettings) -> RelaySettings | None:
+    if not isinstance(given, bool | RelaySettings):
+        raise UsageError(f"relay={given!r:.60}: use True, False or RelaySettings(…)")
+    return given if isinstance(given, RelaySettings) else RelaySettings() if given else None
+
+
+def _check_modes(mode: str, tokens: bool | None, has_database: bool) -> None:
+    if mode not in ("two-phase", "outbox"):
+        raise UsageError(f"mode={mode!r:.40}: use 'two-phase' or 'outbox'")
+    if mode == "outbox" and not has_database:
+        raise UsageError("mode='outbox' writes rows: give the publisher the database (session=… or provider=…)")
+    if tokens and not has_database:
+        raise UsageError("tokens=True writes rows: give the publisher the database (session=… or provider=…)")
+
+
+def _topics(topics: Collection[str] | None) -> frozenset[str] | None:
+    if isinstance(topics, str):
+        raise UsageError(f"topics={topics!r:.60}: give a list of topics")
+    return None if topics is None else frozenset(check_name("topic", one) for one in topics)
+
+
+def _check_after(seconds: int | None) -> int | None:
+    return None if seconds is None else _whole("check_after_s", seconds, 0, CHECK_AFTER_S_MAX)
+
+
+def _whole(name: str, value: int, low: int, high: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise UsageError(f"{name} is a whole number from {low} to {high}, not {value!r:.40}")
+    return value

@@ -1,0 +1,297 @@
+"""The local transaction of a context, and what is told of its end. Usable without any database.
+
+A `LocalTransaction` is one outermost transaction of one data source. The provider that saw it begin makes it, binds it to the
+context, and reports its end once; every registered `Synchronization` is told. Bound by contextvars: to a thread or to a task. A
+task made inside a transaction inherits it and finds it inactive once it has ended. Sends nothing, knows no event.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from enum import Enum
+from typing import Any
+
+from halfmoon.errors import UsageError
+from halfmoon.events.databases.unused_sessions import next_number, put_aside, put_back
+from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
+
+SYNCHRONIZATIONS_MAX = 100_000
+"""Of one transaction; a transaction with more of them holds too much in memory to end well."""
+
+WATCHERS_MAX = 1_000
+
+log = logging.getLogger("halfmoon.events")
+
+
+class Status(Enum):
+    """How a local transaction ended. UNKNOWN: a commit was begun, and nobody here knows what became of it."""
+
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+    UNKNOWN = "unknown"
+
+
+class Synchronization:
+    """What wants to know how a transaction goes. Override what you need; the rest does nothing.
+
+    ``rank`` is its turn at the end: 0 for events sent after the commit, 1 for decisions, 2 for everybody else. All hooks are
+    called in the context that owns the transaction. What a hook raises is logged, and neither stops the others nor reaches who
+    committed; only `before_commit` may raise to keep the transaction from committing. An interrupt goes on after all were told.
+    """
+
+    rank = 2
+
+    def begin(self, transaction: LocalTransaction) -> None:
+        """It is registered with a transaction that runs."""
+
+    def suspend(self) -> None:
+        """The transaction is put aside; another may begin in this context."""
+
+    def resume(self) -> None:
+        """The transaction goes on."""
+
+    def before_commit(self) -> None:
+        """The commit is about to be sent; the transaction still takes statements."""
+
+    def after_commit(self) -> None:
+        """It is committed, for certain."""
+
+    def after_completion(self, status: Status) -> None:
+        """It has ended, or the savepoint in which this was registered was rolled back (ROLLED_BACK). Called exactly once."""
+
+
+class LocalTransaction:
+    """One outermost transaction of one data source.
+
+    ``source`` is whom it belongs to, such as a provider; ``handle``, such as a session, tells apart two of one source in one
+    context. ``waits``: whether hooks may wait for the network (False: they run on an event loop).
+    """
+
+    def __init__(self, source: object, handle: object = None, *, waits: bool = True) -> None:
+        self.source = source
+        self.handle = handle
+        self.waits = waits
+        self.active = True
+        self.suspended = False
+        self.number = next_number()
+        """Tells which began first, of transactions and of what `halfmoon.events.databases.unused_sessions` notes."""
+        self.facts: dict[str, Any] = {}
+        """What providers and publishers keep with it."""
+        self._scopes: list[list[Synchronization]] = [[]]
+        self._count = 0
+
+    def register(self, synchronization: Synchronization | None) -> None:
+        """Have a synchronisation told of what becomes of this transaction.
+
+        Raises UsageError for None or what is no `Synchronization`, TransactionEnded.
+        """
+        if not isinstance(synchronization, Synchronization):
+            raise UsageError(f"a synchronisation is a halfmoon.events.Synchronization, not {synchronization!r:.60}")
+        if not self.active:
+            raise TransactionEnded("the local transaction has ended: begin another one before you register a synchronisation")
+        if self._count >= SYNCHRONIZATIONS_MAX:
+            raise UsageError(f"more than {SYNCHRONIZATIONS_MAX} synchronisations in one transaction: commit more often")
+        self._scopes[-1].append(synchronization)
+        self._count += 1
+        synchronization.begin(self)
+
+    @property
+    def followed(self) -> bool:
+        """Whether anybody waits for its end."""
+        return self._count > 0
+
+    # ------------------------------------------------------------ savepoints
+
+    @property
+    def depth(self) -> int:
+        """How many savepoints are open."""
+        return len(self._scopes) - 1
+
+    def savepoint(self) -> None:
+        """A savepoint begins."""
+        self._scopes.append([])
+
+    def release(self) -> None:
+        """The innermost savepoint was released: what was registered in it belongs to the one around it."""
+        if self.depth:
+            inner = self._scopes.pop()
+            self._scopes[-1].extend(inner)
+
+    def rollback_savepoint(self) -> None:
+        """The innermost savepoint was rolled back: what was registered in it is told so, now."""
+        if self.depth:
+            inner = self._scopes.pop()
+            self._count -= len(inner)
+            _complete(inner, Status.ROLLED_BACK)
+
+    # ------------------------------------------------------------ the end
+
+    def before_commit(self) -> None:
+        """The outermost commit is about to be sent. What a hook raises goes on, and the transaction does not commit.
+
+        Hooks may register more; those are told, too.
+        """
+        told = 0
+        while told < len(found := self._all()):
+            found[told].before_commit()
+            told += 1
+
+    def end(self, status: Status) -> None:
+        """It has ended; said again, it does nothing. The list is cleared first: a hook that publishes finds no transaction."""
+        if not self.active:
+            return
+        self.active = False
+        told = sorted(self._all(), key=lambda one: one.rank)
+        self._scopes, self._count = [[]], 0
+        _complete(told, status)
+
+    def suspend(self) -> None:
+        """Put it aside: it is not found in its context until it is resumed."""
+        self.suspended = True
+        _go_on(_tell(self._all(), lambda one: one.suspend()))
+
+    def resume(self) -> None:
+        """Go on with it."""
+        self.suspended = False
+        _go_on(_tell(self._all(), lambda one: one.resume()))
+
+    def _all(self) -> list[Synchronization]:
+        return [one for scope in self._scopes for one in scope]
+
+
+def _complete(told: list[Synchronization], status: Status) -> None:
+    interrupts: list[BaseException] = []
+    for rank in sorted({one.rank for one in told}):
+        mine = [one for one in told if one.rank == rank]
+        if status is Status.COMMITTED:
+            interrupts += _tell(mine, lambda one: one.after_commit())
+        interrupts += _tell(mine, lambda one: one.after_completion(status))
+    _go_on(interrupts)
+
+
+def _tell(told: list[Synchronization], hook: Callable[[Synchronization], None]) -> list[BaseException]:
+    """Call a hook of each, whatever the others raise. Returns the interrupts that came meanwhile."""
+    interrupts: list[BaseException] = []
+    for one in told:
+        try:
+            hook(one)
+        except Exception:
+            log.exception("a synchronisation failed, the others go on: synchronization=%r", one)
+        except BaseException as exc:
+            interrupts.append(exc)
+    return interrupts
+
+
+def _go_on(interrupts: list[BaseException]) -> None:
+    if interrupts:
+        raise interrupts[0]
+
+
+# ---------------------------------------------------------------- the context
+
+_bound: ContextVar[tuple[LocalTransaction, ...]] = ContextVar("halfmoon_transactions", default=())
+_watchers: list[Callable[[LocalTransaction], Synchronization | None]] = []
+_finders: list[Callable[[], object]] = []
+
+
+def bind(transaction: LocalTransaction) -> None:
+    """Make a transaction that has begun the innermost of this context. Those that ended are forgotten."""
+    _bound.set((*active_transactions(with_suspended=True), transaction))
+    for watcher in list(_watchers):
+        if (found := watcher(transaction)) is not None:
+            transaction.register(found)
+
+
+def adopt(transaction: LocalTransaction) -> None:
+    """Have a transaction that began in another context, and is used in this one, count as active here, too. Nobody is told."""
+    if transaction.active and transaction not in _bound.get():
+        _bound.set((*active_transactions(with_suspended=True), transaction))
+
+
+def active_transactions(*, with_suspended: bool = False) -> tuple[LocalTransaction, ...]:
+    """Return the transactions that are active in this context, outermost first."""
+    return tuple(one for one in _bound.get() if one.active and (with_suspended or not one.suspended))
+
+
+def current(source: object = None, handle: object = None) -> LocalTransaction | None:
+    """Return the active transaction of this context; None for none. ``source`` and ``handle`` narrow down which.
+
+    Raises AmbiguousTransaction when several fit.
+    """
+    found = [
+        one
+        for one in active_transactions()
+        if (source is None or one.source is source) and (handle is None or one.handle is handle)
+    ]
+    if len(found) > 1:
+        raise AmbiguousTransaction(
+            f"{len(found)} local transactions are active here: say which one (publish(…, session=…)), or suspend() the others"
+        )
+    return found[0] if found else None
+
+
+def find_with(finder: Callable[[], object]) -> None:
+    """Have ``finder()`` bind a transaction that runs in this context and that nobody has bound yet, before one is looked for.
+
+    For providers that are not told when a transaction begins. What it raises is logged.
+    """
+    if len(_finders) >= WATCHERS_MAX:
+        raise UsageError(f"more than {WATCHERS_MAX} providers look for transactions")
+    _finders.append(finder)
+
+
+def _look() -> tuple[LocalTransaction, ...]:
+    for finder in _finders:
+        try:
+            finder()
+        except Exception as exc:
+            log.warning("transactions could not be looked for, none is found: reason=%s", exc)
+    return active_transactions()
+
+
+def transaction_active() -> bool:
+    """Return whether a local transaction is active in this context."""
+    return bool(_look())
+
+
+def register(synchronization: Synchronization | None) -> None:
+    """Have a synchronisation told of the active transaction of this context: the innermost one.
+
+    Raises UsageError for None, NoTransaction when none is active.
+    """
+    if synchronization is None:
+        raise UsageError("register() was given no synchronisation")
+    if not (found := _look()):
+        raise NoTransaction("no local transaction is active here: register a synchronisation inside one")
+    found[-1].register(synchronization)
+
+
+def watch(watcher: Callable[[LocalTransaction], Synchronization | None]) -> Callable[[], None]:
+    """Have ``watcher(transaction)`` called for every transaction that begins in this process; what it returns is registered.
+
+    Returns a function that ends it.
+    """
+    if len(_watchers) >= WATCHERS_MAX:
+        raise UsageError(f"more than {WATCHERS_MAX} watchers of transactions: end those that are not needed")
+    _watchers.append(watcher)
+    return lambda: _watchers.remove(watcher) if watcher in _watchers else None
+
+
+@contextmanager
+def suspend() -> Iterator[None]:
+    """Put the transactions of this context aside for the block: in it none is active, and another may begin.
+
+    Sessions that are open here are put aside, too, also those that have had no statement yet.
+    """
+    aside, sessions = _look(), put_aside()
+    for one in aside:
+        one.suspend()
+    try:
+        yield
+    finally:
+        put_back(sessions)
+        for one in aside:
+            one.resume()

@@ -1,0 +1,263 @@
+"""How consumers begin and end: what a group is given first, what is kept while it rests, what closing finishes; what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from halfmoon.errors import SettingError, UsageError
+from halfmoon.events.consuming.consumers import Consumers
+from halfmoon.events.consuming.on import Handler
+from halfmoon.events.transaction import LocalTransaction, bind, transaction_active
+from halfmoon.model import ConsumeFrom
+from tests.events.consuming.shop import Seen, Shop, consuming, shop, until
+
+pytestmark = pytest.mark.slow
+
+_NUMBERS = count(1)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    with shop(tmp_path_factory.mktemp("consumers") / "store") as running:
+        yield running
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"TP_ORDER_{next(_NUMBERS)}"
+
+
+# ---------------------------------------------------------------- beginning
+
+
+def test_a_new_group_begins_with_the_oldest_events_unless_told_otherwise(shared, topic):
+    shared.publish("EC_PAID", "before", topic=topic)
+    seen, late = Seen(), Seen()
+    with consuming(shared, seen.handler(topic, group="S_first"), late.handler(topic, group="S_last", persistence=False)):
+        until(lambda: len(seen))
+        shared.publish("EC_PAID", "after", topic=topic)
+        until(lambda: len(seen) == 2 and len(late) == 1)
+
+    assert (seen.payloads, late.payloads) == (["before", "after"], ["after"])
+
+
+@pytest.mark.mission("002-16")
+@pytest.mark.parametrize("persistence", [True, False])
+def test_persistence_says_whether_events_are_kept_while_nobody_is_online(shared, topic, persistence):
+    seen = Seen()
+    declared = seen.handler(topic, group=f"S_keeps_{persistence}", persistence=persistence)
+    with consuming(shared, declared):
+        shared.publish("EC_PAID", "online", topic=topic)
+        until(lambda: len(seen))
+    shared.publish("EC_PAID", "offline", topic=topic)
+    with consuming(shared, declared):
+        time.sleep(0.5)
+        shared.publish("EC_PAID", "online again", topic=topic)
+        until(lambda: "online again" in seen.payloads)
+
+    assert ("offline" in seen.payloads) is persistence
+    assert len(seen) == 2 + persistence
+
+
+def test_events_are_kept_for_a_second_member_while_the_first_is_online(shared, topic):
+    gate = threading.Event()
+    seen, second = Seen(lambda event, context: gate.wait(60) and None), Seen()
+    with consuming(shared, seen.handler(topic, group="S_two", persistence=False), threads=1):
+        for number in range(8):
+            shared.publish("EC_PAID", number, topic=topic)
+        until(lambda: len(seen))
+        with consuming(shared, second.handler(topic, group="S_two", persistence=False)):
+            until(lambda: len(second))
+            gate.set()
+            until(lambda: set(seen.payloads) | set(second.payloads) == set(range(8)))
+
+
+def test_a_topic_of_which_one_code_is_kept_is_kept_whole(shared, topic):
+    kept, fleeting = Seen(), Seen()
+    shared.publish("EC_PAID", 1, topic=topic)
+    shared.publish("EC_SENT", 2, topic=topic)
+    with consuming(
+        shared,
+        kept.handler(topic, "EC_PAID", group="S_both"),
+        fleeting.handler(topic, "EC_SENT", group="S_both", persistence=False),
+    ):
+        until(lambda: len(kept) == len(fleeting) == 1)
+
+
+# ---------------------------------------------------------------- ending
+
+
+def test_closing_finishes_what_is_in_hand_and_hands_over_nothing_more(shared, topic):
+    begun, ended = [], []
+
+    def slow(event, context):
+        begun.append(event.payload)
+        until(lambda: not consumers.running)
+        time.sleep(0.3)
+        ended.append(event.payload)
+
+    declared = Handler(group="S_slow", topic=topic, code="EC_PAID", function=slow)
+    for number in range(5):
+        shared.publish("EC_PAID", number, topic=topic)
+    with consuming(shared, declared, threads=2) as consumers:
+        until(lambda: len(begun) == 2)
+
+    assert sorted(ended) == sorted(begun)
+    assert len(begun) == 2
+    rest = Seen()
+    with consuming(shared, rest.handler(topic, group="S_slow")):
+        until(lambda: len(rest) == 3)
+        time.sleep(0.3)
+    assert sorted([*rest.payloads, *ended]) == [0, 1, 2, 3, 4]
+
+
+def test_closing_waits_for_a_bounded_time_and_what_was_not_finished_comes_again(shared, topic, caplog):
+    gate, again = threading.Event(), Seen()
+    began = threading.Event()
+
+    def stuck(event, context):
+        began.set()
+        gate.wait(60)
+
+    with consuming(shared, Handler(group="S_stuck", topic=topic, code="EC_PAID", function=stuck), close_wait_ms=300) as consumers:
+        shared.publish("EC_PAID", "unfinished", topic=topic)
+        assert began.wait(60)
+        begin = time.monotonic()
+    took = time.monotonic() - begin
+
+    assert 0.25 < took < 30
+    assert consumers.busy == 1
+    assert "functions run on after the close" in caplog.text
+    with consuming(shared, again.handler(topic, group="S_stuck")):
+        until(lambda: again.payloads == ["unfinished"])
+    gate.set()
+    until(lambda: consumers.busy == 0)
+
+
+def test_where_no_cluster_is_consumers_start_all_the_same_and_close_at_once(topic):
+    with socket.socket() as taken:  # a port at which nobody listens
+        taken.bind(("127.0.0.1", 0))
+        nowhere = f"127.0.0.1:{taken.getsockname()[1]}"
+        for _ in range(5):
+            consumers = Consumers(Seen().handler(topic, persistence=False), nameserver=nowhere)
+            consumers.start()
+            closing = threading.Thread(target=consumers.close, daemon=True)
+            closing.start()
+            closing.join(60)
+            assert not closing.is_alive()
+
+
+async def test_beside_an_event_loop_coroutines_run_on_that_loop(shared, topic):
+    loops = []
+
+    async def handle(event, context):
+        loops.append(asyncio.get_running_loop())
+
+    async with Consumers(
+        Handler(group="S_loop", topic=topic, code="EC_PAID", function=handle), nameserver=shared.nameserver, rebalance_ms=200
+    ) as consumers:
+        assert consumers.running
+        await asyncio.to_thread(shared.publish, "EC_PAID", topic=topic)
+        async with asyncio.timeout(60):
+            while not loops:
+                await asyncio.sleep(0.02)
+
+    assert loops == [asyncio.get_running_loop()]
+    assert not consumers.running
+
+
+async def test_functions_do_not_inherit_the_transaction_of_who_starts_them(shared, topic):
+    found = []
+
+    async def soon(event, context):
+        found.append(transaction_active())
+
+    def later(event, context):
+        found.append(transaction_active())
+
+    bind(LocalTransaction("somebody's"))
+    assert transaction_active()
+    handlers = [
+        Handler(group="S_context", topic=topic, code="EC_SOON", function=soon),
+        Handler(group="S_context", topic=topic, code="EC_LATER", function=later),
+    ]
+    async with Consumers(handlers, nameserver=shared.nameserver, rebalance_ms=200):
+        for code in ("EC_SOON", "EC_LATER"):
+            await asyncio.to_thread(shared.publish, code, topic=topic)
+        async with asyncio.timeout(60):
+            while len(found) < 2:
+                await asyncio.sleep(0.02)
+
+    assert found == [False, False]
+
+
+def test_the_blocks_around_plain_functions_are_entered_and_left(shared, topic):
+    steps = []
+
+    @contextlib.contextmanager
+    def around():
+        steps.append("in")
+        try:
+            yield
+        finally:
+            steps.append("out")
+
+    declared = Handler(group="S_around", topic=topic, code="EC_PAID", function=lambda event: steps.append("call"))
+    with consuming(shared, declared, around=around):
+        shared.publish("EC_PAID", topic=topic)
+        until(lambda: len(steps) == 3)
+
+    assert steps == ["in", "call", "out"]
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def test_what_cannot_be_is_refused_before_anything_starts(shared, topic):
+    declared = Seen().handler(topic)
+    with pytest.raises(UsageError, match="no consumer is declared"):
+        Consumers([], nameserver=shared.nameserver)
+    with pytest.raises(SettingError, match="did you mean 'threads'"):
+        Consumers(declared, nameserver=shared.nameserver, thread=3)
+    with pytest.raises(UsageError, match="one event at a time"):
+        Consumers(declared, nameserver=shared.nameserver, consume_batch_max=8)
+    with pytest.raises(UsageError, match="nothing is declared for: S_other"):
+        Consumers(declared, nameserver=shared.nameserver, groups={"S_other": {"threads": 1}})
+    with pytest.raises(UsageError, match=r"S_mail: .*/EC_PAID by .*dedup='?<object"):
+        Consumers(Seen().handler(topic, dedup=object()), nameserver=shared.nameserver)
+
+
+def test_consumers_are_started_once(shared, topic):
+    with consuming(shared, Seen().handler(topic)) as consumers, pytest.raises(UsageError, match="started once"):
+        consumers.start()
+    consumers.close()
+    with pytest.raises(UsageError, match="started once"):
+        consumers.start()
+
+
+def test_settings_of_one_group_come_before_those_of_all(shared, topic):
+    names = set()
+    busy = threading.Barrier(3)
+
+    def meet(event, context):
+        names.add(threading.current_thread().name)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            busy.wait(1.0)
+
+    declared = Handler(group="S_threads", topic=topic, code="EC_PAID", function=meet)
+    options = {"threads": 8, "groups": {"S_threads": {"threads": 2, "consume_from": ConsumeFrom.FIRST_OFFSET}}}
+    for number in range(6):
+        shared.publish("EC_PAID", number, topic=topic)
+    with consuming(shared, declared, **options):
+        until(lambda: busy.broken)
+        time.sleep(0.5)
+
+    assert 1 <= len(names) <= 2

@@ -1,0 +1,439 @@
+"""Which transaction a publish belongs to: one that is known for certain, or none, and then it is refused before anything is sent.
+
+The sessions here are SQLAlchemy's and a plain driver's. A session that was opened and has had no statement yet is the trap: what is
+published in it must go with it.
+"""
+
+# ruff: noqa: PT012 - what is refused is the end of the block
+
+import asyncio
+import gc
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Annotated, Any
+
+import httpx
+import pytest
+from fastapi import Depends, FastAPI
+from sqlalchemy import create_engine, insert, select
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
+
+from halfmoon.events import Publisher, suspend
+from halfmoon.events.databases.unused_sessions import OPENED_MAX
+from halfmoon.events.dbapi import provider
+from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
+from halfmoon.events.publishing.delivery_modes import Path
+from halfmoon.events.testing import MemoryBus
+from tests.events.real_databases import for_asyncio
+from tests.events.sqlalchemy.shops import Base, Order
+
+T, C = "TP_ORDER", "EC_PAID"
+
+
+class Shop:
+    """A database with a sessionmaker and its publisher on a bus."""
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self.engine = create_engine(url)
+        self.Session = sessionmaker(self.engine)
+        self.bus = MemoryBus()
+        Base.metadata.create_all(self.engine)
+        self.events = Publisher("P_shop", transport=self.bus, session=self.Session, **options)
+        self.events.create_tables()
+
+    def publish(self, payload: int = 1, **options: Any) -> Path:
+        return self.events.publish(T, C, payload, **{"transactional": True, **options}).path
+
+    def seen(self) -> list[int]:
+        return [one.payload for one in self.bus.events()]
+
+    def ids(self) -> list[int]:
+        with self.engine.connect() as connection:
+            return sorted(connection.execute(select(Order.id)).scalars())
+
+
+@pytest.fixture
+def shop(database_url: str) -> Iterator[Shop]:
+    found = Shop(database_url)
+    yield found
+    found.events.close()
+    found.engine.dispose()
+
+
+def nothing_was_sent(bus: MemoryBus) -> bool:
+    return not (bus.pending or bus.committed or bus.rolled_back)
+
+
+# ---------------------------------------------------------------- a session without a statement
+
+
+@pytest.mark.parametrize("transactional", [True, False], ids=["transactional", "plain"])
+def test_a_publish_before_the_sessions_first_statement_goes_with_its_rollback(shop: Shop, transactional: bool):
+    with pytest.raises(RuntimeError), shop.Session() as session:
+        shop.publish(transactional=transactional)
+        session.add(Order(id=1))
+        session.flush()
+        raise RuntimeError
+    assert shop.seen() == shop.ids() == []
+
+
+@pytest.mark.parametrize("transactional", [True, False], ids=["transactional", "plain"])
+def test_a_publish_before_the_sessions_first_statement_goes_with_its_commit(shop: Shop, transactional: bool):
+    with shop.Session() as session:
+        shop.publish(transactional=transactional)
+        session.add(Order(id=1))
+        assert shop.seen() == []
+        session.commit()
+        assert shop.seen() == shop.ids() == [1]
+
+
+def test_a_publish_before_the_first_statement_of_an_outbox_is_a_row_of_the_session(database_url: str):
+    shop = Shop(database_url, mode="outbox", relay=False)
+    with shop.Session() as session:
+        assert shop.publish(transactional=False) is Path.OUTBOX
+        session.rollback()
+    with pytest.raises(NoTransaction, match="bound_to"):
+        shop.publish(transactional=False)
+    assert nothing_was_sent(shop.bus)
+    shop.engine.dispose()
+
+
+def test_a_session_that_is_named_need_not_have_begun(shop: Shop):
+    with shop.Session() as session, shop.Session() as other:
+        shop.publish(1, session=session)
+        session.commit()
+        shop.events.bound_to(other).publish(T, C, 2, transactional=True)
+        other.rollback()
+    assert shop.seen() == [1]
+
+
+def test_a_scoped_session_that_is_named_need_not_have_begun(database_url: str):
+    shop = Shop(database_url)
+    scoped = scoped_session(shop.Session)
+    shop.publish(1, session=scoped)
+    scoped.add(Order(id=1))
+    scoped.commit()
+    assert shop.seen() == shop.ids() == [1]
+    scoped.remove()
+    with pytest.raises(NoTransaction):
+        shop.publish(2)
+    scoped()
+    shop.publish(3)
+    scoped.remove()
+    assert shop.seen() == [1]
+    shop.engine.dispose()
+
+
+def test_a_session_whose_publish_was_all_that_happened_says_that_it_is_dropped(shop: Shop, caplog: pytest.LogCaptureFixture):
+    with shop.Session():
+        shop.publish(transactional=False)
+    assert shop.seen() == []
+    assert "ended without a commit or any statement" in caplog.text
+
+
+# ---------------------------------------------------------------- what is not certain is refused
+
+
+def test_without_a_session_a_transactional_publish_is_refused_and_names_the_ways(shop: Shop):
+    with pytest.raises(NoTransaction, match=r"session=session.*bound_to\(session\).*Session\.begin\(\).*at_once=True"):
+        shop.publish()
+    assert nothing_was_sent(shop.bus)
+    assert shop.publish(transactional=False) is Path.SENT
+    assert shop.publish(2, transactional=None, at_once=True) is Path.SENT
+
+
+def test_two_sessions_without_a_statement_are_ambiguous(shop: Shop):
+    with shop.Session() as one, shop.Session():
+        with pytest.raises(AmbiguousTransaction, match="2 sessions are open here"):
+            shop.publish()
+        assert nothing_was_sent(shop.bus)
+        one.add(Order(id=1))  # from now on it is the one that began last
+        shop.publish()
+        one.commit()
+    assert shop.seen() == [1]
+
+
+def test_a_session_opened_inside_a_transaction_makes_it_ambiguous(shop: Shop):
+    with shop.Session.begin() as outer:
+        outer.add(Order(id=1))
+        with shop.Session(), pytest.raises(AmbiguousTransaction):
+            shop.publish()
+        shop.publish(2)
+    assert shop.seen() == [2]
+
+
+def test_an_outer_session_without_a_statement_is_not_meant_inside_a_transaction(shop: Shop):
+    with shop.Session() as outer:
+        with shop.Session.begin() as inner:
+            inner.add(Order(id=1))
+            shop.publish(1)
+        assert shop.seen() == [1]
+        shop.publish(2)
+        outer.rollback()
+    assert shop.seen() == [1]
+
+
+def test_after_its_commit_a_session_has_to_begin_again(shop: Shop):
+    with shop.Session() as session:
+        session.add(Order(id=1))
+        session.commit()
+        with pytest.raises(NoTransaction):
+            shop.publish()
+        with pytest.raises(TransactionEnded):
+            shop.publish(session=session)
+        assert shop.publish(2, transactional=False) is Path.SENT
+        with session.begin():
+            shop.publish(3)
+    assert shop.seen() == [2, 3]
+
+
+@pytest.mark.parametrize("ending", ["close", "invalidate", "garbage"])
+def test_a_session_that_is_gone_is_not_meant(shop: Shop, ending: str):
+    session: Session | None = shop.Session()
+    if ending == "garbage":
+        session = None
+        gc.collect()
+    else:
+        getattr(session, ending)()
+    with pytest.raises(NoTransaction):
+        shop.publish()
+    if session is not None:
+        with pytest.raises(NoTransaction):
+            shop.publish(session=session)
+    assert nothing_was_sent(shop.bus)
+
+
+def test_a_session_that_waits_for_its_begin_is_not_meant(shop: Shop):
+    with shop.Session(autobegin=False) as session:
+        for options in ({}, {"session": session}):
+            with pytest.raises(NoTransaction):
+                shop.publish(**options)
+        with session.begin():
+            shop.publish(2)
+    assert shop.seen() == [2]
+
+
+def test_sessions_of_another_sessionmaker_are_not_meant(shop: Shop):
+    other = sessionmaker(shop.engine)
+    Publisher("P_other", transport=shop.bus, session=other)
+    with other.begin() as session:
+        session.add(Order(id=1))
+        with pytest.raises(NoTransaction):
+            shop.publish()
+        with shop.Session() as mine:
+            shop.publish(2)
+            mine.commit()
+        assert shop.seen() == [2]
+
+
+def test_a_suspended_session_without_a_statement_is_not_meant(shop: Shop):
+    with shop.Session() as outer:
+        with suspend():
+            with pytest.raises(NoTransaction):
+                shop.publish()
+            with shop.Session() as inner:
+                shop.publish(1)
+                inner.commit()
+        shop.publish(2)
+        outer.rollback()
+    assert shop.seen() == [1]
+
+
+def test_another_threads_session_is_not_meant_unless_it_is_bound(shop: Shop):
+    said: list[object] = []
+
+    def elsewhere(publish: Callable[[], object]) -> None:
+        try:
+            said.append(publish())
+        except NoTransaction as error:
+            said.append(type(error))
+
+    with shop.Session() as session:
+        bound = shop.events.bound_to(session)
+        for publish in (shop.publish, lambda: bound.publish(T, C, 2, transactional=True).path):
+            thread = threading.Thread(target=elsewhere, args=(publish,))
+            thread.start()
+            thread.join()
+        assert said == [NoTransaction, Path.PREPARED]
+        session.commit()
+    assert shop.seen() == [2]
+
+
+def test_a_publisher_that_is_not_strict_still_finds_the_session(database_url: str):
+    shop = Shop(database_url, strict=False)
+    with shop.Session() as session:
+        shop.publish(1)
+        session.rollback()
+    assert shop.publish(2) is Path.SENT
+    assert shop.seen() == [2]
+    shop.engine.dispose()
+
+
+def test_what_a_context_remembers_of_idle_sessions_is_bounded(shop: Shop):
+    kept = [shop.Session() for _ in range(3 * OPENED_MAX)]
+    with pytest.raises(AmbiguousTransaction, match=f"{OPENED_MAX} sessions"):
+        shop.publish()
+    for one in kept:
+        one.close()
+
+
+# ---------------------------------------------------------------- asyncio, FastAPI
+
+
+async def test_an_asyncio_sessions_first_statement_may_come_after_the_publish(database_url: str):
+    engine = create_async_engine(for_asyncio(database_url))
+    Made, bus = async_sessionmaker(engine), MemoryBus()
+    async with engine.begin() as connection:
+        await connection.run_sync(Base.metadata.create_all)
+    events = Publisher("P_shop", transport=bus, session=Made)
+    await asyncio.to_thread(events.create_tables)
+
+    async def publish(number: int, **options: Any) -> None:
+        await events.publish_async(T, C, number, transactional=True, **options)
+
+    async with Made() as session:
+        await publish(1)
+        await session.execute(insert(Order).values(id=1))
+        await session.rollback()
+    with pytest.raises(NoTransaction):
+        await publish(2)
+    async with Made() as session:
+        await publish(3)
+        await session.commit()
+    async with Made() as one, Made() as other:
+        with pytest.raises(AmbiguousTransaction):
+            await publish(4)
+        await events.bound_to(one).publish_async(T, C, 5, transactional=True)
+        await one.commit()
+        await publish(6, session=other)
+    assert [event.payload for event in bus.events()] == [3, 5]
+    await events.close_async()
+    await engine.dispose()
+
+
+async def test_the_session_that_a_dependency_of_fastapi_yields_is_known_or_the_publish_is_refused(shop: Shop):
+    app, bus = FastAPI(), shop.bus
+
+    def blocking() -> Iterator[Session]:  # runs in another thread than the endpoint, with a context of its own
+        with shop.Session() as session:
+            yield session
+
+    async def on_loop() -> AsyncIterator[Session]:
+        with shop.Session() as session:
+            yield session
+
+    def bound(session: Annotated[Session, Depends(blocking)]) -> Any:
+        return shop.events.bound_to(session)
+
+    @app.get("/refused")
+    def refused(session: Annotated[Session, Depends(blocking)]) -> bool:
+        with pytest.raises(NoTransaction, match="bound_to"):
+            shop.publish()
+        return nothing_was_sent(bus)
+
+    @app.get("/known/{commits}")
+    def known(commits: bool, session: Annotated[Session, Depends(on_loop)]) -> None:
+        shop.publish(1 + commits)
+        if commits:
+            session.commit()
+
+    @app.get("/bound/{commits}")
+    def also(commits: bool, session: Annotated[Session, Depends(blocking)], events: Annotated[Any, Depends(bound)]) -> None:
+        events.publish(T, C, 3 + commits, transactional=True)
+        if commits:
+            session.commit()
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://host") as client:
+        for path in ("/refused", "/known/false", "/known/true", "/bound/false", "/bound/true"):
+            (await client.get(path)).raise_for_status()
+    assert shop.seen() == [2, 4]
+
+
+async def test_an_asyncio_dependency_of_fastapi_is_known_before_its_first_statement(database_url: str):
+    engine = create_async_engine(for_asyncio(database_url))
+    Made, bus, app = async_sessionmaker(engine), MemoryBus(), FastAPI()
+    events = Publisher("P_shop", transport=bus, session=Made)
+    await asyncio.to_thread(events.create_tables)
+
+    async def opened() -> AsyncIterator[AsyncSession]:
+        async with Made() as session:
+            yield session
+
+    @app.get("/{commits}")
+    async def one(commits: bool, session: Annotated[AsyncSession, Depends(opened)]) -> None:
+        await events.publish_async(T, C, int(commits), transactional=True)
+        if commits:
+            await session.commit()
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://host") as client:
+        for path in ("/false", "/true"):
+            (await client.get(path)).raise_for_status()
+    assert [event.payload for event in bus.events()] == [1]
+    await events.close_async()
+    await engine.dispose()
+
+
+# ---------------------------------------------------------------- a plain driver
+
+
+@pytest.fixture
+def database(tmp_path: Any) -> Any:
+    return provider(lambda: sqlite3.connect(tmp_path / "shop.db", check_same_thread=False))
+
+
+@pytest.fixture
+def bus() -> MemoryBus:
+    return MemoryBus()
+
+
+@pytest.fixture
+def events(database: Any, bus: MemoryBus) -> Iterator[Publisher]:
+    with Publisher("P_shop", transport=bus, provider=database) as found:
+        found.create_tables()
+        yield found
+
+
+@pytest.mark.parametrize("transactional", [True, False], ids=["transactional", "plain"])
+def test_a_publish_before_the_connections_first_statement_goes_with_its_end(
+    database: Any, bus: MemoryBus, events: Publisher, transactional: bool
+):
+    connection = database.connect()
+    for number in (1, 2):
+        with connection:  # a block of the driver's: committed at its end
+            events.publish(T, C, number, transactional=transactional)
+    with pytest.raises(RuntimeError), connection:
+        events.publish(T, C, 3, transactional=transactional)
+        raise RuntimeError
+    connection.close()
+    with pytest.raises(NoTransaction, match="bound_to"):
+        events.publish(T, C, 4, transactional=True)
+    assert [event.payload for event in bus.events()] == [1, 2]
+    assert not bus.pending
+
+
+def test_a_connection_that_is_named_need_not_have_begun(database: Any, bus: MemoryBus, events: Publisher):
+    one, other = database.connect(), database.connect()
+    with pytest.raises(AmbiguousTransaction):
+        events.publish(T, C, 1, transactional=True)
+    events.publish(T, C, 2, transactional=True, session=one)
+    one.commit()
+    with pytest.raises(NoTransaction):
+        events.publish(T, C, 3, transactional=True, session=one)
+    events.bound_to(other).publish(T, C, 4, transactional=True)
+    other.rollback()
+    assert [event.payload for event in bus.events()] == [2]
+
+
+def test_a_connection_with_autocommit_is_in_no_transaction_before_its_begin(database: Any, bus: MemoryBus, events: Publisher):
+    connection = database.connect()
+    connection.isolation_level = None
+    for options in ({}, {"session": connection}):
+        with pytest.raises(NoTransaction):
+            events.publish(T, C, 1, transactional=True, **options)
+    assert nothing_was_sent(bus)
+    connection.execute("BEGIN")
+    events.publish(T, C, 2, transactional=True)
+    connection.execute("COMMIT")
+    assert [event.payload for event in bus.events()] == [2]

@@ -1,0 +1,439 @@
+"""Connections of PEP 249 behind a proxy, sqlite3 and psycopg: how each way to end a transaction is told."""
+
+# ruff: noqa: PT012 - what is refused is the end of the block
+
+from __future__ import annotations
+
+import gc
+import sqlite3
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from halfmoon.errors import UsageError
+from halfmoon.events.checks import tokens
+from halfmoon.events.databases.database import Busy, Refused
+from halfmoon.events.dbapi import DbapiProvider, ProxyConnection, provider
+from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
+from halfmoon.events.tables import TableMissing
+from halfmoon.events.transaction import Status, transaction_active
+from halfmoon.model import LocalTransactionState
+from tests.events.hearing import Heard
+from tests.events.real_databases import plain
+
+SCHEMA = [
+    "CREATE TABLE orders (id INT PRIMARY KEY)",
+    "CREATE TABLE lines (id INT PRIMARY KEY, order_id INT REFERENCES orders(id) DEFERRABLE INITIALLY DEFERRED)",
+]
+
+
+class Shop:
+    """A database with its provider."""
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self.sqlite = url.startswith("sqlite")
+        self._path, self._options = plain(url), options
+        self.provider: DbapiProvider = provider(self.open)
+        with self.provider.fresh() as rows:
+            for statement in SCHEMA:
+                rows.run(statement)
+        tokens.create_tables(self.provider)
+
+    def open(self) -> Any:
+        if not self.sqlite:
+            return psycopg.connect(self._path, **self._options)
+        connection = sqlite3.connect(self._path, **{"timeout": 0.2, **self._options})
+        connection.execute("PRAGMA foreign_keys = ON")
+        return connection
+
+    def listen(self, handle: object = None) -> Heard:
+        local = self.provider.current(handle)
+        assert local is not None
+        local.register(heard := Heard())
+        return heard
+
+    def ids(self) -> list[int]:
+        with self.provider.fresh() as rows:
+            return [row[0] for row in rows.all("SELECT id FROM orders ORDER BY id")]
+
+
+@pytest.fixture
+def shop(deferring_url: str) -> Shop:
+    return Shop(deferring_url)
+
+
+@pytest.fixture
+def connection(shop: Shop) -> Iterator[ProxyConnection]:
+    connection = shop.provider.connect()
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def postgres_shop(postgres_url: str) -> Shop:
+    return Shop(postgres_url)
+
+
+def order(connection: Any, number: int) -> None:
+    connection.execute(f"INSERT INTO orders VALUES ({number})")
+
+
+# ---------------------------------------------------------------- how it ended
+
+
+@pytest.mark.mission("002-55", "002-57")
+def test_a_transaction_is_active_from_the_first_statement_to_the_commit(shop, connection):
+    assert not transaction_active()
+    cursor = connection.cursor()
+    assert not transaction_active()
+    cursor.execute("SELECT 1")
+    assert cursor.fetchone() == (1,)
+    assert transaction_active()
+    order(connection, 1)
+    heard = shop.listen()
+    connection.commit()
+
+    assert heard.told == ["begin", "before_commit", "after_commit", Status.COMMITTED]
+    assert not transaction_active()
+    assert shop.ids() == [1]
+
+
+@pytest.mark.parametrize("way", ["rollback", "close", "SQL"])
+def test_what_ends_without_a_commit_is_a_rollback(shop, connection, way):
+    order(connection, 1)
+    heard = shop.listen()
+    connection.execute("ROLLBACK") if way == "SQL" else getattr(connection, way)()
+
+    assert heard.told == ["begin", Status.ROLLED_BACK]
+    assert shop.ids() == []
+
+
+def test_a_block_commits_and_an_exception_rolls_back(shop):
+    with shop.provider.connect() as connection:
+        order(connection, 1)
+        kept = shop.listen()
+    with pytest.raises(ZeroDivisionError), shop.provider.connect() as connection:
+        order(connection, 2)
+        lost = shop.listen()
+        raise ZeroDivisionError
+
+    assert (kept.status, lost.status) == (Status.COMMITTED, Status.ROLLED_BACK)
+    assert shop.ids() == [1]
+
+
+def test_a_block_whose_commit_is_refused_is_a_rollback(shop):
+    with pytest.raises((sqlite3.IntegrityError, psycopg.IntegrityError)), shop.provider.connect() as connection:
+        connection.execute("INSERT INTO lines VALUES (1, 77)")
+        heard = shop.listen()
+
+    assert heard.status is Status.ROLLED_BACK
+
+
+def test_a_commit_in_sql_counts(shop, connection):
+    order(connection, 1)
+    heard = shop.listen()
+    connection.execute("-- done\n  commit")
+
+    assert heard.status is Status.COMMITTED
+    assert shop.ids() == [1]
+
+
+def test_a_commit_that_finds_a_lock_may_be_tried_again(sqlite_url):
+    shop = Shop(sqlite_url)
+    with shop.provider.connect() as many:
+        many.executemany("INSERT INTO orders VALUES (?)", [(number,) for number in range(3_000)])
+    reader = shop.open()
+    reading = reader.execute("SELECT id FROM orders")
+    reading.fetchone()
+    connection = shop.provider.connect()
+    connection.execute("INSERT INTO orders VALUES (9999)")
+    heard = shop.listen()
+
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        connection.commit()
+    assert heard.status is None
+    reading.fetchall()
+    connection.commit()
+
+    assert heard.status is Status.COMMITTED
+    reader.close()
+    connection.close()
+
+
+def test_a_connection_that_is_lost_at_the_commit_leaves_it_unknown(postgres_shop):
+    connection = postgres_shop.provider.connect()
+    order(connection, 1)
+    heard = postgres_shop.listen()
+    with postgres_shop.open() as another:
+        another.execute("SELECT pg_terminate_backend(%s, 5000)", [connection.info.backend_pid])
+    with pytest.raises(psycopg.OperationalError):
+        connection.commit()
+    connection.close()
+
+    assert heard.status is Status.UNKNOWN
+
+
+@pytest.mark.parametrize("way", ["method", "SQL", "block"])
+def test_postgres_commits_of_a_transaction_it_has_given_up_are_rollbacks(postgres_shop, way):
+    connection = postgres_shop.provider.connect()
+    order(connection, 1)
+    heard = postgres_shop.listen()
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        connection.execute("SELECT 1 / 0")
+    if way == "block":
+        connection.__exit__(None, None, None)
+    else:
+        connection.commit() if way == "method" else connection.execute("COMMIT")
+    connection.close()
+
+    assert heard.status is Status.ROLLED_BACK
+    assert postgres_shop.ids() == []
+
+
+def test_a_commit_that_chains_ends_one_transaction_and_begins_another(postgres_shop):
+    connection = postgres_shop.provider.connect()
+    order(connection, 1)
+    first = postgres_shop.listen()
+    connection.execute("COMMIT AND CHAIN")
+    order(connection, 2)
+    second = postgres_shop.listen()
+    connection.close()
+
+    assert (first.status, second.status) == (Status.COMMITTED, Status.ROLLED_BACK)
+    assert postgres_shop.ids() == [1]
+
+
+def test_transactions_of_two_phases(postgres_shop):
+    connection = postgres_shop.provider.connect()
+    connection.tpc_begin(connection.xid(1, "order", "1"))
+    order(connection, 1)
+    first = postgres_shop.listen()
+    connection.tpc_prepare()
+    connection.tpc_commit()
+    connection.tpc_begin(connection.xid(1, "order", "2"))
+    order(connection, 2)
+    second = postgres_shop.listen()
+    connection.tpc_rollback()
+    connection.close()
+
+    assert (first.status, second.status) == (Status.COMMITTED, Status.ROLLED_BACK)
+    assert postgres_shop.ids() == [1]
+
+
+def test_a_statement_that_makes_sqlite_give_up_ends_the_transaction(sqlite_url):
+    shop = Shop(sqlite_url)
+    connection = shop.provider.connect()
+    order(connection, 1)
+    heard = shop.listen()
+    with pytest.raises(sqlite3.IntegrityError):
+        connection.execute("INSERT OR ROLLBACK INTO orders VALUES (1)")
+
+    assert heard.status is Status.ROLLED_BACK
+    connection.close()
+
+
+def test_a_script_that_commits_in_passing_leaves_it_to_the_check(sqlite_url):
+    shop = Shop(sqlite_url)
+    connection = shop.provider.connect()
+    order(connection, 1)
+    heard = shop.listen()
+    connection.executescript("INSERT INTO orders VALUES (2);")
+
+    assert heard.status is Status.UNKNOWN
+    assert shop.ids() == [1, 2]
+    connection.close()
+
+
+# ---------------------------------------------------------------- autocommit
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_with_autocommit_only_a_begin_makes_a_transaction(kind, request):
+    options: dict[str, Any] = {"isolation_level": None} if kind == "sqlite" else {"autocommit": True}
+    shop = Shop(request.getfixturevalue(f"{kind}_url"), **options)
+    connection = shop.provider.connect()
+    order(connection, 1)
+    assert not transaction_active()
+
+    connection.execute("BEGIN")
+    order(connection, 2)
+    lost = shop.listen()
+    connection.execute("ROLLBACK")
+    assert lost.status is Status.ROLLED_BACK
+    connection.execute("/* again */ BEGIN")
+    order(connection, 3)
+    kept = shop.listen()
+    connection.execute("COMMIT")
+    connection.close()
+
+    assert kept.status is Status.COMMITTED
+    assert shop.ids() == [1, 3]
+
+
+def test_psycopgs_blocks_are_transactions_and_savepoints(postgres_url):
+    shop = Shop(postgres_url, autocommit=True)
+    connection = shop.provider.connect()
+    with connection.transaction():
+        order(connection, 1)
+        kept = shop.listen()
+        with pytest.raises(ZeroDivisionError), connection.transaction():
+            order(connection, 2)
+            undone = shop.listen()
+            raise ZeroDivisionError
+        assert undone.status is Status.ROLLED_BACK
+        with connection.transaction():
+            released = shop.listen()
+    with connection.transaction():
+        order(connection, 3)
+        left = shop.listen()
+        raise psycopg.Rollback
+    with connection.transaction():
+        given_up = shop.listen()
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            connection.execute("SELECT 1 / 0")
+    with pytest.raises(psycopg.IntegrityError), connection.transaction():
+        connection.execute("INSERT INTO lines VALUES (1, 77)")
+        refused = shop.listen()
+    connection.close()
+
+    assert (kept.status, released.status) == (Status.COMMITTED, Status.COMMITTED)
+    assert {left.status, given_up.status, refused.status} == {Status.ROLLED_BACK}
+    assert shop.ids() == [1]
+
+
+# ---------------------------------------------------------------- savepoints
+
+
+def test_savepoints_in_sql_count(shop, connection):
+    order(connection, 1)
+    connection.execute("SAVEPOINT one")
+    released = shop.listen()
+    connection.execute('SAVEPOINT "two"')
+    order(connection, 2)
+    lost = shop.listen()
+    connection.execute("SAVEPOINT three")
+    lost_too = shop.listen()
+    connection.execute("ROLLBACK TO SAVEPOINT two")
+    again = shop.listen()
+    assert (lost.status, lost_too.status, again.status) == (Status.ROLLED_BACK, Status.ROLLED_BACK, None)
+    connection.execute("rollback to two")
+    assert again.status is Status.ROLLED_BACK
+    connection.execute("RELEASE one")
+    assert released.status is None
+    connection.commit()
+
+    assert released.status is Status.COMMITTED
+    assert shop.ids() == [1]
+
+
+# ---------------------------------------------------------------- which one is active
+
+
+@pytest.mark.mission("002-54")
+def test_another_threads_transaction_is_not_active_here_unless_it_is_named(shop, connection):
+    order(connection, 1)
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.extend([shop.provider.current(), shop.provider.current(connection)]))
+    thread.start()
+    thread.join()
+    assert found == [None, shop.provider.current()]
+
+
+def test_which_connection_is_meant(shop, connection):
+    connection.execute("SELECT 1")
+    local = shop.provider.current(connection)
+    with shop.provider.connect() as another:
+        another.execute("SELECT 1")
+        with pytest.raises(AmbiguousTransaction, match="session="):
+            shop.provider.current()
+    for wrong in ("connection", shop.open(), provider(shop.open).connect()):
+        with pytest.raises(UsageError, match="proxied"):
+            shop.provider.current(wrong)
+    connection.rollback()
+    with pytest.raises(NoTransaction):
+        shop.provider.current(connection)
+    with pytest.raises(TransactionEnded):
+        shop.provider.rows(local)
+    with pytest.raises(UsageError, match="already"):
+        shop.provider.proxied(connection)
+
+
+def test_a_connection_that_is_dropped_counts_as_rolled_back(shop):
+    connection = shop.provider.connect()
+    order(connection, 1)
+    heard = shop.listen()
+    del connection
+    gc.collect()
+
+    assert shop.provider.current() is None
+    assert heard.status is Status.ROLLED_BACK
+
+
+def test_the_proxy_is_used_like_the_drivers_own(shop, connection):
+    with connection.cursor() as cursor:
+        cursor.executemany(f"INSERT INTO orders VALUES ({'?' if shop.sqlite else '%s'})", [(1,), (2,)])
+        assert cursor.execute("SELECT id FROM orders ORDER BY id") is cursor
+        assert list(cursor) == [(1,), (2,)]
+        assert cursor.connection is connection
+        cursor.arraysize = 5
+        assert cursor.arraysize == 5
+    assert connection.execute("SELECT 7").fetchone() == (7,)
+    connection.rollback()
+    if not shop.sqlite:
+        with connection.cursor().copy("COPY orders FROM STDIN") as copy:
+            copy.write("8\n")
+        heard = shop.listen()
+        connection.commit()
+        assert heard.status is Status.COMMITTED
+        connection.autocommit = True
+        assert connection._real.autocommit is True
+
+
+# ---------------------------------------------------------------- statements, tokens
+
+
+def test_statements_of_events_run_in_the_connections_transaction(shop, connection):
+    order(connection, 1)
+    rows = shop.provider.rows(shop.provider.current())
+    assert rows.run(tokens.INSERT, tokens.values("a", 1_000)) == 1
+    assert list(rows.all("SELECT id, state FROM halfmoon_event WHERE id = :id", {"id": "a"})) == [("a", 1)]
+    assert tokens.answer(shop.provider, "a", 1_000, 1_000, lock_wait_ms=100) is LocalTransactionState.OPEN
+    connection.rollback()
+
+    assert tokens.answer(shop.provider, "a", 1_000, 1_000) is LocalTransactionState.ROLLBACK
+    order(connection, 1)
+    with pytest.raises(Refused):
+        shop.provider.rows(shop.provider.current()).run(tokens.INSERT, tokens.values("a", 1_000))
+    connection.rollback()
+
+
+async def test_statements_of_events_run_on_an_event_loop_too(shop, connection):
+    order(connection, 1)
+    assert await shop.provider.run_async(shop.provider.current(), tokens.INSERT, tokens.values("a", 1_000)) == 1
+    connection.commit()
+    assert tokens.answer(shop.provider, "a", 1_000, 1_000) is LocalTransactionState.COMMIT
+
+
+def test_short_transactions_are_undone_by_an_exception_with_autocommit_too(postgres_url):
+    shop = Shop(postgres_url, autocommit=True)
+    with pytest.raises(ZeroDivisionError), shop.provider.fresh() as rows:
+        rows.run(tokens.INSERT, tokens.values("a", 1_000))
+        raise ZeroDivisionError
+    with shop.provider.fresh() as rows:
+        assert rows.all("SELECT id FROM halfmoon_event") == []
+
+
+def test_errors_of_drivers_are_told_apart(shop, connection):
+    with pytest.raises(TableMissing), shop.provider.fresh() as rows:
+        rows.run("DROP TABLE halfmoon_event")
+        rows.run(tokens.INSERT, tokens.values("a", 1_000))
+    tokens.create_tables(shop.provider)
+    order(connection, 1)
+    with pytest.raises(Busy), shop.provider.fresh(lock_wait_ms=100) as rows:
+        order_again = "INSERT INTO orders VALUES (1)"
+        rows.run(order_again)
+    with pytest.raises(Busy), provider(lambda: psycopg.connect("host=127.0.0.1 port=1")).fresh():
+        pass

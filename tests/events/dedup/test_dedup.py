@@ -1,0 +1,394 @@
+"""No effect twice: a consumer's own transaction, in real databases, whatever comes again and however it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+
+import psycopg
+import pytest
+from sqlalchemy import create_engine, event, text
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.orm import sessionmaker
+from sqlalchemy.pool import NullPool
+
+from halfmoon.events import dbapi, dedup
+from halfmoon.events.consuming.consumers import Consumers
+from halfmoon.events.consuming.on import Handler
+from halfmoon.events.databases import retention
+from halfmoon.events.dedup import keep_purging, ledger_of, purge
+from halfmoon.events.sqlalchemy import provider
+from halfmoon.model import RECONSUME_REASON
+from tests.events.consuming.shop import shop, stored, until
+from tests.events.dedup.mails import async_maker, dispatch, engine, mailed, maker, noted, write
+from tests.events.real_databases import connects, for_asyncio, plain
+
+__all__ = ["engine", "maker"]
+
+pytestmark = pytest.mark.filterwarnings("error::ResourceWarning")
+
+
+# ---------------------------------------------------------------- one event, several times
+
+
+def test_an_event_that_comes_again_is_consumed_without_a_call(engine, maker):
+    calls = []
+
+    def handle(event, context):
+        calls.append(event.id)
+        write(event, context)
+
+    message = stored("EC_PAID")
+    outcomes = [dispatch(handle, maker).consume(message, attempt) for attempt in (1, 2, 3)]
+
+    assert [one.consumed for one in outcomes] == [True, True, True]
+    assert calls == mailed(engine) == [message.msg_id]
+    assert noted(engine) == [("S_mail", message.msg_id)]
+
+
+def test_every_group_processes_the_event_once(engine, maker):
+    message = stored("EC_PAID")
+    for group in ("S_mail", "S_audit", "S_mail", "S_audit"):
+        assert dispatch(write, maker, group).consume(message, 1).consumed
+
+    assert mailed(engine) == [message.msg_id, message.msg_id]
+    assert sorted(noted(engine)) == [("S_audit", message.msg_id), ("S_mail", message.msg_id)]
+
+
+@pytest.mark.mission("002-19", "002-20")
+@pytest.mark.parametrize("how", ["exception", "rollback-only"])
+def test_what_failed_is_undone_whole_and_may_succeed_when_it_comes_again(engine, maker, how):
+    def handle(event, context):
+        assert context.session is not None
+        write(event, context)
+        if context.attempt == 1:
+            if how == "exception":
+                raise ConnectionError("no mail server")
+            context.set_rollback_only("no mail server")
+
+    message = stored("EC_PAID")
+    first = dispatch(handle, maker).consume(message, 1)
+    after_the_first = (mailed(engine), noted(engine))
+    second = dispatch(handle, maker).consume(message, 2)
+
+    assert (first.consumed, after_the_first) == (False, ([], []))
+    assert first.reason.endswith("no mail server")
+    assert second.consumed
+    assert mailed(engine) == [message.msg_id]
+
+
+@pytest.mark.parametrize("how", ["exception", "rollback-only"])
+def test_a_function_that_commits_by_itself_and_fails_then_gets_the_event_again(engine, maker, caplog, how):
+    def handle(event, context):
+        write(event, context)
+        context.session.commit()
+        if context.attempt == 1:
+            if how == "exception":
+                raise ConnectionError("no mail server")
+            context.set_rollback_only("no mail server")
+
+    message = stored("EC_PAID")
+    first = dispatch(handle, maker).consume(message, 1)
+    between = noted(engine)
+    second, third = (dispatch(handle, maker).consume(message, attempt) for attempt in (2, 3))
+
+    assert (first.consumed, between) == (False, [])
+    assert "committed by itself" in caplog.text
+    assert [second.consumed, third.consumed] == [True, True]
+    assert mailed(engine) == [message.msg_id] * 2  # its own commit is not undone; the third time it was not called
+
+
+def test_the_note_of_another_that_processed_the_event_stays_when_one_fails(engine, maker):
+    message = stored("EC_PAID")
+
+    def handle(event, context):
+        write(event, context)
+        context.session.rollback()
+        assert dispatch(write, maker).consume(message, 1).consumed
+        raise ConnectionError("no mail server")
+
+    assert not dispatch(handle, maker).consume(message, 1).consumed
+    assert noted(engine) == [("S_mail", message.msg_id)]
+
+
+def test_a_commit_whose_outcome_is_unknown_is_decided_by_the_row(engine, maker):
+    calls = []
+
+    @event.listens_for(maker, "after_commit")
+    def lose_the_answer(session):
+        if len(calls) == 1:
+            raise ConnectionError("the connection broke during the commit")
+
+    def handle(event, context):
+        calls.append(context.attempt)
+        write(event, context)
+
+    message = stored("EC_PAID")
+    first = dispatch(handle, maker).consume(message, 1)
+    calls.append("between")
+    second = dispatch(handle, maker).consume(message, 2)
+
+    assert (first.consumed, second.consumed) == (False, True)
+    assert "broke during the commit" in first.reason
+    assert calls == [1, "between"]
+    assert mailed(engine) == [message.msg_id]
+
+
+def test_members_that_get_the_same_event_at_once_have_one_effect(engine, maker):
+    together = threading.Barrier(4)
+    outcomes, calls = [], []
+
+    def handle(event, context):
+        calls.append(event.id)
+        write(event, context)
+        time.sleep(0.2)
+
+    message = stored("EC_PAID")
+
+    def member() -> None:
+        mine = dispatch(handle, maker)
+        together.wait(60)
+        outcomes.append(mine.consume(message, 1))
+
+    threads = [threading.Thread(target=member) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(60)
+
+    assert [one.consumed for one in outcomes] == [True] * 4
+    assert len(calls) == 1
+    assert mailed(engine) == [message.msg_id]
+
+
+def test_who_waited_for_a_member_that_rolls_back_processes_the_event(engine, maker):
+    began, calls = threading.Event(), []
+
+    def fails(event, context):
+        calls.append("first")
+        write(event, context)
+        began.set()
+        time.sleep(0.3)
+        raise ConnectionError("too bad")
+
+    def works(event, context):
+        calls.append("second")
+        write(event, context)
+
+    message = stored("EC_PAID")
+    first = []
+    thread = threading.Thread(target=lambda: first.append(dispatch(fails, maker).consume(message, 1)))
+    thread.start()
+    assert began.wait(60)
+    second = dispatch(works, maker).consume(message, 1)
+    thread.join(60)
+
+    assert (first[0].consumed, second.consumed) == (False, True)
+    assert calls == ["first", "second"]
+    assert mailed(engine) == [message.msg_id]
+
+
+def test_another_s_open_transaction_is_waited_for_in_bounded_time(postgres_url, monkeypatch):
+    monkeypatch.setattr("halfmoon.events.dedup.ledger.LOCK_WAIT_MS", 300)
+    engine = create_engine(postgres_url)
+    Session = sessionmaker(engine)
+    dedup.create_tables(provider(Session))
+    seen, message = [], stored("EC_PAID")
+    free = lambda event, context: seen.append(context.session.scalar(text("SHOW lock_timeout")))  # noqa: E731
+    with engine.connect() as other:
+        row = {"topic": "TP_ORDER", "id": message.msg_id}
+        other.execute(text("INSERT INTO halfmoon_consumed VALUES ('S_mail', :topic, :id, 1)"), row)
+        begun = time.monotonic()
+        outcome = dispatch(free, Session).consume(message, 1)
+        assert time.monotonic() - begun < 20
+    again = dispatch(free, Session).consume(message, 2)
+    engine.dispose()
+
+    assert (outcome.consumed, again.consumed) == (False, True)
+    assert outcome.reason.startswith("Busy")
+    assert seen == ["0"], "what the function does is not bounded"
+
+
+def test_an_engine_lends_its_connections(engine):
+    message = stored("EC_PAID")
+    for attempt in (1, 2):
+        assert dispatch(write, engine).consume(message, attempt).consumed
+
+    assert mailed(engine) == [message.msg_id]
+
+
+def test_a_provider_lends_rows_of_a_transaction_of_its_own(engine, maker):
+    def handle(event, context):
+        context.session.run("INSERT INTO mails VALUES (:id)", {"id": event.id})
+
+    message, other = stored("EC_PAID"), stored("EC_PAID")
+    given = provider(maker)
+    for one, attempt in ((message, 1), (message, 2), (other, 1)):
+        assert dispatch(handle, given).consume(one, attempt).consumed
+
+    assert mailed(engine) == [message.msg_id, other.msg_id]
+
+
+def opened(url: str, how: str):
+    """Return what opens connections of the database's own driver."""
+    if url.startswith("sqlite"):
+        return lambda: sqlite3.connect(plain(url), isolation_level=None if how == "autocommit" else "DEFERRED")
+    if url.startswith("mysql"):
+        return connects(url, autocommit=how == "autocommit")
+    return lambda: psycopg.connect(plain(url), autocommit=how == "autocommit")
+
+
+@pytest.mark.parametrize("how", ["autocommit", "transactions"])
+def test_a_driver_s_own_connection_is_lent_by_its_provider(engine, database_url, how):
+    def handle(event, context):
+        context.session.cursor().execute(f"INSERT INTO mails VALUES ('{event.id}')")
+        if event.payload == "fails" and context.attempt == 1:
+            raise ConnectionError("no mail server")
+
+    good, bad = stored("EC_PAID", "works"), stored("EC_PAID", "fails")
+    mine = dispatch(handle, dbapi.provider(opened(database_url, how)))
+    first = [mine.consume(one, 1).consumed for one in (good, good, bad)]
+    after_the_first = mailed(engine)
+    second = [mine.consume(one, 2).consumed for one in (good, bad)]
+
+    assert (first, second) == ([True, True, False], [True, True])
+    assert after_the_first == [good.msg_id]
+    assert mailed(engine) == [good.msg_id, bad.msg_id]
+
+
+# ---------------------------------------------------------------- asyncio
+
+
+async def test_coroutine_functions_work_in_an_async_session(engine, database_url):
+    async def handle(event, context):
+        await context.session.execute(text("INSERT INTO mails VALUES (:id)"), {"id": event.id})
+        if event.payload == "fails" and context.attempt == 1:
+            context.set_rollback_only("not yet")
+
+    good, bad = stored("EC_PAID", "works"), stored("EC_PAID", "fails")
+    async with async_maker(database_url) as maker:
+        mine = dispatch(handle, maker)
+        first = [await mine.consume_async(one, 1) for one in (good, good, bad)]
+        after_the_first = mailed(engine)
+        again = await mine.consume_async(bad, 2)
+
+    assert [one.consumed for one in first] == [True, True, False]
+    assert after_the_first == [good.msg_id]
+    assert again.consumed
+    assert sorted(mailed(engine)) == sorted([good.msg_id, bad.msg_id])
+
+
+async def test_a_coroutine_that_commits_by_itself_and_fails_then_gets_the_event_again(engine, database_url):
+    async def handle(event, context):
+        await context.session.execute(text("INSERT INTO mails VALUES (:id)"), {"id": event.id})
+        await context.session.commit()
+        if context.attempt == 1:
+            raise ConnectionError("no mail server")
+
+    message = stored("EC_PAID")
+    async with async_maker(database_url) as maker:
+        outcomes = [await dispatch(handle, maker).consume_async(message, attempt) for attempt in (1, 2, 3)]
+
+    assert [one.consumed for one in outcomes] == [False, True, True]
+    assert mailed(engine) == [message.msg_id] * 2
+
+
+async def test_coroutines_that_get_the_same_event_at_once_have_one_effect(engine, database_url):
+    calls = []
+
+    async def handle(event, context):
+        calls.append(event.id)
+        await context.session.execute(text("INSERT INTO mails VALUES (:id)"), {"id": event.id})
+        await asyncio.sleep(0.2)
+
+    message = stored("EC_PAID")
+    async with async_maker(database_url) as maker:
+        mine = dispatch(handle, maker)
+        outcomes = await asyncio.gather(*(mine.consume_async(message, 1) for _ in range(4)))
+
+    assert [one.consumed for one in outcomes] == [True] * 4
+    assert calls == mailed(engine) == [message.msg_id]
+
+
+async def test_an_async_engine_lends_its_connections(engine, database_url):
+    async def handle(event, context):
+        await context.session.execute(text("INSERT INTO mails VALUES (:id)"), {"id": event.id})
+
+    message = stored("EC_PAID")
+    found = create_async_engine(for_asyncio(database_url), poolclass=NullPool)
+    mine = dispatch(handle, found)
+    outcomes = [await mine.consume_async(message, attempt) for attempt in (1, 2)]
+    await found.dispose()
+
+    assert [one.consumed for one in outcomes] == [True, True]
+    assert mailed(engine) == [message.msg_id]
+
+
+# ---------------------------------------------------------------- with a broker
+
+
+@pytest.mark.slow
+def test_a_delivery_that_overtakes_a_slow_member_has_no_second_effect(engine, maker, tmp_path):
+    """The broker takes an event back from a member that holds it too long, and gives it to another one meanwhile."""
+    began, both, calls, reasons = threading.Event(), threading.Event(), [], []
+
+    def handle(event, context):
+        calls.append(context.attempt)
+        reasons.append(context.message.properties.get(RECONSUME_REASON, ""))
+        write(event, context)
+        began.set()
+        both.wait(60)
+
+    declared = Handler(group="S_mail", topic="TP_ORDER", code="EC_PAID", function=handle, dedup=maker)
+    with shop(tmp_path / "store") as running:
+        options = {"nameserver": running.nameserver, "rebalance_ms": 200, "consume_timeout_ms": 1_000}
+        with Consumers(declared, **options) as first, Consumers(declared, **options) as second:
+            sent = running.publish("EC_PAID")
+            assert began.wait(60)
+            until(lambda: first.busy + second.busy == 2)  # it was given back, and is processed a second time, or waits for that
+            both.set()
+            until(lambda: first.busy + second.busy == 0)
+            time.sleep(1.5)
+
+    assert calls == [1]
+    assert mailed(engine) == [sent]
+
+
+# ---------------------------------------------------------------- rows that are too old
+
+
+def test_ids_are_removed_in_bounded_steps_once_they_are_old_enough(engine, maker, monkeypatch):
+    monkeypatch.setattr(retention, "STEP_ROWS", 10)
+    now_ms, day_ms = 10**12, 86_400_000
+    steps = []
+    with engine.begin() as connection:
+        for number in range(35):
+            age_ms = (8 * day_ms + number) if number < 33 else 6 * day_ms if number < 34 else 0
+            row = {"id": f"{number}", "at": now_ms - age_ms}
+            connection.execute(text("INSERT INTO halfmoon_consumed VALUES ('S_mail', 'TP_ORDER', :id, :at)"), row)
+
+    @event.listens_for(engine, "commit")
+    def count(connection):
+        steps.append(1)
+
+    assert purge(provider(maker), now_ms) == 33
+    assert sorted(id for _, id in noted(engine)) == ["33", "34"]
+    assert len(steps) >= 4
+    assert purge(provider(maker), now_ms) == 0
+
+
+async def test_they_are_removed_beside_the_consumers(engine, maker):
+    message = stored("EC_PAID")
+    dispatch(write, maker).consume(message, 1)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE halfmoon_consumed SET consumed_ms = consumed_ms - 5000"))
+    dispatch(write, maker).consume(later := stored("EC_PAID"), 1)
+    task = asyncio.create_task(keep_purging([ledger_of(maker)], 0, first_s=0, every_s=60))
+    async with asyncio.timeout(60):
+        while len(noted(engine)) > 1:
+            await asyncio.sleep(0.02)
+    task.cancel()
+
+    assert sorted(mailed(engine)) == sorted([message.msg_id, later.msg_id])

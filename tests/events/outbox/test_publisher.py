@@ -1,0 +1,261 @@
+"""`Publisher(mode="outbox")` with real databases and a real broker: the same call as ever, and it works with the broker down."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+import sqlalchemy
+from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
+from sqlalchemy.orm import sessionmaker
+
+from halfmoon import Admin, ConsumeFrom, PushConsumer
+from halfmoon.errors import UsageError
+from halfmoon.events import dbapi
+from halfmoon.events.errors import PublishFailed
+from halfmoon.events.outbox import status as outbox_status
+from halfmoon.events.outbox.relay import RelaySettings
+from halfmoon.events.publishing.delivery_modes import Path
+from halfmoon.events.publishing.publisher import Publisher
+from halfmoon.events.testing import MemoryBus
+from halfmoon.testing.local import LocalCluster
+from tests.events.real_databases import connects, for_asyncio
+
+
+def until(found, within_s=60.0):
+    """Ask until something is found, and return it."""
+    end = time.monotonic() + within_s
+    while not (value := found()):
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.01)
+    return value
+
+
+@pytest.fixture
+def engine(database_url):
+    found = sqlalchemy.create_engine(database_url)
+    yield found
+    found.dispose()
+
+
+@pytest.fixture
+def session(engine):
+    return sessionmaker(engine)
+
+
+def rows(engine):
+    with engine.connect() as connection:
+        return connection.execute(sqlalchemy.text("SELECT event_id, attempts FROM halfmoon_outbox ORDER BY seq")).all()
+
+
+class Inbox:
+    """Events of a topic as consumers get them."""
+
+    def __init__(self, cluster, topic):
+        self.messages, self.at_s, self._lock = [], {}, threading.Lock()
+        self._consumer = PushConsumer(group=f"S_{topic}", nameserver=cluster.nameserver, consume_from=ConsumeFrom.FIRST_OFFSET)
+        self._consumer.subscribe(topic)
+        self._consumer.on_message(self._take)
+
+    def _take(self, messages):
+        with self._lock:
+            for one in messages:
+                self.messages.append(one)
+                self.at_s.setdefault(one.msg_id, time.monotonic())
+
+    @property
+    def ids(self):
+        with self._lock:
+            return [one.msg_id for one in self.messages]
+
+    def __enter__(self):
+        self._consumer.start()
+        return self
+
+    def __exit__(self, *error):
+        self._consumer.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with LocalCluster(tmp_path_factory.mktemp("outbox") / "store") as running:
+        yield running
+
+
+@pytest.mark.slow
+def test_events_of_committed_transactions_are_consumed_and_others_never(session, engine, cluster):
+    topic = f"TP_OUT_{engine.dialect.name}"
+    with Publisher("P_out", cluster.nameserver, session=session, mode="outbox") as events, Inbox(cluster, topic) as inbox:
+        events.create_tables()
+        with session.begin():
+            pass
+        with session.begin() as open_one:
+            open_one.execute(sqlalchemy.text("SELECT 1"))
+            told = events.publish(topic, "EC_PAID", {"order_id": 42}, headers={"who": "Ada"}, key="o-42", transactional=True)
+            seen = events.publish(topic, "EC_SEEN", {"order_id": 42})
+            assert inbox.ids == []
+        with session() as open_one:
+            open_one.execute(sqlalchemy.text("SELECT 1"))
+            never = events.publish(topic, "EC_PAID", {"order_id": 43}, transactional=True)
+            with open_one.begin_nested() as savepoint:
+                inner = events.publish(topic, "EC_PAID", {"order_id": 44}, transactional=True)
+                savepoint.rollback()
+            open_one.rollback()
+        with session.begin() as open_one:
+            open_one.execute(sqlalchemy.text("SELECT 1"))
+            with open_one.begin_nested() as savepoint:
+                undone = events.publish(topic, "EC_PAID", {"order_id": 45}, transactional=True)
+                savepoint.rollback()
+            last = events.publish(topic, "EC_PAID", {"order_id": 46}, transactional=True)
+        until(lambda: len(inbox.ids) >= 3)
+        until(lambda: rows(engine) == [])
+
+    assert {told.path, seen.path, last.path} == {Path.OUTBOX}
+    assert sorted(inbox.ids) == sorted([told.event_id, seen.event_id, last.event_id])
+    assert not {never.event_id, inner.event_id, undone.event_id} & set(inbox.ids)
+    paid = next(one for one in inbox.messages if one.msg_id == told.event_id)
+    assert (paid.tag, paid.keys, paid.properties["who"]) == ("EC_PAID", (told.event_id, "o-42"), "Ada")
+
+
+@pytest.mark.slow
+def test_an_event_for_a_topic_that_may_not_be_written_to_is_parked_at_once_and_sent_when_asked_for(sqlite_url, cluster):
+    topic, engine = "TP_READ_ONLY", sqlalchemy.create_engine(sqlite_url)
+    made = sessionmaker(engine)
+    with Admin(nameserver=cluster.nameserver) as admin:
+        admin.create_topic(topic, queue_count=1, perm=4)
+        with Publisher("P_parked", cluster.nameserver, session=made, mode="outbox") as events:
+            events.create_tables()
+            with made.begin():
+                told = events.publish(topic, "EC_PAID", 1)
+                other = events.publish("TP_OTHER", "EC_PAID", 2)
+            until(lambda: len(rows(engine)) == 1, within_s=10)  # the other one is sent
+            [parked] = until(lambda: outbox_status.entries(events.provider, 1, state="failed"), within_s=10)
+            assert (parked.event_id, parked.attempts) == (told.event_id, 1)
+            assert "TP_READ_ONLY may not be written to" in parked.error
+            assert other.path is Path.OUTBOX
+            with made.begin(), pytest.raises(PublishFailed, match="may not be written to"):
+                Publisher("P_direct", cluster.nameserver, session=made).publish(topic, "EC_PAID", 3, transactional=True)
+            admin.create_topic(topic, queue_count=1)
+            outbox_status.retry(events.provider, time.time_ns() // 1_000_000)
+            until(lambda: rows(engine) == [])
+    engine.dispose()
+
+
+@pytest.mark.slow
+def test_publishing_works_without_any_broker_and_the_events_follow(session, engine, tmp_path):
+    topic, cluster = "TP_LATE", LocalCluster(tmp_path / "store")
+    with cluster:
+        pass  # its ports are known now, and nobody listens there
+    settings = RelaySettings(poll_ms=100, timeout_ms=500, claim_ms=5_000)
+    with Publisher("P_late", cluster.nameserver, session=session, mode="outbox", relay=settings) as events:
+        events.create_tables()
+        begun = time.monotonic()
+        told = []
+        for at in range(20):
+            with session.begin() as open_one:
+                open_one.execute(sqlalchemy.text("SELECT 1"))
+                told.append(events.publish(topic, "EC_PAID", {"order_id": at}, transactional=True).event_id)
+        assert time.monotonic() - begun < 20, "nobody waited for the broker"
+        time.sleep(1)
+        assert [one for one, _ in rows(engine)] == told
+        with cluster, Inbox(cluster, topic) as inbox:
+            until(lambda: len(set(inbox.ids)) == 20)
+            until(lambda: rows(engine) == [])
+            assert sorted(set(inbox.ids)) == sorted(told)
+
+
+@pytest.mark.slow
+def test_the_relay_of_the_process_is_nudged_by_the_commit(session, engine, cluster):
+    topic, slow = f"TP_NUDGE_{engine.dialect.name}", RelaySettings(poll_ms=3_600_000)
+    with (
+        Publisher("P_nudge", cluster.nameserver, session=session, mode="outbox", relay=slow) as events,
+        Inbox(cluster, topic) as inbox,
+    ):
+        events.create_tables()
+        for at in range(5):
+            with session.begin() as open_one:
+                open_one.execute(sqlalchemy.text("SELECT 1"))
+                told = events.publish(topic, "EC_PAID", at, transactional=True)
+            until(lambda event_id=told.event_id: event_id in inbox.at_s)
+
+
+@pytest.mark.slow
+async def test_events_of_an_asyncio_session_go_through_the_same_outbox(database_url, cluster):
+    topic = f"TP_ASYNC_{database_url.partition(':')[0].partition('+')[0]}"
+    engine = create_async_engine(for_asyncio(database_url))
+    session = async_sessionmaker(engine)
+    async with Publisher("P_async", cluster.nameserver, session=session, mode="outbox") as events:
+        with Inbox(cluster, topic) as inbox:
+            await asyncio.to_thread(events.create_tables)
+            async with session.begin() as open_one:
+                await open_one.execute(sqlalchemy.text("SELECT 1"))
+                told = await events.publish_async(topic, "EC_PAID", {"order_id": 1}, transactional=True)
+            async with session() as open_one:
+                await open_one.execute(sqlalchemy.text("SELECT 1"))
+                await events.publish_async(topic, "EC_PAID", {"order_id": 2}, transactional=True)
+                await open_one.rollback()
+            await asyncio.to_thread(until, lambda: inbox.ids)
+            await asyncio.sleep(0.3)
+    await engine.dispose()
+
+    assert inbox.ids == [told.event_id]
+
+
+@pytest.mark.slow
+def test_the_outbox_of_a_plain_driver_is_relayed_as_well(database_url, cluster):
+    topic = f"TP_DBAPI_{database_url.partition(':')[0].partition('+')[0]}"
+    database = dbapi.provider(connects(database_url))
+    fast = RelaySettings(poll_ms=50)
+    with Publisher("P_dbapi", cluster.nameserver, provider=database, mode="outbox", relay=fast) as events:
+        events.create_tables()
+        connection = database.connect()
+        connection.cursor().execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+        connection.commit()
+        with Inbox(cluster, topic) as inbox:
+            connection.cursor().execute("INSERT INTO orders VALUES (1)")
+            told = events.publish(topic, "EC_PAID", {"order_id": 1}, key="o-1", transactional=True)
+            connection.commit()
+            connection.cursor().execute("INSERT INTO orders VALUES (2)")
+            events.publish(topic, "EC_PAID", {"order_id": 2}, transactional=True)
+            connection.rollback()
+            until(lambda: inbox.ids)
+            time.sleep(0.3)
+        found = outbox_status.backlog(database, 0)
+        connection.close()
+
+    assert inbox.ids == [told.event_id]
+    assert (found.backlog, found.failed) == (0, 0)
+
+
+def test_without_a_relay_here_rows_wait_for_one_elsewhere(sqlite_url):
+    engine = sqlalchemy.create_engine(sqlite_url)
+    session, bus = sessionmaker(engine), MemoryBus()
+    with Publisher("P_none", transport=bus, session=session, mode="outbox", relay=False) as events:
+        events.create_tables()
+        with session.begin() as open_one:
+            open_one.execute(sqlalchemy.text("SELECT 1"))
+            told = events.publish("TP_ORDER", "EC_PAID", {"order_id": 1}, transactional=True)
+        time.sleep(0.3)
+        assert rows(engine) == [(told.event_id, 0)]
+    engine.dispose()
+
+
+def test_a_transactional_event_of_the_outbox_needs_no_checker(sqlite_url):
+    engine = sqlalchemy.create_engine(sqlite_url)
+    session = sessionmaker(engine)
+    with Publisher("P_free", transport=MemoryBus(), session=session, mode="outbox", relay=False, tokens=False) as events:
+        events.create_tables()
+        with session.begin() as open_one:
+            open_one.execute(sqlalchemy.text("SELECT 1"))
+            assert events.publish("TP_ORDER", "EC_PAID", 1, transactional=True).path is Path.OUTBOX
+    engine.dispose()
+
+
+@pytest.mark.parametrize("relay", [None, 1, "yes", {"poll_ms": 5}])
+def test_a_relay_setting_that_is_none_is_refused(relay):
+    with pytest.raises(UsageError, match="relay="):
+        Publisher(
+            "P_x", transport=MemoryBus(), session=sessionmaker(sqlalchemy.create_engine("sqlite://")), mode="outbox", relay=relay
+        )

@@ -1,0 +1,396 @@
+"""The relay, with real databases and real brokers: everything committed is sent, in order, whoever fails in between."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+
+import pytest
+
+from halfmoon import ConsumeFrom, PushConsumer
+from halfmoon.errors import (
+    BrokerError,
+    ConnectFailed,
+    NotRunning,
+)
+from halfmoon.events import Publisher
+from halfmoon.events.databases.database import Busy
+from halfmoon.events.outbox import relay as relay_module
+from halfmoon.events.outbox.claims import Claim, claim
+from halfmoon.events.outbox.relay import Relay
+from halfmoon.events.publishing.client_transport import ClientTransport
+from halfmoon.model import LocalTransactionState
+from halfmoon.testing.local import LocalCluster
+from tests.events.outbox.outboxes import Outbox
+
+
+def until(found, within_s=60.0):
+    """Ask until something is found, and return it."""
+    end = time.monotonic() + within_s
+    while not (value := found()):
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.01)
+    return value
+
+
+class Wire:
+    """A transport that notes what it is given, and fails as it is told: ``fails(message)`` returns an error or None."""
+
+    def __init__(self, fails=lambda message: None):
+        self.fails, self.got, self.tried = fails, [], []
+
+    def post(self, message, told, *, timeout_ms):
+        self.tried.append(message)
+        error = self.fails(message)
+        if error is None:
+            self.got.append(message)
+        threading.Thread(target=told, args=(None, error)).start()
+
+    @property
+    def ids(self):
+        return [one.msg_id for one in self.got]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with LocalCluster(tmp_path_factory.mktemp("relay") / "store") as running:
+        yield running
+
+
+class Reader:
+    """A group that has read a topic from its beginning: ids in the order of their coming, keys and bodies."""
+
+    def __init__(self, cluster, topic, group):
+        self.messages, self._lock = [], threading.Lock()
+        self.consumer = PushConsumer(group=group, nameserver=cluster.nameserver, consume_from=ConsumeFrom.FIRST_OFFSET)
+        self.consumer.subscribe(topic)
+        self.consumer.on_message(self._take)
+
+    def _take(self, messages):
+        with self._lock:
+            self.messages += messages
+
+    @property
+    def ids(self):
+        with self._lock:
+            return [one.msg_id for one in self.messages]
+
+    def __enter__(self):
+        self.consumer.start()
+        return self
+
+    def __exit__(self, *error):
+        self.consumer.close()
+
+
+@pytest.fixture
+def transport(cluster):
+    found = ClientTransport("P_relay", cluster.nameserver)
+    found.start(lambda stored: LocalTransactionState.UNKNOWN)
+    yield found
+    found.close(1_000)
+
+
+# ---------------------------------------------------------------- to a broker
+
+
+@pytest.mark.slow
+def test_committed_events_reach_consumers_under_their_own_ids_and_rolled_back_ones_do_not(outbox, cluster, transport):
+    topic = f"TP_{outbox.provider.dialect}"
+    with Relay(outbox.provider, transport, poll_ms=50) as relay, Reader(cluster, topic, f"S_{topic}") as reader:
+        outbox.put("A1", "A2", topic=topic, body=b"hello")
+        with outbox.engine.connect() as connection:
+            outbox.add(connection, "never", topic=topic)
+            connection.rollback()
+        outbox.put("A3", topic=topic)
+        relay.nudge()
+        until(lambda: len(reader.ids) >= 3)
+        until(lambda: outbox.ids == [])
+
+    assert sorted(reader.ids) == ["A1", "A2", "A3"]
+    first = next(one for one in reader.messages if one.msg_id == "A1")
+    assert (first.body, first.tag, first.keys) == (b"hello", "EC_PAID", ("A1",))
+    assert relay.figures().sent == 3
+
+
+@pytest.mark.slow
+def test_with_the_broker_down_events_wait_and_are_sent_when_it_is_back(outbox, tmp_path):
+    with LocalCluster(tmp_path / "store") as mine:
+        transport = ClientTransport("P_down", mine.nameserver)
+        transport.start(lambda stored: LocalTransactionState.UNKNOWN)
+        with Relay(outbox.provider, transport, poll_ms=50, timeout_ms=500, claim_ms=5_000) as relay:
+            outbox.put("before")
+            until(lambda: outbox.ids == [])
+            mine.kill()
+            for at in range(300):
+                outbox.put(f"E{at}")
+            until(lambda: relay.figures().closed)
+            time.sleep(1.5)
+            assert len(outbox.ids) == 300
+            assert relay.figures().failed < 150, "most rows were not even tried"
+            assert relay.backlog().backlog == 300
+            mine.start()
+            begun = time.monotonic()
+            until(lambda: outbox.ids == [])
+            assert time.monotonic() - begun < 50
+            with Reader(mine, "TP_ORDER", "S_down") as reader:
+                until(lambda: len(set(reader.ids)) == 301)
+        transport.close(1_000)
+        assert relay.figures().closed == {}
+
+    assert sorted(set(reader.ids)) == sorted(["before", *(f"E{at}" for at in range(300))])
+
+
+@pytest.mark.slow
+def test_two_relays_side_by_side_send_everything_once_and_keep_the_order_of_each_key(postgres_url, cluster, transport):
+    outbox, topic = Outbox(postgres_url), "TP_TWO"
+    for at in range(60):
+        outbox.put(f"a{at:02}", topic=topic, key="a")
+        outbox.put(f"b{at:02}", topic=topic, key="b")
+        outbox.put(*(f"x{at:02}-{each}" for each in range(5)), topic=topic)
+    order, lock = [], threading.Lock()
+    post = transport.post
+
+    def noted(message, told, *, timeout_ms):
+        with lock:
+            order.append(message.msg_id)
+        post(message, told, timeout_ms=timeout_ms)
+
+    transport.post = noted
+    with Reader(cluster, topic, "S_two") as reader:
+        relays = [Relay(outbox.provider, transport, poll_ms=20, batch_max=20) for _ in range(2)]
+        for one in relays:
+            one.start()
+        until(lambda: len(reader.ids) >= 420)
+        until(lambda: outbox.ids == [])
+        assert all(one.close() for one in relays)
+    outbox.close()
+
+    assert len(reader.ids) == len(set(reader.ids)) == 420
+    assert all(one.figures().sent > 20 for one in relays), "both took part"
+    for key in "ab":
+        assert [one for one in order if one[0] == key] == [f"{key}{at:02}" for at in range(60)]
+        mine = [one for one in reader.messages if one.msg_id[0] == key]
+        assert len({one.queue_id for one in mine}) == 1, "events of one key lie in one queue"
+        assert [one.msg_id for one in sorted(mine, key=lambda one: one.queue_offset)] == [f"{key}{at:02}" for at in range(60)]
+
+
+# ---------------------------------------------------------------- failures
+
+
+def test_a_row_that_fails_waits_longer_each_time_and_the_others_go_on(sqlite_outbox):
+    outbox = sqlite_outbox
+    wire = Wire(lambda message: BrokerError("what is this", code=77) if message.msg_id == "bad" else None)
+    with Relay(outbox.provider, wire, poll_ms=20) as relay:
+        outbox.put("bad", "A", "B")
+        until(lambda: relay.figures().failed >= 2)
+        outbox.put("C")
+        until(lambda: outbox.ids == ["bad"])
+        [(attempts, error, next_ms)] = outbox.ask("SELECT attempts, error, next_ms FROM halfmoon_outbox")
+
+    assert sorted(wire.ids) == ["A", "B", "C"]
+    assert attempts >= 2
+    assert error == "BrokerError: CODE: 77  DESC: what is this"
+    assert next_ms / 1000 - time.time() < 10
+    tries = [one.attempt for one in wire.tried if one.msg_id == "bad"]
+    assert tries == list(range(1, len(tries) + 1)), "a repeat says so, so that brokers can merge it"
+
+
+def test_a_topic_that_cannot_be_reached_holds_no_other_back(sqlite_outbox):
+    outbox = sqlite_outbox
+    wire = Wire(lambda message: ConnectFailed("gone") if message.topic == "TP_GONE" else None)
+    outbox.put(*(f"gone{at}" for at in range(100)), topic="TP_GONE")
+    with Relay(outbox.provider, wire, poll_ms=20, batch_max=10, in_flight_max=5) as relay:
+        until(lambda: relay.figures().closed)
+        outbox.put("A", "B")
+        until(lambda: len(wire.got) == 2)
+        assert list(relay.figures().closed) == ["TP_GONE"]
+        assert "ConnectFailed: gone" in relay.figures().closed["TP_GONE"]
+
+    assert len(wire.tried) < 40
+
+
+def test_a_database_that_fails_is_waited_for_and_said_once(postgres_url, caplog):
+    outbox, wire = Outbox(postgres_url), Wire()
+    with Relay(outbox.provider, wire, poll_ms=20) as relay, caplog.at_level(logging.WARNING, "halfmoon.events"):
+        outbox.tell("ALTER TABLE halfmoon_outbox RENAME TO elsewhere")
+        until(lambda: relay.figures().error)
+        time.sleep(1)
+        outbox.tell("ALTER TABLE elsewhere RENAME TO halfmoon_outbox")
+        outbox.put("A")
+        until(lambda: wire.ids == ["A"])
+        until(lambda: relay.figures().error == "")
+    outbox.close()
+
+    assert sum("the outbox cannot be read" in text for text in caplog.messages) == 1
+    assert outbox.engine.url.password not in caplog.text
+
+
+def test_locks_that_others_hold_for_a_moment_are_nothing_to_warn_of(sqlite_outbox, caplog):
+    outbox, wire = sqlite_outbox, Wire()
+
+    class Often:
+        dialect, left = "sqlite", 2
+
+        def fresh(self, *, lock_wait_ms=1_000):
+            if self.left:
+                self.left -= 1
+                raise Busy("database is locked")
+            return outbox.provider.fresh(lock_wait_ms=lock_wait_ms)
+
+    outbox.put("A")
+    with Relay(Often(), wire, poll_ms=20), caplog.at_level(logging.WARNING, "halfmoon.events"):
+        until(lambda: outbox.ids == [])
+
+    assert (wire.ids, caplog.records) == (["A"], [])
+
+
+@pytest.mark.slow
+def test_a_relay_with_nothing_to_do_waits_for_no_writer(sqlite_outbox, caplog, monkeypatch):
+    monkeypatch.setattr(relay_module, "LOCK_WAIT_MS", 500)
+    outbox, wire = sqlite_outbox, Wire()
+    with (
+        outbox.engine.begin() as connection,
+        Relay(outbox.provider, wire, poll_ms=20) as relay,
+        caplog.at_level(logging.WARNING, "halfmoon.events"),
+    ):
+        outbox.add(connection, "A")
+        time.sleep(1.5)  # longer than it would wait for the writer
+        assert relay.figures().error == ""
+    assert (caplog.records, outbox.ids) == ([], ["A"])
+
+
+def test_a_database_that_crashes_is_taken_up_again(postgres_server, postgres_url):
+    outbox, wire = Outbox(postgres_url), Wire()
+    with Relay(outbox.provider, wire, poll_ms=20) as relay:
+        outbox.put("A")
+        until(lambda: outbox.ids == [])
+        postgres_server.kill()
+        try:
+            until(lambda: relay.figures().error)
+            assert relay.figures().running
+        finally:
+            postgres_server.start()
+        outbox.put("B")
+        until(lambda: outbox.ids == [])
+    outbox.close()
+
+    assert wire.ids == ["A", "B"]
+
+
+def test_a_database_that_fails_between_sending_and_removing_loses_nothing(postgres_url):
+    outbox = Outbox(postgres_url)
+    wire = Wire()
+
+    def fails(message):
+        if message.msg_id == "A" and not message.attempt > 1:
+            outbox.tell("ALTER TABLE halfmoon_outbox RENAME TO elsewhere")
+
+    wire.fails = fails
+    with Relay(outbox.provider, wire, poll_ms=20) as relay:
+        outbox.put("A")
+        until(lambda: relay.figures().error)
+        outbox.tell("ALTER TABLE elsewhere RENAME TO halfmoon_outbox")
+        until(lambda: outbox.ids == [])
+    outbox.close()
+
+    assert wire.ids == ["A"], "what was sent is remembered, and removed later"
+
+
+# ---------------------------------------------------------------- life
+
+
+def test_the_relay_looks_by_itself_and_at_once_when_it_is_nudged(sqlite_outbox):
+    outbox, wire = sqlite_outbox, Wire()
+    with Relay(outbox.provider, wire, poll_ms=60_000) as relay:
+        time.sleep(0.2)
+        outbox.put("A")
+        time.sleep(0.3)
+        assert wire.ids == []
+        relay.nudge()
+        until(lambda: wire.ids == ["A"])
+    with Relay(outbox.provider, wire, poll_ms=50):
+        outbox.put("B")
+        until(lambda: wire.ids == ["A", "B"])
+
+
+def test_closing_sends_what_is_there_and_what_is_left_stays_for_another(sqlite_outbox):
+    outbox, wire = sqlite_outbox, Wire()
+    relay = Relay(outbox.provider, wire, poll_ms=60_000, batch_max=10)
+    relay.start()
+    outbox.put(*(f"E{at}" for at in range(100)))
+
+    assert relay.close()
+    assert (len(wire.got), outbox.ids) == (100, [])
+    assert not relay.figures().running
+    with pytest.raises(NotRunning):
+        relay.start()
+
+
+@pytest.mark.slow
+def test_closing_takes_bounded_time_when_nothing_answers(sqlite_outbox):
+    class Silent:
+        def post(self, message, told, *, timeout_ms):
+            pass
+
+    outbox = sqlite_outbox
+    relay = Relay(outbox.provider, Silent(), poll_ms=20, timeout_ms=200, claim_ms=60_000)
+    outbox.put(*(f"E{at}" for at in range(20)))
+    relay.start()
+    until(lambda: relay.figures().in_hand)
+    begun = time.monotonic()
+
+    relay.close(flush_ms=100)
+
+    assert time.monotonic() - begun < 30
+    assert len(outbox.ids) == 20
+
+
+def test_a_publisher_with_an_outbox_and_no_broker_ends_in_the_time_it_is_given(sqlite_outbox):
+    outbox = sqlite_outbox
+    with socket.create_server(("127.0.0.1", 0)) as deaf:  # takes connections and answers nothing
+        events = Publisher("P_deaf", f"127.0.0.1:{deaf.getsockname()[1]}", provider=outbox.provider, mode="outbox")
+        events.start()
+        outbox.put("A")
+        until(lambda: events._relay.figures().in_hand)
+        begun = time.monotonic()
+        events.close(flush_ms=500)
+        took_s = time.monotonic() - begun
+
+    assert outbox.ids == ["A"]
+    assert took_s < 2.5
+
+
+def test_a_relay_that_was_never_started_closes(sqlite_outbox):
+    assert Relay(sqlite_outbox.provider, Wire()).close(0)
+
+
+def test_rows_of_a_relay_that_vanished_are_sent_as_repeats_when_its_claims_end(sqlite_outbox):
+    outbox, wire = sqlite_outbox, Wire()
+    outbox.put("A", "B")
+    now = time.time_ns() // 1_000_000
+    with outbox.provider.fresh() as rows:
+        assert len(claim(rows, Claim("dead", now, now + 2_000), count_max=10, bytes_max=10**6)) == 2
+
+    with Relay(outbox.provider, wire, poll_ms=20):
+        time.sleep(0.3)
+        sent = wire.ids
+        assert sent == [] or time.time_ns() // 1_000_000 >= now + 2_000
+        until(lambda: outbox.ids == [])
+
+    assert sorted(wire.ids) == ["A", "B"]
+    assert {one.attempt for one in wire.got} == {2}
+
+
+def test_what_a_relay_holds_in_memory_is_bounded_by_bytes(sqlite_outbox):
+    outbox, most = sqlite_outbox, []
+    wire = Wire(lambda message: most.append(relay.figures().in_hand))
+    relay = Relay(outbox.provider, wire, poll_ms=20, batch_bytes_max=300_000)
+    outbox.put(*(f"E{at}" for at in range(20)), body=b"x" * 100_000)
+
+    with relay:
+        until(lambda: outbox.ids == [])
+
+    assert max(most) == 2

@@ -1,0 +1,389 @@
+"""The transport over the client, against a real broker of ours on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halfmoon import Admin, ConsumeFrom, LocalTransactionState, Message, PullConsumer
+from halfmoon.errors import BrokerError, HalfmoonError, NotRunning, UsageError
+from halfmoon.events.publishing.client_transport import ClientTransport
+from halfmoon.events.publishing.transport import Prepared
+from halfmoon.model import SendResult, StoredMessage
+from halfmoon.testing.local import LocalCluster
+from tests.events.publishing.losing import Losing
+
+pytestmark = pytest.mark.slow
+
+COMMIT, ROLLBACK, UNKNOWN = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK, LocalTransactionState.UNKNOWN
+_numbers = count()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    quick = {"transactionTimeOut": 200, "transactionCheckInterval": 200}
+    with LocalCluster(tmp_path_factory.mktemp("broker"), quick) as found:
+        yield found
+
+
+@pytest.fixture
+def topic(cluster: LocalCluster) -> str:
+    name = f"topic_{next(_numbers)}"
+    with Admin(nameserver=cluster.nameserver) as admin:
+        admin.create_topic(name, queue_count=1)
+    return name
+
+
+class Asked:
+    """What a broker asks is answered as the test says."""
+
+    def __init__(self, state: LocalTransactionState = COMMIT) -> None:
+        self.state = state
+        self.asked: list[str] = []
+
+    def __call__(self, message: StoredMessage) -> LocalTransactionState:
+        self.asked.append(message.msg_id)
+        return self.state
+
+
+@pytest.fixture
+def asked() -> Asked:
+    return Asked()
+
+
+@pytest.fixture
+def transport(cluster: LocalCluster, asked: Asked) -> Iterator[ClientTransport]:
+    made = ClientTransport(f"P_{next(_numbers)}", cluster.nameserver)
+    made.start(asked)
+    yield made
+    made.close(1_000)
+
+
+def prepare(transport: ClientTransport, topic: str, body: bytes, **values: Any) -> Prepared:
+    message = Message(topic, body, tag="EC_PAID", msg_id=transport.new_id())
+    return transport.prepare(message, attempt=1, timeout_ms=3_000, **{"check_after_s": None, **values})
+
+
+def received(cluster: LocalCluster, topic: str, wanted: int, more_s: float = 0.5) -> list[StoredMessage]:
+    """Wait until so many messages came, and a while longer for those that must not come."""
+    found: list[StoredMessage] = []
+    with PullConsumer(
+        group=f"C_{next(_numbers)}", nameserver=cluster.nameserver, consume_from=ConsumeFrom.FIRST_OFFSET
+    ) as consumer:
+        consumer.assign(consumer.queues(topic))
+        for queue in consumer.assignment():
+            consumer.seek_to_begin(queue)
+        end = time.monotonic() + 60
+        while len(found) < wanted and time.monotonic() < end:
+            found += consumer.poll(timeout_ms=200)
+        end = time.monotonic() + more_s
+        while time.monotonic() < end:
+            found += consumer.poll(timeout_ms=100)
+    return found
+
+
+def bodies(cluster: LocalCluster, topic: str, wanted: int) -> list[bytes]:
+    return sorted(one.body for one in received(cluster, topic, wanted))
+
+
+def test_a_send_keeps_the_id_it_was_given(cluster: LocalCluster, transport: ClientTransport, topic: str) -> None:
+    wanted = transport.new_id()
+
+    result = transport.send(Message(topic, b"plain", msg_id=wanted), attempt=1, timeout_ms=3_000)
+
+    assert result.msg_id == wanted
+    assert [one.msg_id for one in received(cluster, topic, 1)] == [wanted]
+
+
+@pytest.mark.mission("002-41", "002-43")
+def test_a_prepared_message_is_seen_once_it_is_committed_and_not_before(
+    cluster: LocalCluster, transport: ClientTransport, topic: str
+) -> None:
+    prepared = prepare(transport, topic, b"paid")
+    assert bodies(cluster, topic, 0) == []
+
+    transport.decide(prepared, commit=True)
+
+    (message,) = received(cluster, topic, 1)
+    assert (message.body, message.msg_id) == (b"paid", prepared.message_id)
+
+
+def test_a_message_that_was_rolled_back_is_never_seen(
+    cluster: LocalCluster, transport: ClientTransport, topic: str, asked: Asked
+) -> None:
+    transport.decide(prepare(transport, topic, b"undone"), commit=False)
+    transport.decide(prepare(transport, topic, b"done"), commit=True)
+
+    assert bodies(cluster, topic, 1) == [b"done"]
+    assert asked.asked == []
+
+
+def test_while_nothing_is_decided_or_left_the_answer_is_not_asked_and_afterwards_it_is(
+    cluster: LocalCluster, transport: ClientTransport, topic: str, asked: Asked
+) -> None:
+    prepared = prepare(transport, topic, b"left", check_after_s=0)
+    time.sleep(1.0)
+    assert asked.asked == []
+
+    transport.leave(prepared)
+
+    assert bodies(cluster, topic, 1) == [b"left"]
+    assert set(asked.asked) == {prepared.message_id}
+
+
+def test_a_second_decision_neither_raises_nor_changes_anything(
+    cluster: LocalCluster, transport: ClientTransport, topic: str
+) -> None:
+    prepared = prepare(transport, topic, b"once")
+    transport.decide(prepared, commit=True)
+    transport.decide(prepared, commit=False)
+    transport.leave(prepared)
+
+    assert bodies(cluster, topic, 1) == [b"once"]
+
+
+def test_any_event_loop_may_send_and_prepare(cluster: LocalCluster, transport: ClientTransport, topic: str) -> None:
+    async def both() -> Prepared:
+        await transport.send_async(Message(topic, b"sent"), attempt=1, timeout_ms=3_000)
+        message = Message(topic, b"prepared")
+        return await transport.prepare_async(message, attempt=1, timeout_ms=3_000, check_after_s=None)
+
+    transport.decide(asyncio.run(both()), commit=True)
+
+    assert bodies(cluster, topic, 2) == [b"prepared", b"sent"]
+
+
+def test_who_posts_is_told_how_it_went_and_what_it_raises_is_only_logged(
+    cluster: LocalCluster, transport: ClientTransport, topic: str
+) -> None:
+    told: list[tuple[SendResult | None, BaseException | None]] = []
+    both = threading.Semaphore(0)
+
+    def hear(result: SendResult | None, error: BaseException | None) -> None:
+        told.append((result, error))
+        both.release()
+        raise RuntimeError("not ours")
+
+    transport.post(Message(topic, b"posted"), hear, timeout_ms=3_000)
+    assert both.acquire(timeout=60)
+    transport.post(Message("bad topic", b"posted"), hear, timeout_ms=3_000)
+    assert both.acquire(timeout=60)
+
+    (result, nothing), (none, error) = told
+    assert result is not None
+    assert nothing is None
+    assert none is None
+    assert isinstance(error, HalfmoonError)
+    assert bodies(cluster, topic, 1) == [b"posted"]
+
+
+def test_what_is_posted_leaves_before_it_is_closed(cluster: LocalCluster, asked: Asked, topic: str) -> None:
+    transport = ClientTransport(f"P_{next(_numbers)}", cluster.nameserver)
+    transport.start(asked)
+    for number in range(50):
+        transport.post(Message(topic, b"%d" % number), lambda result, error: None, timeout_ms=3_000)
+
+    transport.close(3_000)
+    transport.close(3_000)
+
+    assert len(bodies(cluster, topic, 50)) == 50
+
+
+def test_decisions_that_were_given_leave_before_it_is_closed(cluster: LocalCluster, topic: str) -> None:
+    asked = Asked(UNKNOWN)
+    transport = ClientTransport(f"P_{next(_numbers)}", cluster.nameserver)
+    transport.start(asked)
+    prepared = [prepare(transport, topic, b"%d" % number) for number in range(20)]
+    for one in prepared:
+        transport.decide(one, commit=True)
+    transport.close(1_000)
+
+    assert len(bodies(cluster, topic, 20)) == 20
+    assert asked.asked == []
+
+
+def test_before_the_start_and_after_the_end_it_refuses_and_says_so(cluster: LocalCluster, asked: Asked) -> None:
+    transport = ClientTransport(f"P_{next(_numbers)}", cluster.nameserver)
+    with pytest.raises(NotRunning, match="start"):
+        transport.send(Message("t", b"x"), attempt=1, timeout_ms=1_000)
+    transport.start(asked)
+    transport.start(asked)
+    transport.close(0)
+    with pytest.raises(NotRunning, match="closed"):
+        transport.send(Message("t", b"x"), attempt=1, timeout_ms=1_000)
+    with pytest.raises(NotRunning, match="closed"):
+        transport.start(asked)
+
+
+@pytest.mark.parametrize("wrong", ["", "a b", "x" * 65, "a\x01b", 7])
+def test_an_id_that_cannot_be_one_is_refused(transport: ClientTransport, topic: str, wrong: Any) -> None:
+    with pytest.raises(UsageError, match="msg_id"):
+        transport.send(Message(topic, b"x", msg_id=wrong), attempt=1, timeout_ms=1_000)
+
+
+def test_a_repeat_without_an_id_is_refused(transport: ClientTransport, topic: str) -> None:
+    with pytest.raises(UsageError, match="msg_id"):
+        transport.send(Message(topic, b"x"), attempt=2, timeout_ms=1_000)
+
+
+def test_a_refusal_of_the_broker_is_raised(transport: ClientTransport) -> None:
+    with pytest.raises((BrokerError, HalfmoonError)):
+        transport.prepare(Message("RMQ_SYS_TRANS_HALF_TOPIC", b"x"), attempt=1, timeout_ms=1_000, check_after_s=None)
+
+
+# ---------------------------------------------------------------- answers that are lost
+
+
+@pytest.fixture
+def losing(cluster: LocalCluster) -> Iterator[Losing]:
+    made = Losing(cluster.nameserver, cluster.broker)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def shaky(losing: Losing, asked: Asked) -> Iterator[ClientTransport]:
+    made = ClientTransport(f"P_{next(_numbers)}", losing.nameserver.address)
+    made.start(asked)
+    yield made
+    made.close(1_000)
+
+
+@pytest.mark.parametrize("on_a_loop", [False, True])
+def test_a_half_message_whose_answer_was_lost_is_sent_again_and_seen_once(
+    cluster: LocalCluster, losing: Losing, shaky: ClientTransport, topic: str, asked: Asked, *, on_a_loop: bool
+) -> None:
+    shaky.decide(prepare(shaky, topic, b"before"), commit=False)  # the route is known
+    message = Message(topic, b"paid", msg_id=shaky.new_id())
+    losing.lose()
+
+    def attempt(number: int) -> Prepared:
+        values: dict[str, Any] = {"attempt": number, "timeout_ms": 3_000, "check_after_s": 60}
+        return asyncio.run(shaky.prepare_async(message, **values)) if on_a_loop else shaky.prepare(message, **values)
+
+    with pytest.raises(HalfmoonError):
+        attempt(1)
+    prepared = attempt(2)
+    shaky.decide(prepared, commit=True)
+
+    assert losing.lost == 1
+    assert [one.msg_id for one in received(cluster, topic, 1, more_s=1.5)] == [message.msg_id]
+    assert message.msg_id not in asked.asked
+
+
+def test_a_plain_message_whose_answer_was_lost_is_sent_again_and_seen_once(
+    cluster: LocalCluster, losing: Losing, shaky: ClientTransport, topic: str
+) -> None:
+    shaky.send(Message(topic, b"before"), attempt=1, timeout_ms=3_000)
+    message = Message(topic, b"paid", msg_id=shaky.new_id())
+    losing.lose()
+
+    with pytest.raises(HalfmoonError):
+        shaky.send(message, attempt=1, timeout_ms=3_000)
+    shaky.send(message, attempt=2, timeout_ms=3_000)
+
+    assert losing.lost == 1
+    assert bodies(cluster, topic, 2) == [b"before", b"paid"]
+
+
+def test_a_connection_that_was_cut_is_made_anew(cluster: LocalCluster, losing: Losing, shaky: ClientTransport, topic: str) -> None:
+    shaky.send(Message(topic, b"before"), attempt=1, timeout_ms=3_000)
+    losing.broker.cut()
+    time.sleep(0.3)
+
+    shaky.send(Message(topic, b"after"), attempt=1, timeout_ms=3_000)
+
+    assert bodies(cluster, topic, 2) == [b"after", b"before"]
+
+
+def test_many_threads_that_begin_at_once_on_a_new_topic_wait_for_its_route_together(cluster: LocalCluster, topic: str) -> None:
+    together, took = threading.Barrier(16), []
+    transport = ClientTransport(f"P_{next(_numbers)}", cluster.nameserver, request_timeout_ms=60_000)
+    transport.start(Asked())
+
+    def work(number: int) -> None:
+        message = Message(topic, b"%d" % number, msg_id=transport.new_id())
+        together.wait()
+        begin = time.monotonic()
+        prepared = transport.prepare(message, attempt=1, timeout_ms=60_000, check_after_s=None)
+        took.append(time.monotonic() - begin)
+        transport.decide(prepared, commit=True)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(16)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+
+    assert len(took) == 16
+    assert max(took) < 30  # who missed the answer would wait a minute for it
+    assert len(bodies(cluster, topic, 16)) == 16
+    transport.close(1_000)
+
+
+def test_a_child_of_a_fork_sends_over_a_producer_of_its_own_whatever_was_locked(
+    cluster: LocalCluster, transport: ClientTransport, topic: str
+) -> None:
+    transport.send(Message(topic, b"parent"), attempt=1, timeout_ms=3_000)
+    with transport._lock:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                transport.send(Message(topic, b"child"), attempt=1, timeout_ms=10_000)
+                code = 0
+            finally:
+                os._exit(code)
+    deadline = time.monotonic() + 60
+    while (ended := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if ended[0] == 0:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+    assert ended == (child, 0)
+    assert bodies(cluster, topic, 2) == [b"child", b"parent"]
+
+
+def test_a_broker_that_was_away_for_long_asks_as_soon_as_a_message_has_reached_it(tmp_path: Path, asked: Asked) -> None:
+    with LocalCluster(tmp_path / "broker", {"transactionTimeOut": 200, "transactionCheckInterval": 200}) as away:
+        away_transport = ClientTransport("P_away", away.nameserver, heartbeat_ms=600_000)
+        away_transport.start(asked)
+        away_transport.leave(prepare(away_transport, "TP_AWAY", b"before"))
+        wait_for(lambda: len(asked.asked) >= 1)
+        away.kill()
+        for _ in range(3):  # longer than one reconnection takes, its heartbeat included
+            with pytest.raises(HalfmoonError):
+                prepare(away_transport, "TP_AWAY", b"lost")
+            time.sleep(0.5)
+        away.start()
+
+        found: list[Prepared] = []
+
+        def reached() -> bool:
+            try:
+                found.append(prepare(away_transport, "TP_AWAY", b"after"))
+            except HalfmoonError:
+                return False
+            return True
+
+        wait_for(reached)
+        away_transport.leave(found[0])
+        wait_for(lambda: found[0].message_id in asked.asked)
+        away_transport.close(1_000)
+
+
+def wait_for(there: Callable[[], bool], within_s: float = 60) -> None:
+    end = time.monotonic() + within_s
+    while not there():
+        assert time.monotonic() < end
+        time.sleep(0.05)

@@ -1,0 +1,120 @@
+"""Operations are written once and driven twice, blocking and on an event loop: with the same steps, results and errors."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halfmoon.events.publishing.flow import NOW, Flow, Pause, Prepare, Send, Write, drive, drive_async
+from halfmoon.events.transaction import LocalTransaction, current
+from halfmoon.model import Message
+from tests.events.fakes import Blocks, FakeTransport, lost
+
+Drive = Callable[[Flow[Any], FakeTransport], Any]
+
+
+def _async(flow: Flow[Any], transport: FakeTransport) -> Any:
+    return asyncio.run(drive_async(flow, transport))
+
+
+@pytest.fixture(params=[drive, _async], ids=["blocking", "asyncio"])
+def run(request: pytest.FixtureRequest) -> Drive:
+    found: Drive = request.param
+    return found
+
+
+def _message() -> Message:
+    return Message("TP_A", b"x", msg_id="1")
+
+
+def test_results_go_back_into_the_operation(run: Drive) -> None:
+    def flow() -> Flow[list[Any]]:
+        sent = yield Send(_message(), 1, 100)
+        prepared = yield Prepare(_message(), 2, 200, 7)
+        wall, steady = yield NOW
+        nothing = yield Pause(0.001)
+        return [
+            sent.msg_id,
+            prepared.message_id,
+            abs(wall - time.time() * 1000) < 5_000,
+            abs(steady - time.monotonic()) < 5,
+            nothing,
+        ]
+
+    transport = FakeTransport()
+    assert run(flow(), transport) == ["1", "1", True, True, None]
+    assert [(call.kind.removesuffix("_async"), *call[2:]) for call in transport.calls] == [
+        ("send", 1, 100, None),
+        ("prepare", 2, 200, 7),
+    ]
+
+
+def test_an_error_of_a_step_is_thrown_into_the_operation_which_may_go_on(run: Drive) -> None:
+    def flow() -> Flow[str]:
+        try:
+            yield Send(_message(), 1, 100)
+        except Exception as exc:
+            sent = yield Send(_message(), 2, 100)
+            return f"{type(exc).__name__}, then {sent.msg_id}"
+        return "no error"
+
+    assert run(flow(), FakeTransport(lost())) == "RequestTimeout, then 1"
+
+
+def test_an_error_that_the_operation_lets_go_reaches_who_drives_it(run: Drive) -> None:
+    def flow() -> Flow[None]:
+        yield Send(_message(), 1, 100)
+
+    error = lost()
+    with pytest.raises(type(error)) as caught:
+        run(flow(), FakeTransport(error))
+    assert caught.value is error
+
+
+def test_a_pause_takes_its_time(run: Drive) -> None:
+    def flow() -> Flow[None]:
+        yield Pause(0.05)
+
+    begin = time.monotonic()
+    run(flow(), FakeTransport())
+    assert time.monotonic() - begin >= 0.049
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_statement_runs_in_its_transaction(run: Drive, tmp_path: Path, waits: bool) -> None:
+    database = Blocks(tmp_path / "shop.db")
+
+    def flow(transaction: LocalTransaction) -> Flow[int]:
+        yield Write(database, transaction, "CREATE TABLE a (n INTEGER)", {})
+        count = yield Write(database, transaction, "INSERT INTO a VALUES (:n), (:n)", {"n": 7})
+        return int(count)
+
+    with database.begin(waits=waits) as connection:
+        transaction = current(database)
+        assert transaction is not None
+        assert run(flow(transaction), FakeTransport()) == 2
+        assert database.awaited == (0 if waits or run is drive else 2)
+        assert connection.execute("SELECT n FROM a").fetchall() == [(7,), (7,)]
+
+
+async def test_a_cancelled_operation_is_told_so() -> None:
+    seen: list[str] = []
+
+    def flow() -> Flow[None]:
+        try:
+            yield Pause(60)
+        except BaseException as exc:
+            seen.append(type(exc).__name__)
+            raise
+
+    task = asyncio.create_task(drive_async(flow(), FakeTransport()))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert seen == ["CancelledError"]

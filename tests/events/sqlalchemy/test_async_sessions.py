@@ -1,0 +1,359 @@
+"""Transactions of AsyncSession and of async engines, over aiosqlite and psycopg's asyncio side."""
+
+# ruff: noqa: PT012 - what is refused is the end of the block
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from sqlalchemy import event, insert, select, text
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import StaticPool
+
+from halfmoon.errors import UsageError
+from halfmoon.events.checks import tokens
+from halfmoon.events.sqlalchemy import SessionProvider, begin_async, provider
+from halfmoon.events.transaction import Status, transaction_active
+from halfmoon.model import LocalTransactionState
+from tests.events.hearing import Heard
+from tests.events.real_databases import for_asyncio
+from tests.events.sqlalchemy.shops import Base, Line, Order
+
+
+class AsyncShop:
+    """A database with an async_sessionmaker and its provider."""
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self.engine = create_async_engine(for_asyncio(url), **options)
+        self.Session = async_sessionmaker(self.engine)
+        found = provider(self.Session)
+        assert isinstance(found, SessionProvider)
+        self.provider = found
+
+    def listen(self, handle: Any = None) -> Heard:
+        local = self.provider.current(handle)
+        assert local is not None
+        local.register(heard := Heard())
+        return heard
+
+    async def make(self) -> None:
+        async with self.engine.begin() as connection:
+            await connection.run_sync(Base.metadata.create_all)
+        await asyncio.to_thread(tokens.create_tables, self.provider)
+
+    async def ids(self) -> list[int]:
+        async with self.engine.connect() as connection:
+            return sorted((await connection.execute(select(Order.id))).scalars())
+
+    async def answer(self, event_id: str) -> LocalTransactionState:
+        return await asyncio.to_thread(tokens.answer, self.provider, event_id, 1_000, 1_000, lock_wait_ms=100)
+
+
+@pytest.fixture
+async def shop(database_url: str) -> AsyncIterator[AsyncShop]:
+    shop = AsyncShop(database_url)
+    await shop.make()
+    yield shop
+    await shop.engine.dispose()
+
+
+@pytest.mark.mission("002-57")
+async def test_a_commit_and_a_rollback_are_told(shop):
+    async with shop.Session.begin() as session:
+        session.add(Order(id=1))
+        kept = shop.listen()
+    async with shop.Session() as session:
+        session.add(Order(id=2))
+        await session.flush()
+        lost = shop.listen()
+
+    assert kept.told == ["begin", "before_commit", "after_commit", Status.COMMITTED]
+    assert lost.told == ["begin", Status.ROLLED_BACK]
+    assert await shop.ids() == [1]
+
+
+async def test_its_hooks_may_not_wait_for_the_network(shop):
+    async with shop.Session.begin() as session:
+        await session.execute(select(Order))
+        assert not shop.provider.current().waits
+    later = async_sessionmaker()
+    found = provider(later)
+    async with later(bind=shop.engine) as session, session.begin():
+        assert not found.current().waits
+
+
+async def test_a_commit_that_the_database_refuses_is_a_rollback(postgres_url):
+    shop = AsyncShop(postgres_url)
+    await shop.make()
+    with pytest.raises(IntegrityError):
+        async with shop.Session.begin() as session:
+            session.add(Line(id=1, order_id=77))
+            heard = shop.listen()
+    assert heard.status is Status.ROLLED_BACK
+    await shop.engine.dispose()
+
+
+async def test_postgres_commits_of_a_transaction_it_has_given_up_are_rollbacks(postgres_url):
+    shop = AsyncShop(postgres_url)
+    await shop.make()
+    async with shop.Session.begin() as session:
+        await session.execute(insert(Order).values(id=1))
+        heard = shop.listen()
+        with pytest.raises(DBAPIError):
+            await session.execute(text("SELECT 1 / 0"))
+    assert heard.status is Status.ROLLED_BACK
+    assert await shop.ids() == []
+    await shop.engine.dispose()
+
+
+@pytest.mark.parametrize("way", ["block", "commit"])
+async def test_a_commit_that_is_cancelled_on_its_way_is_never_told_wrongly(postgres_url, way):
+    """A trigger has the commit wait; the task is cancelled meanwhile, and the driver may or may not finish it."""
+    shop = AsyncShop(postgres_url)
+    await shop.make()
+    async with shop.engine.begin() as connection:
+        doze = "CREATE FUNCTION doze() RETURNS trigger AS 'BEGIN PERFORM pg_sleep(0.7); RETURN NULL; END' LANGUAGE plpgsql"
+        await connection.execute(text(doze))
+        late = "CREATE CONSTRAINT TRIGGER late AFTER INSERT ON orders DEFERRABLE INITIALLY DEFERRED"
+        await connection.execute(text(f"{late} FOR EACH ROW EXECUTE FUNCTION doze()"))
+    heard: list[Heard] = []
+
+    async def shopping() -> None:
+        async with shop.Session() as session:
+            session.add(Order(id=1))
+            heard.append(shop.listen())
+            await session.commit()
+
+    async def shopping_in_a_block() -> None:
+        async with shop.Session.begin() as session:
+            session.add(Order(id=1))
+            heard.append(shop.listen())
+
+    task = asyncio.create_task(shopping() if way == "commit" else shopping_in_a_block())
+    await asyncio.sleep(0.3)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    await asyncio.sleep(1)
+    assert (heard[0].status, await shop.ids()) in [
+        (Status.COMMITTED, [1]),
+        (Status.ROLLED_BACK, []),
+        (Status.UNKNOWN, [1]),
+        (Status.UNKNOWN, []),
+    ]
+    await shop.engine.dispose()
+
+
+async def test_savepoints_count(shop):
+    async with shop.Session.begin() as session:
+        await session.execute(select(Order))
+        async with session.begin_nested():
+            released = shop.listen()
+        with pytest.raises(ZeroDivisionError):
+            async with session.begin_nested():
+                session.add(Order(id=2))
+                lost = shop.listen()
+                raise ZeroDivisionError
+        assert lost.status is Status.ROLLED_BACK
+
+    assert released.status is Status.COMMITTED
+    assert await shop.ids() == []
+
+
+# ---------------------------------------------------------------- tasks
+
+
+@pytest.mark.mission("002-54")
+async def test_each_task_has_its_own_transaction(postgres_url):
+    shop = AsyncShop(postgres_url)
+    await shop.make()
+    inside, done = asyncio.Event(), asyncio.Event()
+
+    async def other() -> None:
+        async with shop.Session.begin() as session:
+            session.add(Order(id=1))
+            await session.flush()
+            inside.set()
+            await done.wait()
+            assert shop.provider.current() is shop.provider.current(session)
+
+    task = asyncio.create_task(other())
+    await inside.wait()
+    assert not transaction_active()
+    assert shop.provider.current() is None
+    async with shop.Session.begin() as session:
+        await session.execute(select(Order))
+        assert shop.provider.current() is shop.provider.current(session)
+        done.set()
+        await task
+    await shop.engine.dispose()
+
+
+@pytest.mark.mission("002-54")
+async def test_a_task_that_outlives_the_transaction_it_was_made_in_finds_it_inactive(shop):
+    go = asyncio.Event()
+
+    async def child() -> tuple[bool, bool]:
+        before = transaction_active()
+        await go.wait()
+        return before, transaction_active()
+
+    async with shop.Session.begin() as session:
+        await session.execute(select(Order))
+        task = asyncio.create_task(child())
+        await asyncio.sleep(0)
+
+    go.set()
+    assert await task == (True, False)
+
+
+async def test_a_transaction_that_begins_below_in_a_greenlet_is_active_in_its_coroutine(shop):
+    """SQLAlchemy runs its blocking side in greenlets; what they bind is to be seen outside."""
+    session = shop.Session()
+    assert not transaction_active()
+    await session.execute(select(Order))
+    assert transaction_active()
+    await session.run_sync(lambda below: below.commit())
+    assert not transaction_active()
+    await session.run_sync(lambda below: below.connection())
+    assert shop.provider.current() is shop.provider.current(session)
+    await session.close()
+    assert not transaction_active()
+
+
+async def test_a_session_that_is_used_by_another_task_is_active_there(shop):
+    """As with FastAPI: a dependency opens the session, the endpoint's own task uses it."""
+    session = shop.Session()
+
+    async def opening() -> None:
+        await session.begin()
+
+    await asyncio.create_task(opening())
+    assert shop.provider.current() is None
+    session.add(Order(id=1))
+    assert shop.provider.current() is shop.provider.current(session)
+    await session.close()
+
+
+# ---------------------------------------------------------------- statements and checks
+
+
+async def test_a_statement_runs_in_the_tasks_transaction(shop):
+    async with shop.Session.begin() as session:
+        session.add(Order(id=1))
+        local = shop.provider.current()
+        assert await shop.provider.run_async(local, tokens.INSERT, tokens.values("a", 1_000)) == 1
+    async with shop.Session() as session:
+        session.add(Order(id=2))
+        await shop.provider.run_async(shop.provider.current(), tokens.INSERT, tokens.values("b", 1_000))
+
+    assert await shop.answer("a") is LocalTransactionState.COMMIT
+    assert await shop.answer("b") is LocalTransactionState.ROLLBACK
+
+
+async def test_a_blocking_publish_on_an_event_loop_is_refused_with_the_remedy(shop):
+    async with shop.Session.begin() as session:
+        await session.execute(select(Order))
+        with pytest.raises(UsageError, match="publish_async"):
+            shop.provider.rows(shop.provider.current()).run(tokens.INSERT, tokens.values("a", 1_000))
+
+
+async def test_a_check_meets_an_open_transaction_and_stays_undecided(shop):
+    async with shop.Session.begin():
+        await shop.provider.run_async(shop.provider.current(), tokens.INSERT, tokens.values("a", 1_000))
+        assert await shop.answer("a") is LocalTransactionState.OPEN
+
+    assert await shop.answer("a") is LocalTransactionState.COMMIT
+
+
+def test_checks_are_answered_where_no_event_loop_runs(database_url):
+    """As in a process that only answers: threads ask at the same time, and loops come and go."""
+    shop = AsyncShop(database_url)
+    asyncio.run(shop.make())
+    found: list[LocalTransactionState] = []
+
+    def ask(event_id: str) -> None:
+        found.append(tokens.answer(shop.provider, event_id, 1_000, 1_000, lock_wait_ms=5_000))
+
+    asked = [threading.Thread(target=ask, args=(f"id{number}",)) for number in range(6)]
+    for thread in asked:
+        thread.start()
+    for thread in asked:
+        thread.join()
+    asyncio.run(shop.engine.dispose())
+
+    assert found == [LocalTransactionState.ROLLBACK] * 6
+
+
+async def test_a_checks_own_connections_are_made_as_the_users_are(shop):
+    made: list[object] = []
+    event.listen(shop.engine.sync_engine, "connect", lambda connection, _: made.append(connection))
+    other = async_sessionmaker(shop.engine)
+    await asyncio.to_thread(tokens.answer, provider(other), "a", 1_000, 1_000)
+    assert made
+
+
+async def test_one_connection_for_all_is_never_shared_with_an_open_transaction():
+    shop = AsyncShop("sqlite://", poolclass=StaticPool)
+    await shop.make()
+    async with shop.Session() as session:
+        session.add(Order(id=1))
+        await session.flush()
+        assert await shop.answer("a") is LocalTransactionState.OPEN
+    assert await shop.answer("a") is LocalTransactionState.ROLLBACK
+    assert await shop.ids() == []
+    await shop.engine.dispose()
+
+
+# ---------------------------------------------------------------- what a provider is made of
+
+
+async def test_hooks_reach_only_the_sessions_of_their_maker(shop):
+    other = async_sessionmaker(shop.engine)
+    async with other.begin() as session:
+        await session.execute(select(Order))
+        assert not transaction_active()
+    with Session() as plain:
+        plain.begin()
+        assert not transaction_active()
+    assert provider(shop.Session) is shop.provider
+    assert provider(async_scoped_session(shop.Session, asyncio.current_task)) is shop.provider
+
+
+async def test_a_class_of_async_sessions_needs_a_class_of_its_own_below(shop):
+    class Below(Session):
+        pass
+
+    class Own(AsyncSession):
+        sync_session_class = Below
+
+    found = provider(Own)
+    async with Own(shop.engine) as session, session.begin():
+        await session.execute(select(Order))
+        assert found.current() is found.current(session)
+    with pytest.raises(UsageError, match="sessionmaker"):
+        provider(AsyncSession)
+
+
+async def test_blocks_of_an_async_engine(shop):
+    async with begin_async(shop.engine) as connection:
+        found = provider(shop.engine)
+        assert found.current() is found.current(connection)
+        await found.run_async(found.current(), tokens.INSERT, tokens.values("a", 1_000))
+        found.current().register(kept := Heard())
+    with pytest.raises(ZeroDivisionError):
+        async with begin_async(shop.engine):
+            await found.run_async(found.current(), tokens.INSERT, tokens.values("b", 1_000))
+            found.current().register(lost := Heard())
+            raise ZeroDivisionError
+
+    assert (kept.status, lost.status) == (Status.COMMITTED, Status.ROLLED_BACK)
+    assert await shop.answer("a") is LocalTransactionState.COMMIT
+    assert await shop.answer("b") is LocalTransactionState.ROLLBACK

@@ -1,0 +1,168 @@
+"""Any history of sessions that join somebody else's transaction: an event is seen if and only if its row is in the database.
+
+The outer transaction and its savepoints are ended by whoever began them, in any order with the session's own ends; checks come at
+any time and must wait for the outer end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session, sessionmaker
+
+from halfmoon.errors import HalfmoonError
+from halfmoon.events import Publisher
+from halfmoon.events.sqlalchemy.outcome import decided
+from halfmoon.events.testing import MemoryBus
+from halfmoon.events.transaction import Status
+from tests.events.sqlalchemy.savepoints import Savepoints
+
+T, C = "TP_ORDER", "EC_PAID"
+MODES = ("conditional_savepoint", "rollback_only", "control_fully", "create_savepoint")
+INSIDE = [
+    "write", "write", "write", "write", "savepoint", "release", "undo", "commit", "commit", "rollback", "close", "outer savepoint",
+    "outer release", "outer undo", "check",
+]  # fmt: skip
+PARTS = st.tuples(
+    st.sampled_from(MODES), st.lists(st.sampled_from(INSIDE), min_size=2, max_size=9), st.sampled_from(["commit", "rollback"])
+)
+_numbers = iter(range(1, 10**9))
+
+
+class Joined(Savepoints):
+    """Takes the steps of one outer transaction; refusals of a step that is not possible now are part of a history."""
+
+    def __init__(self, engine: Engine, made: sessionmaker[Session], events: Publisher, bus: MemoryBus, mode: str) -> None:
+        super().__init__()
+        self._made, self._events, self._bus, self._mode = made, events, bus, mode
+        self._connection = engine.connect()
+        self._outer = self._connection.begin()
+        self._around: list[Any] = []
+        self._session = self._join()
+        self.published: set[int] = set()
+
+    def _join(self) -> Session:
+        return self._made(bind=self._connection, join_transaction_mode=self._mode)
+
+    def take(self, step: str) -> None:
+        try:
+            getattr(self, step.replace(" ", "_"))()
+        except (SQLAlchemyError, HalfmoonError):
+            self._session.rollback()
+
+    def end(self, how: str) -> None:
+        self._session.close()
+        if self._outer.is_active:  # else the session has ended it
+            self._outer.commit() if how == "commit" else self._outer.rollback()
+        self._connection.close()
+
+    def write(self) -> None:
+        number = next(_numbers)
+        self._session.execute(text("insert into orders values (:id)"), {"id": number})
+        self._events.publish(T, C, number, transactional=True, session=self._session)
+        self.published.add(number)
+
+    def rollback(self) -> None:
+        self._savepoints.clear()
+        self._session.rollback()
+
+    def close(self) -> None:
+        self._savepoints.clear()
+        self._session.close()
+        self._session = self._join()
+
+    def outer_savepoint(self) -> None:
+        """Somebody around the session begins a savepoint, as a test suite does, and lets another one join it."""
+        self.close()
+        self._around.append(self._connection.begin_nested())
+
+    def outer_release(self) -> None:
+        if self._around:
+            self.close()
+            self._around.pop().commit()
+
+    def outer_undo(self) -> None:
+        if self._around:
+            self.close()
+            self._around.pop().rollback()
+
+    def check(self) -> None:
+        self._bus.check_now()
+
+
+def history_of(engine: Engine, parts: list[tuple[str, list[str], str]]) -> tuple[set[int], list[int]]:
+    """Take the steps of outer transactions, one after the other; return the published numbers with a row, and those seen."""
+    bus, made = MemoryBus(), sessionmaker(engine)
+    published: set[int] = set()
+    with Publisher("P_shop", transport=bus, session=made) as events:
+        for mode, steps, how in parts:
+            walker = Joined(engine, made, events, bus, mode)
+            for step in steps:
+                walker.take(step)
+            walker.end(how)
+            published |= walker.published
+        bus.check_now()
+    assert not bus.pending
+    with engine.connect() as connection:
+        rows = set(connection.scalars(text("select id from orders")))
+    return rows & published, sorted(one.payload for one in bus.events())
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    yield from with_tables(database_url)
+
+
+@pytest.fixture
+def sqlite_engine(sqlite_url: str) -> Iterator[Engine]:
+    yield from with_tables(sqlite_url)
+
+
+def with_tables(url: str) -> Iterator[Engine]:
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("create table orders (id integer)"))
+    with Publisher("P_tables", transport=MemoryBus(), session=sessionmaker(engine)) as events:
+        events.create_tables()
+    yield engine
+    engine.dispose()
+
+
+def test_whatever_joined_sessions_do_an_event_is_seen_exactly_if_its_row_is_there(engine: Engine) -> None:
+    some_histories(engine)
+
+
+def some_histories(engine: Engine) -> None:
+    @settings(max_examples=60, deadline=None, derandomize=True, database=None)
+    @given(st.lists(PARTS, min_size=1, max_size=3))
+    def history(parts: list[tuple[str, list[str], str]]) -> None:
+        rows, seen = history_of(engine, parts)
+        assert seen == sorted(rows)
+
+    history()
+
+
+def ended(records: Any, *, returned: bool, goes_on: bool = False) -> Status:
+    """A commit that came back is one of the database."""
+    return Status.COMMITTED if returned else decided(records, returned=returned, goes_on=goes_on)
+
+
+@pytest.mark.parametrize(
+    ("fault", "planted"),
+    [
+        ("halfmoon.events.sqlalchemy.outcome.decided", ended),
+        ("halfmoon.events.sqlalchemy.sessions._Root.goes_on", lambda root: False),  # it rolls back what the outer end commits
+    ],
+)
+def test_a_session_that_takes_its_own_end_for_the_outer_one_is_found(
+    sqlite_engine: Engine, monkeypatch: pytest.MonkeyPatch, fault: str, planted: Any
+) -> None:
+    monkeypatch.setattr(fault, planted)
+    with pytest.raises(AssertionError):
+        some_histories(sqlite_engine)

@@ -1,0 +1,63 @@
+"""The tables of events: the statements that make them, on real databases and for those that are not here."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import create_engine, inspect, text
+
+from halfmoon.events.tables import CONSUMED, OUTBOX, TOKENS, TableMissing, create, named_in
+
+ALL = (TOKENS, CONSUMED, OUTBOX)
+
+
+@pytest.mark.parametrize("table", ALL, ids=lambda table: table.name)
+def test_a_table_is_made_as_it_is_declared_and_making_it_again_does_nothing(database_url, table):
+    engine = create_engine(database_url)
+    for _ in range(2):
+        with engine.begin() as connection:
+            for statement in create(table, engine.dialect.name):
+                connection.execute(text(statement))
+
+    found = inspect(engine)
+    assert [(one["name"], one["nullable"]) for one in found.get_columns(table.name)] == [
+        (one.name, one.null) for one in table.columns
+    ]
+    assert tuple(found.get_pk_constraint(table.name)["constrained_columns"]) == table.key
+    indexes = {tuple(one["column_names"]) for one in found.get_indexes(table.name)}
+    assert indexes == set(table.indexes)
+    engine.dispose()
+
+
+@pytest.mark.parametrize("table", ALL, ids=lambda table: table.name)
+def test_mysql_gets_its_keys_in_one_statement_and_compares_ids_exactly(table):
+    (statement,) = create(table, "mysql")
+    assert statement.count(" KEY ix_") == len(table.indexes)
+    assert ("utf8mb4_bin" in statement) == any(one.kind == "text" for one in table.columns)
+    assert "IF NOT EXISTS" in statement
+
+
+def test_another_dialect_gets_the_types_of_postgres():
+    assert create(OUTBOX, "cockroach") == create(OUTBOX, "postgresql")
+
+
+def test_ids_that_differ_in_case_are_two(database_url):
+    engine = create_engine(database_url)
+    with engine.begin() as connection:
+        for statement in create(TOKENS, engine.dialect.name):
+            connection.execute(text(statement))
+        for event_id in ("ABC", "abc"):
+            connection.execute(text("INSERT INTO halfmoon_event VALUES (:id, 1, 1)"), {"id": event_id})
+    engine.dispose()
+
+
+@pytest.mark.parametrize("table", ALL, ids=lambda table: table.name)
+def test_a_missing_table_names_who_makes_it(table):
+    error = TableMissing(table.name)
+    assert error.table == table.name
+    assert f"{'Consumers(…)' if table is CONSUMED else 'publisher'}.create_tables()" in str(error)
+
+
+def test_the_table_of_a_statement_is_found():
+    for table in ALL:
+        assert named_in(f"SELECT * FROM {table.name} WHERE x = 1") == table.name
+    assert named_in("SELECT * FROM orders") == ""
