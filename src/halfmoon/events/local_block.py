@@ -65,8 +65,8 @@ class LocalBlock:
         function = next(ending, None)
         while function is not None:
             try:
-                if inspect.iscoroutine(said := function()):
-                    said.close()
+                if inspect.iscoroutine(result := function()):
+                    result.close()
                     raise UsageError("commit or rollback is a coroutine function: use `async with local_transaction(…)`")
             except BaseException as exc:
                 function = _thrown(ending, exc)
@@ -81,8 +81,8 @@ class LocalBlock:
         function = next(ending, None)
         while function is not None:
             try:
-                if inspect.isawaitable(said := function()):
-                    await said
+                if inspect.isawaitable(result := function()):
+                    await result
             except BaseException as exc:
                 function = _thrown(ending, exc)
             else:
@@ -93,7 +93,7 @@ class LocalBlock:
     def _begin(self, *, waits: bool) -> LocalTransaction:
         if self._transaction is not None:
             raise UsageError("a block of local_transaction() was entered twice: make one for each")
-        outer = [one for one in active_transactions() if one.source is LOCAL]
+        outer = [transaction for transaction in active_transactions() if transaction.source is LOCAL]
         if outer:
             self._transaction, self._inside = outer[-1], True
             if self._savepoint:

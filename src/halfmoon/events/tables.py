@@ -117,16 +117,16 @@ Nothing that a relay changes is indexed, so that claims stay cheap in PostgreSQL
 
 def named_in(statement: str) -> str:
     """Return the name of the table of events that a statement names; empty for none."""
-    return next((one.name for one in (TOKENS, CONSUMED, OUTBOX) if one.name in statement), "")
+    return next((table.name for table in (TOKENS, CONSUMED, OUTBOX) if table.name in statement), "")
 
 
 def create(table: Table, dialect: str) -> list[str]:
     """Return the statements that make a table and its indexes, if they are not there. Another dialect gets PostgreSQL's types."""
     types = _TYPES.get(dialect, _TYPES["postgresql"])
     columns = [
-        f"{one.name} {types[one.kind].format(one.length)}{'' if one.null else ' NOT NULL'}" for one in table.columns
+        f"{column.name} {types[column.kind].format(column.length)}{'' if column.null else ' NOT NULL'}" for column in table.columns
     ]  # names and types are ours alone
-    numbered = any(one.kind == "serial" for one in table.columns)
+    numbered = any(column.kind == "serial" for column in table.columns)
     inside = columns if numbered else [*columns, f"PRIMARY KEY ({', '.join(table.key)})"]
     if dialect == "mysql":  # knows no CREATE INDEX IF NOT EXISTS
         inside += [f"KEY {_index_name(table, names)} ({', '.join(names)})" for names in table.indexes]

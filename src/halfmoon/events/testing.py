@@ -229,21 +229,21 @@ class MemoryBus:
             self.checks_sent += 1
             record.stored.properties[CHECK_TIMES] = str(record.checks)
         try:
-            said = _apart(member.ask, record)
+            state = _apart(member.ask, record)
         except Exception:
             log.exception("a check failed, it is asked again: event=%s", record.id)
             return 1
         if member.dead:
             return 1
-        if said in _DECISIONS:
-            self._broker.decide(record, _DECISIONS[said])
-        elif said is LocalTransactionState.OPEN:
+        if state in _DECISIONS:
+            self._broker.decide(record, _DECISIONS[state])
+        elif state is LocalTransactionState.OPEN:
             record.counted = 0
         return 1
 
     def _asked(self, group: str) -> MemoryTransport | None:
         """Return the member of a publisher group whose turn it is to be asked."""
-        living = [one for one in self._members if one.group == group and one.answers]
+        living = [member for member in self._members if member.group == group and member.answers]
         self._turn += 1
         return living[self._turn % len(living)] if living else None
 
@@ -284,15 +284,15 @@ class MemoryBus:
     def events(self, topic: str | None = None, code: str | None = None) -> list[Event]:
         """Return the events that consumers may see, decoded, in the order in which they became visible."""
         with self._lock:
-            found = list(self._broker.visible)
-        events = [event_of(stored, self._codecs) for stored in found]
-        return [one for one in events if topic in (None, one.topic) and code in (None, one.code)]
+            messages = list(self._broker.visible)
+        events = [event_of(stored, self._codecs) for stored in messages]
+        return [event for event in events if topic in (None, event.topic) and code in (None, event.code)]
 
     def consumed(self, group: str) -> list[Event]:
         """Return the events that a group has consumed, decoded, in that order."""
         with self._lock:
-            found = self._broker.groups.consumed(group)
-        return [event_of(stored, self._codecs) for stored in found]
+            messages = self._broker.groups.consumed(group)
+        return [event_of(stored, self._codecs) for stored in messages]
 
     def event(self, record: Record) -> Event:
         """Return the event that a record carries, decoded."""

@@ -54,7 +54,7 @@ def step(
     level = level if error is None else max(level, logging.WARNING)
     if not log.isEnabledFor(level):
         return
-    said = {
+    facts = {
         "event": event.id,
         "topic": event.topic,
         "code": event.code,
@@ -65,8 +65,8 @@ def step(
         "decision": decision,
         "error": _one_line(error) if error is not None else "",
     }
-    text = " ".join(f"{key}={value}" for key, value in said.items() if value)
-    extra = {f"halfmoon_{key}": escaped(value) if isinstance(value, str) else value for key, value in said.items()}
+    text = " ".join(f"{key}={value}" for key, value in facts.items() if value)
+    extra = {f"halfmoon_{key}": escaped(value) if isinstance(value, str) else value for key, value in facts.items()}
     log.log(level, "%s: %s", name, text, extra=extra)
 
 

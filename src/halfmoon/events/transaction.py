@@ -1,8 +1,8 @@
 """The local transaction of a context, and what is told of its end. Usable without any database.
 
 A `LocalTransaction` is one outermost transaction of one data source. The provider that saw it begin makes it, binds it to the
-context, and reports its end once; every registered `Synchronization` is told. Bound by contextvars: to a thread or to a task. A
-task made inside a transaction inherits it and finds it inactive once it has ended. Sends nothing, knows no event.
+context, and reports its end once; every registered `Synchronization` is told. Bound by contextvars: to a thread or to a task.
+A task made inside a transaction inherits it and finds it inactive once it has ended. Sends nothing, knows no event.
 """
 
 from __future__ import annotations
@@ -134,52 +134,52 @@ class LocalTransaction:
 
         Hooks may register more; those are told, too.
         """
-        told = 0
-        while told < len(found := self._all()):
-            found[told].before_commit()
-            told += 1
+        called = 0
+        while called < len(synchronizations := self._all()):
+            synchronizations[called].before_commit()
+            called += 1
 
     def end(self, status: Status) -> None:
         """It has ended; said again, it does nothing. The list is cleared first: a hook that publishes finds no transaction."""
         if not self.active:
             return
         self.active = False
-        told = sorted(self._all(), key=lambda one: one.rank)
+        synchronizations = sorted(self._all(), key=lambda synchronization: synchronization.rank)
         self._scopes, self._count = [[]], 0
-        _complete(told, status)
+        _complete(synchronizations, status)
 
     def suspend(self) -> None:
         """Put it aside: it is not found in its context until it is resumed."""
         self.suspended = True
-        _go_on(_tell(self._all(), lambda one: one.suspend()))
+        _go_on(_tell(self._all(), lambda transaction: transaction.suspend()))
 
     def resume(self) -> None:
         """Go on with it."""
         self.suspended = False
-        _go_on(_tell(self._all(), lambda one: one.resume()))
+        _go_on(_tell(self._all(), lambda synchronization: synchronization.resume()))
 
     def _all(self) -> list[Synchronization]:
-        return [one for scope in self._scopes for one in scope]
+        return [synchronization for scope in self._scopes for synchronization in scope]
 
 
-def _complete(told: list[Synchronization], status: Status) -> None:
+def _complete(synchronizations: list[Synchronization], status: Status) -> None:
     interrupts: list[BaseException] = []
-    for rank in sorted({one.rank for one in told}):
-        mine = [one for one in told if one.rank == rank]
+    for rank in sorted({synchronization.rank for synchronization in synchronizations}):
+        of_rank = [synchronization for synchronization in synchronizations if synchronization.rank == rank]
         if status is Status.COMMITTED:
-            interrupts += _tell(mine, lambda one: one.after_commit())
-        interrupts += _tell(mine, lambda one: one.after_completion(status))
+            interrupts += _tell(of_rank, lambda synchronization: synchronization.after_commit())
+        interrupts += _tell(of_rank, lambda synchronization: synchronization.after_completion(status))
     _go_on(interrupts)
 
 
-def _tell(told: list[Synchronization], hook: Callable[[Synchronization], None]) -> list[BaseException]:
+def _tell(synchronizations: list[Synchronization], hook: Callable[[Synchronization], None]) -> list[BaseException]:
     """Call a hook of each, whatever the others raise. Returns the interrupts that came meanwhile."""
     interrupts: list[BaseException] = []
-    for one in told:
+    for synchronization in synchronizations:
         try:
-            hook(one)
+            hook(synchronization)
         except Exception:
-            log.exception("a synchronisation failed, the others go on: synchronization=%r", one)
+            log.exception("a synchronisation failed, the others go on: synchronization=%r", synchronization)
         except BaseException as exc:
             interrupts.append(exc)
     return interrupts
@@ -201,8 +201,8 @@ def bind(transaction: LocalTransaction) -> None:
     """Make a transaction that has begun the innermost of this context. Those that ended are forgotten."""
     _bound.set((*active_transactions(with_suspended=True), transaction))
     for watcher in list(_watchers):
-        if (found := watcher(transaction)) is not None:
-            transaction.register(found)
+        if (synchronization := watcher(transaction)) is not None:
+            transaction.register(synchronization)
 
 
 def adopt(transaction: LocalTransaction) -> None:
@@ -213,7 +213,9 @@ def adopt(transaction: LocalTransaction) -> None:
 
 def active_transactions(*, with_suspended: bool = False) -> tuple[LocalTransaction, ...]:
     """Return the transactions that are active in this context, outermost first."""
-    return tuple(one for one in _bound.get() if one.active and (with_suspended or not one.suspended))
+    return tuple(
+        transaction for transaction in _bound.get() if transaction.active and (with_suspended or not transaction.suspended)
+    )
 
 
 def current(source: object = None, handle: object = None) -> LocalTransaction | None:
@@ -221,16 +223,17 @@ def current(source: object = None, handle: object = None) -> LocalTransaction | 
 
     Raises AmbiguousTransaction when several fit.
     """
-    found = [
-        one
-        for one in active_transactions()
-        if (source is None or one.source is source) and (handle is None or one.handle is handle)
+    transactions = [
+        transaction
+        for transaction in active_transactions()
+        if (source is None or transaction.source is source) and (handle is None or transaction.handle is handle)
     ]
-    if len(found) > 1:
+    if len(transactions) > 1:
+        count = len(transactions)
         raise AmbiguousTransaction(
-            f"{len(found)} local transactions are active here: say which one (publish(…, session=…)), or suspend() the others"
+            f"{count} local transactions are active here: say which one (publish(…, session=…)), or suspend() the others"
         )
-    return found[0] if found else None
+    return transactions[0] if transactions else None
 
 
 def find_with(finder: Callable[[], object]) -> None:
@@ -264,9 +267,9 @@ def register(synchronization: Synchronization | None) -> None:
     """
     if synchronization is None:
         raise UsageError("register() was given no synchronisation")
-    if not (found := _look()):
+    if not (transactions := _look()):
         raise NoTransaction("no local transaction is active here: register a synchronisation inside one")
-    found[-1].register(synchronization)
+    transactions[-1].register(synchronization)
 
 
 def watch(watcher: Callable[[LocalTransaction], Synchronization | None]) -> Callable[[], None]:

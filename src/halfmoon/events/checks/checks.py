@@ -90,7 +90,7 @@ class Checks:
         if not self._functions:
             return None
         places = (topic, code), (topic, ANY), (ANY, code), (ANY, ANY)
-        return next((found for place in places if (found := self._functions.get(place)) is not None), None)
+        return next((function for place in places if (function := self._functions.get(place)) is not None), None)
 
     def can_answer(self, topic: str, code: str) -> bool:
         """Return whether a check of such an event could be answered."""
@@ -122,9 +122,9 @@ class Checks:
         if function is None:
             return (UNKNOWN, "no check here") if provider is None else (_by_token(provider, event), "token row")
         context = CheckContext(stored, checks)
-        said = function(event_of(stored, self._codecs), context)
-        if inspect.iscoroutine(said):
-            asyncio.run(said)
+        result = function(event_of(stored, self._codecs), context)
+        if inspect.iscoroutine(result):
+            asyncio.run(result)
         if not context.rollback_only:
             return COMMIT, context.reason
         if provider is None:

@@ -83,8 +83,8 @@ def _again(provider: Provider, event_id: str, lock_wait_ms: int) -> LocalTransac
 
 def _state(provider: Provider, event_id: str, lock_wait_ms: int) -> int | None:
     with provider.fresh(lock_wait_ms=lock_wait_ms) as rows:
-        found = rows.all(_SELECT, {"id": event_id})
-    return int(found[0][0]) if found else None
+        stored = rows.all(_SELECT, {"id": event_id})
+    return int(stored[0][0]) if stored else None
 
 
 def _meaning(state: int) -> LocalTransactionState:

@@ -62,8 +62,8 @@ class Consumers:
         if not self.handlers:
             raise UsageError("no consumer is declared: decorate functions with @on(group, topic, code), and name their module")
         by_group: dict[str, list[Handler]] = {}
-        for one in self.handlers:
-            by_group.setdefault(one.group, []).append(one)
+        for handler in self.handlers:
+            by_group.setdefault(handler.group, []).append(handler)
         if len(by_group) > GROUPS_MAX:
             raise UsageError(f"more than {GROUPS_MAX} consumer groups in one process")
         if unknown := set(groups or {}) - set(by_group):
@@ -86,7 +86,7 @@ class Consumers:
     @property
     def groups(self) -> list[str]:
         """The consumer groups, sorted."""
-        return [one.group for one in self._members]
+        return [member.group for member in self._members]
 
     @property
     def running(self) -> bool:
@@ -96,11 +96,11 @@ class Consumers:
     @property
     def busy(self) -> int:
         """How many functions run now."""
-        return sum(one.busy for one in self._members)
+        return sum(member.busy for member in self._members)
 
     def assignment(self) -> dict[str, list[MessageQueue]]:
         """Return the queues that are ours now, by group; empty with a bus."""
-        return {one.group: one.assignment() for one in self._members}
+        return {member.group: member.assignment() for member in self._members}
 
     def create_tables(self) -> None:
         """Make the table of processed events in every database that ``dedup`` names, where it is not there yet. Blocks."""
@@ -154,7 +154,7 @@ class Consumers:
         if self._purging is not None:
             self._purging.cancel()
         try:
-            await asyncio.gather(*(one.close() for one in self._members))
+            await asyncio.gather(*(member.close() for member in self._members))
         finally:
             self._state = "closed"
             if self._bus is not None and self._loop is not None:
@@ -188,7 +188,7 @@ class Consumers:
                     await member.start()
         except BaseException:
             self._state = "closed"
-            await asyncio.gather(*(one.close() for one in self._members))
+            await asyncio.gather(*(member.close() for member in self._members))
             raise
         if self._ledgers:
             self._purging = asyncio.create_task(keep_purging(list(self._ledgers.values()), self._dedup_keep_s))
@@ -197,11 +197,11 @@ class Consumers:
 
 def _ledgers(handlers: list[Handler]) -> dict[int, Ledger]:
     """Return the ledger of each ``dedup``, by its identity."""
-    found: dict[int, Ledger] = {}
-    for one in handlers:
-        if one.dedup is not None and id(one.dedup) not in found:
+    ledgers: dict[int, Ledger] = {}
+    for handler in handlers:
+        if handler.dedup is not None and id(handler.dedup) not in ledgers:
             try:
-                found[id(one.dedup)] = ledger_of(one.dedup)
+                ledgers[id(handler.dedup)] = ledger_of(handler.dedup)
             except UsageError as exc:
-                raise UsageError(f"{one.place}: {exc}") from exc
-    return found
+                raise UsageError(f"{handler.place}: {exc}") from exc
+    return ledgers

@@ -73,25 +73,25 @@ class Dispatch:
         self._codecs = codecs
         self._around = around
         self._consumers = {
-            (one.topic, one.code): Consumer(
-                one, ledgers[id(one.dedup)] if one.dedup is not None else None, one.is_async, one.takes_context
+            (handler.topic, handler.code): Consumer(
+                handler, ledgers[id(handler.dedup)] if handler.dedup is not None else None, handler.is_async, handler.takes_context
             )
-            for one in handlers
+            for handler in handlers
         }
-        for one in self._consumers.values():
-            _check(one)
+        for consumer in self._consumers.values():
+            _check(consumer)
 
     def codes(self) -> dict[str, list[str]]:
         """Return the codes that are asked for, by topic, both sorted; ``*`` alone where every code is."""
-        found: dict[str, set[str]] = {}
+        codes_of: dict[str, set[str]] = {}
         for topic, code in self._consumers:
-            found.setdefault(topic, set()).add(code)
-        return {topic: [EVERY] if EVERY in codes else sorted(codes) for topic, codes in sorted(found.items())}
+            codes_of.setdefault(topic, set()).add(code)
+        return {topic: [EVERY] if EVERY in codes else sorted(codes) for topic, codes in sorted(codes_of.items())}
 
     def is_async(self, message: StoredMessage) -> bool:
         """Whether a coroutine function consumes the message: then `consume_async` is to be called."""
-        found = self._find(message)
-        return found is not None and found.is_async
+        consumer = self._find(message)
+        return consumer is not None and consumer.is_async
 
     # ------------------------------------------------------------ both ways
 

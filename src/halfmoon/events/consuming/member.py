@@ -156,7 +156,7 @@ def _check_for_bus(settings: PushSettings) -> None:
 
 def _fleeting(handlers: list[Handler]) -> list[str]:
     """Return the topics of which nothing is to be kept while nobody is online: those of which every code says so."""
-    return sorted({one.topic for one in handlers} - {one.topic for one in handlers if one.persistence})
+    return sorted({handler.topic for handler in handlers} - {handler.topic for handler in handlers if handler.persistence})
 
 
 async def skip_what_was_missed(settings: PushSettings, topics: list[str]) -> None:
@@ -175,13 +175,13 @@ async def skip_what_was_missed(settings: PushSettings, topics: list[str]) -> Non
 
 async def _skip(admin: AsyncAdmin, group: str, topic: str) -> None:
     try:
-        found = await _ends(admin, group, topic)
+        moves = await _ends(admin, group, topic)
     except HalfmoonError as exc:
         log.info("nothing is skipped: group=%s topic=%s reason=%s", group, topic, exc)
         return
-    if any(one.members for one in found):
+    if any(move.members for move in moves):
         return
-    ahead = {one.queue: one.then for one in found if one.now is None or one.then > one.now}
+    ahead = {move.queue: move.then for move in moves if move.now is None or move.then > move.now}
     if ahead:
         await admin.reset_offsets(group, topic, ahead)
         log.info("nobody was online, what was published is skipped: group=%s topic=%s queues=%d", group, topic, len(ahead))

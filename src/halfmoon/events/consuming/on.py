@@ -72,10 +72,10 @@ class Handler:
     @property
     def name(self) -> str:
         """The function's full name."""
-        found = inspect.unwrap(self.function)
-        if not hasattr(found, "__qualname__"):
-            found = type(found)
-        return f"{found.__module__}.{found.__qualname__}"
+        function = inspect.unwrap(self.function)
+        if not hasattr(function, "__qualname__"):
+            function = type(function)
+        return f"{function.__module__}.{function.__qualname__}"
 
     @property
     def place(self) -> str:
@@ -127,14 +127,14 @@ def on(
     mark |= {"dedup": dedup, "codecs": codecs, "payload": payload}
 
     def leave(target: Target) -> Target:
-        found: Any = target.__func__ if isinstance(target, staticmethod | classmethod) else target
-        if not (inspect.isfunction(found) or inspect.isclass(found)):
+        function: Any = target.__func__ if isinstance(target, staticmethod | classmethod) else target
+        if not (inspect.isfunction(function) or inspect.isclass(function)):
             raise UsageError(f"@on decorates functions, methods and classes, not {target!r:.60}")
-        if inspect.isclass(found) and not callable(getattr(found, ON_EVENT, None)):
-            raise UsageError(f"@on on class {found.__qualname__}: it has no method {ON_EVENT}(event, context)")
-        Handler(function=found, **mark)  # what is wrong is refused here, where it stands
-        setattr(found, _MARK, (mark, *vars(found).get(_MARK, ())))
-        _modules.add(found.__module__)
+        if inspect.isclass(function) and not callable(getattr(function, ON_EVENT, None)):
+            raise UsageError(f"@on on class {function.__qualname__}: it has no method {ON_EVENT}(event, context)")
+        Handler(function=function, **mark)  # what is wrong is refused here, where it stands
+        setattr(function, _MARK, (mark, *vars(function).get(_MARK, ())))
+        _modules.add(function.__module__)
         return target
 
     return leave
@@ -152,8 +152,8 @@ def handlers_of(*what: object) -> list[Handler]:
     made, and where two functions consume the same type of event for the same group.
     """
     collected = _Collected()
-    for one in what or [sys.modules[name] for name in sorted(_modules) if name in sys.modules]:
-        collected.add(one)
+    for declaring in what or [sys.modules[name] for name in sorted(_modules) if name in sys.modules]:
+        collected.add(declaring)
     return collected.handlers
 
 
@@ -166,31 +166,31 @@ class _Collected:
         self._made: dict[type, object] = {}
         self._seen = 0
 
-    def add(self, one: object) -> None:
+    def add(self, declaring: object) -> None:
         """Add what ``one`` declares. Raises UsageError when that is nothing; a module may declare nothing."""
-        if isinstance(one, ModuleType):
-            self._add_all(_declaring(vars(one).values()))
+        if isinstance(declaring, ModuleType):
+            self._add_all(_declaring(vars(declaring).values()))
             return
-        if isinstance(one, list | tuple | set | frozenset):
-            self._add_all(one)
+        if isinstance(declaring, list | tuple | set | frozenset):
+            self._add_all(declaring)
             return
         before = self._seen
-        if isinstance(one, Handler):
-            self._keep(one)
-        elif inspect.isroutine(one):
-            self._function(one)
-        elif not inspect.isclass(one):
-            self._object(one)
-        elif _declares(one):
-            self._object(self._made.get(one) or self._make(one))
+        if isinstance(declaring, Handler):
+            self._keep(declaring)
+        elif inspect.isroutine(declaring):
+            self._function(declaring)
+        elif not inspect.isclass(declaring):
+            self._object(declaring)
+        elif _declares(declaring):
+            self._object(self._made.get(declaring) or self._make(declaring))
         if self._seen == before:
-            raise UsageError(f"{one!r:.60} declares no consumer: decorate it with @on(group, topic, code)")
+            raise UsageError(f"{declaring!r:.60} declares no consumer: decorate it with @on(group, topic, code)")
 
-    def _add_all(self, many: Iterable[object]) -> None:
-        found = list(many)
-        self._made.update({type(one): one for one in found if _declares(type(one))})
-        for one in found:
-            self.add(one)
+    def _add_all(self, all_declaring: Iterable[object]) -> None:
+        values = list(all_declaring)
+        self._made.update({type(value): value for value in values if _declares(type(value))})
+        for value in values:
+            self.add(value)
 
     def _make(self, kind: type) -> object:
         try:
@@ -206,11 +206,11 @@ class _Collected:
         for mark in getattr(function, _MARK, ()):
             self._keep(Handler(function=function, **mark))
 
-    def _object(self, found: object) -> None:
-        for mark in _marks(type(found)):
-            self._keep(Handler(function=getattr(found, ON_EVENT), **mark))
-        for name in _methods(type(found)):
-            self._function(getattr(found, name))
+    def _object(self, instance: object) -> None:
+        for mark in _marks(type(instance)):
+            self._keep(Handler(function=getattr(instance, ON_EVENT), **mark))
+        for name in _methods(type(instance)):
+            self._function(getattr(instance, name))
 
     def _keep(self, handler: Handler) -> None:
         self._seen += 1
@@ -229,12 +229,12 @@ class _Collected:
 
 def _declaring(values: Iterable[object]) -> Iterator[object]:
     """Yield what of a module's values declares consumers. Asks types and functions only, for some objects mind being asked."""
-    for one in values:
-        if inspect.isclass(one):
-            if _declares(one) and not inspect.isabstract(one):
-                yield one
-        elif _marked(one) or _declares(type(one)) or type(one) is Handler:
-            yield one
+    for value in values:
+        if inspect.isclass(value):
+            if _declares(value) and not inspect.isabstract(value):
+                yield value
+        elif _marked(value) or _declares(type(value)) or type(value) is Handler:
+            yield value
 
 
 def _declares(kind: type) -> bool:
@@ -243,14 +243,14 @@ def _declares(kind: type) -> bool:
 
 def _marks(kind: type) -> tuple[dict[str, Any], ...]:
     """The marks on a class itself; those on a class from which it descends are that one's own."""
-    found: tuple[dict[str, Any], ...] = vars(kind).get(_MARK, ())
-    return found
+    marks: tuple[dict[str, Any], ...] = vars(kind).get(_MARK, ())
+    return marks
 
 
 def _methods(kind: type) -> list[str]:
     """The names of a class's decorated methods, in the order in which they stand; inherited ones first."""
-    found = {name: _marked(value) for one in reversed(kind.__mro__) for name, value in vars(one).items()}
-    return [name for name, marked in found.items() if marked]
+    names = {name: _marked(value) for base in reversed(kind.__mro__) for name, value in vars(base).items()}
+    return [name for name, marked in names.items() if marked]
 
 
 def _marked(value: object) -> bool:

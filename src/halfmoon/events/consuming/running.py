@@ -50,7 +50,9 @@ async def run_async(
     *what: object, nameserver: str = "", ready: Ready | None = None, stop: asyncio.Event | None = None, **options: Any
 ) -> int:
     """As `run`, on the running event loop; also until ``stop`` is set, or until it is cancelled."""
-    consumers = Consumers(*(module_named(one) if isinstance(one, str) else one for one in what), nameserver=nameserver, **options)
+    consumers = Consumers(
+        *(module_named(module) if isinstance(module, str) else module for module in what), nameserver=nameserver, **options
+    )
     stop = stop or asyncio.Event()
     with _signals(stop, asyncio.current_task()):
         await consumers.start_async()
@@ -86,18 +88,18 @@ def _signals(stop: asyncio.Event, task: asyncio.Task[Any] | None) -> Iterator[No
             task.cancel()
 
     loop = asyncio.get_running_loop()
-    for one in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(one, heard)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, heard)
     try:
         yield
     finally:
-        for one in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(one)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
 
 
 def module_named(name: str) -> ModuleType:
     """Return a module by its dotted name. Raises ModuleRefused when it is not there or raises."""
-    if not name or not all(part.isidentifier() for part in name.split(".")):
+    if not name or not all(identifier.isidentifier() for identifier in name.split(".")):
         raise ModuleRefused(name, "that is no name of a module; write it with dots, such as shop.consumers")
     try:
         return import_module(name)

@@ -29,32 +29,32 @@ def refused(error: BaseException | None) -> bool:
     A constraint, a serialization failure, a deadlock: SQLSTATE classes 23 and 40 but 40003 (completion unknown). SQLite leaves a
     transaction whose COMMIT found a lock or broke a constraint open, so what follows is a rollback.
     """
-    for one in _chain(error):
-        if (state := _sqlstate(one)) is not None and (state[:2] == "23" or (state[:2] == "40" and state != "40003")):
+    for link in _chain(error):
+        if (state := _sqlstate(link)) is not None and (state[:2] == "23" or (state[:2] == "40" and state != "40003")):
             return True
-        if (code := _sqlite(one)) is not None and code & 0xFF in {SQLITE_BUSY, SQLITE_LOCKED, SQLITE_CONSTRAINT}:
+        if (code := _sqlite(link)) is not None and code & 0xFF in {SQLITE_BUSY, SQLITE_LOCKED, SQLITE_CONSTRAINT}:
             return True
-        if _mysql(one) in _MYSQL_REFUSED:
+        if _mysql(link) in _MYSQL_REFUSED:
             return True
     return False
 
 
 def duplicate(error: BaseException | None) -> bool:
     """Return whether a statement failed because a row of its key is there."""
-    return any(_sqlstate(one) == "23505" or _sqlite(one) in _SQLITE_KEYS or _mysql(one) in _MYSQL_KEY for one in _chain(error))
+    return any(_sqlstate(link) == "23505" or _sqlite(link) in _SQLITE_KEYS or _mysql(link) in _MYSQL_KEY for link in _chain(error))
 
 
 def busy(error: BaseException | None) -> bool:
     """Return whether another try later may help: somebody holds a lock, or there was no connection."""
-    for one in _chain(error):
-        state, code = _sqlstate(one), _sqlite(one)
+    for link in _chain(error):
+        state, code = _sqlstate(link), _sqlite(link)
         if state is not None and (state in _BUSY_STATES or state[:2] == "08"):
             return True
         if code is not None and code & 0xFF in {SQLITE_BUSY, SQLITE_LOCKED}:
             return True
-        if _mysql(one) in _MYSQL_BUSY or getattr(one, "connection_invalidated", False):
+        if _mysql(link) in _MYSQL_BUSY or getattr(link, "connection_invalidated", False):
             return True
-        if type(one).__name__ == "OperationalError" and state is None and type(one).__module__.startswith("psycopg"):
+        if type(link).__name__ == "OperationalError" and state is None and type(link).__module__.startswith("psycopg"):
             return True  # its errors without a SQLSTATE are those of the connection
     return False
 
@@ -62,20 +62,20 @@ def busy(error: BaseException | None) -> bool:
 def no_table(error: BaseException | None) -> bool:
     """Return whether a statement failed because its table is not there."""
     return any(
-        _sqlstate(one) == "42P01"
-        or _mysql(one) == _MYSQL_NO_TABLE
-        or (_sqlite(one) is not None and str(one).startswith("no such table"))
-        for one in _chain(error)
+        _sqlstate(link) == "42P01"
+        or _mysql(link) == _MYSQL_NO_TABLE
+        or (_sqlite(link) is not None and str(link).startswith("no such table"))
+        for link in _chain(error)
     )
 
 
 def no_column(error: BaseException | None) -> bool:
     """Return whether a statement failed because its table lacks a column."""
     return any(
-        _sqlstate(one) == "42703"
-        or _mysql(one) == _MYSQL_NO_COLUMN
-        or (_sqlite(one) is not None and ("no such column" in str(one) or "has no column named" in str(one)))
-        for one in _chain(error)
+        _sqlstate(link) == "42703"
+        or _mysql(link) == _MYSQL_NO_COLUMN
+        or (_sqlite(link) is not None and ("no such column" in str(link) or "has no column named" in str(link)))
+        for link in _chain(error)
     )
 
 
@@ -103,11 +103,11 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 def _sqlstate(error: BaseException) -> str | None:
     for name in ("sqlstate", "pgcode"):
-        if isinstance(found := getattr(error, name, None), str) and _STATE.fullmatch(found):
-            return found
+        if isinstance(state := getattr(error, name, None), str) and _STATE.fullmatch(state):
+            return state
     first = error.args[0] if error.args else None
-    if isinstance(first, dict) and isinstance(found := first.get("C"), str):  # pg8000
-        return found
+    if isinstance(first, dict) and isinstance(state := first.get("C"), str):  # pg8000
+        return state
     return None
 
 

@@ -24,8 +24,8 @@ def leaves_out_begin(connection: object) -> bool:
 
 def commits_by_itself(connection: object) -> bool:
     """Return whether a driver's connection commits each statement by itself, because nobody has sent a BEGIN."""
-    if isinstance(said := getattr(connection, "autocommit", None), bool):  # Python 3.12
-        return said and in_no_transaction(connection)
+    if isinstance(autocommit := getattr(connection, "autocommit", None), bool):  # Python 3.12
+        return autocommit and in_no_transaction(connection)
     return getattr(connection, "isolation_level", "") is None and in_no_transaction(connection)
 
 

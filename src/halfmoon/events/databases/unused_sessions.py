@@ -51,7 +51,7 @@ def opened(handle: object) -> Opening:
 
 def opened_here() -> tuple[Opening, ...]:
     """Return what was opened in this context and is not over, oldest first."""
-    return tuple(one for one in _opened.get() if one.handle is not None)
+    return tuple(opening for opening in _opened.get() if opening.handle is not None)
 
 
 def put_aside() -> tuple[Opening, ...]:

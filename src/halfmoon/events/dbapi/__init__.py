@@ -81,19 +81,17 @@ class DbapiProvider:
         self._bury()
         if handle is not None:
             return self._of(handle)
-        found = [one for one in active_transactions() if one.source is self]
-        unused = self._unused(found[-1].number if found else 0)
-        if len(found) + len(unused) > 1:
-            raise AmbiguousTransaction(
-                f"{len(found) + len(unused)} connections are open here: say which one (publish(…, session=connection))"
-            )
-        return unused[0].begun() if unused else found[0] if found else None
+        active = [transaction for transaction in active_transactions() if transaction.source is self]
+        unused = self._unused(active[-1].number if active else 0)
+        if (count := len(active) + len(unused)) > 1:
+            raise AmbiguousTransaction(f"{count} connections are open here: say which one (publish(…, session=connection))")
+        return unused[0].begun() if unused else active[0] if active else None
 
     def _unused(self, after: int) -> list[ProxyConnection]:
         """Return the connections that were opened in this context after a number, and whose next statement begins a transaction."""
-        found = [one.handle for one in opened_here() if one.number > after]
-        mine = [one for one in found if isinstance(one, ProxyConnection) and one._source is self]
-        return [one for one in mine if not autocommits(one._real, self.dialect)]
+        handles = [opening.handle for opening in opened_here() if opening.number > after]
+        own = [handle for handle in handles if isinstance(handle, ProxyConnection) and handle._source is self]
+        return [connection for connection in own if not autocommits(connection._real, self.dialect)]
 
     def _of(self, handle: object) -> LocalTransaction:
         if not isinstance(handle, ProxyConnection) or handle._source is not self:
@@ -140,8 +138,8 @@ class DbapiProvider:
         connection = reference() if reference is not None else None
         if connection is None or not transaction.active or connection.local is not transaction:
             raise TransactionEnded("the connection's transaction has ended: publish before its commit or rollback")
-        found: ProxyConnection = connection
-        return found
+        proxied: ProxyConnection = connection
+        return proxied
 
     def _begin(self, rows: DbapiRows, wait_ms: int, *, explicit: bool) -> None:
         if self.dialect == "sqlite":

@@ -31,8 +31,8 @@ _WORD = re.compile(r"[\"`\[]?([\w$]+)")
 
 def driver_of(connection: object) -> str:
     """Return the name of the package that a connection's class comes from."""
-    for one in type(connection).__mro__:
-        if (name := one.__module__.partition(".")[0]) in _DIALECTS:
+    for base in type(connection).__mro__:
+        if (name := base.__module__.partition(".")[0]) in _DIALECTS:
             return name
     return type(connection).__module__.partition(".")[0]
 
@@ -44,8 +44,8 @@ def dialect_of(connection: object) -> str:
 
 def paramstyle_of(connection: object) -> str:
     """Return how the driver of a connection writes values' places, as its package says. Raises UsageError when it does not."""
-    for one in type(connection).__mro__:
-        package = sys.modules.get(one.__module__.partition(".")[0])
+    for base in type(connection).__mro__:
+        package = sys.modules.get(base.__module__.partition(".")[0])
         if isinstance(style := getattr(package, "paramstyle", None), str):
             return style
     raise UsageError(f"the driver of {type(connection)!r} does not say its paramstyle: give provider(connect, paramstyle=…)")
@@ -73,9 +73,9 @@ def written(statement: str, values: Values | None, style: str) -> tuple[str, Any
 
 def autocommits(connection: Any, dialect: str) -> bool:
     """Return whether each statement commits by itself, unless a BEGIN came before it."""
-    found = getattr(connection, "autocommit", None)
-    if isinstance(found, bool):
-        return found
+    autocommit = getattr(connection, "autocommit", None)
+    if isinstance(autocommit, bool):
+        return autocommit
     if dialect == "sqlite":
         return getattr(connection, "isolation_level", "") is None
     asked = getattr(connection, "get_autocommit", None)
@@ -84,9 +84,9 @@ def autocommits(connection: Any, dialect: str) -> bool:
 
 def in_transaction(connection: Any) -> bool | None:
     """Return whether the driver has a transaction open; None when it does not say."""
-    found = getattr(connection, "in_transaction", None)
-    if isinstance(found, bool):
-        return found
+    state = getattr(connection, "in_transaction", None)
+    if isinstance(state, bool):
+        return state
     status = getattr(getattr(connection, "info", None), "transaction_status", None)
     if (name := getattr(status, "name", None)) is not None:
         return None if name == "UNKNOWN" else bool(name != "IDLE")
@@ -108,13 +108,13 @@ def words(statement: object) -> list[str]:
         statement = statement.decode(errors="replace")
     if not isinstance(statement, str):
         return []
-    found: list[str] = []
+    first_words: list[str] = []
     at = 0
-    while len(found) < 5:
+    while len(first_words) < 5:
         skipped = _COMMENTS.match(statement, at)
         word = _WORD.match(statement, skipped.end() if skipped else at)
         if word is None:
             break
-        found.append(word[1].upper())
+        first_words.append(word[1].upper())
         at = word.end() + (statement[word.end() : word.end() + 1] in {'"', "`", "]"})
-    return found
+    return first_words

@@ -39,10 +39,10 @@ class ProxyConnection:
             self.begun()
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._real, name)
+        attribute = getattr(self._real, name)
         if name in _RUNNING:
-            return lambda *args, **options: self._wrapped(self._run(found, args, options))
-        return found
+            return lambda *args, **options: self._wrapped(self._run(attribute, args, options))
+        return attribute
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _OWN:
@@ -189,23 +189,23 @@ class ProxyConnection:
 
     def _ran(self, statement: object, error: BaseException | None, opened: bool | None, given_up: bool) -> None:
         now = in_transaction(self._real)
-        said = words(statement) if speaks_of_transactions(statement) else []
+        first_words = words(statement) if speaks_of_transactions(statement) else []
         if now:
-            if opened and error is None and _chains(said):  # it went right into the next transaction
-                self._ended(_by_statement(said, None, given_up))
+            if opened and error is None and _chains(first_words):  # it went right into the next transaction
+                self._ended(_by_statement(first_words, None, given_up))
             self.begun()
             if error is None:
-                self._savepoint(said)
+                self._savepoint(first_words)
         elif now is False and opened:
-            self._ended(_by_statement(said, error, given_up))
+            self._ended(_by_statement(first_words, error, given_up))
 
     def _given_up(self) -> bool:
         return self._dialect in {"postgresql", ""} and error_classification.aborted(self._real)
 
-    def _savepoint(self, said: list[str]) -> None:
+    def _savepoint(self, first_words: list[str]) -> None:
         """Follow the savepoints of the outermost transaction by their names."""
         assert self._local is not None
-        match [one for one in said if one not in {"WORK", "TRANSACTION"}]:
+        match [word for word in first_words if word not in {"WORK", "TRANSACTION"}]:
             case ["ROLLBACK", "TO", "SAVEPOINT", name, *_] | ["ROLLBACK", "TO", name, *_] if name in self._savepoints:
                 while self._pop() != name:
                     self._local.rollback_savepoint()
@@ -235,13 +235,13 @@ def undone(local: LocalTransaction) -> Status:
     return Status.UNKNOWN if local.facts.get(_IMPLIED) else Status.ROLLED_BACK
 
 
-def _chains(said: list[str]) -> bool:
-    return bool(said) and said[0] in {"COMMIT", "END", "ROLLBACK"} and "TO" not in said
+def _chains(first_words: list[str]) -> bool:
+    return bool(first_words) and first_words[0] in {"COMMIT", "END", "ROLLBACK"} and "TO" not in first_words
 
 
-def _by_statement(said: list[str], error: BaseException | None, given_up: bool) -> Status:
+def _by_statement(first_words: list[str], error: BaseException | None, given_up: bool) -> Status:
     """Return how a transaction ended that a statement ended."""
-    first = said[0] if said else ""
+    first = first_words[0] if first_words else ""
     if first == "ROLLBACK" or given_up:
         return Status.ROLLED_BACK
     if first in {"COMMIT", "END", "RELEASE"}:  # SQLite's outermost savepoint, with autocommit, is a transaction
@@ -259,12 +259,12 @@ class ProxyCursor:
         object.__setattr__(self, "_real", real)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._real, name)
+        attribute = getattr(self._real, name)
         if name not in _RUNNING:
-            return found
+            return attribute
 
         def run(*args: Any, **options: Any) -> Any:
-            result = self.connection._run(found, args, options)
+            result = self.connection._run(attribute, args, options)
             return self if result is self._real else result
 
         return run

@@ -47,38 +47,38 @@ def load(*paths: str | Path, classes: Mapping[str, object] | None = None, dedup:
 
     Raises DeclarationRefused, which names the file, the line or the path inside it, and the remedy.
     """
-    found = read(*paths)
-    return declared(found.declarations, classes={**found.classes, **(classes or {})}, dedup=dedup, **settings)
+    files = read(*paths)
+    return declared(files.declarations, classes={**files.classes, **(classes or {})}, dedup=dedup, **settings)
 
 
 def declared(declarations: Declarations, *, classes: Mapping[str, object], dedup: Any = None, **settings: Any) -> Declared:
     """Return the publishers and consumers of declarations that were made in code. Arguments and errors are those of `load`."""
     table = ClassTable(classes)
-    consumers = [handler for one in declarations.consumers for handler in _handlers(one, table, dedup)]
+    consumers = [handler for declaration in declarations.consumers for handler in _handlers(declaration, table, dedup)]
     return Declared(
-        publishers={one.id: _publisher(one, table, settings) for one in declarations.publishers},
+        publishers={declaration.id: _publisher(declaration, table, settings) for declaration in declarations.publishers},
         consumers=consumers,
         consumer_settings=_consumer_settings(declarations, settings),
         declarations=declarations,
     )
 
 
-def _publisher(one: PublisherDeclaration, table: ClassTable, settings: Mapping[str, Any]) -> Publisher:
-    check = table.function(one.tx_callback, one.place, method=CHECK) if one.tx_callback else None
+def _publisher(declaration: PublisherDeclaration, table: ClassTable, settings: Mapping[str, Any]) -> Publisher:
+    check = table.function(declaration.tx_callback, declaration.place, method=CHECK) if declaration.tx_callback else None
     try:
-        made = Publisher(one.group, topics=one.topics, **{**one.settings, **settings})
+        publisher = Publisher(declaration.group, topics=declaration.topics, **{**declaration.settings, **settings})
     except (UsageError, TypeError) as exc:
-        raise DeclarationRefused(one.place, f"publisher {one.id}: {exc}", "mend the setting") from exc
+        raise DeclarationRefused(declaration.place, f"publisher {declaration.id}: {exc}", "mend the setting") from exc
     if check is not None:
-        made.check()(check)
-    return made
+        publisher.check()(check)
+    return publisher
 
 
-def _handlers(one: ConsumerDeclaration, table: ClassTable, dedup: Any) -> list[Handler]:
-    function = table.function(one.listener, one.place, method=ON_EVENT)
+def _handlers(declaration: ConsumerDeclaration, table: ClassTable, dedup: Any) -> list[Handler]:
+    function = table.function(declaration.listener, declaration.place, method=ON_EVENT)
     return [
         Handler(
-            group=one.group,
+            group=declaration.group,
             topic=channel.topic,
             code=event.code,
             function=function,
@@ -86,7 +86,7 @@ def _handlers(one: ConsumerDeclaration, table: ClassTable, dedup: Any) -> list[H
             event_type=event.type,
             dedup=dedup,
         )
-        for channel in one.channels
+        for channel in declaration.channels
         for event in channel.events
     ]
 
@@ -96,12 +96,12 @@ def _consumer_settings(declarations: Declarations, given: Mapping[str, Any]) -> 
 
     Raises DeclarationRefused where two consumers of a group, which share a client, differ.
     """
-    found: dict[str, dict[str, Any]] = {}
-    for one in declarations.consumers:
-        known = found.setdefault(one.group, dict(one.settings))
-        if known != one.settings:
-            what = f"consumer {one.id} sets otherwise than another one of group {one.group}"
-            raise DeclarationRefused(one.place, what, "set the same: a group has one client in a process")
+    by_group: dict[str, dict[str, Any]] = {}
+    for declaration in declarations.consumers:
+        settings = by_group.setdefault(declaration.group, dict(declaration.settings))
+        if settings != declaration.settings:
+            what = f"consumer {declaration.id} sets otherwise than another one of group {declaration.group}"
+            raise DeclarationRefused(declaration.place, what, "set the same: a group has one client in a process")
     if nameserver := given.get("nameserver"):
-        return {group: {**settings, "nameserver": nameserver} for group, settings in found.items()}
-    return found
+        return {group: {**settings, "nameserver": nameserver} for group, settings in by_group.items()}
+    return by_group

@@ -41,11 +41,11 @@ class ClassTable:
         Raises DeclarationRefused, naming ``place``: not in the table, cannot be imported or made, nothing to call.
         """
         made = self._object(name, place)
-        found = getattr(made, method, None) or made
-        if not callable(found):
+        target = getattr(made, method, None) or made
+        if not callable(target):
             what = f"{name!r:.80} is a {type(made).__name__} that cannot be called"
             raise DeclarationRefused(place, what, f"give it a method {method}(event, context)")
-        return found  # type: ignore[no-any-return]
+        return target  # type: ignore[no-any-return]
 
     def _object(self, name: str, place: str) -> Any:
         if name not in self._classes:
@@ -63,9 +63,9 @@ class ClassTable:
 def _imported(path: str, place: str) -> Any:
     module, _, name = path.partition(":")
     try:
-        found: Any = import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
+        target: Any = import_module(module)
+        for attribute in name.split("."):
+            target = getattr(target, attribute)
     except ImportError as exc:
         raise DeclarationRefused(place, f"{path} cannot be imported: {exc}", "mend the table of classes, or PYTHONPATH") from exc
     except AttributeError as exc:
@@ -73,7 +73,7 @@ def _imported(path: str, place: str) -> Any:
     except Exception as exc:
         what = f"{path} cannot be imported: {type(exc).__name__}: {exc}"
         raise DeclarationRefused(place, what, f"mend the module {module}") from exc
-    return found
+    return target
 
 
 def _instance(value: Any, name: str, place: str) -> Any:

@@ -55,7 +55,7 @@ class ChannelDeclaration:
         _name(lambda name: check_name("topic", name), self.place, self.topic)
         if not self.events:
             raise DeclarationRefused(self.place, f"channel {self.topic} names no event", "name at least one event code")
-        _unique("event code", ((one.code, one.place) for one in self.events))
+        _unique("event code", ((event.code, event.place) for event in self.events))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,7 @@ class ConsumerDeclaration:
             raise DeclarationRefused(self.place, f"consumer {self.id} has no listener", "name one of the table of classes")
         if not self.channels:
             raise DeclarationRefused(self.place, f"consumer {self.id} has no channel", "name at least one topic")
-        _unique("channel", ((one.topic, one.place) for one in self.channels))
+        _unique("channel", ((channel.topic, channel.place) for channel in self.channels))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,13 +115,17 @@ class Declarations:
     consumers: tuple[ConsumerDeclaration, ...] = ()
 
     def __post_init__(self) -> None:
-        _unique("id", [(one.id, one.place) for one in self.publishers] + [(one.id, one.place) for one in self.consumers])
+        _unique(
+            "id",
+            [(publisher.id, publisher.place) for publisher in self.publishers]
+            + [(consumer.id, consumer.place) for consumer in self.consumers],
+        )
         _unique(
             "event of a group",
             (
-                (f"{one.group}: {channel.topic}/{event.code}", event.place)
-                for one in self.consumers
-                for channel in one.channels
+                (f"{consumer.group}: {channel.topic}/{event.code}", event.place)
+                for consumer in self.consumers
+                for channel in consumer.channels
                 for event in channel.events
             ),
         )
@@ -132,7 +136,7 @@ class Declarations:
 
 def nearest(name: str, known: Iterable[str], *, kind: str = "") -> str:
     """Return a remedy for a name that is none of those known: the nearest one, or all of them."""
-    by_lower = {one.lower(): one for one in known}
+    by_lower = {name.lower(): name for name in known}
     if near := get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6):
         return f"did you mean {by_lower[near[0]]!r}?"
     return f"known here: {', '.join(sorted(by_lower.values()))}" if by_lower else f"take it out: no {kind or 'name'} belongs here"

@@ -23,9 +23,9 @@ def read(*paths: str | Path) -> Read:
         raise DeclarationRefused("declarations", f"{len(paths)} files were named", f"name 1 to {FILES_MAX}")
     declarations, classes = Declarations(), dict[str, str]()
     for path in map(Path, paths):
-        found = _read_one(path)
-        declarations += found.declarations
-        for name, target in found.classes.items():
+        file = _read_one(path)
+        declarations += file.declarations
+        for name, target in file.classes.items():
             if classes.setdefault(name, target) != target:
                 what = f"{name!r:.80} stands for {target} here and for {classes[name]} in another file"
                 raise DeclarationRefused(f"{path}: classes", what, "keep one of the two")

@@ -61,9 +61,13 @@ _WORDS = {str: "a text", dict: "a table", list: "a list of texts", bool: "true o
 def plain_settings(kind: str) -> dict[str, type]:
     """Return the settings of a ``publisher`` or ``consumer`` that a file can give, and the type of each."""
     if kind == "consumer":
-        return {one.name: type(one.default) for one in fields(PushSettings) if type(one.default) in _WORDS and one.name != "group"}
-    client = {one.name: type(one.default) for one in fields(TransactionSettings) if type(one.default) in _WORDS}
-    own = {name: _plain(one) for name, one in inspect.signature(Publisher.__init__).parameters.items()}
+        return {
+            field.name: type(field.default)
+            for field in fields(PushSettings)
+            if type(field.default) in _WORDS and field.name != "group"
+        }
+    client = {field.name: type(field.default) for field in fields(TransactionSettings) if type(field.default) in _WORDS}
+    own = {name: _plain(parameter) for name, parameter in inspect.signature(Publisher.__init__).parameters.items()}
     return {name: of for name, of in (client | own).items() if name not in _NOT_PLAIN}
 
 
@@ -83,9 +87,11 @@ def read_toml(text: bytes, name: str) -> Read:
     _check(f"{name}", table, _TOP)
     shared = {"nameserver": table["nameserver"]} if "nameserver" in table else {}
     publishers = tuple(
-        _publisher(f"{name}: publishers.{key}", key, one, shared) for key, one in table.get("publishers", {}).items()
+        _publisher(f"{name}: publishers.{key}", key, entry, shared) for key, entry in table.get("publishers", {}).items()
     )
-    consumers = tuple(_consumer(f"{name}: consumers.{key}", key, one, shared) for key, one in table.get("consumers", {}).items())
+    consumers = tuple(
+        _consumer(f"{name}: consumers.{key}", key, entry, shared) for key, entry in table.get("consumers", {}).items()
+    )
     classes = table.get("classes", {})
     _check(f"{name}: classes", classes, dict.fromkeys(classes, str))
     return Read(Declarations(publishers=publishers, consumers=consumers), classes)
@@ -178,6 +184,6 @@ def _parsed(text: bytes, name: str) -> Table:
     except RecursionError:
         raise DeclarationRefused(name, "lists or tables lie too deep", "a declaration needs four levels") from None
     except ValueError as exc:  # tomllib's own, and of numbers without end
-        found = _LINE.match(str(exc))
-        line = f":{found[2] or text.count(10) + 1}" if found else ""
-        raise DeclarationRefused(f"{name}{line}", f"not TOML: {found[1] if found else exc}", "mend the TOML there") from None
+        match = _LINE.match(str(exc))
+        line = f":{match[2] or text.count(10) + 1}" if match else ""
+        raise DeclarationRefused(f"{name}{line}", f"not TOML: {match[1] if match else exc}", "mend the TOML there") from None

@@ -38,18 +38,18 @@ def ledger_of(dedup: Any) -> Ledger:
     """Return the ledger that a consumer's ``dedup`` names. Raises UsageError for what is none of the kinds it may be."""
     if isinstance(dedup, str):
         return _of_django(dedup)
-    found: Ledger | None = None
+    ledger: Ledger | None = None
     if all(callable(getattr(dedup, name, None)) for name in ("fresh", "rows", "current")):
         if callable(getattr(dedup, "proxied", None)):
-            found = ConnectionLedger(dedup)
-        return found or ProviderLedger(dedup)
+            ledger = ConnectionLedger(dedup)
+        return ledger or ProviderLedger(dedup)
     if "sqlalchemy.orm" in sys.modules:  # who has such a thing has loaded it
-        found = import_module("halfmoon.events.dedup.sqlalchemy").ledger(dedup)
-    if found is None:
+        ledger = import_module("halfmoon.events.dedup.sqlalchemy").ledger(dedup)
+    if ledger is None:
         raise UsageError(
             f"dedup={dedup!r:.60}: give a sessionmaker, async_sessionmaker, Engine, the alias of a Django database or a provider"
         )
-    return found
+    return ledger
 
 
 def _of_django(alias: str) -> Ledger:
@@ -86,7 +86,7 @@ async def keep_purging(ledgers: list[Ledger], keep_s: int, *, first_s: float = F
     """Remove what is older than ``keep_s`` once an hour, until cancelled. What fails is logged, and tried again then."""
     await asyncio.sleep(random.uniform(0, first_s))
     while True:
-        for ledger in {id(one): one for one in ledgers}.values():
+        for ledger in {id(ledger): ledger for ledger in ledgers}.values():
             try:
                 removed = await asyncio.to_thread(purge, ledger.provider, time.time_ns() // 1_000_000, keep_s)
             except Exception as exc:

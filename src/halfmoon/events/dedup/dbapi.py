@@ -16,9 +16,9 @@ class ConnectionLedger:
 
     is_async = False
 
-    def __init__(self, found: DbapiProvider) -> None:
-        self.provider: Provider = found
-        self._database = found
+    def __init__(self, provider: DbapiProvider) -> None:
+        self.provider: Provider = provider
+        self._database = provider
         self._notes = Notes()
 
     @contextmanager

@@ -22,8 +22,8 @@ class SessionLedger:
 
     is_async = False
 
-    def __init__(self, found: Provider, begin: Callable[[], AbstractContextManager[Any]]) -> None:
-        self.provider = found
+    def __init__(self, provider: Provider, begin: Callable[[], AbstractContextManager[Any]]) -> None:
+        self.provider = provider
         self._begin = begin
         self._notes = Notes()
 
@@ -43,8 +43,8 @@ class AsyncSessionLedger:
 
     is_async = True
 
-    def __init__(self, found: Provider, begin: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
-        self.provider = found
+    def __init__(self, provider: Provider, begin: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
+        self.provider = provider
         self._begin = begin
         self._notes = Notes()
 

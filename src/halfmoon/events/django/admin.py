@@ -48,9 +48,9 @@ class _Shown(_ModelAdmin):
         return super().get_queryset(request).using(configuration().database)
 
     @admin.display(description="written")
-    def written(self, one: Any) -> Any:
+    def written(self, row: Any) -> Any:
         """When the row was written."""
-        return one.time
+        return row.time
 
 
 class StateFilter(admin.SimpleListFilter):
@@ -60,7 +60,7 @@ class StateFilter(admin.SimpleListFilter):
     parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(one, one) for one in outbox_status.STATES]
+        return [(state, state) for state in outbox_status.STATES]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         return queryset.filter(_STATES[self.value() or ""](_now_ms()))
@@ -88,13 +88,13 @@ class OutboxAdmin(_Shown):
     ordering = ("seq",)
 
     @admin.display(description="state")
-    def state(self, one: OutboxEvent) -> str:
+    def state(self, row: OutboxEvent) -> str:
         """What becomes of the row."""
-        if one.next_ms >= PARKED_MS:
+        if row.next_ms >= PARKED_MS:
             return "failed"
-        if one.claimed_until_ms > _now_ms():
+        if row.claimed_until_ms > _now_ms():
             return "sending"
-        return "retrying" if one.error else "waiting"
+        return "retrying" if row.error else "waiting"
 
     def has_retry_permission(self, request: HttpRequest) -> bool:
         """Who may change events in the outbox may have them sent again."""
@@ -132,9 +132,9 @@ class TokenAdmin(_Shown):
     ordering = ("-created_ms",)
 
     @admin.display(description="state")
-    def meaning(self, one: Token) -> str:
+    def meaning(self, token: Token) -> str:
         """What the row says."""
-        return "committed" if one.state == PRESENT else "never commits"
+        return "committed" if token.state == PRESENT else "never commits"
 
     def get_urls(self) -> list[URLPattern]:
         """The list, and the page of half messages."""
@@ -145,8 +145,11 @@ class TokenAdmin(_Shown):
         """Half messages of the project's publisher group that wait for a decision, as the brokers tell."""
         if not self.has_view_permission(request):
             return HttpResponse("You may not see tokens of transactional events.", status=403, content_type="text/plain")
-        found = pending(configuration())
-        context = {**self.admin_site.each_context(request), "title": "Half messages without a decision", "found": found}
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "Half messages without a decision",
+            "pending": pending(configuration()),
+        }
         return TemplateResponse(request, "halfmoon_events/pending.html", context)
 
 

@@ -28,11 +28,11 @@ class HalfmoonEvents(AppConfig):
         """Have settings checked, transactions found, modules with checks imported, and the publisher opened with a request."""
         checks.register(check_settings)
         setting_changed.connect(settings_changed)
-        found, _ = read(getattr(settings, SETTING, None))
-        if found.database in connections:
-            provider(found.database)  # from now on its transactions are found
-        for module in found.checks:
+        configured, _ = read(getattr(settings, SETTING, None))
+        if configured.database in connections:
+            provider(configured.database)  # from now on its transactions are found
+        for module in configured.checks:
             import_module(module)
-        if found.start:
+        if configured.start:
             self._opening = Opening()  # signals hold their receivers weakly
             request_started.connect(self._opening.request_started)

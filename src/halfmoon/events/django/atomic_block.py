@@ -49,10 +49,10 @@ class AtomicBlock(ContextDecorator):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         connection = connections[self._using]
-        found = watched(connection).transaction
-        if error is None and found is not None and _is_outermost(connection) and not connection.needs_rollback:
+        followed = watched(connection).transaction
+        if error is None and followed is not None and _is_outermost(connection) and not connection.needs_rollback:
             try:
-                DjangoTransaction.before_commit(found)
+                DjangoTransaction.before_commit(followed)
             except BaseException as exc:
                 self._plain.__exit__(type(exc), exc, exc.__traceback__)
                 raise
@@ -82,4 +82,4 @@ def atomic(using: Any = None, savepoint: bool = True, durable: bool = False) -> 
 def _is_outermost(connection: BaseDatabaseWrapper) -> bool:
     """Whether the block that ends now is the outermost; those that Django's own TestCase puts around a test do not count."""
     blocks: list[Any] = list(connection.atomic_blocks)
-    return not any(not getattr(one, "_from_testcase", False) for one in blocks[:-1])
+    return not any(not getattr(block, "_from_testcase", False) for block in blocks[:-1])

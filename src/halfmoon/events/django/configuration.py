@@ -27,7 +27,7 @@ SETTING = "HALFMOON"
 MODES = ("two-phase", "outbox")
 
 
-class Wrong(NamedTuple):
+class Problem(NamedTuple):
     """What is wrong with the settings: where, what, and what to write instead."""
 
     place: str
@@ -87,38 +87,38 @@ class Configuration:
 
     def relay_settings(self, **changes: Any) -> RelaySettings:
         """Return how a relay of the project works; ``changes`` go before what the settings say. Raises SettingError."""
-        said = dict(self.relay) if isinstance(self.relay, Mapping) else {}
-        return RelaySettings(**{**said, **changes})
+        given = dict(self.relay) if isinstance(self.relay, Mapping) else {}
+        return RelaySettings(**{**given, **changes})
 
 
 def configuration() -> Configuration:
     """Return what the settings say. Raises ImproperlyConfigured, with everything that is wrong."""
-    found, wrong = read(getattr(settings, SETTING, None))
-    if wrong:
-        raise ImproperlyConfigured("\n".join(str(one) for one in wrong))
-    return found
+    configured, problems = read(getattr(settings, SETTING, None))
+    if problems:
+        raise ImproperlyConfigured("\n".join(str(problem) for problem in problems))
+    return configured
 
 
-def read(said: object) -> tuple[Configuration, list[Wrong]]:
+def read(value: object) -> tuple[Configuration, list[Problem]]:
     """Return what the value of ``HALFMOON`` says, as far as it can be read, and what is wrong with it."""
-    if said is None:
-        return Configuration(), [Wrong(SETTING, "the settings have none", f'write {SETTING} = {{"GROUP": "P_shop", …}}')]
-    if not isinstance(said, Mapping):
-        return Configuration(), [Wrong(SETTING, f"it is a {type(said).__name__}", "write a dict")]
-    wrong: list[Wrong] = []
-    given: dict[str, Any] = {}
-    for key, value in said.items():
+    if value is None:
+        return Configuration(), [Problem(SETTING, "the settings have none", f'write {SETTING} = {{"GROUP": "P_shop", …}}')]
+    if not isinstance(value, Mapping):
+        return Configuration(), [Problem(SETTING, f"it is a {type(value).__name__}", "write a dict")]
+    problems: list[Problem] = []
+    configured: dict[str, Any] = {}
+    for key, setting in value.items():
         if key not in _KEYS:
             close = get_close_matches(str(key).upper(), _KEYS, 1)
             remedy = f"did you mean {close[0]}?" if close else f"known are {', '.join(_KEYS)}"
-            wrong.append(Wrong(SETTING, f"the key {key!r:.60} is not known", remedy))
-        elif problem := _KEYS[key](value):
-            wrong.append(Wrong(_place(key), *problem))
+            problems.append(Problem(SETTING, f"the key {key!r:.60} is not known", remedy))
+        elif problem := _KEYS[key](setting):
+            problems.append(Problem(_place(key), *problem))
         else:
-            given[key.lower()] = value
-    if not wrong or {"GROUP", "NAMESERVER"} & said.keys():
-        wrong += _needed(said)
-    return Configuration(**given), wrong
+            configured[key.lower()] = setting
+    if not problems or {"GROUP", "NAMESERVER"} & value.keys():
+        problems += _needed(value)
+    return Configuration(**configured), problems
 
 
 def named(value: Any) -> Any:
@@ -126,15 +126,17 @@ def named(value: Any) -> Any:
     return import_string(value) if isinstance(value, str) else value
 
 
-def _needed(said: Mapping[Any, Any]) -> list[Wrong]:
-    wrong = []
-    if "GROUP" not in said:
-        wrong.append(Wrong(_place("GROUP"), "it is missing", "name the publisher group, such as P_shop"))
-    if said.get("TRANSPORT") is None and "NAMESERVER" not in said:
-        wrong.append(Wrong(_place("NAMESERVER"), "it is missing", "give the address of the name server, such as 127.0.0.1:9876"))
-    if said.get("TRANSPORT") is not None and said.get("NAMESERVER"):
-        wrong.append(Wrong(_place("TRANSPORT"), "there is a NAMESERVER, too", "leave one of both out"))
-    return wrong
+def _needed(given: Mapping[Any, Any]) -> list[Problem]:
+    problems = []
+    if "GROUP" not in given:
+        problems.append(Problem(_place("GROUP"), "it is missing", "name the publisher group, such as P_shop"))
+    if given.get("TRANSPORT") is None and "NAMESERVER" not in given:
+        problems.append(
+            Problem(_place("NAMESERVER"), "it is missing", "give the address of the name server, such as 127.0.0.1:9876")
+        )
+    if given.get("TRANSPORT") is not None and given.get("NAMESERVER"):
+        problems.append(Problem(_place("TRANSPORT"), "there is a NAMESERVER, too", "leave one of both out"))
+    return problems
 
 
 def _place(key: str) -> str:
@@ -179,23 +181,23 @@ def _topics(value: object) -> _Problem:
     if isinstance(value, str) or not isinstance(value, Collection):
         return f"{value!r:.60} is no list", "write a list of topics, or leave it out for any"
     try:
-        for one in value:
-            check_name("topic", one)
+        for topic in value:
+            check_name("topic", topic)
     except HalfmoonError as exc:
         return "a name is none of a topic", str(exc)
     return None
 
 
 def _modules(value: object) -> _Problem:
-    if isinstance(value, str) or not isinstance(value, Collection) or not all(isinstance(one, str) for one in value):
+    if isinstance(value, str) or not isinstance(value, Collection) or not all(isinstance(module, str) for module in value):
         return f"{value!r:.60} is no list of modules", 'write a list, such as ["shop.consumers"]'
-    for one in value:
+    for module in value:
         try:
-            if find_spec(one) is not None:
+            if find_spec(module) is not None:
                 continue
         except (ImportError, ValueError):
             pass
-        return f"there is no module {one!r:.60}", "write its full name, as in an import"
+        return f"there is no module {module!r:.60}", "write its full name, as in an import"
     return None
 
 
@@ -208,8 +210,8 @@ def _relay(value: object) -> _Problem:
         return (
             None if isinstance(value, bool) else (f"{value!r:.60} is no setting", "write True, False or a dict of relay settings")
         )
-    known = [one.name for one in fields(RelaySettings)]
-    if unknown := [one for one in value if one not in known]:
+    known = [name.name for name in fields(RelaySettings)]
+    if unknown := [name for name in value if name not in known]:
         return f"{unknown[0]!r:.60} is no setting of a relay", f"known are {', '.join(known)}"
     try:
         RelaySettings(**value)
@@ -240,7 +242,7 @@ def _thing(value: object) -> _Problem:
 
 
 def _options(value: object) -> _Problem:
-    good = isinstance(value, Mapping) and all(isinstance(one, str) for one in value)
+    good = isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
     return None if good else (f"{value!r:.60} is no dict of settings", "write their names and values")
 
 
@@ -265,4 +267,4 @@ _KINDS = {
     "settings": _options,
     "consumer_settings": _options,
 }
-_KEYS = {one.name.upper(): _KINDS[one.name] for one in fields(Configuration)}
+_KEYS = {field.name.upper(): _KINDS[field.name] for field in fields(Configuration)}

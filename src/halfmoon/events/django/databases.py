@@ -102,10 +102,10 @@ class DjangoProvider:
 
     def _of_another_thread(self, connection: BaseDatabaseWrapper) -> LocalTransaction | None:
         """The transaction that this context inherited, such as a coroutine that `async_to_sync` runs inside `atomic`."""
-        found = current(self)
-        if isinstance(found, DjangoTransaction) and found.connection is connection:
+        transaction = current(self)
+        if isinstance(transaction, DjangoTransaction) and transaction.connection is connection:
             return None  # bound, and over: nobody saw its end
-        return found
+        return transaction
 
     def rows(self, transaction: LocalTransaction) -> DjangoRows:
         """Return what runs statements inside a transaction that is active, with its commit."""
@@ -168,8 +168,8 @@ class DjangoRows:
         self._check()
         with _translated(statement, self._connection.alias), self._connection.cursor() as cursor:
             cursor.execute(pyformat(statement), dict(values or {}))
-            found: list[Sequence[Any]] = cursor.fetchall()
-            return found
+            rows: list[Sequence[Any]] = cursor.fetchall()
+            return rows
 
     def _check(self) -> None:
         if self._transaction is not None and not self._transaction.active:
@@ -219,8 +219,8 @@ def _translated(statement: str = "", using: str = "") -> Iterator[None]:
             raise Refused(str(exc)) from exc
         if busy(exc):
             raise Busy(str(exc)) from exc
-        if no_table(exc) and (found := _OURS.search(statement)):
-            raise NotMigrated(found.group(), using) from exc
-        if no_column(exc) and (found := _OURS.search(statement)):
-            raise NotMigrated(found.group(), using, "has the form of an older release") from exc
+        if no_table(exc) and (table := _OURS.search(statement)):
+            raise NotMigrated(table.group(), using) from exc
+        if no_column(exc) and (table := _OURS.search(statement)):
+            raise NotMigrated(table.group(), using, "has the form of an older release") from exc
         raise

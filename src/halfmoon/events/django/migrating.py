@@ -58,8 +58,8 @@ class UpdateTable(Operation):
         if not router.allow_migrate(connection.alias, app_label):
             return
         with connection.cursor() as cursor:
-            found = {one.name for one in connection.introspection.get_table_description(cursor, self.table.name)}
-        if not found >= {one.name for one in self.table.columns}:
+            columns = {column.name for column in connection.introspection.get_table_description(cursor, self.table.name)}
+        if not columns >= {column.name for column in self.table.columns}:
             for statement in migrate(self.table, connection.vendor):
                 schema_editor.execute(statement, params=None)
 

@@ -56,36 +56,36 @@ class Pending:
 
 def pending(configuration: Configuration) -> Pending:
     """Return the half messages of the project's group. Raises nothing: what goes wrong is the answer's ``error``."""
-    found = Pending(configuration.group)
+    result = Pending(configuration.group)
     if not configuration.nameserver:
-        found.error = "the events of this project are carried in memory: there is no broker to ask"
-        return found
+        result.error = "the events of this project are carried in memory: there is no broker to ask"
+        return result
     try:
         with Admin(nameserver=configuration.nameserver) as admin:
-            told = admin.pending_transactions(group=configuration.group, count_max=COUNT_MAX + 1)
+            halves = admin.pending_transactions(group=configuration.group, count_max=COUNT_MAX + 1)
             lost = [
-                one
-                for one in admin.expired_transactions(count_max=COUNT_MAX)
-                if one.group == configuration.group and not (one.resumed or one.committed)
+                half
+                for half in admin.expired_transactions(count_max=COUNT_MAX)
+                if half.group == configuration.group and not (half.resumed or half.committed)
             ]
     except HalfmoonError as exc:
-        found.error = str(exc)
-        return found
+        result.error = str(exc)
+        return result
     now = time.time_ns() // 1_000_000
-    found.more = len(told) > COUNT_MAX
-    found.notes = list(dict.fromkeys(f"{one.broker}: {sentence}" for one in told for sentence in one.not_told))
-    found.expired = [
+    result.more = len(halves) > COUNT_MAX
+    result.notes = list(dict.fromkeys(f"{half.broker}: {sentence}" for half in halves for sentence in half.not_told))
+    result.expired = [
         Expired(
-            *(one.msg_id, one.topic, one.tag, max(0, now - one.expired_ms) // 1000),
-            *(one.reason or "not told", one.checks_sent, one.offset_msg_id),
+            *(half.msg_id, half.topic, half.tag, max(0, now - half.expired_ms) // 1000),
+            *(half.reason or "not reported", half.checks_sent, half.offset_msg_id),
         )
-        for one in lost
+        for half in lost
     ]
-    found.halves = [
+    result.halves = [
         Half(
-            *(one.msg_id, one.topic, one.tag, max(0, now - one.since_ms) // 1000, one.checks_sent, one.checks_left),
-            *(one.last_answer.lower() or "not asked yet", one.producers, one.broker),
+            *(half.msg_id, half.topic, half.tag, max(0, now - half.since_ms) // 1000, half.checks_sent, half.checks_left),
+            *(half.last_answer.lower() or "not asked yet", half.producers, half.broker),
         )
-        for one in told[:COUNT_MAX]
+        for half in halves[:COUNT_MAX]
     ]
-    return found
+    return result

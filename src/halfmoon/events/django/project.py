@@ -50,14 +50,14 @@ class ProjectEvents:
 
     def publisher(self) -> Publisher:
         """Return the publisher. Raises ImproperlyConfigured."""
-        found = self._publisher
-        if found is None:
+        publisher = self._publisher
+        if publisher is None:
             with self._lock:
-                if (found := self._publisher) is None:
-                    found = configuration().publisher()
-                    self._declare(found)
-                    self._publisher = found
-        return found
+                if (publisher := self._publisher) is None:
+                    publisher = configuration().publisher()
+                    self._declare(publisher)
+                    self._publisher = publisher
+        return publisher
 
     def check(self, topic: str = "*", code: str = "*") -> Callable[[C], C]:
         """As `Publisher.check`; the settings are not looked at yet."""
@@ -74,16 +74,16 @@ class ProjectEvents:
     def made(self, **changes: Any) -> Publisher:
         """Return another publisher of the same settings, but for some, with the same checks. Raises ImproperlyConfigured."""
         with self._lock:
-            found = configuration().publisher(**changes)
-            self._declare(found)
-            return found
+            publisher = configuration().publisher(**changes)
+            self._declare(publisher)
+            return publisher
 
     def forget(self) -> None:
         """Close the publisher; the next use makes another one, of the settings as they are then."""
         with self._lock:
-            found, self._publisher = self._publisher, None
-        if found is not None:
-            found.close()
+            publisher, self._publisher = self._publisher, None
+        if publisher is not None:
+            publisher.close()
 
     def _declare(self, publisher: Publisher) -> None:
         for topic, code, function in self._checks:

@@ -17,11 +17,13 @@ ID_PUBLISHER = "halfmoon_events.E002"
 
 def check_settings(app_configs: Any, **_: Any) -> Sequence[checks.CheckMessage]:
     """Return what is wrong with the settings."""
-    found, wrong = read(getattr(settings, SETTING, None))
-    if wrong:
-        return [checks.Error(f"{one.place}: {one.what}.", hint=f"{one.remedy}.", obj=SETTING, id=ID) for one in wrong]
+    configured, problems = read(getattr(settings, SETTING, None))
+    if problems:
+        return [
+            checks.Error(f"{problem.place}: {problem.what}.", hint=f"{problem.remedy}.", obj=SETTING, id=ID) for problem in problems
+        ]
     try:
-        found.publisher()
+        configured.publisher()
     except HalfmoonError as exc:
         return [checks.Error(f"{SETTING}: {exc}", hint="See halfmoon.events.Publisher.", obj=SETTING, id=ID_PUBLISHER)]
     except TypeError as exc:

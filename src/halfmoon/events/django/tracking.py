@@ -195,11 +195,11 @@ class Watch:
 
 def watched(connection: BaseDatabaseWrapper) -> Watch:
     """Return the watch of a connection; it is watched from now on."""
-    found: Watch | None = connection.__dict__.get(_NAME)
-    if found is None:
-        found = Watch(connection)
-        setattr(connection, _NAME, found)
-    return found
+    watch: Watch | None = connection.__dict__.get(_NAME)
+    if watch is None:
+        watch = Watch(connection)
+        setattr(connection, _NAME, watch)
+    return watch
 
 
 def in_transaction(connection: BaseDatabaseWrapper) -> bool:

@@ -162,11 +162,11 @@ class Codecs:
             raise PayloadRefused(f"payload of {topic}/{code}: version {version} does not become {version + 1}: {exc!r}") from exc
 
     def _codec(self, content_type: str) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-        found = self._codecs.get(content_type) or self._codecs.get(_media_type(content_type))
-        if found is None:
+        codec = self._codecs.get(content_type) or self._codecs.get(_media_type(content_type))
+        if codec is None:
             known = ", ".join(sorted(self._codecs))
             raise PayloadRefused(f"content type {content_type!r:.80}: unknown; use one of {known}, or add it with Codecs.add")
-        return found
+        return codec
 
 
 def _places(topic: str, code: str) -> tuple[tuple[str, str], ...]:
@@ -176,8 +176,8 @@ def _places(topic: str, code: str) -> tuple[tuple[str, str], ...]:
 def _media_type(content_type: str) -> str:
     """``Text/Plain; charset=utf-8`` is ``text/plain``; another charset is another content type."""
     name, _, parameters = content_type.partition(";")
-    said = parameters.strip().lower().replace('"', "")
-    return name.strip().lower() if said in ("", "charset=utf-8", "charset=utf8") else content_type
+    options = parameters.strip().lower().replace('"', "")
+    return name.strip().lower() if options in ("", "charset=utf-8", "charset=utf8") else content_type
 
 
 def _check_version(version: object) -> None:

@@ -93,7 +93,7 @@ def _check_other(value: Any, with_bytes: bool, depth: int) -> None:
     elif isinstance(value, msgspec.Struct):
         _check_fields(value, value.__struct_fields__, with_bytes, depth)
     elif is_dataclass(value) and not isinstance(value, type):
-        _check_fields(value, tuple(one.name for one in fields(value)), with_bytes, depth)
+        _check_fields(value, tuple(field.name for field in fields(value)), with_bytes, depth)
     elif _is_model(value):
         _check(exact(value), with_bytes, depth)
         _check_finite(value.model_dump(round_trip=True))  # as JSON, some of these are None by now
@@ -105,9 +105,9 @@ def _check_finite(value: Any) -> None:
     if isinstance(value, float):
         _check(float.__pos__(value), False, 1)
     elif isinstance(value, dict | list | tuple):
-        for name, one in value.items() if isinstance(value, dict) else enumerate(value):
+        for name, item in value.items() if isinstance(value, dict) else enumerate(value):
             try:
-                _check_finite(one)
+                _check_finite(item)
             except Unfit as exc:
                 exc.path.append(f".{name}" if isinstance(name, str) else f"[{name}]")
                 raise
@@ -116,13 +116,13 @@ def _check_finite(value: Any) -> None:
 def _check_dict(value: Mapping[Any, Any], with_bytes: bool, depth: int) -> None:
     if depth <= 0:
         raise Unfit(_TOO_DEEP)
-    for name, one in value.items():
+    for name, item in value.items():
         try:
             if type(name) is not str:
                 _check_name(name, with_bytes)
             elif not name.isascii():
                 _check_text(name)
-            _check(one, with_bytes, depth - 1)
+            _check(item, with_bytes, depth - 1)
         except Unfit as exc:
             exc.path.append(f".{name}" if isinstance(name, str) and name.isidentifier() else f"[{name!r:.40}]")
             raise
@@ -131,9 +131,9 @@ def _check_dict(value: Mapping[Any, Any], with_bytes: bool, depth: int) -> None:
 def _check_list(value: Any, with_bytes: bool, depth: int) -> None:
     if depth <= 0:
         raise Unfit(_TOO_DEEP)
-    for index, one in enumerate(value):
+    for index, item in enumerate(value):
         try:
-            _check(one, with_bytes, depth - 1)
+            _check(item, with_bytes, depth - 1)
         except Unfit as exc:
             exc.path.append(f"[{index}]")
             raise
@@ -144,8 +144,8 @@ def _check_fields(value: Any, names: tuple[str, ...], with_bytes: bool, depth: i
         raise Unfit(_TOO_DEEP)
     for name in names:
         try:
-            if (one := getattr(value, name, None)) is not msgspec.UNSET:  # such a field is left out
-                _check(one, with_bytes, depth - 1)
+            if (item := getattr(value, name, None)) is not msgspec.UNSET:  # such a field is left out
+                _check(item, with_bytes, depth - 1)
         except Unfit as exc:
             exc.path.append(f".{name}")
             raise

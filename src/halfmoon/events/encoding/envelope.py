@@ -122,7 +122,7 @@ def topic_of(stored: StoredMessage) -> str:
 
 
 def _check_key(key: object) -> None:
-    if not isinstance(key, str) or any(not one.isprintable() or one.isspace() for one in key):
+    if not isinstance(key, str) or any(not character.isprintable() or character.isspace() for character in key):
         raise PayloadRefused(f"key {key!r:.80}: use a text without blanks and control characters")
 
 

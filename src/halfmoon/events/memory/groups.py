@@ -76,7 +76,7 @@ class _Group:
         while self.members and self.position < len(visible):
             at, message = self.position, visible[self.position]
             self.position += 1
-            if at < self.begins.get(message.topic, 0) or not any(message.topic in one.wants for one in self.members):
+            if at < self.begins.get(message.topic, 0) or not any(message.topic in member.wants for member in self.members):
                 continue
             self.begins[message.topic] = at + 1
             if (member := self.taker(message)) is not None:
@@ -115,15 +115,15 @@ class Groups:
         """Add a member; returns what takes it out again. A group of which nobody is there begins topics of ``skip`` at ``end``."""
         if group not in self._groups and len(self._groups) >= GROUPS_MAX:
             raise UsageError(f"more than {GROUPS_MAX} consumer groups on one bus")
-        found = self._groups.setdefault(group, _Group())
-        if len(found.members) >= MEMBERS_MAX:
+        joined = self._groups.setdefault(group, _Group())
+        if len(joined.members) >= MEMBERS_MAX:
             raise UsageError(f"more than {MEMBERS_MAX} members of {group}")
-        if not found.members:
-            found.begins.update(dict.fromkeys(skip, end))
+        if not joined.members:
+            joined.begins.update(dict.fromkeys(skip, end))
         member = _Member(wants, deliver, times_max)
-        found.members.append(member)
-        found.position = 0  # a topic that is new to the group may lie anywhere
-        return lambda: found.members.remove(member) if member in found.members else None
+        joined.members.append(member)
+        joined.position = 0  # a topic that is new to the group may lie anywhere
+        return lambda: joined.members.remove(member) if member in joined.members else None
 
     def next_job(self, visible: list[StoredMessage], now_ms: int) -> Job | None:
         """Take out what comes next: what is due again first, then what is new, group by group."""
@@ -137,19 +137,19 @@ class Groups:
 
     def _again(self, now_ms: int) -> Job | None:
         left: list[Waiting] = []  # nobody is there who wants these now
-        found = None
-        while found is None and self._waiting and self._waiting[0].due_ms <= now_ms:
-            one = heapq.heappop(self._waiting)
-            if (member := self._groups[one.group].taker(one.message)) is None:
-                left.append(one)
+        job = None
+        while job is None and self._waiting and self._waiting[0].due_ms <= now_ms:
+            waiting = heapq.heappop(self._waiting)
+            if (member := self._groups[waiting.group].taker(waiting.message)) is None:
+                left.append(waiting)
             else:
-                group = self._groups[one.group]
-                message = replace(one.message, store_ms=one.due_ms, queue_offset=group.again)
+                group = self._groups[waiting.group]
+                message = replace(waiting.message, store_ms=waiting.due_ms, queue_offset=group.again)
                 group.again += 1
-                found = Job(one.group, member.deliver, message, one.attempt, member.times_max)
-        for one in left:
-            heapq.heappush(self._waiting, one)
-        return found
+                job = Job(waiting.group, member.deliver, message, waiting.attempt, member.times_max)
+        for waiting in left:
+            heapq.heappush(self._waiting, waiting)
+        return job
 
     def ended(self, job: Job, *, consumed: bool, reason: str, now_ms: int) -> Waiting | None:
         """Be told how a job went. Returns when it comes again; None when it does not."""
@@ -171,7 +171,9 @@ class Groups:
 
     def hurry(self, now_ms: int) -> None:
         """Make everything that comes again due now, in the order in which it would have come."""
-        self._waiting = [one._replace(due_ms=min(one.due_ms, now_ms), number=n) for n, one in enumerate(sorted(self._waiting))]
+        self._waiting = [
+            waiting._replace(due_ms=min(waiting.due_ms, now_ms), number=n) for n, waiting in enumerate(sorted(self._waiting))
+        ]
         self._number = max(self._number, len(self._waiting))
         heapq.heapify(self._waiting)
 
@@ -183,7 +185,7 @@ class Groups:
 
     def due_ms(self, after_ms: int) -> int | None:
         """When something comes again next, later than ``after_ms``; None for nothing."""
-        return min((one.due_ms for one in self._waiting if one.due_ms > after_ms), default=None)
+        return min((waiting.due_ms for waiting in self._waiting if waiting.due_ms > after_ms), default=None)
 
     def waiting(self) -> list[Waiting]:
         """What comes again, the next first."""
@@ -195,7 +197,7 @@ class Groups:
 
     def dead(self) -> list[Waiting]:
         """What groups have given up."""
-        return [one for group in self._groups.values() for one in group.dead]
+        return [letter for group in self._groups.values() for letter in group.dead]
 
 
 def _copy(job: Job, reason: str, number: int) -> StoredMessage:
@@ -213,5 +215,5 @@ def _copy(job: Job, reason: str, number: int) -> StoredMessage:
 
 
 def _codes(codes: Collection[str] | str) -> frozenset[str] | None:
-    found = frozenset(part.strip() for part in codes.split("||")) if isinstance(codes, str) else frozenset(codes)
-    return None if "*" in found else found
+    wanted = frozenset(code.strip() for code in codes.split("||")) if isinstance(codes, str) else frozenset(codes)
+    return None if "*" in wanted else wanted

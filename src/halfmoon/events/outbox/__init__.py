@@ -108,17 +108,17 @@ def pack(message: Message) -> bytes:
 def unpack(topic: str, event_id: str, packed: bytes, attempt: int = 1) -> Message:
     """Return the message of a row, for its ``attempt``-th sending. Raises Unreadable."""
     try:
-        found = _decoder.decode(packed)
+        fields = _decoder.decode(packed)
     except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
         raise Unreadable(f"the row of event {event_id} holds no message of a form known here: {exc}") from None
     return Message(
         topic,
-        found.body,
-        tag=found.tag,
-        keys=found.keys,
-        properties=found.properties,
-        flag=found.flag,
-        wait_store=found.wait_store,
+        fields.body,
+        tag=fields.tag,
+        keys=fields.keys,
+        properties=fields.properties,
+        flag=fields.flag,
+        wait_store=fields.wait_store,
         msg_id=event_id,
         attempt=attempt,
     )

@@ -75,12 +75,12 @@ def claim(rows: Rows, mine: Claim, *, count_max: int, bytes_max: int, without: C
         f"WHERE seq IN ({_listed(taken)}) AND claimed_until_ms <= :now_ms",
         mine._asdict(),
     )
-    got = rows.all(
+    claimed = rows.all(
         f"SELECT seq, event_id, topic, order_key, message, created_ms, attempts, error FROM {OUTBOX.name} "
         f"WHERE seq IN ({_listed(taken)}) AND claimed_by = :owner AND claimed_until_ms = :until_ms ORDER BY seq",
         {"owner": mine.owner, "until_ms": mine.until_ms},
     )
-    return [_row(*one) for one in got]
+    return [_row(*row) for row in claimed]
 
 
 def idle(rows: Rows, now_ms: int) -> bool:
@@ -94,10 +94,10 @@ def _in_turn(rows: Rows, mine: Claim, count_max: int, bytes_max: int, without: S
     held: set[int] = set()
     turn: list[int] = []
     for _ in range(ROUNDS_MAX):
-        found = _free(rows, mine.now_ms, count_max, without, held)
-        near = _within(found, bytes_max)
+        free = _free(rows, mine.now_ms, count_max, without, held)
+        near = _within(free, bytes_max)
         first = _held_back(rows, near)
-        turn = [one.seq for one in near if one.order_key not in first or one.seq < first[one.order_key]]
+        turn = [row.seq for row in near if row.order_key not in first or row.seq < first[row.order_key]]
         if len(turn) >= count_max // 2 + 1 or len(near) < count_max or not first:
             break
         held |= first.keys()
@@ -114,8 +114,9 @@ def _lock(rows: Rows) -> str:
 
 def skips_locked(version: str) -> bool:
     """Return whether a MySQL (8.0.1 or newer) or MariaDB (10.6 or newer) of a version knows SKIP LOCKED."""
-    found = _VERSION.findall(version)
-    *numbers, mariadb = next((one for one in found if one[3]), found[0] if found else ("0", "0", "0", ""))
+    versions = [*_VERSION.findall(version), ("0", "0", "0", "")]
+    # MariaDB may answer "5.5.5-10.6.4-MariaDB": the first number is there for old replicas only
+    *numbers, mariadb = next((candidate for candidate in versions if candidate[3]), versions[0])
     return tuple(map(int, numbers)) >= ((10, 6, 0) if mariadb else (8, 0, 1))
 
 
@@ -131,33 +132,33 @@ def _free(rows: Rows, now_ms: int, count_max: int, without: Sequence[str], held:
     which = "next_ms <= :now_ms AND claimed_until_ms <= :now_ms "
     which += f"AND topic NOT IN ({', '.join(f':{place}' for place in topics)}) " if topics else ""
     which += f"AND order_key NOT IN ({_listed(held)}) " if held else ""
-    found = rows.all(
+    free_rows = rows.all(
         f"SELECT seq, order_key, LENGTH(message) FROM {OUTBOX.name} WHERE {which}ORDER BY seq LIMIT {int(count_max)}{_lock(rows)}",
         {"now_ms": now_ms, **topics},
     )
-    return [_Free(int(seq), int(order_key), int(size or 0)) for seq, order_key, size in found]
+    return [_Free(int(seq), int(order_key), int(size or 0)) for seq, order_key, size in free_rows]
 
 
-def _within(found: Sequence[_Free], bytes_max: int) -> Sequence[_Free]:
+def _within(free: Sequence[_Free], bytes_max: int) -> Sequence[_Free]:
     """Return the first ones that together have so many bytes, at least one."""
     total = 0
-    for at, one in enumerate(found):
-        total += one.size_bytes
+    for at, row in enumerate(free):
+        total += row.size_bytes
         if at and total > bytes_max:
-            return found[:at]
-    return found
+            return free[:at]
+    return free
 
 
 def _held_back(rows: Rows, near: Sequence[_Free]) -> dict[int, int]:
     """Return the oldest row of each key that is not among these: it waits, or another relay has it, and later ones wait for it."""
-    if not (keyed := [one for one in near if one.order_key]):
+    if not (keyed := [row for row in near if row.order_key]):
         return {}
-    found = rows.all(
-        f"SELECT order_key, MIN(seq) FROM {OUTBOX.name} WHERE order_key IN ({_listed({one.order_key for one in keyed})}) "
-        f"AND seq < {keyed[-1].seq} AND seq NOT IN ({_listed([one.seq for one in keyed])}) AND next_ms < {PARKED_MS} "
+    oldest = rows.all(
+        f"SELECT order_key, MIN(seq) FROM {OUTBOX.name} WHERE order_key IN ({_listed({row.order_key for row in keyed})}) "
+        f"AND seq < {keyed[-1].seq} AND seq NOT IN ({_listed([row.seq for row in keyed])}) AND next_ms < {PARKED_MS} "
         "GROUP BY order_key"
     )
-    return {int(key): int(seq) for key, seq in found}
+    return {int(key): int(seq) for key, seq in oldest}
 
 
 def _row(seq: int, event_id: str, topic: str, order_key: int, packed: bytes, created_ms: int, attempts: int, error: str) -> Row:
@@ -184,11 +185,11 @@ def release(rows: Rows, owner: str, unsent: Collection[int]) -> None:
 
 def fail(rows: Rows, owner: str, failed: Collection[Failure]) -> None:
     """Write down why rows could not be sent, and when they are free again."""
-    for one in failed:
+    for failure in failed:
         rows.run(
             f"UPDATE {OUTBOX.name} SET claimed_by = '', claimed_until_ms = 0, error = :error, next_ms = :next_ms, "
             "attempts = attempts - 1 + :counts WHERE seq = :seq AND claimed_by = :owner",
-            {**one._asdict(), "owner": owner},
+            {**failure._asdict(), "owner": owner},
         )
 
 
@@ -200,4 +201,4 @@ def error_text(error: BaseException) -> str:
 
 def _listed(numbers: Collection[int]) -> str:
     """Return numbers as a list of SQL. Drivers take hundreds of places for values one by one; numbers need none."""
-    return ", ".join(str(int(one)) for one in sorted(numbers))
+    return ", ".join(str(int(number)) for number in sorted(numbers))

@@ -83,12 +83,12 @@ class RelaySettings:
             "retry_max_ms": (RETRY_MIN_MS, 86_400_000),
             "attempts_max": (1, 1_000_000),
         }
-        for one in fields(self):
-            value, (low, high) = getattr(self, one.name), bounds[one.name]
-            if value is None and one.name == "attempts_max":
+        for field in fields(self):
+            value, (low, high) = getattr(self, field.name), bounds[field.name]
+            if value is None and field.name == "attempts_max":
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-                raise SettingError(f"relay setting {one.name} is {low} to {high}, not {value!r:.40}")
+                raise SettingError(f"relay setting {field.name} is {low} to {high}, not {value!r:.40}")
         if self.claim_ms < self.timeout_ms + CLAIM_MIN_MS:
             raise SettingError(f"relay setting claim_ms is at least timeout_ms + {CLAIM_MIN_MS}, not {self.claim_ms}")
 
@@ -139,7 +139,7 @@ class Relay:
         name: str | None = None,
         **values: Any,
     ) -> None:
-        if unknown := values.keys() - {one.name for one in fields(RelaySettings)}:
+        if unknown := values.keys() - {field.name for field in fields(RelaySettings)}:
             raise SettingError(f"a relay has no setting {sorted(unknown)[0]!r}: see RelaySettings")
         if settings is not None and values:
             raise SettingError("a relay has RelaySettings or single settings, not both")
@@ -259,13 +259,13 @@ class Relay:
             return False
         with self._provider.fresh(lock_wait_ms=LOCK_WAIT_MS) as rows:
             self._settle(rows)
-            got = [] if closing else self._claim(rows, mine, resting)
-        self._sent, self._failed, self._unsent, self._in_hand = [], [], [], len(got)
-        if not got:
+            claimed = [] if closing else self._claim(rows, mine, resting)
+        self._sent, self._failed, self._unsent, self._in_hand = [], [], [], len(claimed)
+        if not claimed:
             if resting or now_ms < self._retry_ms:
                 self._look_at_s = begun_s + (time.monotonic() - begun_s) * _QUICK
             return False
-        self._send(got, open_until_s)
+        self._send(claimed, open_until_s)
         return True
 
     def _nothing_to_do(self, now_ms: int) -> bool:
@@ -289,12 +289,12 @@ class Relay:
         sizes = {"count_max": self.settings.batch_max, "bytes_max": self.settings.batch_bytes_max}
         return claim(rows, mine, without=resting, **sizes)
 
-    def _send(self, got: list[Row], open_until_s: float) -> None:
+    def _send(self, claimed: list[Row], open_until_s: float) -> None:
         def post_until() -> float:
             return open_until_s if self._close_at_s is None else min(open_until_s, self._close_at_s)
 
         settings = self.settings
-        batch = Batch(self._transport, got, in_flight_max=settings.in_flight_max, timeout_ms=settings.timeout_ms)
+        batch = Batch(self._transport, claimed, in_flight_max=settings.in_flight_max, timeout_ms=settings.timeout_ms)
 
         def hear_until() -> float:
             return inf if self._close_at_s is None else self._close_at_s + FLUSH_MORE_S

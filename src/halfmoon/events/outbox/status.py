@@ -57,13 +57,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 def backlog(provider: Provider, now_ms: int) -> Backlog:
     """Count an outbox. Reads every row's head."""
-    sums = ", ".join(f"COALESCE(SUM(CASE WHEN {said} THEN 1 ELSE 0 END), 0)" for said in _STATES.values())
+    sums = ", ".join(f"COALESCE(SUM(CASE WHEN {condition} THEN 1 ELSE 0 END), 0)" for condition in _STATES.values())
     oldest = f"COALESCE(MIN(CASE WHEN next_ms < {PARKED_MS} THEN created_ms END), :now_ms)"
     with provider.fresh() as rows:
-        found = rows.all(f"SELECT {oldest}, {sums} FROM {OUTBOX.name}", {"now_ms": now_ms})[0]
-    by_state = dict(zip(STATES, (int(one) for one in found[1:]), strict=True))
+        row = rows.all(f"SELECT {oldest}, {sums} FROM {OUTBOX.name}", {"now_ms": now_ms})[0]
+    by_state = dict(zip(STATES, (int(count) for count in row[1:]), strict=True))
     behind = sum(by_state.values()) - by_state["failed"]
-    return Backlog(backlog=behind, oldest_age_ms=max(0, now_ms - int(found[0])), **by_state)
+    return Backlog(backlog=behind, oldest_age_ms=max(0, now_ms - int(row[0])), **by_state)
 
 
 def entries(
@@ -75,7 +75,7 @@ def entries(
     which = [f"({_STATES[state]})"] if state is not None else ["1 = 1"]
     which += ["topic = :topic"] if topic is not None else []
     with provider.fresh() as rows:
-        found = rows.all(
+        selected = rows.all(
             f"SELECT seq, event_id, topic, {word}, created_ms, attempts, next_ms, error, claimed_by, LENGTH(message) "
             f"FROM {OUTBOX.name} WHERE {' AND '.join(which)} ORDER BY seq LIMIT {min(LIST_MAX + 1, int(count_max))}",
             values,
@@ -93,7 +93,7 @@ def entries(
             claimed_by=claimed_by if STATES[int(at)] == "sending" else "",
             size_bytes=int(size or 0),
         )
-        for seq, event_id, named, at, created_ms, attempts, next_ms, error, claimed_by, size in found
+        for seq, event_id, named, at, created_ms, attempts, next_ms, error, claimed_by, size in selected
     ]
 
 
@@ -106,7 +106,9 @@ def retry(provider: Provider, now_ms: int, *, event_ids: Collection[str] | None 
     with provider.fresh() as rows:
         if event_ids is None:
             return rows.run(f"{change} next_ms >= {PARKED_MS}", {"now_ms": now_ms})
-        return sum(rows.run(f"{change} event_id = :id AND next_ms > 0", {"now_ms": now_ms, "id": one}) for one in event_ids)
+        return sum(
+            rows.run(f"{change} event_id = :id AND next_ms > 0", {"now_ms": now_ms, "id": event_id}) for event_id in event_ids
+        )
 
 
 def drop(provider: Provider, *, event_ids: Collection[str] | None = None) -> int:
@@ -115,7 +117,7 @@ def drop(provider: Provider, *, event_ids: Collection[str] | None = None) -> int
     Each is named in the log.
     """
     wanted: list[tuple[str, Values]] = (
-        [("", {})] if event_ids is None else [("AND event_id = :id", {"id": one}) for one in event_ids]
+        [("", {})] if event_ids is None else [("AND event_id = :id", {"id": event_id}) for event_id in event_ids]
     )
     return sum(_drop(provider, condition, values) for condition, values in wanted)
 
@@ -125,10 +127,10 @@ def _drop(provider: Provider, condition: str, values: Values) -> int:
     failed = f"FROM {OUTBOX.name} WHERE next_ms >= {PARKED_MS}"
     while True:
         with provider.fresh() as rows:
-            found = rows.all(f"SELECT seq, event_id, topic, error {failed} {condition} ORDER BY seq LIMIT {STEP_ROWS}", values)
-            gone = [one for one in found if rows.run(f"DELETE {failed} AND seq = {int(one[0])}")]
-        for _, event_id, topic, error in gone:
+            candidates = rows.all(f"SELECT seq, event_id, topic, error {failed} {condition} ORDER BY seq LIMIT {STEP_ROWS}", values)
+            deleted = [row for row in candidates if rows.run(f"DELETE {failed} AND seq = {int(row[0])}")]
+        for _, event_id, topic, error in deleted:
             log.warning("an event of the outbox was dropped by hand: event=%s topic=%s error=%s", event_id, topic, error)
-        dropped += len(gone)
-        if len(found) < STEP_ROWS or not gone:
+        dropped += len(deleted)
+        if len(candidates) < STEP_ROWS or not deleted:
             return dropped

@@ -153,9 +153,9 @@ _transports: weakref.WeakSet[ClientTransport] = weakref.WeakSet()
 
 def _after_fork() -> None:
     """In the child: a thread that held a lock is not there to give it back."""
-    for one in list(_transports):
-        one._lock = threading.Lock()
-        one._idle = threading.Condition(one._lock)
+    for transport in list(_transports):
+        transport._lock = threading.Lock()
+        transport._idle = threading.Condition(transport._lock)
 
 
 if hasattr(os, "register_at_fork"):  # not on every platform

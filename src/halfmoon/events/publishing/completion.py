@@ -51,8 +51,8 @@ def published_in(transaction: LocalTransaction, event: Event) -> bool:
 
 
 def _ids(transaction: LocalTransaction) -> set[str]:
-    found: set[str] = transaction.facts.setdefault(_PUBLISHED, set())
-    return found
+    ids: set[str] = transaction.facts.setdefault(_PUBLISHED, set())
+    return ids
 
 
 class Deferred(Ending):

@@ -389,8 +389,8 @@ _publishers: weakref.WeakSet[Publisher] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    for one in list(_publishers):
-        one._forked()
+    for publisher in list(_publishers):
+        publisher._forked()
 
 
 if hasattr(os, "register_at_fork"):  # not on every platform
@@ -413,8 +413,8 @@ def _provider(session: Any, provider: Provider | None, bind: Any) -> Provider:
         if exc.name != "sqlalchemy":  # something else is missing, and says what
             raise
         raise UsageError(f"session=… needs SQLAlchemy: install halfmoon[sqlalchemy] ({exc})") from exc
-    found: Provider = module.provider(session, bind=bind)
-    return found
+    made: Provider = module.provider(session, bind=bind)
+    return made
 
 
 def _transport(given: Any, group: str) -> Transport:
@@ -422,8 +422,8 @@ def _transport(given: Any, group: str) -> Transport:
     member = given.transport(group) if callable(getattr(given, "transport", None)) else given
     if not callable(getattr(member, "prepare", None)):
         raise UsageError(f"transport={given!r:.60}: give a MemoryBus or another Transport")
-    found: Transport = member
-    return found
+    transport: Transport = member
+    return transport
 
 
 def _on_loop() -> bool:
@@ -460,7 +460,7 @@ def _check_modes(mode: str, tokens: bool | None, has_database: bool) -> None:
 def _topics(topics: Collection[str] | None) -> frozenset[str] | None:
     if isinstance(topics, str):
         raise UsageError(f"topics={topics!r:.60}: give a list of topics")
-    return None if topics is None else frozenset(check_name("topic", one) for one in topics)
+    return None if topics is None else frozenset(check_name("topic", topic) for topic in topics)
 
 
 def _check_after(seconds: int | None) -> int | None:

@@ -54,8 +54,8 @@ def provider(session: Any, *, bind: Engine | AsyncEngine | None = None) -> Sessi
             return made
         case type() if issubclass(session, Session) and session is not Session:
             return _of_class(session, bind, {})
-    if (found := _on_loop(session, bind)) is not None:
-        return found
+    if (on_loop := _on_loop(session, bind)) is not None:
+        return on_loop
     raise UsageError(
         f"session= is to be a sessionmaker, an async_sessionmaker, a scoped_session, an Engine or a class of sessions of your own, "
         f"not {session!r:.80}"
@@ -67,16 +67,16 @@ def begin(engine: Engine) -> AbstractContextManager[Connection]:
 
     A publisher finds it with ``Publisher(session=engine)``. Savepoints of the connection count.
     """
-    found = provider(engine)
-    assert isinstance(found, ConnectionProvider)
-    return found.begin()
+    of_engine = provider(engine)
+    assert isinstance(of_engine, ConnectionProvider)
+    return of_engine.begin()
 
 
 def begin_async(engine: AsyncEngine) -> AbstractAsyncContextManager[AsyncConnection]:
     """As `begin`, for an AsyncEngine."""
-    found = provider(engine)
-    assert isinstance(found, ConnectionProvider)
-    return found.begin_async(engine)
+    of_engine = provider(engine)
+    assert isinstance(of_engine, ConnectionProvider)
+    return of_engine.begin_async(engine)
 
 
 def _on_loop(session: Any, bind: Engine | AsyncEngine | None) -> SessionProvider | ConnectionProvider | None:
@@ -108,10 +108,10 @@ def _of_class(
             refuse_routing(session_class, options)
         made = SessionProvider(session_class, named, lambda: engine_of(options.get("bind")), on_loop=on_loop)
         setattr(session_class, _MADE, made)
-    found: SessionProvider = vars(session_class)[_MADE]
+    session_provider: SessionProvider = vars(session_class)[_MADE]
     if named is not None:
-        found.state(named)
-    return found
+        session_provider.state(named)
+    return session_provider
 
 
 def _own_class(maker: async_sessionmaker[Any]) -> type[Session]:
@@ -120,5 +120,5 @@ def _own_class(maker: async_sessionmaker[Any]) -> type[Session]:
     if _MADE not in vars(below):
         below = type(below.__name__, (below,), {})
         maker.configure(sync_session_class=below)
-    found: type[Session] = below
-    return found
+    session_class: type[Session] = below
+    return session_class

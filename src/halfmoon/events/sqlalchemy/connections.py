@@ -106,12 +106,16 @@ class ConnectionProvider:
         """Return the active transaction of this context, or of a connection that `begin` gave."""
         if handle is not None:
             return self._of(getattr(handle, "sync_connection", handle))
-        found = [one for one in active_transactions() if one.source is self and _block(one).transaction.is_active]
-        if len(found) > 1:
+        transactions = [
+            transaction
+            for transaction in active_transactions()
+            if transaction.source is self and _block(transaction).transaction.is_active
+        ]
+        if len(transactions) > 1:
             raise AmbiguousTransaction(
-                f"{len(found)} connections have a transaction here: say which one (publish(…, session=connection))"
+                f"{len(transactions)} connections have a transaction here: say which one (publish(…, session=connection))"
             )
-        return found[0] if found else None
+        return transactions[0] if transactions else None
 
     def _of(self, connection: object) -> LocalTransaction:
         if not isinstance(connection, Connection) or connection.engine.dialect is not self._engine.dialect:
@@ -142,7 +146,7 @@ class ConnectionProvider:
 
 
 def _block(local: LocalTransaction) -> _Block:
-    found = local.facts.get("sqlalchemy")
-    if not isinstance(found, _Block):
+    block = local.facts.get("sqlalchemy")
+    if not isinstance(block, _Block):
         raise UsageError("this transaction is not one of halfmoon.events.sqlalchemy.begin(engine)")
-    return found
+    return block

@@ -25,13 +25,13 @@ def engine_of(bind: Any) -> Engine | None:
     return engine if isinstance(engine, Engine) else None
 
 
-def same_database(one: Engine, other: Engine) -> bool:
+def same_database(engine: Engine, other: Engine) -> bool:
     """Return whether two engines reach one database for certain: one is the other with options, or they have one address."""
-    if one is other or one.pool is other.pool:
+    if engine is other or engine.pool is other.pool:
         return True
-    name = one.url.database or ""
-    in_memory = one.dialect.name == "sqlite" and (not name or ":memory:" in name or "mode=memory" in name)
-    return one.url == other.url and not in_memory
+    name = engine.url.database or ""
+    in_memory = engine.dialect.name == "sqlite" and (not name or ":memory:" in name or "mode=memory" in name)
+    return engine.url == other.url and not in_memory
 
 
 def refuse_routing(session_class: type[Session], options: Mapping[str, Any]) -> None:

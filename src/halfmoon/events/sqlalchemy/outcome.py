@@ -86,7 +86,7 @@ def decided(records: Sequence[Record], *, returned: bool, goes_on: bool = False)
 
     ``returned``: its commit came back without an error. ``goes_on``: it is part of a transaction that somebody else has still open.
     """
-    sent = [one for one in records if one.sent]
+    sent = [record for record in records if record.sent]
     if returned:
         if not records:
             return Status.COMMITTED  # it never spoke to a database
@@ -96,10 +96,10 @@ def decided(records: Sequence[Record], *, returned: bool, goes_on: bool = False)
                 "events are left to the broker's check"
             )
             return Status.UNKNOWN
-        if any(one.aborted for one in sent):
+        if any(record.aborted for record in sent):
             return Status.ROLLED_BACK if len(records) == 1 else Status.UNKNOWN
-        return Status.UNKNOWN if any(one.doubtful for one in sent) else Status.COMMITTED
-    if goes_on or any(one.implied for one in records):
+        return Status.UNKNOWN if any(record.doubtful for record in sent) else Status.COMMITTED
+    if goes_on or any(record.implied for record in records):
         return Status.UNKNOWN  # all of it or a part of it stays: the broker's check finds out whether the event's row does
     if not sent:
         return Status.ROLLED_BACK
@@ -142,8 +142,8 @@ def _note_commit(connection: Connection, cursor: Any, statement: str, *_: Any) -
 
 def _executes(connection: Connection, cursor: Any, statement: str, parameters: Any, context: Any, executemany: bool) -> None:
     if (record := _records.get(connection)) is not None and not record.wrote:
-        said = getattr(context, "invoked_statement", None)
-        record.wrote = not getattr(said, "is_select", False) and getattr(said, "__visit_name__", "") not in _SAVEPOINTS
+        construct = getattr(context, "invoked_statement", None)
+        record.wrote = not getattr(construct, "is_select", False) and getattr(construct, "__visit_name__", "") not in _SAVEPOINTS
 
 
 def _commit(connection: Connection) -> None:

@@ -210,11 +210,11 @@ def _bound_waits(connection: Connection, lock_wait_ms: int) -> Callable[[], None
         case "postgresql":
             connection.execute(text(f"SET LOCAL lock_timeout = {wait}"))
         case "mysql":
-            found = connection.execute(text("SELECT @@innodb_lock_wait_timeout, @@lock_wait_timeout")).one()
+            waits = connection.execute(text("SELECT @@innodb_lock_wait_timeout, @@lock_wait_timeout")).one()
             connection.execute(text(MYSQL_WAITS.format(*[max(1, wait // 1000)] * 2)))
 
             def undo() -> None:
-                connection.execute(text(MYSQL_WAITS.format(*map(int, found))))
+                connection.execute(text(MYSQL_WAITS.format(*map(int, waits))))
                 connection.commit()
 
             return undo

@@ -49,8 +49,8 @@ def unused_here(session_class: type[Session], after: int) -> list[Session]:
 
     Sessions with ``autobegin=False`` wait for their ``begin()``, and do not count.
     """
-    found = [one.handle for one in opened_here() if one.number > after]
-    return [one for one in found if isinstance(one, session_class) and one.autobegin]
+    sessions = [opening.handle for opening in opened_here() if opening.number > after]
+    return [session for session in sessions if isinstance(session, session_class) and session.autobegin]
 
 
 def _ending(method: Callable[..., None]) -> Callable[..., None]:

@@ -69,12 +69,14 @@ class _Root:
 
     def goes_on(self) -> bool:
         """Whether a transaction that it is in has not ended with it: it is somebody else's, who may still commit."""
-        return any(one is not None and one.is_active for one in (innermost() for innermost in self.innermost))
+        return any(
+            transaction is not None and transaction.is_active for transaction in (innermost() for innermost in self.innermost)
+        )
 
     def counts(self) -> bool:
         """Whether it was begun explicitly, or has something to commit."""
         session = self.session()
-        wrote = self.wrote or any(one.wrote for one in self.records)  # what goes past the session is seen at its connections
+        wrote = self.wrote or any(record.wrote for record in self.records)  # what goes past the session is seen at its connections
         return self.explicit or wrote or (session is not None and bool(session.new or session.dirty or session.deleted))
 
 
@@ -115,18 +117,18 @@ class SessionProvider:
         self._lock = threading.Lock()
         self._open: set[_Root] = set()
         self._dropped: deque[_Root] = deque()
-        found = engine or get_engine()
-        self.waits = not on_loop and (found is None or not found.dialect.is_async)
-        if found is not None:
-            outcome.hear(found)
+        known_engine = engine or get_engine()
+        self.waits = not on_loop and (known_engine is None or not known_engine.dialect.is_async)
+        if known_engine is not None:
+            outcome.hear(known_engine)
         self._listen()
         session_lifecycle.cover(session_class)
 
     @property
     def dialect(self) -> str:
         """The dialect of its engine; empty before one is known."""
-        found = self._engine()
-        return dialect_of(found) if found is not None else ""
+        engine = self._engine()
+        return dialect_of(engine) if engine is not None else ""
 
     def _engine(self) -> Engine | None:
         """Return the engine of the tables; None when none is known yet."""
@@ -157,15 +159,17 @@ class SessionProvider:
         self._bury()
         if handle is not None:
             return self._of(self._session(handle))
-        found = [one for one in active_transactions() if one.source is self and self._still_runs(one)]
-        unused = session_lifecycle.unused_here(self._class, found[-1].number if found else 0)
-        outer = found if unused else found[:-1]
-        found = [one for one in outer if _root(one).counts()] + ([] if unused else found[-1:])
-        if len(found) + len(unused) > 1:
+        active = [
+            transaction for transaction in active_transactions() if transaction.source is self and self._still_runs(transaction)
+        ]
+        unused = session_lifecycle.unused_here(self._class, active[-1].number if active else 0)
+        outer = active if unused else active[:-1]
+        active = [transaction for transaction in outer if _root(transaction).counts()] + ([] if unused else active[-1:])
+        if (count := len(active) + len(unused)) > 1:
             raise AmbiguousTransaction(
-                f"{len(found) + len(unused)} sessions are open here: say which one (publish(…, session=session)), or end the others"
+                f"{count} sessions are open here: say which one (publish(…, session=session)), or end the others"
             )
-        return self._begun(unused[0]) if unused else found[0] if found else None
+        return self._begun(unused[0]) if unused else active[0] if active else None
 
     def rows(self, transaction: LocalTransaction) -> Rows:
         """Return what runs statements in the session's own transaction; nothing is flushed by it."""
@@ -192,7 +196,7 @@ class SessionProvider:
             raise UsageError(f"the sessionmaker has no engine: {engines.REMEDY}")
         with self._lock:
             if self._fresh is None or self._fresh[0] is not engine:
-                self._fresh = (engine, Fresh(engine, lambda: any(one.records for one in self._open)))
+                self._fresh = (engine, Fresh(engine, lambda: any(root.records for root in self._open)))
             return self._fresh[1].block(lock_wait_ms)
 
     def dropped(self, root: _Root) -> None:
@@ -203,11 +207,11 @@ class SessionProvider:
     # ------------------------------------------------------------ finding one
 
     def _session(self, handle: object) -> Session:
-        found = handle() if callable(handle) and hasattr(handle, "session_factory") else handle  # a scoped_session
-        found = getattr(found, "sync_session", found)  # an AsyncSession
-        if not isinstance(found, self._class):
+        session = handle() if callable(handle) and hasattr(handle, "session_factory") else handle  # a scoped_session
+        session = getattr(session, "sync_session", session)  # an AsyncSession
+        if not isinstance(session, self._class):
             raise UsageError(f"session= is to be a session of the publisher's own sessionmaker, not {handle!r:.80}")
-        return found
+        return session
 
     def _of(self, session: Session) -> LocalTransaction:
         root: _Root | None = session.info.get(self)
@@ -301,15 +305,15 @@ class SessionProvider:
         if (nested := session.get_nested_transaction()) is None:
             root.returned = True
         else:
-            for one in root.savepoints:
-                one.released = one.released or one.transaction() is nested
+            for savepoint in root.savepoints:
+                savepoint.released = savepoint.released or savepoint.transaction() is nested
 
     def _ended(self, session: Session, transaction: SessionTransaction) -> None:
         if (root := self._root(session)) is None:
             return
         if transaction is root.transaction():
             self._finish(root)
-        elif transaction.nested and any(one.transaction() is transaction for one in root.savepoints):
+        elif transaction.nested and any(savepoint.transaction() is transaction for savepoint in root.savepoints):
             while root.savepoints:
                 inner = root.savepoints.pop()
                 root.local.release() if inner.released else root.local.rollback_savepoint()
@@ -355,7 +359,7 @@ class SessionProvider:
 
 
 def _root(local: LocalTransaction) -> _Root:
-    found = local.facts.get(_FACT)
-    if not isinstance(found, _Root):
+    root = local.facts.get(_FACT)
+    if not isinstance(root, _Root):
         raise UsageError("this transaction is not one of a SQLAlchemy session")
-    return found
+    return root

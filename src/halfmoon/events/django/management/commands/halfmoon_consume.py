@@ -28,14 +28,14 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run. Raises CommandError."""
-        said = configuration()
-        modules = options["modules"] or list(said.consumers)
+        configured = configuration()
+        modules = options["modules"] or list(configured.consumers)
         if not modules:
             raise CommandError('name modules with @on functions, or write HALFMOON["CONSUMERS"] = ["shop.consumers"]')
-        given = {"nameserver": said.nameserver, "codecs": named(said.codecs), "around": fresh_connections}
+        given = {"nameserver": configured.nameserver, "codecs": named(configured.codecs), "around": fresh_connections}
         try:
             with project.publisher():
-                run(*modules, ready=self._ready, **{**given, **said.consumer_settings})
+                run(*modules, ready=self._ready, **{**given, **configured.consumer_settings})
         except HalfmoonError as exc:
             raise CommandError(str(exc)) from exc
 

@@ -59,9 +59,9 @@ def _signals(ended: threading.Event) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {one: signal.signal(one, lambda *_: ended.set()) for one in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, lambda *_: ended.set()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -34,15 +34,15 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Ask and write. Raises CommandError when the database does not answer or has not the tables."""
-        said = configuration()
-        database = provider(said.database)
+        configured = configuration()
+        database = provider(configured.database)
         now_ms = time.time_ns() // 1_000_000
         try:
             backlog = outbox_status.backlog(database, now_ms)
             with database.fresh() as rows:
                 facts: dict[str, Any] = {
-                    "group": said.group,
-                    "database": said.database,
+                    "group": configured.group,
+                    "database": configured.database,
                     "outbox": {name: getattr(backlog, name) for name in backlog.__struct_fields__},
                     "tokens": _count(rows, f"SELECT COUNT(*) FROM {TOKENS.name} WHERE state = {PRESENT}"),
                     "tombstones": _count(rows, f"SELECT COUNT(*) FROM {TOKENS.name} WHERE state <> {PRESENT}"),
@@ -50,13 +50,13 @@ class Command(BaseCommand):
                 }
         except (HalfmoonError, Busy) as exc:
             raise CommandError(str(exc)) from exc
-        waiting = pending(said)
+        waiting = pending(configured)
         facts["half_messages"] = len(waiting.halves)
-        facts["oldest_half_s"] = max((one.age_s for one in waiting.halves), default=0)
+        facts["oldest_half_s"] = max((half.age_s for half in waiting.halves), default=0)
         facts["expired"] = len(waiting.expired)
         facts["brokers"] = waiting.error or "ok"
         self._write(facts, as_json=options["json"])
-        if backlog.failed or waiting.expired or (waiting.error and said.nameserver):
+        if backlog.failed or waiting.expired or (waiting.error and configured.nameserver):
             sys.exit(1)
 
     def _write(self, facts: dict[str, Any], *, as_json: bool) -> None:
@@ -64,7 +64,7 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(facts))
             return
         for name, value in facts.items():
-            text = ", ".join(f"{key} {one}" for key, one in value.items()) if isinstance(value, dict) else str(value)
+            text = ", ".join(f"{key} {count}" for key, count in value.items()) if isinstance(value, dict) else str(value)
             self.stdout.write(f"{name.replace('_', ' '):<16} {text}")
 
 
