@@ -124,7 +124,7 @@ class OurSide:
     def committed(self) -> None:
         """What `Publisher` does after a commit when the relay is its own."""
         if self._nudged:
-            self._relay.nudge()
+            self._relay.wake()
 
     def start(self) -> None:
         """Begin to send."""

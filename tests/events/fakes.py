@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from halfmoon.errors import RequestTimeout
 from halfmoon.events.databases.database import Busy, Refused, Values
-from halfmoon.events.publishing.transport import Answer, Prepared, Told
+from halfmoon.events.publishing.transport import Answer, Prepared, SendCallback
 from halfmoon.events.tables import TableMissing, named_in
 from halfmoon.events.transaction import LocalTransaction, Status, bind, current
 from halfmoon.model import Message, MessageQueue, SendResult, SendStatus, StoredMessage
@@ -63,13 +63,13 @@ class FakeTransport:
     async def prepare_async(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
         return self._prepared(self._done(Call("prepare_async", message, attempt, timeout_ms, check_after_s)))
 
-    def post(self, message: Message, told: Told, *, timeout_ms: int) -> None:
+    def post(self, message: Message, callback: SendCallback, *, timeout_ms: int) -> None:
         try:
             result = self._done(Call("post", message, message.attempt, timeout_ms))
         except Exception as exc:
-            told(None, exc)
+            callback(None, exc)
         else:
-            told(result, None)
+            callback(result, None)
 
     def decide(self, prepared: Prepared, *, commit: bool) -> None:
         self.decisions.append((prepared.message_id, commit))

@@ -1,4 +1,4 @@
-"""A synchronisation that keeps what it was told, for tests."""
+"""A synchronization that keeps what it was told, for tests."""
 
 from __future__ import annotations
 

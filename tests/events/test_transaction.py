@@ -162,7 +162,7 @@ def test_transactions_that_ended_are_not_kept_by_their_context() -> None:
 @pytest.mark.mission("002-56")
 def test_registering_nothing_is_an_error() -> None:
     bound()
-    with pytest.raises(UsageError, match="no synchronisation"):
+    with pytest.raises(UsageError, match="needs a synchronization"):
         register(None)
 
 
@@ -185,7 +185,7 @@ def test_what_is_no_synchronization_is_refused() -> None:
         bound().register("a text")  # type: ignore[arg-type]
 
 
-def test_a_transaction_holds_so_many_synchronisations_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transaction_holds_so_many_synchronizations_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("halfmoon.events.transaction.SYNCHRONIZATIONS_MAX", 3)
     transaction, log = bound(), list[str]()
     transaction.savepoint()
@@ -273,7 +273,7 @@ def test_a_hook_that_fails_stops_neither_the_others_nor_the_one_who_commits(capl
     with caplog.at_level(logging.ERROR, "halfmoon.events"):
         transaction.end(Status.COMMITTED)
     assert log[2:] == ["bad after commit", "good after commit", "bad committed", "good committed"]
-    assert "a synchronisation failed" in caplog.text
+    assert "a synchronization failed" in caplog.text
 
 
 def test_an_interrupt_in_a_hook_goes_on_after_all_were_told() -> None:

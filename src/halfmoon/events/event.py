@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from halfmoon.errors import UsageError
 from halfmoon.events.errors import NameRefused
 
 NAME_LENGTH_MAX = 127
@@ -33,7 +34,7 @@ class Event:
     carries; it is fixed when the event is published, later changes do not travel. ``headers`` are texts that travel beside it.
     ``key`` is a business key, by which `halfmoon msg find` finds it; plain events of one key keep their order. ``transactional``
     events are seen if and only if the local transaction commits. ``raise_on_failure``: whether `publish` raises when the event
-    could not be sent; None is the publisher's own. ``local`` is the article's local-transaction mode; publishing sets it to False.
+    could not be sent; None is the publisher's own. ``local`` is None until the event is published, then False.
 
     A consumer finds in it also ``published_ms``, when it was published by the publisher's clock, ``group``, whose publisher it
     was, and ``version``, that of the payload's form.
@@ -78,6 +79,13 @@ def check_code(code: object) -> str:
     if not isinstance(code, str) or not _CODE.fullmatch(code) or len(code) > NAME_LENGTH_MAX:
         raise NameRefused(f"event code {code!r:.60}: use 1 to {NAME_LENGTH_MAX} letters, digits, '_', '-', '.' or ':'")
     return code
+
+
+def check_whole(name: str, value: object, low: int, high: int) -> int:
+    """Return the value of an argument if it is an int between two bounds, both included. Raises UsageError."""
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise UsageError(f"{name} must be a whole number from {low} to {high}, not {value!r:.40}")
+    return value
 
 
 def check_id(event_id: object) -> str:

@@ -92,7 +92,7 @@ class LocalBlock:
 
     def _begin(self, *, waits: bool) -> LocalTransaction:
         if self._transaction is not None:
-            raise UsageError("a block of local_transaction() was entered twice: make one for each")
+            raise UsageError("a local_transaction() block was entered twice: call local_transaction() for each block")
         outer = [transaction for transaction in active_transactions() if transaction.source is LOCAL]
         if outer:
             self._transaction, self._inside = outer[-1], True

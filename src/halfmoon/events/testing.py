@@ -59,7 +59,7 @@ class MemoryBus:
         self, *, check_after_s: float = 6, check_interval_s: float = 60, checks_max: int = 15, codecs: Codecs | None = None
     ) -> None:
         if check_after_s < 0 or check_interval_s < 0.001 or checks_max < 1:
-            raise UsageError("check_after_s is 0 or more, check_interval_s at least 0.001, checks_max at least 1")
+            raise UsageError("check_after_s must be 0 or more, check_interval_s at least 0.001, checks_max at least 1")
         self.checks_sent = 0
         self._interval_ms, self._checks_max, self._codecs = int(check_interval_s * 1000), checks_max, codecs or Codecs()
         self._members: list[MemoryTransport] = []
@@ -157,7 +157,7 @@ class MemoryBus:
         while (job := self._next_job()) is not None:
             count += 1
             if count > DELIVERIES_MAX:
-                raise UsageError(f"{DELIVERIES_MAX} deliveries without an end: does a consumer publish what it consumes?")
+                raise UsageError(f"{DELIVERIES_MAX} deliveries and no end: does a consumer publish what it consumes?")
             try:
                 consumed, reason = _apart(job.deliver, own_copy(job.message), job.attempt)
             except Exception as exc:
@@ -231,7 +231,7 @@ class MemoryBus:
         try:
             state = _apart(member.ask, record)
         except Exception:
-            log.exception("a check failed, it is asked again: event=%s", record.id)
+            log.exception("a check failed and is repeated: event=%s", record.id)
             return 1
         if member.dead:
             return 1

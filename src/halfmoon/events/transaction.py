@@ -84,16 +84,16 @@ class LocalTransaction:
         self._count = 0
 
     def register(self, synchronization: Synchronization | None) -> None:
-        """Have a synchronisation told of what becomes of this transaction.
+        """Have a synchronization told of what becomes of this transaction.
 
         Raises UsageError for None or what is no `Synchronization`, TransactionEnded.
         """
         if not isinstance(synchronization, Synchronization):
-            raise UsageError(f"a synchronisation is a halfmoon.events.Synchronization, not {synchronization!r:.60}")
+            raise UsageError(f"a synchronization must be a halfmoon.events.Synchronization, not {synchronization!r:.60}")
         if not self.active:
-            raise TransactionEnded("the local transaction has ended: begin another one before you register a synchronisation")
+            raise TransactionEnded("the local transaction has ended: begin another one before you register a synchronization")
         if self._count >= SYNCHRONIZATIONS_MAX:
-            raise UsageError(f"more than {SYNCHRONIZATIONS_MAX} synchronisations in one transaction: commit more often")
+            raise UsageError(f"more than {SYNCHRONIZATIONS_MAX} synchronizations in one transaction: commit more often")
         self._scopes[-1].append(synchronization)
         self._count += 1
         synchronization.begin(self)
@@ -179,7 +179,7 @@ def _tell(synchronizations: list[Synchronization], hook: Callable[[Synchronizati
         try:
             hook(synchronization)
         except Exception:
-            log.exception("a synchronisation failed, the others go on: synchronization=%r", synchronization)
+            log.exception("a synchronization failed, the others still run: synchronization=%r", synchronization)
         except BaseException as exc:
             interrupts.append(exc)
     return interrupts
@@ -251,7 +251,7 @@ def _look() -> tuple[LocalTransaction, ...]:
         try:
             finder()
         except Exception as exc:
-            log.warning("transactions could not be looked for, none is found: reason=%s", exc)
+            log.warning("transactions could not be looked up: reason=%s", exc)
     return active_transactions()
 
 
@@ -261,14 +261,14 @@ def transaction_active() -> bool:
 
 
 def register(synchronization: Synchronization | None) -> None:
-    """Have a synchronisation told of the active transaction of this context: the innermost one.
+    """Have a synchronization told of the active transaction of this context: the innermost one.
 
     Raises UsageError for None, NoTransaction when none is active.
     """
     if synchronization is None:
-        raise UsageError("register() was given no synchronisation")
+        raise UsageError("register() needs a synchronization")
     if not (transactions := _look()):
-        raise NoTransaction("no local transaction is active here: register a synchronisation inside one")
+        raise NoTransaction("no local transaction is active here: register a synchronization inside one")
     transactions[-1].register(synchronization)
 
 

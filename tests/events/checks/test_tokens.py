@@ -351,7 +351,7 @@ def test_rows_are_removed_in_the_background_until_the_end(shop, caplog):
         connection.execute(insert(Order).values(id=1))
         connection.execute(text(tokens.INSERT), {"id": "old", "state": 1, "created_ms": 5})
         connection.execute(text(tokens.INSERT), {"id": "new", "state": 1, "created_ms": NOW})
-    cleaning = tokens.Cleaning(shop.provider, first_s=0.01, every_s=0.01, clock_ms=lambda: NOW)
+    cleaning = tokens.TokenRetention(shop.provider, first_s=0.01, every_s=0.01, clock_ms=lambda: NOW)
     cleaning.start()
     cleaning.start()
     end = time.monotonic() + 60
@@ -368,7 +368,7 @@ def test_a_removal_that_fails_is_tried_again(shop, caplog):
     with shop.engine.begin() as connection:
         connection.execute(text(f"DROP TABLE {TOKENS.name}"))
     with caplog.at_level(logging.INFO, "halfmoon.events"):
-        cleaning = tokens.Cleaning(shop.provider, first_s=0.01, every_s=0.02, clock_ms=lambda: NOW)
+        cleaning = tokens.TokenRetention(shop.provider, first_s=0.01, every_s=0.02, clock_ms=lambda: NOW)
         cleaning.start()
         end = time.monotonic() + 60
         while "could not be removed" not in caplog.text and time.monotonic() < end:

@@ -160,7 +160,7 @@ def test_a_plain_function_that_returns_a_coroutine_is_told_how_to_be_declared(sh
         shared.publish("EC_PAID", topic=topic)
         until(lambda: len(seen) == 2)
 
-    assert "returned something to be awaited: declare it with async def" in seen[1]
+    assert "returned an awaitable: declare it with async def" in seen[1]
 
 
 def test_all_functions_of_a_group_share_one_member_and_get_what_they_asked_for(shared):

@@ -135,7 +135,7 @@ def test_closing_waits_for_a_bounded_time_and_what_was_not_finished_comes_again(
 
     assert 0.25 < took < 30
     assert consumers.busy == 1
-    assert "functions run on after the close" in caplog.text
+    assert "functions still run after the close" in caplog.text
     with consuming(shared, again.handler(topic, group="S_stuck")):
         until(lambda: again.payloads == ["unfinished"])
     gate.set()

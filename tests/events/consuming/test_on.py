@@ -80,8 +80,8 @@ def test_events_are_kept_unless_the_declaration_says_otherwise():
         (("S_mail", "TP_ORDER", "EC PAID"), {}, "event code 'EC PAID'"),
         (("S_mail", "TP_ORDER", "A||B"), {}, "event code 'A||B'"),
         (("S_mail", "TP_ORDER", "EC_PAID"), {"event_type": "broadcast"}, "event type 'broadcast' is not known; use 'direct'"),
-        (("S_mail", "TP_ORDER", "EC_PAID"), {"persistence": "no"}, "persistence is True or False"),
-        (("S_mail", "TP_ORDER", "EC_PAID"), {"codecs": "json"}, "codecs is a halfmoon.events.Codecs"),
+        (("S_mail", "TP_ORDER", "EC_PAID"), {"persistence": "no"}, "persistence must be True or False"),
+        (("S_mail", "TP_ORDER", "EC_PAID"), {"codecs": "json"}, "codecs must be a halfmoon.events.Codecs"),
     ],
 )
 def test_what_a_declaration_cannot_be_is_refused_where_it_stands(names, options, said):

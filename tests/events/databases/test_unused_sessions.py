@@ -21,10 +21,10 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_asyn
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from halfmoon.events import Publisher, suspend
-from halfmoon.events.databases.unused_sessions import OPENED_MAX
+from halfmoon.events.databases.unused_sessions import UNUSED_MAX
 from halfmoon.events.dbapi import provider
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
-from halfmoon.events.publishing.delivery_modes import Path
+from halfmoon.events.publishing.delivery_modes import DeliveryMode
 from halfmoon.events.testing import MemoryBus
 from tests.events.real_databases import for_asyncio
 from tests.events.sqlalchemy.shops import Base, Order
@@ -43,8 +43,8 @@ class Shop:
         self.events = Publisher("P_shop", transport=self.bus, session=self.Session, **options)
         self.events.create_tables()
 
-    def publish(self, payload: int = 1, **options: Any) -> Path:
-        return self.events.publish(T, C, payload, **{"transactional": True, **options}).path
+    def publish(self, payload: int = 1, **options: Any) -> DeliveryMode:
+        return self.events.publish(T, C, payload, **{"transactional": True, **options}).delivery
 
     def seen(self) -> list[int]:
         return [one.payload for one in self.bus.events()]
@@ -92,7 +92,7 @@ def test_a_publish_before_the_sessions_first_statement_goes_with_its_commit(shop
 def test_a_publish_before_the_first_statement_of_an_outbox_is_a_row_of_the_session(database_url: str):
     shop = Shop(database_url, mode="outbox", relay=False)
     with shop.Session() as session:
-        assert shop.publish(transactional=False) is Path.OUTBOX
+        assert shop.publish(transactional=False) is DeliveryMode.OUTBOX
         session.rollback()
     with pytest.raises(NoTransaction, match="bound_to"):
         shop.publish(transactional=False)
@@ -140,8 +140,8 @@ def test_without_a_session_a_transactional_publish_is_refused_and_names_the_ways
     with pytest.raises(NoTransaction, match=r"session=session.*bound_to\(session\).*Session\.begin\(\).*at_once=True"):
         shop.publish()
     assert nothing_was_sent(shop.bus)
-    assert shop.publish(transactional=False) is Path.SENT
-    assert shop.publish(2, transactional=None, at_once=True) is Path.SENT
+    assert shop.publish(transactional=False) is DeliveryMode.SENT
+    assert shop.publish(2, transactional=None, at_once=True) is DeliveryMode.SENT
 
 
 def test_two_sessions_without_a_statement_are_ambiguous(shop: Shop):
@@ -183,7 +183,7 @@ def test_after_its_commit_a_session_has_to_begin_again(shop: Shop):
             shop.publish()
         with pytest.raises(TransactionEnded):
             shop.publish(session=session)
-        assert shop.publish(2, transactional=False) is Path.SENT
+        assert shop.publish(2, transactional=False) is DeliveryMode.SENT
         with session.begin():
             shop.publish(3)
     assert shop.seen() == [2, 3]
@@ -252,11 +252,11 @@ def test_another_threads_session_is_not_meant_unless_it_is_bound(shop: Shop):
 
     with shop.Session() as session:
         bound = shop.events.bound_to(session)
-        for publish in (shop.publish, lambda: bound.publish(T, C, 2, transactional=True).path):
+        for publish in (shop.publish, lambda: bound.publish(T, C, 2, transactional=True).delivery):
             thread = threading.Thread(target=elsewhere, args=(publish,))
             thread.start()
             thread.join()
-        assert said == [NoTransaction, Path.PREPARED]
+        assert said == [NoTransaction, DeliveryMode.PREPARED]
         session.commit()
     assert shop.seen() == [2]
 
@@ -266,14 +266,14 @@ def test_a_publisher_that_is_not_strict_still_finds_the_session(database_url: st
     with shop.Session() as session:
         shop.publish(1)
         session.rollback()
-    assert shop.publish(2) is Path.SENT
+    assert shop.publish(2) is DeliveryMode.SENT
     assert shop.seen() == [2]
     shop.engine.dispose()
 
 
 def test_what_a_context_remembers_of_idle_sessions_is_bounded(shop: Shop):
-    kept = [shop.Session() for _ in range(3 * OPENED_MAX)]
-    with pytest.raises(AmbiguousTransaction, match=f"{OPENED_MAX} sessions"):
+    kept = [shop.Session() for _ in range(3 * UNUSED_MAX)]
+    with pytest.raises(AmbiguousTransaction, match=f"{UNUSED_MAX} sessions"):
         shop.publish()
     for one in kept:
         one.close()

@@ -81,7 +81,7 @@ def test_a_declared_publisher_publishes_to_its_topics_only(shop: Path):
 
     published = found.publishers["orders"].publish("TP_ORDER", "EC_PAID", {"order_id": 42})
 
-    assert published.path == "sent"
+    assert published.delivery == "sent"
     with pytest.raises(NameRefused, match="TP_OTHER"):
         found.publishers["orders"].publish("TP_OTHER", "EC_PAID", {})
 

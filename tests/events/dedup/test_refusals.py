@@ -48,7 +48,7 @@ def test_a_function_and_its_transaction_are_of_one_kind(sqlite_url):
 
     with pytest.raises(UsageError, match=r"S_mail: TP_ORDER/EC_PAID by .*soon: dedup of a coroutine function"):
         dispatch(soon, sessionmaker(create_engine(sqlite_url)))
-    with pytest.raises(UsageError, match=r"dedup of a plain function is no async_sessionmaker"):
+    with pytest.raises(UsageError, match=r"dedup of a plain function cannot be an async_sessionmaker"):
         dispatch(write, async_sessionmaker(create_async_engine(for_asyncio(sqlite_url))))
 
 

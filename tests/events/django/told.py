@@ -1,4 +1,4 @@
-"""What the tests of transactions share: both kinds of blocks, and a synchronisation that notes what it is told."""
+"""What the tests of transactions share: both kinds of blocks, and a synchronization that notes what it is told."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Told(Synchronization):
 
 
 def follow(using: str, name: str = "", notes: list[str] | None = None) -> Told:
-    """Register a synchronisation with the transaction that runs."""
+    """Register a synchronization with the transaction that runs."""
     told = Told(name, notes)
     found = provider(using).current()
     assert found is not None

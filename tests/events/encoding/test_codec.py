@@ -239,7 +239,7 @@ def test_what_arrives_of_other_kinds_of_data(payload: Any, arrives: Any):
         ({"file": {"data": b"x"}}, r"payload\.file\.data: JSON holds no bytes.*msgpack"),
         ({1: 2}, r"payload\[1\]: a int cannot be a name"),
         ({"a": {None: 2}}, r"payload\.a\[None\]: a NoneType cannot be a name"),
-        ({"t": "ab\ud800"}, r"payload\.t: the text holds half of a surrogate pair at character 2"),
+        ({"t": "ab\ud800"}, r"payload\.t: the text has an unpaired surrogate at character 2"),
         ({"\ud800": 1}, r"payload\['.ud800'\]: the text holds half"),
         ({"with blank": math.nan}, r"payload\['with blank'\]: nan"),
         ({"f": object()}, r"payload\.f: object cannot travel"),
@@ -281,7 +281,7 @@ def test_depth_has_a_bound():
 
 def test_msgpack_names_are_texts_and_ints():
     assert there_and_back({1: {"a": b"\x00"}}, MSGPACK) == {1: {"a": b"\x00"}}
-    refused({1.5: 1}, r"payload\[1.5\]: a float cannot be a name; use a text or an int", content_type=MSGPACK)
+    refused({1.5: 1}, r"payload\[1.5\]: a float cannot be a key; use a text or an int", content_type=MSGPACK)
     refused({True: 1}, r"payload\[True\]: a bool cannot be a name", content_type=MSGPACK)
 
 

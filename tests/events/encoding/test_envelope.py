@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from halfmoon.events.encoding.codec import BYTES, JSON, MSGPACK, TEXT, Codecs
-from halfmoon.events.encoding.envelope import PROPERTIES_BYTES_MAX, RESERVED, event_of, headline, message_of
+from halfmoon.events.encoding.envelope import PROPERTIES_BYTES_MAX, RESERVED, event_of, event_without_payload, message_of
 from halfmoon.events.errors import NameRefused, PayloadRefused
 from halfmoon.events.event import Event
 
@@ -217,7 +217,7 @@ def test_a_reader_that_needs_a_type_gets_no_bytes():
     ],
 )
 def test_an_event_that_comes_again_or_is_asked_about_has_its_own_topic(topic: str, properties: dict[str, str]):
-    assert headline(stored(b"", properties, topic)).topic == "TP_ORDER"
+    assert event_without_payload(stored(b"", properties, topic)).topic == "TP_ORDER"
 
 
 def test_what_the_broker_added_is_no_header():
@@ -230,7 +230,7 @@ def test_what_the_broker_added_is_no_header():
         "mine": "1",
     }
 
-    found = headline(stored(b"", properties))
+    found = event_without_payload(stored(b"", properties))
 
     assert (found.headers, found.transactional, found.group) == ({"mine": "1"}, True, "P_java")
 
@@ -249,7 +249,7 @@ OURS = ["EVENT_VERSION", "EVENT_CONTENT_TYPE", "EVENT_PUBLISHED_MS", "EVENT_CODE
     st.dictionaries(st.sampled_from(OURS), st.text(max_size=20) | st.sampled_from([JSON, TEXT, "1", "9" * 15])),
 )
 def test_messages_of_anybody_are_events_or_refused(body: bytes, properties: dict[str, str]):
-    assert headline(stored(body, properties)).topic == "TP_ORDER"
+    assert event_without_payload(stored(body, properties)).topic == "TP_ORDER"
     try:
         event_of(stored(body, properties), Codecs())
     except PayloadRefused:

@@ -229,7 +229,7 @@ def test_an_event_whose_half_message_was_not_answered_arrives_when_it_is_sent_at
                 events.publish(event)
             side.ways.heal()
             event.transactional = False
-            path = events.publish(event, at_once=True).path
+            path = events.publish(event, at_once=True).delivery
             side.ways.until(lambda: got == [1])
         return path, got
 

@@ -17,7 +17,7 @@ from halfmoon.events import dbapi
 from halfmoon.events.errors import PublishFailed
 from halfmoon.events.outbox import status as outbox_status
 from halfmoon.events.outbox.relay import RelaySettings
-from halfmoon.events.publishing.delivery_modes import Path
+from halfmoon.events.publishing.delivery_modes import DeliveryMode
 from halfmoon.events.publishing.publisher import Publisher
 from halfmoon.events.testing import MemoryBus
 from halfmoon.testing.local import LocalCluster
@@ -112,7 +112,7 @@ def test_events_of_committed_transactions_are_consumed_and_others_never(session,
         until(lambda: len(inbox.ids) >= 3)
         until(lambda: rows(engine) == [])
 
-    assert {told.path, seen.path, last.path} == {Path.OUTBOX}
+    assert {told.delivery, seen.delivery, last.delivery} == {DeliveryMode.OUTBOX}
     assert sorted(inbox.ids) == sorted([told.event_id, seen.event_id, last.event_id])
     assert not {never.event_id, inner.event_id, undone.event_id} & set(inbox.ids)
     paid = next(one for one in inbox.messages if one.msg_id == told.event_id)
@@ -134,7 +134,7 @@ def test_an_event_for_a_topic_that_may_not_be_written_to_is_parked_at_once_and_s
             [parked] = until(lambda: outbox_status.entries(events.provider, 1, state="failed"), within_s=10)
             assert (parked.event_id, parked.attempts) == (told.event_id, 1)
             assert "TP_READ_ONLY may not be written to" in parked.error
-            assert other.path is Path.OUTBOX
+            assert other.delivery is DeliveryMode.OUTBOX
             with made.begin(), pytest.raises(PublishFailed, match="may not be written to"):
                 Publisher("P_direct", cluster.nameserver, session=made).publish(topic, "EC_PAID", 3, transactional=True)
             admin.create_topic(topic, queue_count=1)
@@ -249,7 +249,7 @@ def test_a_transactional_event_of_the_outbox_needs_no_checker(sqlite_url):
         events.create_tables()
         with session.begin() as open_one:
             open_one.execute(sqlalchemy.text("SELECT 1"))
-            assert events.publish("TP_ORDER", "EC_PAID", 1, transactional=True).path is Path.OUTBOX
+            assert events.publish("TP_ORDER", "EC_PAID", 1, transactional=True).delivery is DeliveryMode.OUTBOX
     engine.dispose()
 
 

@@ -105,7 +105,7 @@ def test_committed_events_reach_consumers_under_their_own_ids_and_rolled_back_on
             outbox.add(connection, "never", topic=topic)
             connection.rollback()
         outbox.put("A3", topic=topic)
-        relay.nudge()
+        relay.wake()
         until(lambda: len(reader.ids) >= 3)
         until(lambda: outbox.ids == [])
 
@@ -309,7 +309,7 @@ def test_the_relay_looks_by_itself_and_at_once_when_it_is_nudged(sqlite_outbox):
         outbox.put("A")
         time.sleep(0.3)
         assert wire.ids == []
-        relay.nudge()
+        relay.wake()
         until(lambda: wire.ids == ["A"])
     with Relay(outbox.provider, wire, poll_ms=50):
         outbox.put("B")

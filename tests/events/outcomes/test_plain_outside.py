@@ -24,7 +24,7 @@ def test_8_1_row_1_send_ok(shop: Shop):
 
     published = shop.events.publish(event)
 
-    assert (published.path, published.event_id) == ("sent", event.id)
+    assert (published.delivery, published.event_id) == ("sent", event.id)
     shop.received(event)
 
 

@@ -35,7 +35,7 @@ def test_8_3_row_1_commits_and_the_decision_arrives(make_shop: MakeShop):
     event = shop.event()
     with shop.Session.begin() as session:
         published = shop.place(session, event)
-        assert published.path == "prepared"
+        assert published.delivery == "prepared"
         assert published.result is not None
         assert published.result.msg_id == event.id
         assert shop.state(event) == "PREPARED"  # stored before the publish returned, seen by nobody
@@ -302,6 +302,6 @@ def test_8_3_row_14_no_transaction_is_active(shop: Shop):
         shop.events.publish(event)
     assert shop.admin.pending_transactions(group=shop.producers) == []
 
-    assert shop.events.publish(event, at_once=True).path == "sent"
+    assert shop.events.publish(event, at_once=True).delivery == "sent"
     assert shop.admin.pending_transactions(group=shop.producers) == []
     shop.received(event)

@@ -19,7 +19,7 @@ from sqlalchemy.orm import sessionmaker
 from halfmoon.events import Event, Publisher, PublishFailed
 from halfmoon.events.outbox.relay import Relay
 from halfmoon.events.publishing.client_transport import ClientTransport
-from halfmoon.events.publishing.transport import Prepared, Told
+from halfmoon.events.publishing.transport import Prepared, SendCallback
 from halfmoon.model import Message, SendResult
 from tests.events.outcomes.forked import Forked
 
@@ -64,12 +64,12 @@ class DeadlyTransport(ClientTransport):
         self._deadly.at("after send")
         return result
 
-    def post(self, message: Message, told: Told, *, timeout_ms: int) -> None:
+    def post(self, message: Message, callback: SendCallback, *, timeout_ms: int) -> None:
         self._deadly.at("before post")
 
         def ended(result: SendResult | None, error: BaseException | None) -> None:
             self._deadly.at("after post")
-            told(result, error)
+            callback(result, error)
 
         super().post(message, ended, timeout_ms=timeout_ms)
 

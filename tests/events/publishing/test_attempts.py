@@ -18,7 +18,7 @@ from halfmoon.errors import (
 )
 from halfmoon.events.errors import PublishFailed
 from halfmoon.events.event import Event
-from halfmoon.events.publishing.attempts import BACK_OFF_MAX_S, Tries, attempts
+from halfmoon.events.publishing.attempts import BACK_OFF_MAX_S, RetryPolicy, attempts
 from halfmoon.events.publishing.flow import Now, Pause, Send
 from halfmoon.model import Message
 from tests.events.fakes import lost
@@ -27,7 +27,7 @@ from tests.events.fakes import lost
 class Run:
     """Drives attempts in a time of its own: each attempt takes ``cost_ms``, pauses take what they say."""
 
-    def __init__(self, *outcomes: Exception | str, tries: Tries, event: Event | None = None, cost_ms: float = 0) -> None:
+    def __init__(self, *outcomes: Exception | str, tries: RetryPolicy, event: Event | None = None, cost_ms: float = 0) -> None:
         self.sends: list[Send] = []
         self.pauses: list[float] = []
         self.now_s = 100.0
@@ -61,17 +61,17 @@ class Run:
 
 @pytest.mark.mission("002-25")
 def test_at_most_tries_max_further_attempts_are_made_and_repeats_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    run = Run(lost(), lost(), lost(), tries=Tries(2, 60_000))
+    run = Run(lost(), lost(), lost(), tries=RetryPolicy(2, 60_000))
     with caplog.at_level(logging.WARNING, "halfmoon.events"), pytest.raises(PublishFailed) as caught:
         run()
     assert caught.value.attempts == len(run.sends) == 3
-    repeats = [record.getMessage() for record in caplog.records if "repeated" in record.getMessage()]
+    repeats = [record.getMessage() for record in caplog.records if "retried" in record.getMessage()]
     assert [text.partition("attempt=")[2][0] for text in repeats] == ["2", "3"]
     assert all("event 1 (TP_A/EC_A)" in text for text in repeats)
 
 
 def test_no_further_attempts_means_one() -> None:
-    run = Run(lost(), tries=Tries(0, 60_000))
+    run = Run(lost(), tries=RetryPolicy(0, 60_000))
     with pytest.raises(PublishFailed):
         run()
     assert len(run.sends) == 1
@@ -81,13 +81,13 @@ def test_no_further_attempts_means_one() -> None:
 def test_what_still_fails_is_an_error_with_text_and_cause() -> None:
     cause = ServiceNotAvailable("disk full", "127.0.0.1:1")
     with pytest.raises(PublishFailed, match="disk full") as caught:
-        Run(lost(), cause, tries=Tries(1, 60_000))()
+        Run(lost(), cause, tries=RetryPolicy(1, 60_000))()
     assert caught.value.__cause__ is cause
     assert caught.value.event_id == "1"
 
 
 def test_the_first_success_ends_it() -> None:
-    run = Run(lost(), "stored", tries=Tries(5, 60_000))
+    run = Run(lost(), "stored", tries=RetryPolicy(5, 60_000))
     assert run() == ("stored", 2)
     assert [one.attempt for one in run.sends] == [1, 2]
     assert {one.message.body for one in run.sends} == {b"x"}
@@ -99,7 +99,7 @@ def test_the_first_success_ends_it() -> None:
     ids=["refused", "bound", "promise not kept", "not ours"],
 )
 def test_a_failure_that_another_try_cannot_mend_ends_at_once(error: Exception) -> None:
-    run = Run(error, tries=Tries(5, 60_000))
+    run = Run(error, tries=RetryPolicy(5, 60_000))
     with pytest.raises(PublishFailed) as caught:
         run()
     assert len(run.sends) == 1
@@ -108,11 +108,11 @@ def test_a_failure_that_another_try_cannot_mend_ends_at_once(error: Exception) -
 
 @pytest.mark.parametrize("error", [ConnectFailed("refused"), NoRoute("TP_A"), broker_error(2, "busy"), broker_error(17, "unknown")])
 def test_failures_of_the_network_and_of_brokers_that_may_recover_are_repeated(error: Exception) -> None:
-    assert Run(error, "stored", tries=Tries(1, 60_000))() == ("stored", 2)
+    assert Run(error, "stored", tries=RetryPolicy(1, 60_000))() == ("stored", 2)
 
 
 def test_the_callers_mistake_is_raised_as_it_is() -> None:
-    run = Run(MessageIllegal("blank"), tries=Tries(5, 60_000))
+    run = Run(MessageIllegal("blank"), tries=RetryPolicy(5, 60_000))
     with pytest.raises(MessageIllegal):
         run()
     assert len(run.sends) == 1
@@ -120,7 +120,7 @@ def test_the_callers_mistake_is_raised_as_it_is() -> None:
 
 
 def test_all_attempts_share_one_deadline() -> None:
-    run = Run(*[lost()] * 50, tries=Tries(49, 3_000), cost_ms=400)
+    run = Run(*[lost()] * 50, tries=RetryPolicy(49, 3_000), cost_ms=400)
     with pytest.raises(PublishFailed):
         run()
     assert run.now_s - 100 <= 3.4
@@ -128,20 +128,20 @@ def test_all_attempts_share_one_deadline() -> None:
 
 
 def test_a_lost_answer_leaves_half_of_the_time_for_a_repeat() -> None:
-    run = Run(lost(), "stored", tries=Tries(1, 3_000), cost_ms=1_500)
+    run = Run(lost(), "stored", tries=RetryPolicy(1, 3_000), cost_ms=1_500)
     run()
     assert run.sends[0].timeout_ms == 1_500
     assert 1_400 < run.sends[1].timeout_ms <= 1_500
 
 
 def test_the_only_attempt_has_all_of_the_time() -> None:
-    run = Run("stored", tries=Tries(0, 3_000))
+    run = Run("stored", tries=RetryPolicy(0, 3_000))
     run()
     assert run.sends[0].timeout_ms == 3_000
 
 
 def test_pauses_between_attempts_are_short_and_grow() -> None:
-    run = Run(*[lost()] * 9, tries=Tries(8, 60_000))
+    run = Run(*[lost()] * 9, tries=RetryPolicy(8, 60_000))
     with pytest.raises(PublishFailed):
         run()
     assert len(run.pauses) == 8
@@ -152,9 +152,9 @@ def test_pauses_between_attempts_are_short_and_grow() -> None:
 def test_publishing_the_same_event_again_after_a_failure_goes_on_counting_and_after_a_success_begins_anew() -> None:
     event = Event(id="1", topic="TP_A", code="EC_A")
     with pytest.raises(PublishFailed):
-        Run(lost(), lost(), tries=Tries(1, 60_000), event=event)()
+        Run(lost(), lost(), tries=RetryPolicy(1, 60_000), event=event)()
     assert event.attempts == 2
-    run = Run("stored", tries=Tries(1, 60_000), event=event)
+    run = Run("stored", tries=RetryPolicy(1, 60_000), event=event)
     assert run() == ("stored", 1)
     assert run.sends[0].attempt == 3
     assert event.attempts == 0

@@ -23,7 +23,7 @@ from halfmoon.events import (
     local_transaction,
     register,
 )
-from halfmoon.events.publishing.delivery_modes import Path as Way
+from halfmoon.events.publishing.delivery_modes import DeliveryMode
 from tests.events.fakes import FakeTransport, lost
 
 T, C = "TP_ORDER", "EC_PAID"
@@ -49,7 +49,7 @@ def events(transport: FakeTransport) -> Iterator[Publisher]:
 def test_a_plain_event_without_a_transaction_is_sent_at_once(events: Publisher, transport: FakeTransport) -> None:
     published = events.publish(T, C, 1)
     assert transport.kinds == ["send"]
-    assert published.path is Way.SENT
+    assert published.delivery is DeliveryMode.SENT
     assert published.result is not None
     assert published.result.msg_id == published.event_id == transport.messages[0].msg_id
 
@@ -61,7 +61,7 @@ def test_a_publisher_that_is_not_strict_sends_a_transactional_event_without_a_tr
     events = Publisher("P_shop", transport=transport, strict=False)
     events.check()(lambda event, context: None)
     for number in range(3):
-        assert events.publish(T, C, number, transactional=True).path is Way.SENT
+        assert events.publish(T, C, number, transactional=True).delivery is DeliveryMode.SENT
     assert transport.kinds == ["send"] * 3
     warnings = [record for record in caplog.records if "none is known here" in record.getMessage()]
     assert len(warnings) == 1
@@ -81,7 +81,7 @@ def test_a_transactional_event_without_a_transaction_is_refused_before_anything_
 def test_what_is_published_at_once_belongs_to_no_transaction(events: Publisher, transport: FakeTransport) -> None:
     built = events.event(T, C, 1, transactional=True)
     with pytest.raises(ZeroDivisionError), local_transaction():
-        assert events.publish(built, at_once=True).path is Way.SENT
+        assert events.publish(built, at_once=True).delivery is DeliveryMode.SENT
         raise ZeroDivisionError
     assert transport.kinds == ["send"]
     with local_transaction() as transaction:
@@ -100,7 +100,7 @@ def test_a_plain_event_inside_a_transaction_goes_out_after_the_commit(events: Pu
     transport.before = lambda call: order.append(call.kind)
     with local_transaction(commit=lambda: order.append("commit")):
         published = events.publish(T, C, 1)
-        assert published.path is Way.DEFERRED
+        assert published.delivery is DeliveryMode.DEFERRED
         assert transport.calls == []
     assert order == ["commit", "send"]
     assert transport.messages[0].msg_id == published.event_id
@@ -132,7 +132,7 @@ def test_deferred_events_keep_their_order_and_one_failure_stops_nothing(
         ids = [publisher.publish(T, C, number, key=f"k{number}").event_id for number in range(4)]
         transport.script.extend([None, lost(), BrokerError("full", code=13), None])
     assert [message.msg_id for message in transport.messages] == ids
-    lost_ones = [record.getMessage() for record in caplog.records if "event lost after the commit" in record.getMessage()]
+    lost_ones = [record.getMessage() for record in caplog.records if "event lost after commit" in record.getMessage()]
     assert [f"event={ids[1]} " in lost_ones[0], f"event={ids[2]} " in lost_ones[1]] == [True, True]
     assert "key=k1 " in lost_ones[0]
 
@@ -185,7 +185,7 @@ async def test_a_post_that_fails_to_the_end_is_told_in_the_log(
         event_id = (await events.publish_async(T, C, 1)).event_id
         transport.script.extend([lost()] * 3)
     assert transport.kinds == ["post"] * 3
-    assert f"event lost after the commit: event={event_id}" in caplog.text
+    assert f"event lost after commit: event={event_id}" in caplog.text
 
 
 def test_plain_events_of_a_savepoint_that_was_rolled_back_are_dropped(events: Publisher, transport: FakeTransport) -> None:
@@ -202,7 +202,7 @@ def test_plain_events_of_a_savepoint_that_was_rolled_back_are_dropped(events: Pu
 def test_a_hook_that_publishes_after_the_commit_sends_at_once(events: Publisher, transport: FakeTransport) -> None:
     class Publishes(Synchronization):
         def after_commit(self) -> None:
-            assert events.publish(T, C, "from a hook").path is Way.SENT
+            assert events.publish(T, C, "from a hook").delivery is DeliveryMode.SENT
 
     with local_transaction():
         register(Publishes())
@@ -220,7 +220,7 @@ def test_a_transactional_event_is_prepared_at_once_and_committed_after_the_commi
     transport.before = lambda call: order.append(call.kind)
     with local_transaction(commit=lambda: order.append(f"commit, {len(transport.decisions)} decisions before")):
         published = events.publish(T, C, 1, transactional=True)
-        assert published.path is Way.PREPARED
+        assert published.delivery is DeliveryMode.PREPARED
         assert published.result is not None
         assert published.result.msg_id == published.event_id
         assert transport.kinds == ["prepare"]
@@ -275,7 +275,7 @@ def test_what_the_second_phase_raises_never_reaches_the_caller(
         events.publish(T, C, 1, transactional=True)
         events.publish(T, C, 2, transactional=True)
         monkeypatch.setattr(transport, "decide", decide)
-    assert caplog.text.count("a synchronisation failed") == 2
+    assert caplog.text.count("a synchronization failed") == 2
 
 
 def test_repeats_of_the_first_phase_keep_the_id_and_say_that_they_are_repeats(events: Publisher, transport: FakeTransport) -> None:
@@ -339,15 +339,15 @@ async def test_on_an_event_loop_both_phases_are_awaited_or_not_waited_for(events
 async def test_a_task_that_outlives_its_transaction_publishes_outside_of_it(events: Publisher, transport: FakeTransport) -> None:
     ended = asyncio.Event()
 
-    async def later() -> Way:
+    async def later() -> DeliveryMode:
         await ended.wait()
-        return (await events.publish_async(T, C, 1)).path
+        return (await events.publish_async(T, C, 1)).delivery
 
     async with local_transaction():
         task = asyncio.create_task(later())
         await asyncio.sleep(0)
     ended.set()
-    assert await task is Way.SENT
+    assert await task is DeliveryMode.SENT
     assert transport.kinds == ["send_async"]
 
 

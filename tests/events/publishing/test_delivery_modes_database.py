@@ -21,8 +21,7 @@ from halfmoon.events import (
     local_transaction,
     suspend,
 )
-from halfmoon.events.publishing.delivery_modes import Path as Way
-from halfmoon.events.publishing.delivery_modes import Paths, Rules
+from halfmoon.events.publishing.delivery_modes import DeliveryMode, DeliveryModes, DeliveryRules
 from halfmoon.events.publishing.flow import drive
 from halfmoon.model import Message
 from tests.events.fakes import Blocks, FakeTransport, lost
@@ -153,7 +152,7 @@ def test_events_of_both_kinds_become_rows_of_their_transaction(
     with database.begin():
         ids = [outbox.publish(T, C, n, transactional=transactional).event_id for n, transactional in enumerate([False, True])]
     with pytest.raises(ValueError), database.begin():
-        assert outbox.publish(T, C, 3).path is Way.OUTBOX
+        assert outbox.publish(T, C, 3).delivery is DeliveryMode.OUTBOX
         raise ValueError
     with sqlite3.connect(database.path) as connection:
         rows = connection.execute("SELECT event_id FROM halfmoon_outbox ORDER BY 1").fetchall()
@@ -168,18 +167,18 @@ def test_outside_a_transaction_an_outbox_refuses_what_is_not_to_be_sent_at_once(
         with pytest.raises(NoTransaction, match="at_once=True"):
             outbox.publish(T, C, 1, transactional=transactional)
     assert transport.kinds == []
-    assert outbox.publish(T, C, 1, at_once=True).path is Way.SENT
+    assert outbox.publish(T, C, 1, at_once=True).delivery is DeliveryMode.SENT
     with database.begin():
-        assert outbox.publish(T, C, 2, at_once=True).path is Way.SENT
+        assert outbox.publish(T, C, 2, at_once=True).delivery is DeliveryMode.SENT
     assert transport.kinds == ["send"] * 2
 
 
-def test_a_relay_is_nudged_after_each_commit_and_not_before(outbox: Publisher, transport: FakeTransport, database: Blocks) -> None:
+def test_a_relay_is_woken_after_each_commit_and_not_before(outbox: Publisher, transport: FakeTransport, database: Blocks) -> None:
     nudges: list[int] = []
-    paths = Paths(Rules("P_shop", outbox=True), transport, database, nudge=lambda: nudges.append(1))
+    paths = DeliveryModes(DeliveryRules("P_shop", outbox=True), transport, database, wake_relay=lambda: nudges.append(1))
     event = Event(id="1", topic=T, code=C, published_ms=1)
     with database.begin():
-        drive(paths.take(Way.OUTBOX, event, Message(T, b"1", msg_id="1"), database.current()), transport)
+        drive(paths.deliver(DeliveryMode.OUTBOX, event, Message(T, b"1", msg_id="1"), database.current()), transport)
         assert nudges == []
     assert nudges == [1]
 
@@ -213,10 +212,10 @@ def test_a_publisher_follows_the_transactions_of_its_own_database_only(
     events: Publisher, shop: Publisher, transport: FakeTransport, database: Blocks
 ) -> None:
     with database.begin():
-        assert events.publish(T, C, 1).path is Way.SENT
+        assert events.publish(T, C, 1).delivery is DeliveryMode.SENT
         with local_transaction():
-            assert events.publish(T, C, 2).path is Way.DEFERRED
-            assert shop.publish(T, C, 3).path is Way.DEFERRED
+            assert events.publish(T, C, 2).delivery is DeliveryMode.DEFERRED
+            assert shop.publish(T, C, 3).delivery is DeliveryMode.DEFERRED
         assert [message.body for message in transport.messages] == [b"1", b"2"]
     assert [message.body for message in transport.messages] == [b"1", b"2", b"3"]
 

@@ -24,7 +24,7 @@ from halfmoon.events import (
     local_transaction,
 )
 from halfmoon.events.encoding.envelope import event_of
-from halfmoon.events.publishing.delivery_modes import Path as Way
+from halfmoon.events.publishing.delivery_modes import DeliveryMode
 from tests.events.fakes import Blocks, FakeTransport, lost, stored
 
 T, C = "TP_ORDER", "EC_PAID"
@@ -109,7 +109,7 @@ def test_what_is_wrong_with_an_event_is_raised_before_it_is_sent(
 def test_a_lower_bound_of_the_client_holds_when_the_event_is_published() -> None:
     publisher = Publisher("P_shop", "127.0.0.1:1", body_bytes_max=10)
     with publisher, local_transaction():
-        assert publisher.publish(T, C, b"x" * 10).path is Way.DEFERRED
+        assert publisher.publish(T, C, b"x" * 10).delivery is DeliveryMode.DEFERRED
         with pytest.raises(PayloadRefused, match="11 bytes, over the 10"):
             publisher.publish(T, C, b"x" * 11)
 
@@ -180,7 +180,7 @@ def test_publishing_fixes_the_events_local_transaction_mode(before: bool | None,
         event.local = before
         transport.send = lambda *given, **named: seen.append(event.local) or send(*given, **named)  # type: ignore[method-assign]
         published = events.publish(event)
-    assert (published.path is Way.FAILED) == fails
+    assert (published.delivery is DeliveryMode.FAILED) == fails
     assert set(seen) == {False}
     assert event.local is False
 
@@ -201,7 +201,7 @@ def test_whether_a_failure_is_raised_is_said_by_the_event_or_else_by_the_publish
             publisher.publish(T, C, 1, raise_on_failure=event_raises)
     else:
         published = publisher.publish(T, C, 1, raise_on_failure=event_raises)
-        assert (published.path, published.attempts) == (Way.FAILED, 2)
+        assert (published.delivery, published.attempts) == (DeliveryMode.FAILED, 2)
         assert isinstance(published.error, PublishFailed)
     assert "not published: event=" in caplog.text
 

@@ -19,7 +19,7 @@ from halfmoon import Admin, ConsumeFrom, PullConsumer
 from halfmoon.errors import NotRunning, SettingError, UsageError
 from halfmoon.events import CheckContext, Codecs, Event, NameRefused, Publisher, PublishFailed, local_transaction, suspend
 from halfmoon.events.encoding.envelope import event_of
-from halfmoon.events.publishing.delivery_modes import Path as Way
+from halfmoon.events.publishing.delivery_modes import DeliveryMode
 from halfmoon.events.tables import TableMissing
 from halfmoon.events.testing import MemoryBus
 from halfmoon.testing.local import LocalCluster
@@ -103,9 +103,9 @@ def test_one_call_publishes_plain_and_transactional_events(transport: FakeTransp
     publisher = Publisher("P_shop", transport=transport)
     publisher.check()(lambda event, context: None)
     with local_transaction():
-        ways = [publisher.publish(publisher.event(T, C, 1, transactional=flag)).path for flag in (True, False)]
-        ways += [publisher.publish(T, C, 1, transactional=flag).path for flag in (True, False)]
-    assert ways == [Way.PREPARED, Way.DEFERRED] * 2
+        ways = [publisher.publish(publisher.event(T, C, 1, transactional=flag)).delivery for flag in (True, False)]
+        ways += [publisher.publish(T, C, 1, transactional=flag).delivery for flag in (True, False)]
+    assert ways == [DeliveryMode.PREPARED, DeliveryMode.DEFERRED] * 2
 
 
 def test_what_a_call_says_goes_before_what_the_event_says(transport: FakeTransport) -> None:
@@ -141,10 +141,10 @@ async def test_the_asynchronous_call_does_the_same(transport: FakeTransport) -> 
     async with Publisher("P_shop", transport=transport, tries_max=1) as publisher:
         transport.script.append(lost())
         published = await publisher.publish_async(T, C, {"order_id": 42}, key="42")
-        assert (published.path, published.attempts) == (Way.SENT, 2)
+        assert (published.delivery, published.attempts) == (DeliveryMode.SENT, 2)
         assert transport.kinds == ["send_async"] * 2
         built = await publisher.publish_async(publisher.event(T, C, 1))
-        assert built.path is Way.SENT
+        assert built.delivery is DeliveryMode.SENT
     assert transport.life == ["start", "close 3000"]
 
 
@@ -342,7 +342,7 @@ def test_with_a_real_broker_what_is_committed_is_seen_and_nothing_else(tmp_path:
         publisher.check()(lambda event, context: asked.append(event.id))
         with local_transaction():
             committed = publisher.publish(T, C, {"n": 1}, transactional=True)
-            assert committed.path is Way.PREPARED
+            assert committed.delivery is DeliveryMode.PREPARED
             assert _pending(cluster) == [committed.event_id]
             plain = publisher.publish(T, C, {"n": 2})
         with pytest.raises(ValueError), local_transaction():

@@ -1,6 +1,6 @@
 """Any history of a session or a proxied connection: who was told of a commit has its row, and nobody else.
 
-Each step that writes a row also registers a synchronisation; at the end the rows of the database and what was told must agree.
+Each step that writes a row also registers a synchronization; at the end the rows of the database and what was told must agree.
 """
 
 # ruff: noqa: PT012 - what is refused is the end of the block

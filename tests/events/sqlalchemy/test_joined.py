@@ -121,7 +121,7 @@ def test_a_session_that_joins_a_savepoint_of_an_engine_nobody_knew_is_refused_wh
                         events.publish(T, C, 1, transactional=True, session=session)
                     assert not bus.pending
                 else:
-                    assert events.publish(T, C, 2, transactional=True, session=session).path == "prepared"
+                    assert events.publish(T, C, 2, transactional=True, session=session).delivery == "prepared"
                 session.close()
     for one in (engine, stranger, recipe):
         one.dispose()

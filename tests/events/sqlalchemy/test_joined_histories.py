@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from halfmoon.errors import HalfmoonError
 from halfmoon.events import Publisher
-from halfmoon.events.sqlalchemy.outcome import decided
+from halfmoon.events.sqlalchemy.outcome import outcome_of
 from halfmoon.events.testing import MemoryBus
 from halfmoon.events.transaction import Status
 from tests.events.sqlalchemy.savepoints import Savepoints
@@ -150,13 +150,13 @@ def some_histories(engine: Engine) -> None:
 
 def ended(records: Any, *, returned: bool, goes_on: bool = False) -> Status:
     """A commit that came back is one of the database."""
-    return Status.COMMITTED if returned else decided(records, returned=returned, goes_on=goes_on)
+    return Status.COMMITTED if returned else outcome_of(records, returned=returned, goes_on=goes_on)
 
 
 @pytest.mark.parametrize(
     ("fault", "planted"),
     [
-        ("halfmoon.events.sqlalchemy.outcome.decided", ended),
+        ("halfmoon.events.sqlalchemy.outcome.outcome_of", ended),
         ("halfmoon.events.sqlalchemy.sessions._Root.goes_on", lambda root: False),  # it rolls back what the outer end commits
     ],
 )

@@ -18,7 +18,7 @@ from halfmoon.errors import UsageError
 from halfmoon.events.checks import tokens
 from halfmoon.events.databases.database import Provider
 from halfmoon.events.encoding.codec import Codecs
-from halfmoon.events.encoding.envelope import event_of, headline
+from halfmoon.events.encoding.envelope import event_of, event_without_payload
 from halfmoon.events.event import Event, check_code, check_name
 from halfmoon.events.publishing.delivery_modes import TOKEN, TOKEN_PROPERTY
 from halfmoon.events.tracing import span, step
@@ -55,7 +55,7 @@ class CheckContext:
         self.reason = reason or self.reason
 
     def set_context_desc(self, text: str) -> None:
-        """Say why; the article's name for it."""
+        """Say why: the same as the reason of `set_rollback_only`."""
         self.reason = text
 
 
@@ -78,7 +78,7 @@ class Checks:
         if code != ANY:
             check_code(code)
         if not callable(function):
-            raise UsageError(f"the check of {topic}/{code} is a function of event and context, not {function!r:.60}")
+            raise UsageError(f"the check of {topic}/{code} must be a function of event and context, not {function!r:.60}")
         if (topic, code) in self._functions:
             raise UsageError(f"two checks of {topic}/{code}: {self._functions[topic, code]!r:.80} and {function!r:.80}; keep one")
         if len(self._functions) >= CHECKS_MAX:
@@ -104,7 +104,7 @@ class Checks:
         OPEN, also where a function or the database raises: nobody can tell now, the broker asks again for as long as it keeps what
         is undecided. UNKNOWN: nobody can tell here, and the broker asks a few times more.
         """
-        event, checks = headline(stored), _count(stored)
+        event, checks = event_without_payload(stored), _count(stored)
         with span("check", event, group=event.group, carrier=stored.properties):
             try:
                 state, reason = self._answer(stored, event, checks)

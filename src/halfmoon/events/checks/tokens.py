@@ -115,31 +115,31 @@ def _create(provider: Provider, table: Table) -> None:
         with provider.fresh(lock_wait_ms=10_000) as rows:
             for statement in migrate(table, rows.dialect):
                 rows.run(statement)
-        log.info("a table of an older form was brought up to date: table=%s", table.name)
+        log.info("a table was migrated: table=%s", table.name)
 
 
 def exists(provider: Provider, table: Table = TOKENS) -> bool:
     """Return whether a table is there in today's form. Raises Busy."""
     try:
-        look_for(provider, table)
+        check_table(provider, table)
     except TableMissing:
         return False
     return True
 
 
-def look_for(provider: Provider, table: Table) -> None:
+def check_table(provider: Provider, table: Table) -> None:
     """Raise TableMissing for a table that is not there, TableOutdated for one of an older form. Raises Busy."""
     with provider.fresh() as rows:
         rows.all(f"SELECT {', '.join(one.name for one in table.columns)} FROM {table.name} WHERE 1 = 0")
 
 
 def require(provider: Provider, tables: Sequence[Table] = (TOKENS,)) -> None:
-    """Raise as `look_for` for a table that is not there as it should. A database that cannot be asked now is left in peace."""
+    """Raise as `check_table` for a table that is not there as it should. A database that cannot be asked now is left in peace."""
     for table in tables:
         try:
-            look_for(provider, table)
+            check_table(provider, table)
         except Busy as busy:
-            log.warning("a table could not be looked for: table=%s error=%s", table.name, busy)
+            log.warning("a table could not be checked: table=%s error=%s", table.name, busy)
 
 
 # ---------------------------------------------------------------- removal
@@ -150,7 +150,7 @@ def purge(provider: Provider, now_ms: int, *, keep_ms: int = KEEP_MS) -> int:
     return remove_old(provider, TOKENS, "created_ms", now_ms, keep_ms)
 
 
-class Cleaning:
+class TokenRetention:
     """Removes old rows in the background: soon after `start`, then once an hour. One for each publisher of a process."""
 
     def __init__(
@@ -190,7 +190,7 @@ class Cleaning:
             try:
                 removed = purge(self._provider, self._clock_ms(), keep_ms=self._keep_ms)
             except Exception as error:
-                log.warning("old token rows could not be removed, tried again later: error=%r", error)
+                log.warning("old token rows could not be removed, next try later: error=%r", error)
                 continue
             if removed:
                 log.info("old token rows removed: count=%d", removed)

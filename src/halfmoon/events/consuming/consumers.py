@@ -67,7 +67,7 @@ class Consumers:
         if len(by_group) > GROUPS_MAX:
             raise UsageError(f"more than {GROUPS_MAX} consumer groups in one process")
         if unknown := set(groups or {}) - set(by_group):
-            raise UsageError(f"settings for consumer groups that nothing is declared for: {', '.join(sorted(unknown))}")
+            raise UsageError(f"settings for consumer groups without a declared consumer: {', '.join(sorted(unknown))}")
         self._ledgers = _ledgers(self.handlers)
         self._bus = bus
         self._dedup_keep_s = dedup_keep_s
@@ -171,7 +171,7 @@ class Consumers:
 
     def _begin(self) -> None:
         if self._state != "new":
-            raise UsageError("consumers are started once; make new ones")
+            raise UsageError("Consumers can be started once; make a new object")
         for handler in self.handlers:
             make_payload_known(handler.payload)
         self._state = "starting"

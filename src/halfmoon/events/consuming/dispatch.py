@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.events.consuming.context import ConsumerContext
 from halfmoon.events.consuming.on import EVERY, Handler
-from halfmoon.events.dedup.ledger import Consumed, Ledger, note_of
+from halfmoon.events.dedup.ledger import Consumed, Ledger, key_of
 from halfmoon.events.encoding.codec import Codecs
-from halfmoon.events.encoding.envelope import CODE, event_of, headline, topic_of
+from halfmoon.events.encoding.envelope import CODE, event_of, event_without_payload, topic_of
 from halfmoon.events.event import Event
 from halfmoon.events.tracing import span, step
 from halfmoon.model import StoredMessage
@@ -35,7 +35,7 @@ class NoConsumer(HalfmoonError):
     """A message that nothing of its group consumes: one that comes again, whose function is gone, or one of another release."""
 
 
-class _Undone(Exception):
+class _RollBack(Exception):
     """Rolls the transaction back that the function was lent."""
 
 
@@ -97,7 +97,7 @@ class Dispatch:
 
     def consume(self, message: StoredMessage, attempt: int) -> Outcome:
         """Have a message processed in this thread. Raises nothing."""
-        event = headline(message)
+        event = event_without_payload(message)
         try:
             with span("consume", event, group=self.group, carrier=message.properties, attempt=attempt):
                 consumer, event, context = self._prepared(message, attempt)
@@ -110,7 +110,7 @@ class Dispatch:
 
     async def consume_async(self, message: StoredMessage, attempt: int) -> Outcome:
         """Have a message processed on this event loop. Raises CancelledError when it is cancelled, and nothing else."""
-        event = headline(message)
+        event = event_without_payload(message)
         try:
             with span("consume", event, group=self.group, carrier=message.properties, attempt=attempt):
                 consumer, event, context = self._prepared(message, attempt)
@@ -126,12 +126,12 @@ class Dispatch:
             if ledger is None:
                 _refuse_awaitable(handler, handler.function(*consumer.arguments(event, context)))
             else:
-                with ledger.lend(note_of(self.group, event.topic, event.id)) as context.session:
+                with ledger.lend(key_of(self.group, event.topic, event.id)) as context.session:
                     _refuse_awaitable(handler, handler.function(*consumer.arguments(event, context)))
-                    _undo_if_asked(context)
+                    _roll_back_if_asked(context)
         except Consumed:
             return self._again(event, context)
-        except _Undone:
+        except _RollBack:
             pass
         return self._ended(event, context)
 
@@ -141,12 +141,12 @@ class Dispatch:
             if ledger is None:
                 await handler.function(*consumer.arguments(event, context))
             else:
-                async with ledger.lend(note_of(self.group, event.topic, event.id)) as context.session:
+                async with ledger.lend(key_of(self.group, event.topic, event.id)) as context.session:
                     await handler.function(*consumer.arguments(event, context))
-                    _undo_if_asked(context)
+                    _roll_back_if_asked(context)
         except Consumed:
             return self._again(event, context)
-        except _Undone:
+        except _RollBack:
             pass
         return self._ended(event, context)
 
@@ -159,7 +159,7 @@ class Dispatch:
     def _prepared(self, message: StoredMessage, attempt: int) -> tuple[Consumer, Event, ConsumerContext]:
         consumer = self._find(message)
         if consumer is None:
-            event = headline(message)
+            event = event_without_payload(message)
             raise NoConsumer(f"nothing of group {self.group} consumes {event.topic}/{event.code or '(no code)'}")
         handler = consumer.handler
         event = event_of(message, handler.codecs or self._codecs, payload=handler.payload)
@@ -189,8 +189,8 @@ def _check(consumer: Consumer) -> None:
     if ledger is None or ledger.is_async is consumer.is_async:
         return
     if consumer.is_async:
-        raise UsageError(f"{handler.place}: dedup of a coroutine function is an async_sessionmaker; or make it a plain function")
-    raise UsageError(f"{handler.place}: dedup of a plain function is no async_sessionmaker; or make it a coroutine function")
+        raise UsageError(f"{handler.place}: dedup of a coroutine function must be an async_sessionmaker")
+    raise UsageError(f"{handler.place}: dedup of a plain function cannot be an async_sessionmaker")
 
 
 def _is_cancelled() -> bool:
@@ -202,9 +202,9 @@ def _refuse_awaitable(handler: Handler, result: object) -> None:
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()
-        raise UsageError(f"{handler.name} returned something to be awaited: declare it with async def")
+        raise UsageError(f"{handler.name} returned an awaitable: declare it with async def")
 
 
-def _undo_if_asked(context: ConsumerContext) -> None:
+def _roll_back_if_asked(context: ConsumerContext) -> None:
     if context.rollback_only:
-        raise _Undone
+        raise _RollBack

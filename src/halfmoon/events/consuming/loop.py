@@ -44,7 +44,7 @@ class LoopThread:
         """
         if threading.current_thread() is self._thread:
             coroutine.close()
-            raise UsageError("a coroutine function that consumes events waited for another one on its own event loop")
+            raise UsageError("a coroutine consumer waited for another one on its own event loop")
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()

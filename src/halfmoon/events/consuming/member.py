@@ -85,7 +85,11 @@ class Member:
             await self._consumer.close()
             self._pool.shutdown(wait=False, cancel_futures=True)
             if self.busy:
-                log.warning("functions run on after the close, their events come again: group=%s count=%d", self.group, self.busy)
+                log.warning(
+                    "functions still run after the close, their events come again: group=%s count=%d",
+                    self.group,
+                    self.busy,
+                )
 
     def assignment(self) -> list[MessageQueue]:
         """The queues that are ours now."""
@@ -170,7 +174,7 @@ async def skip_what_was_missed(settings: PushSettings, topics: list[str]) -> Non
             for topic in topics:
                 await _skip(admin, settings.group, topic)
     except HalfmoonError as exc:
-        log.warning("what was published while nobody was online is kept: group=%s reason=%s", settings.group, exc)
+        log.warning("messages published while no member was online could not be skipped: group=%s reason=%s", settings.group, exc)
 
 
 async def _skip(admin: AsyncAdmin, group: str, topic: str) -> None:
@@ -184,7 +188,7 @@ async def _skip(admin: AsyncAdmin, group: str, topic: str) -> None:
     ahead = {move.queue: move.then for move in moves if move.now is None or move.then > move.now}
     if ahead:
         await admin.reset_offsets(group, topic, ahead)
-        log.info("nobody was online, what was published is skipped: group=%s topic=%s queues=%d", group, topic, len(ahead))
+        log.info("no member was online, earlier messages are skipped: group=%s topic=%s queues=%d", group, topic, len(ahead))
 
 
 async def _ends(admin: AsyncAdmin, group: str, topic: str) -> list[OffsetMove]:

@@ -63,9 +63,9 @@ class Handler:
         if self.event_type != DIRECT:
             raise UsageError(f"{self.place}: event type {self.event_type!r:.40} is not known; use {DIRECT!r}")
         if not isinstance(self.persistence, bool):
-            raise UsageError(f"{self.place}: persistence is True or False, not {self.persistence!r:.40}")
+            raise UsageError(f"{self.place}: persistence must be True or False, not {self.persistence!r:.40}")
         if self.codecs is not None and not isinstance(self.codecs, Codecs):
-            raise UsageError(f"{self.place}: codecs is a halfmoon.events.Codecs, not {self.codecs!r:.40}")
+            raise UsageError(f"{self.place}: codecs must be a halfmoon.events.Codecs, not {self.codecs!r:.40}")
         if not callable(self.function):
             raise UsageError(f"{self.place}: {self.function!r:.60} cannot be called")
 

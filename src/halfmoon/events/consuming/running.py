@@ -61,7 +61,7 @@ async def run_async(
                 ready(consumers)
             await stop.wait()
         finally:
-            log.info("consumers stop: groups=%s running=%d", ",".join(consumers.groups), consumers.busy)
+            log.info("consumers are stopping: groups=%s running=%d", ",".join(consumers.groups), consumers.busy)
             await _close(consumers)
     return consumers.busy
 

@@ -12,7 +12,7 @@ import weakref
 from contextvars import ContextVar
 from typing import Any
 
-OPENED_MAX = 100
+UNUSED_MAX = 100
 """Of one context. The oldest are forgotten, and have to be named: nobody means one of a hundred."""
 
 _numbers = itertools.count(1)
@@ -45,7 +45,7 @@ def next_number() -> int:
 def opened(handle: object) -> Opening:
     """Note that something was opened in this context."""
     opening = Opening(handle)
-    _opened.set((*opened_here(), opening)[-OPENED_MAX:])
+    _opened.set((*opened_here(), opening)[-UNUSED_MAX:])
     return opening
 
 
@@ -63,4 +63,4 @@ def put_aside() -> tuple[Opening, ...]:
 
 def put_back(aside: tuple[Opening, ...]) -> None:
     """End `put_aside`."""
-    _opened.set((*aside, *opened_here())[-OPENED_MAX:])
+    _opened.set((*aside, *opened_here())[-UNUSED_MAX:])

@@ -61,7 +61,7 @@ class DbapiProvider:
     def proxied(self, connection: Any) -> ProxyConnection:
         """Return a proxy around an open connection of the driver. Use nothing but the proxy from now on."""
         if isinstance(connection, ProxyConnection):
-            raise UsageError("this connection is a proxy already")
+            raise UsageError("this connection is already a proxy")
         self._learn(connection)
         return ProxyConnection(connection, self, self._dropped.append, self.dialect)
 
@@ -78,7 +78,7 @@ class DbapiProvider:
         A connection without autocommit has one from its first statement on; before that, where it was opened in this context, or
         where a ``with`` block of it began, and no other can be meant.
         """
-        self._bury()
+        self._end_dropped()
         if handle is not None:
             return self._of(handle)
         active = [transaction for transaction in active_transactions() if transaction.source is self]
@@ -95,7 +95,7 @@ class DbapiProvider:
 
     def _of(self, handle: object) -> LocalTransaction:
         if not isinstance(handle, ProxyConnection) or handle._source is not self:
-            raise UsageError(f"session= is to be a connection from the provider's connect() or proxied(), not {handle!r:.80}")
+            raise UsageError(f"session= must be a connection from the provider's connect() or proxied(), not {handle!r:.80}")
         if handle.local is not None:
             return handle.local
         if not handle.unused or autocommits(handle._real, self.dialect):
@@ -161,7 +161,7 @@ class DbapiProvider:
             self._paramstyle = paramstyle_of(connection)
         return self._paramstyle
 
-    def _bury(self) -> None:
+    def _end_dropped(self) -> None:
         """End the transactions of connections that were dropped without an end."""
         while self._dropped:
             local = self._dropped.popleft()

@@ -48,7 +48,7 @@ def paramstyle_of(connection: object) -> str:
         package = sys.modules.get(base.__module__.partition(".")[0])
         if isinstance(style := getattr(package, "paramstyle", None), str):
             return style
-    raise UsageError(f"the driver of {type(connection)!r} does not say its paramstyle: give provider(connect, paramstyle=…)")
+    raise UsageError(f"the driver of {type(connection)!r} has no paramstyle attribute: give provider(connect, paramstyle=…)")
 
 
 def written(statement: str, values: Values | None, style: str) -> tuple[str, Any]:
@@ -67,7 +67,7 @@ def written(statement: str, values: Values | None, style: str) -> tuple[str, Any
         return _PLACE.sub(lambda _: f":{next(numbers)}", statement), in_order
     place = {"qmark": "?", "format": "%s"}.get(style)
     if place is None:
-        raise UsageError(f"paramstyle {style!r} is none of PEP 249: qmark, numeric, named, format, pyformat")
+        raise UsageError(f"paramstyle {style!r} is not one of PEP 249: qmark, numeric, named, format, pyformat")
     return _PLACE.sub(place, statement), in_order
 
 

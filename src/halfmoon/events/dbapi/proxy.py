@@ -307,28 +307,36 @@ class ProxyBlock:
         return entered
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> Any:
+        end = self._end_savepoint if self._inner else self._end_transaction
+        return end(kind, error, trace)
+
+    def _end_savepoint(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> Any:
+        local, released = self._connection.local, False
+        try:
+            # PostgreSQL releases no savepoint after an error that was swallowed: it rolls back to it
+            releases = error is None and not self._connection._given_up()
+            swallowed = self._real.__exit__(kind, error, trace)
+            released = releases
+            return swallowed
+        finally:
+            if local is not None:
+                local.release() if released else local.rollback_savepoint()
+
+    def _end_transaction(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> Any:
         connection = self._connection
-        local = connection.local
-        if error is None and not self._inner and local is not None:
+        if error is None and connection.local is not None:
             try:
-                local.before_commit()
+                connection.local.before_commit()
             except BaseException as veto:
                 self._real.__exit__(type(veto), veto, veto.__traceback__)
                 connection._ended(Status.ROLLED_BACK)
                 raise
-        given_up = connection._given_up()
-        done = error is None and not given_up
+        rolls_back = error is not None or connection._given_up()
         try:
             swallowed = self._real.__exit__(kind, error, trace)
         except BaseException as failure:
-            if not self._inner:
-                lost = error is None and not error_classification.refused(failure) and not given_up
-                connection._ended(Status.UNKNOWN if lost else Status.ROLLED_BACK)
-            elif local is not None:
-                local.rollback_savepoint()
+            certain = rolls_back or error_classification.refused(failure)
+            connection._ended(Status.ROLLED_BACK if certain else Status.UNKNOWN)
             raise
-        if not self._inner:
-            connection._ended(Status.COMMITTED if done else Status.ROLLED_BACK)
-        elif local is not None:
-            local.release() if done else local.rollback_savepoint()
+        connection._ended(Status.ROLLED_BACK if rolls_back else Status.COMMITTED)
         return swallowed

@@ -54,7 +54,7 @@ def ledger_of(dedup: Any) -> Ledger:
 
 def _of_django(alias: str) -> Ledger:
     if not alias.isidentifier():  # an address would have a password
-        raise UsageError("dedup= is a text that is no alias of a Django database: give a sessionmaker on that database instead")
+        raise UsageError("dedup= is a text but not the alias of a Django database: give a sessionmaker on that database instead")
     try:
         module = import_module("halfmoon.events.dedup.django")
     except ImportError as exc:
@@ -90,7 +90,7 @@ async def keep_purging(ledgers: list[Ledger], keep_s: int, *, first_s: float = F
             try:
                 removed = await asyncio.to_thread(purge, ledger.provider, time.time_ns() // 1_000_000, keep_s)
             except Exception as exc:
-                log.warning("old ids of processed events are still there: reason=%s", exc)
+                log.warning("old ids of processed events could not be removed: reason=%s", exc)
             else:
                 if removed:
                     log.info("old ids of processed events removed: count=%d", removed)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from halfmoon.events.databases.database import Provider
 from halfmoon.events.dbapi import DbapiProvider, ProxyConnection
 from halfmoon.events.dbapi.driver import autocommits
-from halfmoon.events.dedup.ledger import Note, Notes, OwnCommit
+from halfmoon.events.dedup.ledger import ConsumedKey, ConsumedRows, EarlyCommit
 
 
 class ConnectionLedger:
@@ -19,10 +19,10 @@ class ConnectionLedger:
     def __init__(self, provider: DbapiProvider) -> None:
         self.provider: Provider = provider
         self._database = provider
-        self._notes = Notes()
+        self._notes = ConsumedRows()
 
     @contextmanager
-    def lend(self, note: Note) -> Iterator[ProxyConnection]:
+    def lend(self, note: ConsumedKey) -> Iterator[ProxyConnection]:
         """Lend a connection whose transaction has begun; without a commit at the end, closing it rolls back."""
         connection = self._database.connect()
         try:
@@ -31,7 +31,7 @@ class ConnectionLedger:
             transaction = self._database.current(connection)
             assert transaction is not None, "it has begun"
             self._notes.write(self._database.rows(transaction), note)
-            with OwnCommit(self.provider, note).watching(transaction):
+            with EarlyCommit(self.provider, note).watching(transaction):
                 yield connection
             if explicit:
                 _execute(connection, "COMMIT")

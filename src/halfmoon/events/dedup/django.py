@@ -9,7 +9,7 @@ from typing import Any
 from django.db import close_old_connections, connections
 
 from halfmoon.events.databases.database import Provider
-from halfmoon.events.dedup.ledger import Note, Notes
+from halfmoon.events.dedup.ledger import ConsumedKey, ConsumedRows
 from halfmoon.events.django import atomic, provider
 
 
@@ -21,10 +21,10 @@ class DjangoLedger:
     def __init__(self, using: str) -> None:
         self.provider: Provider = provider(using)
         self._using = using
-        self._notes = Notes()
+        self._notes = ConsumedRows()
 
     @contextmanager
-    def lend(self, note: Note) -> Iterator[Any]:
+    def lend(self, note: ConsumedKey) -> Iterator[Any]:
         """Lend the connection of this thread, inside `atomic`. Connections that are too old are closed, before and after."""
         close_old_connections()
         try:

@@ -25,8 +25,8 @@ class Consumed(Exception):
     """The group has processed this event before."""
 
 
-class Note(NamedTuple):
-    """What is noted: that a group has processed the event of a topic and id. Made by `note_of`."""
+class ConsumedKey(NamedTuple):
+    """What is noted: that a group has processed the event of a topic and id. Made by `key_of`."""
 
     group: str
     topic: str
@@ -36,14 +36,14 @@ class Note(NamedTuple):
         return f"group={self.group} topic={self.topic} event={self.event_id}"
 
 
-def note_of(group: str, topic: str, event_id: str) -> Note:
+def key_of(group: str, topic: str, event_id: str) -> ConsumedKey:
     """Return what is noted of an event. An id that is none of a publisher's is noted as ``#`` and a digest: no database decides
     then which of them are the same, as some do of blanks at the end, or of what they cut.
     """
     try:
-        return Note(group, topic, check_id(event_id))
+        return ConsumedKey(group, topic, check_id(event_id))
     except NameRefused:
-        return Note(group, topic, "#" + sha256(event_id.encode("utf-8", "surrogatepass")).hexdigest()[:63])
+        return ConsumedKey(group, topic, "#" + sha256(event_id.encode("utf-8", "surrogatepass")).hexdigest()[:63])
 
 
 class Ledger(Protocol):
@@ -54,7 +54,7 @@ class Ledger(Protocol):
 
     provider: Provider
 
-    def lend(self, note: Note) -> Any:
+    def lend(self, note: ConsumedKey) -> Any:
         """Return a block with a transaction in which an event is noted; it gives what the function works with.
 
         It is for ``with``, or for ``async with`` where `is_async`. Left without an exception it commits. Raises Consumed when the
@@ -73,10 +73,10 @@ class ProviderLedger:
 
     def __init__(self, provider: Provider) -> None:
         self.provider = provider
-        self._notes = Notes()
+        self._notes = ConsumedRows()
 
     @contextmanager
-    def lend(self, note: Note) -> Iterator[Any]:
+    def lend(self, note: ConsumedKey) -> Iterator[Any]:
         """Lend the `Rows` of a transaction of its own."""
         with self.provider.fresh(lock_wait_ms=LOCK_WAIT_MS) as rows:
             self._notes.write(rows, note)
@@ -94,13 +94,13 @@ def _bounded(rows: Rows) -> Iterator[None]:
     rows.run("SET LOCAL lock_timeout = 0")  # what the function does waits as it always did; after an error all is rolled back
 
 
-class Notes:
+class ConsumedRows:
     """Writes the notes of one ledger, and remembers of which groups there are none without a topic any more."""
 
     def __init__(self) -> None:
         self._have_topics: set[str] = set()
 
-    def write(self, rows: Rows, note: Note) -> None:
+    def write(self, rows: Rows, note: ConsumedKey) -> None:
         """Note in a transaction that a group processes an event. Waits for another that does. Raises Consumed, Busy."""
         try:
             with _bounded(rows):
@@ -115,13 +115,13 @@ class Notes:
             raise Consumed
 
 
-class OwnCommit(Synchronization):
+class EarlyCommit(Synchronization):
     """Sees a function commit the transaction that it was lent, and fail then: the note was committed along, and is taken back.
 
     Else the event that comes again would count as processed. Registered right after the note.
     """
 
-    def __init__(self, provider: Provider, note: Note) -> None:
+    def __init__(self, provider: Provider, note: ConsumedKey) -> None:
         self._provider, self._note = provider, note
         self.committed = False
 
@@ -133,12 +133,12 @@ class OwnCommit(Synchronization):
         """The function failed. Blocks where the note is to be removed; what fails at that is logged."""
         if not self.committed:
             return
-        log.warning("a consumer committed by itself and failed then: %s", self._note)
+        log.warning("a consumer committed its transaction itself and failed afterwards: %s", self._note)
         try:
             with self._provider.fresh() as rows:
                 rows.run(_DELETE, self._note._asdict())
         except Exception as exc:
-            log.error("its event counts as processed: %s reason=%s", self._note, exc)
+            log.error("the event still counts as processed: %s reason=%s", self._note, exc)
 
     @contextmanager
     def watching(self, transaction: LocalTransaction) -> Iterator[None]:

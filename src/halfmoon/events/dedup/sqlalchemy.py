@@ -12,7 +12,7 @@ from sqlalchemy.orm import scoped_session, sessionmaker
 from sqlalchemy.util import greenlet_spawn
 
 from halfmoon.events.databases.database import Provider
-from halfmoon.events.dedup.ledger import Ledger, Note, Notes, OwnCommit
+from halfmoon.events.dedup.ledger import ConsumedKey, ConsumedRows, EarlyCommit, Ledger
 from halfmoon.events.sqlalchemy import begin, begin_async, provider
 from halfmoon.events.sqlalchemy.engines import asyncio_module
 
@@ -25,16 +25,16 @@ class SessionLedger:
     def __init__(self, provider: Provider, begin: Callable[[], AbstractContextManager[Any]]) -> None:
         self.provider = provider
         self._begin = begin
-        self._notes = Notes()
+        self._notes = ConsumedRows()
 
     @contextmanager
-    def lend(self, note: Note) -> Iterator[Any]:
+    def lend(self, note: ConsumedKey) -> Iterator[Any]:
         """Lend a Session or Connection whose transaction has begun."""
         with self._begin() as session:
             transaction = self.provider.current(session)
             assert transaction is not None, "it has begun"
             self._notes.write(self.provider.rows(transaction), note)
-            with OwnCommit(self.provider, note).watching(transaction):
+            with EarlyCommit(self.provider, note).watching(transaction):
                 yield session
 
 
@@ -46,16 +46,16 @@ class AsyncSessionLedger:
     def __init__(self, provider: Provider, begin: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
         self.provider = provider
         self._begin = begin
-        self._notes = Notes()
+        self._notes = ConsumedRows()
 
     @asynccontextmanager
-    async def lend(self, note: Note) -> AsyncIterator[Any]:
+    async def lend(self, note: ConsumedKey) -> AsyncIterator[Any]:
         """Lend an AsyncSession or AsyncConnection whose transaction has begun."""
         async with self._begin() as session:
             transaction = self.provider.current(session)
             assert transaction is not None, "it has begun"
             await greenlet_spawn(self._notes.write, self.provider.rows(transaction), note)
-            own = OwnCommit(self.provider, note)
+            own = EarlyCommit(self.provider, note)
             transaction.register(own)
             try:
                 yield session

@@ -18,7 +18,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from halfmoon.errors import UsageError
 from halfmoon.events.django.databases import provider
-from halfmoon.events.django.tracking import DjangoTransaction, watched
+from halfmoon.events.django.tracking import DjangoTransaction, tracked
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,7 +36,7 @@ class AtomicBlock(ContextDecorator):
     def __call__(self, function: F) -> F:
         """Have each call of a function run in a block of its own. Raises UsageError for an async function."""
         if asyncio.iscoroutinefunction(function):
-            raise UsageError(f"{function.__qualname__}: transactions of Django are not asynchronous; put sync_to_async around it")
+            raise UsageError(f"{function.__qualname__}: Django's transactions are not asynchronous; wrap it in sync_to_async")
         return super().__call__(function)
 
     def __enter__(self) -> None:
@@ -49,7 +49,7 @@ class AtomicBlock(ContextDecorator):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         connection = connections[self._using]
-        followed = watched(connection).transaction
+        followed = tracked(connection).transaction
         if error is None and followed is not None and _is_outermost(connection) and not connection.needs_rollback:
             try:
                 DjangoTransaction.before_commit(followed)

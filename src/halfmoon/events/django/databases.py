@@ -19,7 +19,7 @@ from django.utils.connection import ConnectionDoesNotExist
 from halfmoon.errors import UsageError
 from halfmoon.events.databases.database import Busy, Refused, Values
 from halfmoon.events.databases.error_classification import busy, duplicate, no_column, no_table
-from halfmoon.events.django.tracking import DjangoTransaction, in_transaction, watched
+from halfmoon.events.django.tracking import DjangoTransaction, in_transaction, tracked
 from halfmoon.events.errors import TransactionEnded
 from halfmoon.events.tables import TableMissing
 from halfmoon.events.transaction import LocalTransaction, adopt, current, find_with
@@ -78,11 +78,11 @@ class DjangoProvider:
         if connection.connection is None and not connection.settings_dict["AUTOCOMMIT"]:
             connection.ensure_connection()  # its first statement would begin a transaction, and so does what is published before it
         if not in_transaction(connection):
-            watched(connection).is_over()
+            tracked(connection).is_over()
             return self._of_another_thread(connection)
         if connection.closed_in_transaction:
             raise TransactionEnded(f"the connection to {self.using!r} was closed inside the atomic block: leave the block")
-        followed = watched(connection)
+        followed = tracked(connection)
         if (transaction := followed.transaction) is None:
             if followed.began_unseen():
                 raise UsageError(

@@ -119,7 +119,7 @@ class Opening:
             publisher = project.publisher()
             publisher.start()
         except Exception as exc:
-            log.warning("the publisher could not be opened, tried again with a later request: reason=%s", exc)
+            log.warning("the publisher could not be opened, a later request tries again: reason=%s", exc)
         else:
             self._opened = publisher, os.getpid()
 

@@ -28,7 +28,7 @@ _NAME = "_halfmoon_watch"
 class DjangoTransaction(LocalTransaction):
     """One outermost transaction of a Django connection."""
 
-    def __init__(self, source: object, watch: Watch) -> None:
+    def __init__(self, source: object, watch: TrackedConnection) -> None:
         super().__init__(source, watch.connection.alias, waits=not _on_an_event_loop())
         self.watch = watch
         self.connection = watch.connection
@@ -55,7 +55,7 @@ class DjangoTransaction(LocalTransaction):
             self.end(Status.COMMITTED)
 
 
-class Watch:
+class TrackedConnection:
     """Watches one connection. ``transaction`` is the one that runs; None when none was asked for."""
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
@@ -193,11 +193,11 @@ class Watch:
             self.end(Status.UNKNOWN)  # switched on in the middle of a transaction, by hand
 
 
-def watched(connection: BaseDatabaseWrapper) -> Watch:
+def tracked(connection: BaseDatabaseWrapper) -> TrackedConnection:
     """Return the watch of a connection; it is watched from now on."""
-    watch: Watch | None = connection.__dict__.get(_NAME)
+    watch: TrackedConnection | None = connection.__dict__.get(_NAME)
     if watch is None:
-        watch = Watch(connection)
+        watch = TrackedConnection(connection)
         setattr(connection, _NAME, watch)
     return watch
 

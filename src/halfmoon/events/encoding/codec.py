@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from halfmoon.conversion import convert, make_known
-from halfmoon.events.encoding.codec_check import Unfit, check, exact
+from halfmoon.events.encoding.codec_check import NotEncodable, check, exact
 from halfmoon.events.errors import PayloadRefused
 from halfmoon.limits import BODY_BYTES_MAX
 
@@ -113,7 +113,7 @@ class Codecs:
         encode, _ = self._codec(content_type)
         try:
             body = encode(payload)
-        except Unfit as exc:
+        except NotEncodable as exc:
             raise PayloadRefused(f"{exc}; the payload cannot travel as {content_type}") from None
         except PayloadRefused:
             raise
@@ -208,13 +208,13 @@ def _encode_msgpack(payload: Any) -> bytes:
 
 def _encode_bytes(payload: Any) -> bytes:
     if not isinstance(payload, bytes | bytearray | memoryview):
-        raise Unfit(f"{type(payload).__name__} is not bytes")
+        raise NotEncodable(f"{type(payload).__name__} is not bytes")
     return bytes(payload)
 
 
 def _encode_text(payload: Any) -> bytes:
     if not isinstance(payload, str):
-        raise Unfit(f"{type(payload).__name__} is no text")
+        raise NotEncodable(f"{type(payload).__name__} is no text")
     check(payload, with_bytes=False)
     return payload.encode()
 
@@ -246,5 +246,5 @@ def _validated(kind: type, value: Any) -> Any:
     """Build a pydantic model, which validates by its own rules; as JSON, for strict ones take a date only from there."""
     validator = getattr(kind, "__pydantic_validator__", None)
     if validator is None:
-        raise TypeError(f"{kind.__name__} is no type that payloads are decoded into")
+        raise TypeError(f"{kind.__name__} is not a type that payloads can be decoded into")
     return validator.validate_json(_json.encode(value))

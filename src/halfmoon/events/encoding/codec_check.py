@@ -25,7 +25,7 @@ INT_MIN, INT_MAX = -(2**63), 2**64 - 1
 _MOMENTS = (datetime, date, time, timedelta, UUID)
 
 
-class Unfit(Exception):
+class NotEncodable(Exception):
     """Something in a payload cannot travel. The text begins with its place: ``payload.items[3].price: …``."""
 
     def __init__(self, what: str) -> None:
@@ -38,7 +38,7 @@ class Unfit(Exception):
 
 
 def check(value: Any, *, with_bytes: bool) -> None:
-    """Raise Unfit unless a payload can travel. ``with_bytes``: bytes, and ints as names, may be inside it (msgpack)."""
+    """Raise NotEncodable unless a payload can travel. ``with_bytes``: bytes, and ints as names, may be inside it (msgpack)."""
     _check(value, with_bytes, DEPTH_MAX)
 
 
@@ -66,10 +66,10 @@ def _check(value: Any, with_bytes: bool, depth: int) -> None:
         _check_list(value, with_bytes, depth)
     elif kind is int:
         if not INT_MIN <= value <= INT_MAX:
-            raise Unfit("the number has more than 64 bits; send it as a text")
+            raise NotEncodable("the number has more than 64 bits; send it as a text")
     elif kind is float:
         if not isfinite(value):
-            raise Unfit(f"{value} is no number that can travel; send None or a text")
+            raise NotEncodable(f"{value} is not a finite number; send None or a text")
     elif value is not None and kind is not bool:
         _check_other(value, with_bytes, depth)
 
@@ -86,10 +86,10 @@ def _check_other(value: Any, with_bytes: bool, depth: int) -> None:
         _check_list(value, with_bytes, depth)
     elif isinstance(value, bytes | bytearray | memoryview):
         if not with_bytes:
-            raise Unfit("JSON holds no bytes; encode them as base64, or use content_type='application/msgpack'")
+            raise NotEncodable("JSON holds no bytes; encode them as base64, or use content_type='application/msgpack'")
     elif isinstance(value, Decimal):
         if not value.is_finite():
-            raise Unfit(f"{value} is no number that can travel; send None or a text")
+            raise NotEncodable(f"{value} is not a finite number; send None or a text")
     elif isinstance(value, msgspec.Struct):
         _check_fields(value, value.__struct_fields__, with_bytes, depth)
     elif is_dataclass(value) and not isinstance(value, type):
@@ -98,7 +98,7 @@ def _check_other(value: Any, with_bytes: bool, depth: int) -> None:
         _check(exact(value), with_bytes, depth)
         _check_finite(value.model_dump(round_trip=True))  # as JSON, some of these are None by now
     elif not isinstance(value, _MOMENTS):
-        raise Unfit(f"{type(value).__name__} cannot travel; give dicts, lists, texts, numbers, dataclasses or models")
+        raise NotEncodable(f"{type(value).__name__} cannot be encoded; use dicts, lists, texts, numbers, dataclasses or models")
 
 
 def _check_finite(value: Any) -> None:
@@ -108,14 +108,14 @@ def _check_finite(value: Any) -> None:
         for name, item in value.items() if isinstance(value, dict) else enumerate(value):
             try:
                 _check_finite(item)
-            except Unfit as exc:
+            except NotEncodable as exc:
                 exc.path.append(f".{name}" if isinstance(name, str) else f"[{name}]")
                 raise
 
 
 def _check_dict(value: Mapping[Any, Any], with_bytes: bool, depth: int) -> None:
     if depth <= 0:
-        raise Unfit(_TOO_DEEP)
+        raise NotEncodable(_TOO_DEEP)
     for name, item in value.items():
         try:
             if type(name) is not str:
@@ -123,30 +123,30 @@ def _check_dict(value: Mapping[Any, Any], with_bytes: bool, depth: int) -> None:
             elif not name.isascii():
                 _check_text(name)
             _check(item, with_bytes, depth - 1)
-        except Unfit as exc:
+        except NotEncodable as exc:
             exc.path.append(f".{name}" if isinstance(name, str) and name.isidentifier() else f"[{name!r:.40}]")
             raise
 
 
 def _check_list(value: Any, with_bytes: bool, depth: int) -> None:
     if depth <= 0:
-        raise Unfit(_TOO_DEEP)
+        raise NotEncodable(_TOO_DEEP)
     for index, item in enumerate(value):
         try:
             _check(item, with_bytes, depth - 1)
-        except Unfit as exc:
+        except NotEncodable as exc:
             exc.path.append(f"[{index}]")
             raise
 
 
 def _check_fields(value: Any, names: tuple[str, ...], with_bytes: bool, depth: int) -> None:
     if depth <= 0:
-        raise Unfit(_TOO_DEEP)
+        raise NotEncodable(_TOO_DEEP)
     for name in names:
         try:
             if (item := getattr(value, name, None)) is not msgspec.UNSET:  # such a field is left out
                 _check(item, with_bytes, depth - 1)
-        except Unfit as exc:
+        except NotEncodable as exc:
             exc.path.append(f".{name}")
             raise
 
@@ -156,14 +156,14 @@ def _check_name(name: Any, with_bytes: bool) -> None:
         _check_text(str.__str__(name))
     elif not (with_bytes and type(name) is int and INT_MIN <= name <= INT_MAX):
         remedy = "use a text or an int" if with_bytes else "use a text"
-        raise Unfit(f"a {type(name).__name__} cannot be a name; {remedy}")
+        raise NotEncodable(f"a {type(name).__name__} cannot be a key; {remedy}")
 
 
 def _check_text(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as exc:
-        raise Unfit(f"the text holds half of a surrogate pair at character {exc.start}, which UTF-8 cannot") from None
+        raise NotEncodable(f"the text has an unpaired surrogate at character {exc.start}, which UTF-8 cannot encode") from None
 
 
 def _is_model(value: Any) -> bool:

@@ -69,9 +69,9 @@ def message_of(event: Event, codecs: Codecs, *, group: str, now_ms: int) -> Mess
 def event_of(stored: StoredMessage, codecs: Codecs, *, payload: Any = None) -> Event:
     """Return the event that a message carries; ``payload`` is the type to decode into, None for plain data.
 
-    Raises PayloadRefused when it does not decode; `headline` gives the rest all the same.
+    Raises PayloadRefused when it does not decode; `event_without_payload` gives the rest all the same.
     """
-    event, properties = headline(stored), stored.properties
+    event, properties = event_without_payload(stored), stored.properties
     if CONTENT_TYPE in properties:
         version = properties.get(VERSION, "1")
         if not version.isascii() or not version.isdigit() or len(version) > 9:
@@ -92,7 +92,7 @@ def event_of(stored: StoredMessage, codecs: Codecs, *, payload: Any = None) -> E
     return event
 
 
-def headline(stored: StoredMessage) -> Event:
+def event_without_payload(stored: StoredMessage) -> Event:
     """Return the event of a message without its payload. Never raises: what is not there is empty."""
     properties = stored.properties
     keys = stored.keys
@@ -149,6 +149,6 @@ def _check_size(properties: dict[str, str], keys: list[str], event: Event) -> No
         size = sum(len(name.encode()) + len(value.encode()) + 2 for name, value in properties.items())
         size += sum(len(key.encode()) + 1 for key in keys)
     except UnicodeEncodeError:
-        raise PayloadRefused(f"{event}: a header holds half of a surrogate pair, which UTF-8 cannot") from None
+        raise PayloadRefused(f"{event}: a header has an unpaired surrogate, which UTF-8 cannot encode") from None
     if size > PROPERTIES_BYTES_MAX:
         raise PayloadRefused(f"{event}: headers and key take {size} bytes of {PROPERTIES_BYTES_MAX}; put them into the payload")

@@ -61,12 +61,12 @@ class MemoryBroker:
     def fail_next(self, phase: str, stored: bool, times: int, error: HalfmoonError | None) -> None:
         """Let calls of a phase fail. Raises UsageError for another phase, or too many."""
         if phase not in self._faults:
-            raise UsageError(f"phase is 'prepare' or 'send', not {phase!r:.40}; for decisions see lose_second_phase()")
+            raise UsageError(f"phase must be 'prepare' or 'send', not {phase!r:.40}; for decisions see lose_second_phase()")
         if not 1 <= times <= MESSAGES_MAX:
-            raise UsageError(f"times is 1 to {MESSAGES_MAX}, not {times!r:.40}")
+            raise UsageError(f"times must be 1 to {MESSAGES_MAX}, not {times!r:.40}")
         what = "the answer" if stored else "the request"
         with self.lock:
-            self._faults[phase] += [(stored, error or RequestTimeout(f"{what} was lost, as the test wishes", BROKER_NAME))] * times
+            self._faults[phase] += [(stored, error or RequestTimeout(f"{what} was lost (injected fault)", BROKER_NAME))] * times
 
     def lose(self, times: int) -> None:
         """Lose decisions."""
@@ -91,7 +91,7 @@ class MemoryBroker:
         properties = message.wire_properties()
         with self.lock:
             if self.down:
-                raise ConnectFailed("the bus is down, as the test wishes", BROKER_NAME)
+                raise ConnectFailed("the bus is down (injected fault)", BROKER_NAME)
             stored, error = self._faults[phase].pop(0) if self._faults[phase] else (True, None)
             if error is not None and not stored:
                 raise error
@@ -163,7 +163,7 @@ class MemoryBroker:
             prepared_transaction_offset=half.physical_offset,
         ))  # fmt: skip
 
-    def told(self, number: int, *, commit: bool) -> None:
+    def receive_decision(self, number: int, *, commit: bool) -> None:
         """Take a decision that a publisher sent about a record, unless it is to be lost on the way."""
         with self.lock:
             if self._losing > 0 or self.down:

@@ -8,7 +8,7 @@ import threading
 from halfmoon.errors import ConnectionLost, NotRunning
 from halfmoon.events.memory.broker import BROKER_NAME, MemoryBroker
 from halfmoon.events.memory.records import Record, own_copy
-from halfmoon.events.publishing.transport import Answer, Prepared, Told
+from halfmoon.events.publishing.transport import Answer, Prepared, SendCallback
 from halfmoon.model import LocalTransactionState, Message, SendResult
 
 OPEN_MAX = 100_000
@@ -100,20 +100,20 @@ class MemoryTransport:
         """As `prepare`."""
         return self.prepare(message, attempt=attempt, timeout_ms=timeout_ms, check_after_s=check_after_s)
 
-    def post(self, message: Message, told: Told, *, timeout_ms: int) -> None:
+    def post(self, message: Message, callback: SendCallback, *, timeout_ms: int) -> None:
         """Send a message and tell how it went, before this returns."""
         try:
             result = self.send(message, attempt=message.attempt, timeout_ms=timeout_ms)
         except Exception as exc:
-            told(None, exc)
+            callback(None, exc)
         else:
-            told(result, None)
+            callback(result, None)
 
     def decide(self, prepared: Prepared, *, commit: bool) -> None:
         """Decide on a half message; of a dead publisher nothing arrives."""
         self.leave(prepared)
         if not self.dead and not self._closed:
-            self._broker.told(prepared.server_data, commit=commit)
+            self._broker.receive_decision(prepared.server_data, commit=commit)
 
     def leave(self, prepared: Prepared) -> None:
         """Leave a half message to checks."""

@@ -110,7 +110,7 @@ class RelayFigures(msgspec.Struct, frozen=True, kw_only=True):
     error: str
 
 
-class _Rest:
+class _Backoff:
     """A topic that is not tried for a while."""
 
     def __init__(self) -> None:
@@ -140,9 +140,9 @@ class Relay:
         **values: Any,
     ) -> None:
         if unknown := values.keys() - {field.name for field in fields(RelaySettings)}:
-            raise SettingError(f"a relay has no setting {sorted(unknown)[0]!r}: see RelaySettings")
+            raise SettingError(f"RelaySettings has no setting {sorted(unknown)[0]!r}: see RelaySettings")
         if settings is not None and values:
-            raise SettingError("a relay has RelaySettings or single settings, not both")
+            raise SettingError("give a relay RelaySettings or single settings, not both")
         self.settings = settings or RelaySettings(**values)
         self.name = (name or f"{socket.gethostname()[:60]}:{os.getpid()}:{random.getrandbits(32):08x}")[:100]
         self._provider, self._transport = provider, transport
@@ -153,7 +153,7 @@ class Relay:
         self._sent: list[int] = []
         self._failed: list[Failure] = []
         self._unsent: list[int] = []
-        self._closed_topics: dict[str, _Rest] = {}
+        self._closed_topics: dict[str, _Backoff] = {}
         self._retry_ms = 0
         """Until then a row waits for another try, and others of its key behind it."""
         self._look_at_s = 0.0
@@ -172,7 +172,7 @@ class Relay:
                 self._thread = threading.Thread(target=self._run, name="halfmoon-outbox-relay", daemon=True)
                 self._thread.start()
 
-    def nudge(self) -> None:
+    def wake(self) -> None:
         """There are new rows: look now. Returns at once, and is cheap."""
         self._wake.set()
 
@@ -190,7 +190,7 @@ class Relay:
             return True
         thread.join(flush_ms / 1000 + self.settings.timeout_ms / 1000 + GRACE_S)
         if thread.is_alive():
-            log.warning("the relay did not end in time, its claims end in %s ms: relay=%s", self.settings.claim_ms, self.name)
+            log.warning("the relay did not stop in time, its claims expire in %s ms: relay=%s", self.settings.claim_ms, self.name)
         return not thread.is_alive()
 
     def __enter__(self) -> Self:
@@ -231,7 +231,7 @@ class Relay:
             self._wait(wait_ms)
 
     def _wait(self, wait_ms: int) -> None:
-        """Until a nudge, or until it is time to look; after a failure of the database until its time is over."""
+        """Until a wake, or until it is time to look; after a failure of the database until its time is over."""
         now = time.monotonic()
         if wait_ms:
             self._pause_until(now + wait_ms / 1000)
@@ -278,7 +278,7 @@ class Relay:
     def _settle(self, rows: Rows) -> None:
         if (removed := remove(rows, self.name, self._sent)) != len(self._sent):
             log.warning(
-                "%d rows of the outbox were sent after their claim had ended, consumers may get them twice: relay=%s",
+                "%d outbox rows were sent after their claim had expired, consumers may get them twice: relay=%s",
                 len(self._sent) - removed,
                 self.name,
             )
@@ -316,11 +316,11 @@ class Relay:
         now_s = time.monotonic()
         for topic in batch.up:
             if self._closed_topics.pop(topic, None):
-                log.info("topic %s can be reached again, the relay catches up: relay=%s", topic, self.name)
+                log.info("topic %s can be reached again: relay=%s", topic, self.name)
         for topic, error in batch.down.items():
             while len(self._closed_topics) >= CLOSED_MAX and topic not in self._closed_topics:
                 del self._closed_topics[next(iter(self._closed_topics))]
-            self._closed_topics.setdefault(topic, _Rest()).again(now_s, error_text(error))
+            self._closed_topics.setdefault(topic, _Backoff()).again(now_s, error_text(error))
 
     def _failure(self, row: Row, error: BaseException, up: Collection[str]) -> Failure:
         """Say when a row is tried again, or park it."""
@@ -349,7 +349,7 @@ class Relay:
         self._error = error_text(error).splitlines()[0]
         if self._error != self._said and (wait_ms > 2 * REST_MIN_MS or not isinstance(error, Busy)):
             self._said = self._error
-            log.warning("the outbox cannot be read, the relay goes on trying: relay=%s error=%s", self.name, self._error)
+            log.warning("the outbox cannot be read, the relay keeps trying: relay=%s error=%s", self.name, self._error)
 
 
 def _event(row: Row) -> Event:

@@ -1,7 +1,7 @@
 """Attempts of a publish: the same message again, with the same id, within one deadline. Sends nothing by itself.
 
-Differs: the article's loop has no pause and no limit of time. Here an attempt that is not the last may use half of what is left of
-the deadline, so that an answer that was lost leaves time for a repeat.
+An attempt that is not the last may use half of what is left of the deadline, so that an answer that was lost leaves time for a
+repeat.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from halfmoon.errors import HalfmoonError, HalfRolledBack, UsageError
 from halfmoon.events.errors import PublishFailed
-from halfmoon.events.event import Event
+from halfmoon.events.event import Event, check_whole
 from halfmoon.events.publishing.flow import NOW, Flow, Pause, Prepare, Send
 
 TRIES_MAX = 100
@@ -28,14 +28,18 @@ BACK_OFF_S, BACK_OFF_MAX_S = 0.02, 0.5
 log = logging.getLogger("halfmoon.events")
 
 
-class Tries(msgspec.Struct, frozen=True):
-    """How long one publish goes on: at most ``tries_max`` further attempts, all within ``timeout_ms``."""
+class RetryPolicy(msgspec.Struct, frozen=True):
+    """How long one publish goes on: at most ``tries_max`` further attempts, all within ``timeout_ms``. Raises UsageError."""
 
     tries_max: int = 2
     timeout_ms: int = 3_000
 
+    def __post_init__(self) -> None:
+        check_whole("tries_max", self.tries_max, 0, TRIES_MAX)
+        check_whole("timeout_ms", self.timeout_ms, 1, TIMEOUT_MS_MAX)
 
-def attempts(step: Callable[[int, int], Send | Prepare], event: Event, tries: Tries) -> Flow[tuple[Any, int]]:
+
+def attempts(step: Callable[[int, int], Send | Prepare], event: Event, tries: RetryPolicy) -> Flow[tuple[Any, int]]:
     """Carry out ``step(attempt, timeout_ms)`` until it succeeds; return its result and how many attempts were made.
 
     Repeats are logged. A failure that another try cannot mend ends at once. ``event.attempts`` goes on from failed publishes of
@@ -65,7 +69,7 @@ def attempts(step: Callable[[int, int], Send | Prepare], event: Event, tries: Tr
         pause = min(BACK_OFF_S * 2 ** (made - 1), BACK_OFF_MAX_S) * (0.5 + random.random() / 2)
         if made > tries_max or not worth_repeating(error) or steady + pause >= deadline:
             break
-        log.warning("publish is repeated: %s group=%s attempt=%d reason=%s", event, event.group, event.attempts + 1, error)
+        log.warning("publish is retried: %s group=%s attempt=%d reason=%s", event, event.group, event.attempts + 1, error)
         yield Pause(pause)
         steady += pause
     raise PublishFailed(event.id, f"{type(error).__name__}: {error}", made) from error

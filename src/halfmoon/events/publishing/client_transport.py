@@ -18,7 +18,7 @@ import msgspec
 
 from halfmoon import Half, TransactionProducer
 from halfmoon.errors import BrokerError, NotRunning, broker_error
-from halfmoon.events.publishing.transport import Answer, Prepared, Told
+from halfmoon.events.publishing.transport import Answer, Prepared, SendCallback
 from halfmoon.model import Message, SendResult, SendStatus
 
 CHECK_THREADS = 8
@@ -96,8 +96,8 @@ class ClientTransport:
         sending = self._open().send_async(_numbered(message, attempt), key=_key(message), timeout_ms=timeout_ms)
         return _kept(await asyncio.wrap_future(sending))
 
-    def post(self, message: Message, told: Told, *, timeout_ms: int) -> None:
-        """Begin to send a message and return at once; ``told`` hears how it went, on a thread of the producer's."""
+    def post(self, message: Message, callback: SendCallback, *, timeout_ms: int) -> None:
+        """Begin to send a message and return at once; ``callback`` is called when it has ended, on a thread of the producer's."""
         with self._lock:
             self._posted += 1
 
@@ -108,9 +108,9 @@ class ClientTransport:
             except BrokerError as exc:
                 result, error = None, exc
             try:
-                told(result, error)
+                callback(result, error)
             except Exception:
-                log.exception("nobody could be told how a send ended: error=%s", error)
+                log.exception("the callback of a send failed: error=%s", error)
             finally:
                 with self._lock:
                     self._posted -= 1
@@ -145,7 +145,7 @@ class ClientTransport:
         try:
             prepared.server_data.leave()
         except Exception as exc:
-            log.debug("not left: event=%s reason=%s", prepared.message_id, exc)
+            log.debug("could not be left to the check: event=%s reason=%s", prepared.message_id, exc)
 
 
 _transports: weakref.WeakSet[ClientTransport] = weakref.WeakSet()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from halfmoon.events.event import Event
-from halfmoon.events.publishing.attempts import Tries, attempts, worth_repeating
+from halfmoon.events.publishing.attempts import RetryPolicy, attempts, worth_repeating
 from halfmoon.events.publishing.flow import Send, drive
 from halfmoon.events.publishing.transport import Prepared, Transport
 from halfmoon.events.tracing import span, step
@@ -26,7 +26,7 @@ _PUBLISHED = "halfmoon published"
 log = logging.getLogger("halfmoon.events")
 
 
-class Ending(Synchronization):
+class Completion(Synchronization):
     """What one published event waits for. As long as its transaction has it, the same event is not published there again."""
 
     def __init__(self, event: Event) -> None:
@@ -55,7 +55,7 @@ def _ids(transaction: LocalTransaction) -> set[str]:
     return ids
 
 
-class Deferred(Ending):
+class DeferredSend(Completion):
     """A plain event that waits for the commit. It is dropped when that does not come, or when nobody knows.
 
     All of one transaction share one time limit for those that are waited for; the others are sent without waiting.
@@ -63,7 +63,7 @@ class Deferred(Ending):
 
     rank = 0
 
-    def __init__(self, transport: Transport, tries: Tries, event: Event, message: Message) -> None:
+    def __init__(self, transport: Transport, tries: RetryPolicy, event: Event, message: Message) -> None:
         super().__init__(event)
         self._transport, self._tries, self._message = transport, tries, message
         self._posts = 0
@@ -87,7 +87,7 @@ class Deferred(Ending):
         if status is Status.ROLLED_BACK:
             step("dropped", self._event, decision="rollback", level=logging.DEBUG)
         elif status is Status.UNKNOWN:
-            self._lost("nobody knows whether its transaction committed; transactional events and the outbox survive that")
+            self._lost("it is unknown whether its transaction committed; transactional events and the outbox survive that")
 
     def _left_ms(self) -> int:
         """How long may still be waited; 0 on an event loop."""
@@ -99,7 +99,7 @@ class Deferred(Ending):
         return max(0, int((until - steady) * 1000))
 
     def _send(self, left_ms: int) -> None:
-        message, tries = self._message, Tries(self._tries.tries_max, left_ms)
+        message, tries = self._message, RetryPolicy(self._tries.tries_max, left_ms)
         flow = attempts(lambda attempt, share_ms: Send(message, attempt, share_ms), self._event, tries)
         _, made = drive(flow, self._transport)
         step("sent", self._event, attempt=made)
@@ -113,7 +113,7 @@ class Deferred(Ending):
         if error is None:
             step("sent", self._event, attempt=self._posts)
         elif self._posts <= self._tries.tries_max and worth_repeating(error):
-            log.warning("publish is repeated: %s attempt=%d reason=%s", self._event, self._posts + 1, error)
+            log.warning("publish is retried: %s attempt=%d reason=%s", self._event, self._posts + 1, error)
             self._post()
         else:
             self._lost(error)
@@ -121,12 +121,12 @@ class Deferred(Ending):
     def _lost(self, error: BaseException | str) -> None:
         event = self._event
         log.error(
-            "event lost after the commit: event=%s topic=%s code=%s key=%s group=%s reason=%s",
+            "event lost after commit: event=%s topic=%s code=%s key=%s group=%s reason=%s",
             event.id, event.topic, event.code, event.key, event.group, error,
         )  # fmt: skip
 
 
-class Decision(Ending):
+class Decision(Completion):
     """A half message that the end of its transaction decides. When nobody knows the end, nothing is sent: the broker asks."""
 
     rank = 1
@@ -138,7 +138,7 @@ class Decision(Ending):
     def after_completion(self, status: Status) -> None:
         """Tell the broker, one-way; a failure is the check-back's to mend.
 
-        Differs: the article's code sends a rollback where the end is not known, which can take back what was committed.
+        An unknown end sends no rollback: that could take back what was committed.
         """
         super().after_completion(status)
         if self._pid != os.getpid():
@@ -159,15 +159,15 @@ class Decision(Ending):
             step("left to the check", event, message_id=prepared.message_id, decision="unknown", level=logging.WARNING)
 
 
-class Nudge(Ending):
+class RelayWakeUp(Completion):
     """Tells the relay of this process that there is a row for it."""
 
     rank = 0
 
-    def __init__(self, nudge: Callable[[], None], event: Event) -> None:
+    def __init__(self, wake: Callable[[], None], event: Event) -> None:
         super().__init__(event)
-        self._nudge = nudge
+        self._wake = wake
 
     def after_commit(self) -> None:
         """Wake the relay."""
-        self._nudge()
+        self._wake()

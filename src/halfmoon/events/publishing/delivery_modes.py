@@ -27,8 +27,8 @@ from halfmoon.events.checks import tokens
 from halfmoon.events.databases.database import Busy, Provider, Refused
 from halfmoon.events.errors import NoTransaction, PublishedBefore, PublishFailed, TransactionEnded
 from halfmoon.events.event import Event
-from halfmoon.events.publishing.attempts import Tries, attempts
-from halfmoon.events.publishing.completion import Decision, Deferred, Nudge, published_in
+from halfmoon.events.publishing.attempts import RetryPolicy, attempts
+from halfmoon.events.publishing.completion import Decision, DeferredSend, RelayWakeUp, published_in
 from halfmoon.events.publishing.flow import Flow, Prepare, Send, Write
 from halfmoon.events.publishing.transport import Prepared, Transport
 from halfmoon.events.tracing import span, step, trace_of
@@ -41,8 +41,8 @@ TOKEN_PROPERTY, TOKEN = "EVENT_CHECK", "token"
 log = logging.getLogger("halfmoon.events")
 
 
-class Path(StrEnum):
-    """Where a publish led to. Equal to its text: ``published.path == "sent"``."""
+class DeliveryMode(StrEnum):
+    """How an event was delivered. Equal to its text: ``published.delivery == "sent"``."""
 
     SENT = "sent"
     """A broker has it, consumers see it."""
@@ -63,49 +63,49 @@ class Published(msgspec.Struct, frozen=True):
     """
 
     event_id: str
-    path: Path
+    delivery: DeliveryMode
     attempts: int = 0
     result: SendResult | None = None
     error: Exception | None = None
 
 
-class Rules(msgspec.Struct, frozen=True):
+class DeliveryRules(msgspec.Struct, frozen=True):
     """What a publisher says of its ways; see `halfmoon.events.Publisher`."""
 
     group: str
     outbox: bool = False
     strict: bool = True
-    tries: Tries = Tries()
+    tries: RetryPolicy = RetryPolicy()
 
 
-class Paths:
+class DeliveryModes:
     """The ways of one publisher's events. Safe to use from many threads."""
 
-    def __init__(self, rules: Rules, transport: Transport, provider: Provider, *, nudge: Callable[[], None] = lambda: None) -> None:
-        """``nudge`` is called after commits with rows for the relay."""
+    def __init__(
+        self, rules: DeliveryRules, transport: Transport, provider: Provider, *, wake_relay: Callable[[], None] = lambda: None
+    ) -> None:
+        """``wake_relay`` is called after commits with rows for the relay."""
         self.rules = rules
         self.transport = transport
         self.provider = provider
-        self._nudge = nudge
+        self._wake_relay = wake_relay
         self._warned = False
 
-    def choose(self, event: Event, transaction: LocalTransaction | None) -> Path:
+    def choose(self, event: Event, transaction: LocalTransaction | None) -> DeliveryMode:
         """Return the way of an event. Raises NoTransaction, see the table above, and PublishedBefore."""
         if transaction is None:
             if event.transactional or self.rules.outbox:
                 self._without_transaction(event)
-            return Path.SENT
+            return DeliveryMode.SENT
         if published_in(transaction, event):
-            raise PublishedBefore(
-                f"{event} was published in this transaction before, and belongs to it: build another one for what is to come twice"
-            )
+            raise PublishedBefore(f"{event} was already published in this transaction: build another event to send it twice")
         if self.rules.outbox:
-            return Path.OUTBOX
-        return Path.PREPARED if event.transactional else Path.DEFERRED
+            return DeliveryMode.OUTBOX
+        return DeliveryMode.PREPARED if event.transactional else DeliveryMode.DEFERRED
 
-    def take(
+    def deliver(
         self,
-        path: Path,
+        delivery: DeliveryMode,
         event: Event,
         message: Message,
         transaction: LocalTransaction | None,
@@ -119,24 +119,24 @@ class Paths:
         """
         if transaction is None:
             return (yield from self._send(event, message))
-        if path is Path.PREPARED:
+        if delivery is DeliveryMode.PREPARED:
             return (yield from self._prepare(event, message, transaction, token, check_after_s))
-        if path is Path.OUTBOX:
+        if delivery is DeliveryMode.OUTBOX:
             return (yield from self._write(event, message, transaction))
-        transaction.register(Deferred(self.transport, self.rules.tries, _known(event), message))
+        transaction.register(DeferredSend(self.transport, self.rules.tries, _known(event), message))
         step("deferred", event)
-        return Published(event.id, Path.DEFERRED)
+        return Published(event.id, DeliveryMode.DEFERRED)
 
     def _without_transaction(self, event: Event) -> None:
         if self.rules.strict:
             raise NoTransaction(
-                f"{event} is for a transaction, and none is known for certain here; nothing was sent. {self.provider.ways}. "
+                f"{event} needs a transaction, and none is certain here; nothing was sent. {self.provider.ways}. "
                 f"To send it without a transaction: publish(…, at_once=True)"
             )
         if not self._warned:
             self._warned = True
             log.warning(
-                "%s is for a transaction, but none is known here: sent at once, as Publisher(strict=False) allows; this is said "
+                "%s needs a transaction, but none is known here: sent at once, as Publisher(strict=False) allows; logged "
                 "once: group=%s",
                 event, self.rules.group,
             )  # fmt: skip
@@ -146,7 +146,7 @@ class Paths:
     def _send(self, event: Event, message: Message) -> Flow[Published]:
         result, made = yield from attempts(lambda attempt, left_ms: Send(message, attempt, left_ms), event, self.rules.tries)
         step("sent", event, attempt=made)
-        return Published(event.id, Path.SENT, made, result)
+        return Published(event.id, DeliveryMode.SENT, made, result)
 
     def _prepare(
         self, event: Event, message: Message, transaction: LocalTransaction, token: bool, check_after_s: int | None
@@ -168,12 +168,12 @@ class Paths:
         except BaseException as exc:
             self._undo(prepared, event, exc)
             if isinstance(exc, Refused):
-                what = "its token row is there already: a broker's check settled it, or another transaction published the event"
+                what = "its token row already exists: a broker's check settled it, or another transaction published the event"
                 raise PublishFailed(event.id, f"{what}; let the transaction roll back", made, in_database=True) from exc
             if isinstance(exc, Busy):
-                raise PublishFailed(event.id, f"the database took no token row: {exc}", made, in_database=True) from exc
+                raise PublishFailed(event.id, f"the token row could not be written: {exc}", made, in_database=True) from exc
             raise
-        return Published(event.id, Path.PREPARED, made, prepared.result)
+        return Published(event.id, DeliveryMode.PREPARED, made, prepared.result)
 
     def _undo(self, prepared: Prepared, event: Event, error: BaseException) -> None:
         self.transport.decide(prepared, commit=False)
@@ -185,10 +185,10 @@ class Paths:
         try:
             yield Write(self.provider, transaction, statement, values)
         except (Refused, Busy) as exc:
-            raise PublishFailed(event.id, f"the database took no row for the outbox: {exc}", 1, in_database=True) from exc
-        transaction.register(Nudge(self._nudge, _known(event)))
+            raise PublishFailed(event.id, f"the outbox row could not be written: {exc}", 1, in_database=True) from exc
+        transaction.register(RelayWakeUp(self._wake_relay, _known(event)))
         step("written", event)
-        return Published(event.id, Path.OUTBOX)
+        return Published(event.id, DeliveryMode.OUTBOX)
 
 
 def _known(event: Event) -> Event:
@@ -207,4 +207,4 @@ def _known(event: Event) -> Event:
 
 def _still_active(transaction: LocalTransaction, event: Event) -> None:
     if not transaction.active:
-        raise TransactionEnded(f"{event}: its local transaction ended while it was published")
+        raise TransactionEnded(f"{event}: its local transaction ended during the publish")

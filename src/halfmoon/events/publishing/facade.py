@@ -14,7 +14,7 @@ from halfmoon.events.encoding.codec import Codecs
 from halfmoon.events.encoding.envelope import message_of
 from halfmoon.events.errors import NameRefused, NoChecker, PayloadRefused, PublishFailed
 from halfmoon.events.event import Event, check_code, check_id, check_name
-from halfmoon.events.publishing.delivery_modes import Path, Paths, Published
+from halfmoon.events.publishing.delivery_modes import DeliveryMode, DeliveryModes, Published
 from halfmoon.events.publishing.flow import NOW, Flow
 from halfmoon.events.tracing import span, step
 from halfmoon.limits import BODY_BYTES_MAX
@@ -26,7 +26,7 @@ class Facade:
 
     def __init__(
         self,
-        paths: Paths,
+        modes: DeliveryModes,
         checks: Checks,
         codecs: Codecs,
         *,
@@ -34,7 +34,7 @@ class Facade:
         raise_on_failure: bool,
         body_bytes_max: int = BODY_BYTES_MAX,
     ) -> None:
-        self._paths = paths
+        self._modes = modes
         self._checks = checks
         self._codecs = codecs
         self._topics = topics
@@ -59,20 +59,22 @@ class Facade:
             PublishFailed: it was not sent, or nobody knows; not where failures are not to be raised.
         """
         self._check(event)
-        transaction = None if at_once else self._paths.provider.current(handle)
-        path = Path.SENT if at_once else self._paths.choose(event, transaction)
-        if blocking and transaction is not None and not transaction.waits and path is not Path.DEFERRED:
+        transaction = None if at_once else self._modes.provider.current(handle)
+        delivery = DeliveryMode.SENT if at_once else self._modes.choose(event, transaction)
+        if blocking and transaction is not None and not transaction.waits and delivery is not DeliveryMode.DEFERRED:
             raise UsageError(f"{event}: its local transaction runs on an event loop: await publish_async(…) instead of publish(…)")
         now_ms, _ = yield NOW
-        group = self._paths.rules.group
+        group = self._modes.rules.group
         try:
             with span("publish", event, group=group):
                 message = message_of(event, self._codecs, group=group, now_ms=now_ms)
                 if len(message.body) > self._body_bytes_max:
                     raise PayloadRefused(f"{event}: {len(message.body)} bytes, over the {self._body_bytes_max} that were set")
-                step("publish", event, decision=path)
-                token = path is Path.PREPARED and self._checks.provider is not None
-                return (yield from self._paths.take(path, event, message, transaction, token=token, check_after_s=check_after_s))
+                step("publish", event, decision=delivery)
+                token = delivery is DeliveryMode.PREPARED and self._checks.provider is not None
+                return (
+                    yield from self._modes.deliver(delivery, event, message, transaction, token=token, check_after_s=check_after_s)
+                )
         except PublishFailed as exc:
             return self._failed(event, exc)
 
@@ -87,9 +89,9 @@ class Facade:
         check_code(event.code)
         check_id(event.id)
         self.declared(event.topic)
-        if event.transactional and not self._paths.rules.outbox and not self._checks.can_answer(event.topic, event.code):
+        if event.transactional and not self._modes.rules.outbox and not self._checks.can_answer(event.topic, event.code):
             raise NoChecker(
-                f"{event} is transactional, and nobody could answer a broker's check: give the publisher the database "
+                f"{event} is transactional, and no broker's check could be answered: give the publisher the database "
                 f"(session=…), or decorate a function with @check({event.topic!r}, {event.code!r})"
             )
 
@@ -102,4 +104,4 @@ class Facade:
         wanted = self._raise_on_failure if event.raise_on_failure is None else event.raise_on_failure
         if wanted or error.in_database:
             raise error
-        return Published(event.id, Path.FAILED, error.attempts, error=error)
+        return Published(event.id, DeliveryMode.FAILED, error.attempts, error=error)

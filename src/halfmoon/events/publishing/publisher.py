@@ -23,22 +23,22 @@ from typing import Any, Self, TypeVar
 from halfmoon import TransactionSettings
 from halfmoon.errors import NotRunning, SettingError, UsageError
 from halfmoon.events.checks.checks import Checks
-from halfmoon.events.checks.tokens import Cleaning, create_tables, require
+from halfmoon.events.checks.tokens import TokenRetention, create_tables, require
 from halfmoon.events.databases.database import Provider
 from halfmoon.events.encoding.codec import Codecs
-from halfmoon.events.event import Event, check_code, check_name
+from halfmoon.events.event import Event, check_code, check_name, check_whole
 from halfmoon.events.local_block import LOCAL
 from halfmoon.events.outbox.relay import Relay, RelaySettings
-from halfmoon.events.publishing.attempts import TIMEOUT_MS_MAX, TRIES_MAX, Tries
+from halfmoon.events.publishing.attempts import RetryPolicy
 from halfmoon.events.publishing.client_transport import ClientTransport
-from halfmoon.events.publishing.delivery_modes import Path, Paths, Published, Rules
+from halfmoon.events.publishing.delivery_modes import DeliveryMode, DeliveryModes, DeliveryRules, Published
 from halfmoon.events.publishing.facade import Facade
 from halfmoon.events.publishing.flow import Flow, drive, drive_async
 from halfmoon.events.publishing.transport import Transport
 from halfmoon.events.tables import OUTBOX, TOKENS, TableMissing
 from halfmoon.limits import BODY_BYTES_MAX
 
-__all__ = ["Path", "Published", "Publisher"]
+__all__ = ["DeliveryMode", "Published", "Publisher"]
 
 CHECK_AFTER_S_MAX = 7 * 24 * 3600
 FLUSH_AT_EXIT_MS = 1_000
@@ -108,34 +108,25 @@ class Publisher:
         self.codecs = codecs or Codecs()
         self.topics = _topics(topics)
         self.provider = _provider(session, provider, bind)
-        has_database = self.provider is not LOCAL
-        _check_modes(mode, tokens, has_database)
+        self._outbox = _is_outbox(mode, tokens, has_database=self.provider is not LOCAL)
         self._check_after_s = _check_after(check_after_s)
-        if transport is not None and (nameserver or settings):
-            raise UsageError("a publisher has a transport, or a name server and settings of the client, not both")
-        _check_known(settings)
-        self.transport: Transport = (
-            ClientTransport(group, nameserver, **settings) if transport is None else _transport(transport, group)
-        )
-        tries = Tries(_whole("tries_max", tries_max, 0, TRIES_MAX), _whole("timeout_ms", timeout_ms, 1, TIMEOUT_MS_MAX))
-        self._checks = Checks(self.codecs, self.provider if has_database and tokens is not False else None)
-        self._outbox = mode == "outbox"
-        rules = Rules(group, self._outbox, strict, tries)
-        paths = Paths(rules, self.transport, self.provider, nudge=self._nudge)
+        self.transport = _transport(transport, group, nameserver, settings)
+        rules = DeliveryRules(group, self._outbox, strict, RetryPolicy(tries_max, timeout_ms))
+        modes = DeliveryModes(rules, self.transport, self.provider, wake_relay=self._wake_relay)
+        self._checks = Checks(self.codecs, None if self.provider is LOCAL or tokens is False else self.provider)
         self._facade = Facade(
-            paths,
+            modes,
             self._checks,
             self.codecs,
             topics=self.topics,
             raise_on_failure=raise_on_failure,
-            body_bytes_max=_whole("body_bytes_max", settings.get("body_bytes_max", BODY_BYTES_MAX), 1, BODY_BYTES_MAX),
+            body_bytes_max=check_whole("body_bytes_max", settings.get("body_bytes_max", BODY_BYTES_MAX), 1, BODY_BYTES_MAX),
         )
         self._relay_settings = _relay_settings(relay) if self._outbox else None
         self._relay: Relay | None = None
-        self._cleaning: Cleaning | None = None
+        self._retention: TokenRetention | None = None
         self._lock = threading.Lock()
-        self._started = False
-        self._closed = False
+        self._started = self._closed = False
         _publishers.add(self)
 
     # ------------------------------------------------------------ declarations
@@ -208,7 +199,8 @@ class Publisher:
         """
         if not self._started:
             self._open()
-        event = self._event(topic, code, payload, transactional, headers, key, raise_on_failure, session, at_once)
+        changes = {"transactional": transactional, "headers": headers, "key": key, "raise_on_failure": raise_on_failure}
+        event = self._event(topic, code, payload, changes, session, at_once)
         return drive(self._flow(event, session, check_after_s, at_once, blocking=True), self.transport)
 
     async def publish_async(
@@ -228,40 +220,26 @@ class Publisher:
         """As `publish`, without blocking the event loop; for AsyncSession and other code on one."""
         if not self._started:
             await asyncio.to_thread(self._open)
-        event = self._event(topic, code, payload, transactional, headers, key, raise_on_failure, session, at_once)
+        changes = {"transactional": transactional, "headers": headers, "key": key, "raise_on_failure": raise_on_failure}
+        event = self._event(topic, code, payload, changes, session, at_once)
         return await drive_async(self._flow(event, session, check_after_s, at_once, blocking=False), self.transport)
 
     def _event(
-        self,
-        topic: str | Event,
-        code: str | None,
-        payload: Any,
-        transactional: bool | None,
-        headers: dict[str, str] | None,
-        key: str | None,
-        raise_on_failure: bool | None,
-        session: Any,
-        at_once: bool,
+        self, topic: str | Event, code: str | None, payload: Any, changes: dict[str, Any], session: Any, at_once: bool
     ) -> Event:
-        """Return the event that the arguments of a publish name, in its local-transaction mode for publishing."""
-        if at_once and (transactional or session is not None):
+        """Return the event that the arguments of a publish name. ``changes``: its fields that the call gives; None: not given."""
+        if at_once and (changes["transactional"] or session is not None):
             raise UsageError("at_once=True belongs to no transaction: leave it out, or transactional=True and session=…")
-        if isinstance(topic, Event):
-            if code is not None or payload is not None:
-                raise UsageError(f"{topic} has its code and payload: set them on the event, or give topic, code and payload")
+        if not isinstance(topic, Event):
+            event = Event(id=self.transport.new_id(), topic=topic, code=code, payload=payload)  # type: ignore[arg-type]  # checked later
+        elif code is None and payload is None:
             event = topic
         else:
-            event = Event(id=self.transport.new_id(), topic=topic, code=code, payload=payload)  # type: ignore[arg-type]  # checked later
-        if at_once:
-            event.transactional = False
-        elif transactional is not None:
-            event.transactional = transactional
-        if headers is not None:
-            event.headers = headers
-        if key is not None:
-            event.key = key
-        if raise_on_failure is not None:
-            event.raise_on_failure = raise_on_failure
+            raise UsageError(f"{topic} has its code and payload: set them on the event, or give topic, code and payload")
+        for name, value in changes.items():
+            if value is not None:
+                setattr(event, name, value)
+        event.transactional = event.transactional and not at_once
         event.local = False
         return event
 
@@ -303,8 +281,8 @@ class Publisher:
                 self._relay = Relay(self.provider, self.transport, settings=self._relay_settings)
                 self._relay.start()
             if self._checks.provider is not None:
-                self._cleaning = Cleaning(self._checks.provider)
-                self._cleaning.start()
+                self._retention = TokenRetention(self._checks.provider)
+                self._retention.start()
             atexit.register(self._at_exit)
             self._started = True
 
@@ -316,15 +294,15 @@ class Publisher:
         with self._lock:
             started, self._closed, self._started = self._started, True, False
             relay, self._relay = self._relay, None
-            cleaning, self._cleaning = self._cleaning, None
+            retention, self._retention = self._retention, None
         atexit.unregister(self._at_exit)
         end_s = time.monotonic() + flush_ms / 1000
         if relay is not None:
             relay.close(flush_ms)
         if started:
             self.transport.close(max(0, round((end_s - time.monotonic()) * 1000)))
-        if cleaning is not None:
-            cleaning.close(flush_ms / 1000)
+        if retention is not None:
+            retention.close(flush_ms / 1000)
 
     async def close_async(self, flush_ms: int = 3_000) -> None:
         """As `close`, without blocking the event loop."""
@@ -335,7 +313,7 @@ class Publisher:
         try:
             self.start()
         except TableMissing as missing:
-            log.warning("publisher %s cannot do its work yet: %s", self.group, missing)
+            log.warning("publisher %s is not ready yet: %s", self.group, missing)
             self._open()
         return self
 
@@ -351,14 +329,14 @@ class Publisher:
     def _at_exit(self) -> None:
         self.close(FLUSH_AT_EXIT_MS)
 
-    def _nudge(self) -> None:
+    def _wake_relay(self) -> None:
         if (relay := self._relay) is not None:
-            relay.nudge()
+            relay.wake()
 
     def _forked(self) -> None:
         """In the child: what ran in threads of the parent does not run here."""
         self._lock = threading.Lock()
-        self._relay = self._cleaning = None
+        self._relay = self._retention = None
         self._started = False
 
 
@@ -402,9 +380,9 @@ if hasattr(os, "register_at_fork"):  # not on every platform
 
 def _provider(session: Any, provider: Provider | None, bind: Any) -> Provider:
     if bind is not None and session is None:
-        raise UsageError("bind= says which engine of session= has the tables of events: give both, or none")
+        raise UsageError("bind= says which engine of session= has the tables of events: give both or neither")
     if session is not None and provider is not None:
-        raise UsageError("a publisher has a session or a provider, not both")
+        raise UsageError("give a publisher a session or a provider, not both")
     if session is None:
         return LOCAL if provider is None else provider
     try:
@@ -417,8 +395,13 @@ def _provider(session: Any, provider: Provider | None, bind: Any) -> Provider:
     return made
 
 
-def _transport(given: Any, group: str) -> Transport:
-    """Return a transport that was given, or a new member of the bus that was."""
+def _transport(given: Any, group: str, nameserver: str, settings: dict[str, Any]) -> Transport:
+    """Return the transport that was given, a new member of the bus that was, or one over the client with its settings."""
+    if given is not None and (nameserver or settings):
+        raise UsageError("give a publisher a transport, or a name server and client settings, not both")
+    _check_known(settings)
+    if given is None:
+        return ClientTransport(group, nameserver, **settings)
     member = given.transport(group) if callable(getattr(given, "transport", None)) else given
     if not callable(getattr(member, "prepare", None)):
         raise UsageError(f"transport={given!r:.60}: give a MemoryBus or another Transport")
@@ -448,13 +431,15 @@ def _relay_settings(given: bool | RelaySettings) -> RelaySettings | None:
     return given if isinstance(given, RelaySettings) else RelaySettings() if given else None
 
 
-def _check_modes(mode: str, tokens: bool | None, has_database: bool) -> None:
+def _is_outbox(mode: str, tokens: bool | None, *, has_database: bool) -> bool:
+    """Return whether a mode is the outbox. Raises UsageError for another word, and for rows without a database."""
     if mode not in ("two-phase", "outbox"):
         raise UsageError(f"mode={mode!r:.40}: use 'two-phase' or 'outbox'")
     if mode == "outbox" and not has_database:
         raise UsageError("mode='outbox' writes rows: give the publisher the database (session=… or provider=…)")
     if tokens and not has_database:
         raise UsageError("tokens=True writes rows: give the publisher the database (session=… or provider=…)")
+    return mode == "outbox"
 
 
 def _topics(topics: Collection[str] | None) -> frozenset[str] | None:
@@ -464,10 +449,4 @@ def _topics(topics: Collection[str] | None) -> frozenset[str] | None:
 
 
 def _check_after(seconds: int | None) -> int | None:
-    return None if seconds is None else _whole("check_after_s", seconds, 0, CHECK_AFTER_S_MAX)
-
-
-def _whole(name: str, value: int, low: int, high: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise UsageError(f"{name} is a whole number from {low} to {high}, not {value!r:.40}")
-    return value
+    return None if seconds is None else check_whole("check_after_s", seconds, 0, CHECK_AFTER_S_MAX)

@@ -19,8 +19,8 @@ Answer = Callable[[StoredMessage], LocalTransactionState]
 OPEN: not decided yet, the broker asks again; UNKNOWN, or an exception: it asks again a few times.
 """
 
-Told = Callable[[SendResult | None, BaseException | None], None]
-"""Is told how a send ended that nobody waits for. Runs on the transport's own thread; must not wait."""
+SendCallback = Callable[[SendResult | None, BaseException | None], None]
+"""Called with the result or the error of a send that nobody waits for. Runs on the transport's own thread; must not wait."""
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -59,8 +59,8 @@ class Transport(Protocol):
     async def prepare_async(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
         """As `prepare`, on any event loop."""
 
-    def post(self, message: Message, told: Told, *, timeout_ms: int) -> None:
-        """Begin to send a message and return at once; ``told`` hears how it went."""
+    def post(self, message: Message, callback: SendCallback, *, timeout_ms: int) -> None:
+        """Begin to send a message and return at once; ``callback`` is called when it has ended."""
 
     def decide(self, prepared: Prepared, *, commit: bool) -> None:
         """Tell the broker, one-way, what to do with a half message: the second phase. Returns at once and raises nothing."""

@@ -47,7 +47,7 @@ def provider(session: Any, *, bind: Engine | AsyncEngine | None = None) -> Sessi
             return _of_class(session.class_, bind, session.kw)
         case Engine():
             if bind is not None and engine_of(bind) is not session:
-                raise UsageError("session=engine is its own bind: leave bind= out")
+                raise UsageError("session=engine needs no bind=: leave it out")
             if _MADE not in vars(session):
                 setattr(session, _MADE, ConnectionProvider(session))
             made: ConnectionProvider = vars(session)[_MADE]
@@ -57,7 +57,7 @@ def provider(session: Any, *, bind: Engine | AsyncEngine | None = None) -> Sessi
     if (on_loop := _on_loop(session, bind)) is not None:
         return on_loop
     raise UsageError(
-        f"session= is to be a sessionmaker, an async_sessionmaker, a scoped_session, an Engine or a class of sessions of your own, "
+        f"session= must be a sessionmaker, an async_sessionmaker, a scoped_session, an Engine or a class of sessions of your own, "
         f"not {session!r:.80}"
     )
 
@@ -102,7 +102,7 @@ def _of_class(
     """Return the provider of a class of sessions; ``options`` are those of the sessionmaker, as they are at any time."""
     named = engine_of(bind)
     if bind is not None and named is None:
-        raise UsageError(f"bind= is to be an Engine or AsyncEngine, not {bind!r:.80}")
+        raise UsageError(f"bind= must be an Engine or AsyncEngine, not {bind!r:.80}")
     if _MADE not in vars(session_class):
         if named is None:
             refuse_routing(session_class, options)

@@ -93,7 +93,7 @@ class ConnectionProvider:
     def _ended(self, block: _Block) -> None:
         self._open.pop(block.connection, None)
         returned = bool(block.local.facts.get("returned"))
-        block.local.end(outcome.decided([block.record], returned=returned))
+        block.local.end(outcome.outcome_of([block.record], returned=returned))
 
     # ------------------------------------------------------------ what publishers ask
 
@@ -119,7 +119,7 @@ class ConnectionProvider:
 
     def _of(self, connection: object) -> LocalTransaction:
         if not isinstance(connection, Connection) or connection.engine.dialect is not self._engine.dialect:
-            raise UsageError(f"session= is to be a connection of the publisher's own engine, not {connection!r:.80}")
+            raise UsageError(f"session= must be a connection of the publisher's own engine, not {connection!r:.80}")
         if (block := self._open.get(connection)) is None:
             raise NoTransaction("the connection is in no block of halfmoon.events.sqlalchemy.begin(engine): publish inside one")
         if not block.transaction.is_active:

@@ -45,7 +45,7 @@ class Record:
 
 
 _records: WeakKeyDictionary[Connection, Record] = WeakKeyDictionary()
-_HEARD = "_halfmoon_heard"
+_LISTENED = "_halfmoon_heard"
 _SAVEPOINTS = {"savepoint", "rollback_to_savepoint", "release_savepoint"}
 _TELLING_DRIVERS = {"psycopg", "psycopg_async", "psycopg2", "psycopg2cffi", "pg8000"}
 
@@ -59,14 +59,14 @@ def watch(connection: Connection, local: LocalTransaction | None = None) -> Reco
 
 def hear(engine: Engine) -> bool:
     """Listen to an engine from now on, and have a BEGIN sent before its SAVEPOINTs; returns whether it was listened to before."""
-    if _HEARD in vars(engine):
+    if _LISTENED in vars(engine):
         return True
-    setattr(engine, _HEARD, True)
+    setattr(engine, _LISTENED, True)
     _listen(engine)
     return False
 
 
-def began_unheard(connection: Connection) -> bool:
+def began_unseen(connection: Connection) -> bool:
     """Begin to listen to the engine of a connection, which others may have begun a transaction on.
 
     Returns whether nobody can know that a BEGIN went before its SAVEPOINT: with SQLite, where one is open that nobody heard.
@@ -81,30 +81,36 @@ def record_of(connection: Connection) -> Record | None:
     return _records.get(connection)
 
 
-def decided(records: Sequence[Record], *, returned: bool, goes_on: bool = False) -> Status:
+def outcome_of(records: Sequence[Record], *, returned: bool, goes_on: bool = False) -> Status:
     """Return how a transaction over these connections ended.
 
     ``returned``: its commit came back without an error. ``goes_on``: it is part of a transaction that somebody else has still open.
     """
     sent = [record for record in records if record.sent]
     if returned:
-        if not records:
-            return Status.COMMITTED  # it never spoke to a database
-        if not sent:
-            log.warning(
-                "a session's commit was not one of the database: its connection is in a transaction that somebody else commits; "
-                "events are left to the broker's check"
-            )
-            return Status.UNKNOWN
-        if any(record.aborted for record in sent):
-            return Status.ROLLED_BACK if len(records) == 1 else Status.UNKNOWN
-        return Status.UNKNOWN if any(record.doubtful for record in sent) else Status.COMMITTED
+        return _outcome_of_commit(records, sent)
     if goes_on or any(record.implied for record in records):
         return Status.UNKNOWN  # all of it or a part of it stays: the broker's check finds out whether the event's row does
     if not sent:
         return Status.ROLLED_BACK
+    # of several databases, another one may have committed before this one refused
     certain = len(records) == 1 and (error_classification.refused(sent[0].error) or sent[0].aborted)
     return Status.ROLLED_BACK if certain else Status.UNKNOWN
+
+
+def _outcome_of_commit(records: Sequence[Record], sent: Sequence[Record]) -> Status:
+    """Return how a transaction ended whose commit came back without an error. ``sent``: those that a commit was sent for."""
+    if not records:
+        return Status.COMMITTED  # it never spoke to a database
+    if not sent:
+        log.warning(
+            "a session's commit was not one of the database: its connection is in a transaction that somebody else commits; "
+            "events are left to the broker's check"
+        )
+        return Status.UNKNOWN
+    if any(record.aborted for record in sent):
+        return Status.ROLLED_BACK if len(records) == 1 else Status.UNKNOWN
+    return Status.UNKNOWN if any(record.doubtful for record in sent) else Status.COMMITTED
 
 
 def _listen(engine: Engine) -> None:

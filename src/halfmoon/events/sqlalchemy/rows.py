@@ -91,10 +91,10 @@ def refuse_autocommit(connection: Connection) -> None:
     """Raise UsageError for a connection that commits each statement by itself: its rows and events would not end together."""
     level = connection.get_execution_options().get("isolation_level")
     if (level or getattr(connection.dialect, "_on_connect_isolation_level", None)) == "AUTOCOMMIT":
-        raise UsageError("this transaction is none: its engine has isolation_level='AUTOCOMMIT'; publish in one that has not")
+        raise UsageError("there is no transaction: the engine has isolation_level='AUTOCOMMIT'; use an engine without it")
     if connection.dialect.name == "sqlite" and sqlite.commits_by_itself(connection.connection.driver_connection):
         raise UsageError(
-            "this transaction is none: the driver's connection has isolation_level=None (or autocommit=True), and nothing sends a "
+            "there is no transaction: the driver's connection has isolation_level=None (or autocommit=True), and nothing sends a "
             "BEGIN; leave that out, or send it when SQLAlchemy's event 'begin' says so"
         )
 

@@ -30,7 +30,7 @@ from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, dialect_of, r
 from halfmoon.events.transaction import LocalTransaction, active_transactions, adopt, bind
 
 P = ParamSpec("P")
-_UNHEARD = (
+_UNSEEN_BEGIN = (
     "the connection that this session joined had a SAVEPOINT before its engine was known here: Python's driver of SQLite may have "
     "begun no transaction before it, and its RELEASE would commit. Make the publisher before, with a sessionmaker that has the "
     "engine or with bind=engine; or send BEGIN when SQLAlchemy's event 'begin' says so"
@@ -59,7 +59,7 @@ class _Root:
         self.wrote = bool(session.info.pop(_WRITES, False))
         self.published = False
         """Whether it was begun by a publish, before a statement."""
-        self.unheard = isinstance(session.bind, Connection) and outcome.began_unheard(session.bind)
+        self.unseen_begin = isinstance(session.bind, Connection) and outcome.began_unseen(session.bind)
         """Whether it joined a transaction of SQLite that nobody knows to be one: its SAVEPOINT may have come first."""
 
     def runs(self) -> bool:
@@ -86,7 +86,7 @@ class _Savepoint:
         self.released = False
 
 
-def _quiet(hook: Callable[P, None]) -> Callable[P, None]:
+def _logging_errors(hook: Callable[P, None]) -> Callable[P, None]:
     """Log what a hook raises: nothing of ours may reach the user's transaction."""
 
     @wraps(hook)
@@ -156,7 +156,7 @@ class SessionProvider:
         around it that have only read do not. So does a session that was opened in this context and has had no statement: its
         transaction begins here. One that has had a transaction counts again with its next. More than one: AmbiguousTransaction.
         """
-        self._bury()
+        self._end_dropped()
         if handle is not None:
             return self._of(self._session(handle))
         active = [
@@ -178,8 +178,8 @@ class SessionProvider:
             raise TransactionEnded("the session's transaction has ended: publish inside one")
         if self._named is None:
             engines.refuse_another(self._engine(), session, _root(transaction).engines)
-        if _root(transaction).unheard:
-            raise UsageError(_UNHEARD)
+        if _root(transaction).unseen_begin:
+            raise UsageError(_UNSEEN_BEGIN)
         return ConnectionRows(lambda: self._connection(session), self.dialect, on_loop=not transaction.waits)
 
     async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
@@ -190,7 +190,7 @@ class SessionProvider:
 
     def fresh(self, *, lock_wait_ms: int = 1_000) -> AbstractContextManager[Rows]:
         """Return a block with a transaction of its own on the sessionmaker's engine. Not for a thread that runs an event loop."""
-        self._bury()
+        self._end_dropped()
         engine = self._engine()
         if engine is None:
             raise UsageError(f"the sessionmaker has no engine: {engines.REMEDY}")
@@ -210,7 +210,7 @@ class SessionProvider:
         session = handle() if callable(handle) and hasattr(handle, "session_factory") else handle  # a scoped_session
         session = getattr(session, "sync_session", session)  # an AsyncSession
         if not isinstance(session, self._class):
-            raise UsageError(f"session= is to be a session of the publisher's own sessionmaker, not {handle!r:.80}")
+            raise UsageError(f"session= must be a session of the publisher's own sessionmaker, not {handle!r:.80}")
         return session
 
     def _of(self, session: Session) -> LocalTransaction:
@@ -253,14 +253,14 @@ class SessionProvider:
 
     def _listen(self) -> None:
         hooks: dict[str, Callable[..., None]] = {
-            "after_transaction_create": _quiet(self._created),
-            "after_begin": _quiet(self._connected),
+            "after_transaction_create": _logging_errors(self._created),
+            "after_begin": _logging_errors(self._connected),
             "before_commit": self._before_commit,
-            "after_commit": _quiet(self._committed),
-            "after_transaction_end": _quiet(self._ended),
-            "before_flush": _quiet(self._flushes),
-            "after_attach": _quiet(self._used),
-            "do_orm_execute": _quiet(self._executes),
+            "after_commit": _logging_errors(self._committed),
+            "after_transaction_end": _logging_errors(self._ended),
+            "before_flush": _logging_errors(self._flushes),
+            "after_attach": _logging_errors(self._used),
+            "do_orm_execute": _logging_errors(self._executes),
         }
         for name, hook in hooks.items():
             event.listen(self._class, name, hook)
@@ -273,7 +273,7 @@ class SessionProvider:
             root.local.savepoint()
 
     def _begin(self, session: Session, transaction: SessionTransaction) -> _Root:
-        self._bury()
+        self._end_dropped()
         if (before := self._root(session)) is not None:
             self._finish(before)
         session_lifecycle.over(session)
@@ -346,9 +346,9 @@ class SessionProvider:
         self._open.discard(root)
         if root.published and not root.returned and not root.records:
             log.warning("a session in which an event was published ended without a commit or any statement: the event is dropped")
-        root.local.end(outcome.decided(root.records, returned=root.returned, goes_on=root.goes_on()))
+        root.local.end(outcome.outcome_of(root.records, returned=root.returned, goes_on=root.goes_on()))
 
-    def _bury(self) -> None:
+    def _end_dropped(self) -> None:
         """End the transactions of sessions that were dropped."""
         while self._dropped:
             try:

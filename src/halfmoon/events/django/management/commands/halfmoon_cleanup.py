@@ -26,12 +26,12 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """What is old."""
-        parser.add_argument("--days", type=int, default=DAYS, help=f"keep so many days; {DAYS} unless told, and no fewer")
+        parser.add_argument("--days", type=int, default=DAYS, help=f"days to keep; default and minimum: {DAYS}")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Remove. Raises CommandError."""
         if options["days"] < DAYS:
-            raise CommandError(f"--days {options['days']}: checks rely on the tokens of {DAYS} days; keep at least these")
+            raise CommandError(f"--days {options['days']}: checks rely on the tokens of {DAYS} days; keep at least {DAYS}")
         database, now_ms = provider(configuration().database), time.time_ns() // 1_000_000
         try:
             removed = tokens.purge(database, now_ms, keep_ms=options["days"] * DAY_S * 1000)

@@ -24,7 +24,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """The modules, in place of those of the settings."""
-        parser.add_argument("modules", nargs="*", help="modules with @on functions, in place of those of the settings")
+        parser.add_argument("modules", nargs="*", help="modules with @on functions, instead of those in the settings")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run. Raises CommandError."""

@@ -26,10 +26,13 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """How it runs."""
-        parser.add_argument("--until-empty", action="store_true", help="end when nothing is left to be sent")
-        parser.add_argument("--poll-ms", type=int, default=None, help="how often to look for rows; else as HALFMOON says")
+        parser.add_argument("--until-empty", action="store_true", help="exit when the outbox is empty")
+        parser.add_argument("--poll-ms", type=int, default=None, help="how often to look for rows, ms; default: see HALFMOON")
         parser.add_argument(
-            "--attempts-max", type=int, default=None, help="tries of an event until it is listed as failed; else as HALFMOON says"
+            "--attempts-max",
+            type=int,
+            default=None,
+            help="tries of an event before it is listed as failed; default: see HALFMOON",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
