@@ -95,7 +95,7 @@ def test_a_function_that_commits_by_itself_and_fails_then_gets_the_event_again(e
     second, third = (dispatch(handle, maker).consume(message, attempt) for attempt in (2, 3))
 
     assert (first.consumed, between) == (False, [])
-    assert "committed by itself" in caplog.text
+    assert "committed its transaction itself" in caplog.text
     assert [second.consumed, third.consumed] == [True, True]
     assert mailed(engine) == [message.msg_id] * 2  # its own commit is not undone; the third time it was not called
 

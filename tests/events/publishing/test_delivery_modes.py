@@ -6,13 +6,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterator
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
-from halfmoon.errors import BrokerError, ConnectFailed, UsageError
+from halfmoon.errors import UsageError
 from halfmoon.events import (
     NoTransaction,
     Publisher,
@@ -27,19 +25,6 @@ from halfmoon.events.publishing.delivery_modes import DeliveryMode
 from tests.events.fakes import FakeTransport, lost
 
 T, C = "TP_ORDER", "EC_PAID"
-
-
-@pytest.fixture
-def transport() -> FakeTransport:
-    return FakeTransport()
-
-
-@pytest.fixture
-def events(transport: FakeTransport) -> Iterator[Publisher]:
-    """A publisher without a database whose check says commit."""
-    with Publisher("P_shop", transport=transport, tries_max=2, timeout_ms=2_000) as publisher:
-        publisher.check()(lambda event, context: None)
-        yield publisher
 
 
 # ---------------------------------------------------------------- no transaction
@@ -107,96 +92,12 @@ def test_a_plain_event_inside_a_transaction_goes_out_after_the_commit(events: Pu
     assert transport.decisions == []
 
 
-@pytest.mark.parametrize("unknown", [False, True], ids=["rolled back", "unknown"])
-def test_a_plain_event_is_dropped_where_the_transaction_did_not_surely_commit(
-    events: Publisher, transport: FakeTransport, caplog: pytest.LogCaptureFixture, unknown: bool
-) -> None:
-    def commit() -> None:
-        raise OSError("gone")
-
-    with pytest.raises(OSError), local_transaction(commit):
-        event_id = events.publish(T, C, 1, key="42").event_id
-        if not unknown:
-            raise OSError
-    assert transport.calls == []
-    said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert len(said) == unknown
-    assert all(f"event={event_id} topic={T} code={C} key=42" in text for text in said)
-
-
-def test_deferred_events_keep_their_order_and_one_failure_stops_nothing(
-    transport: FakeTransport, caplog: pytest.LogCaptureFixture
-) -> None:
-    publisher = Publisher("P_shop", transport=transport, tries_max=0)
-    with local_transaction():
-        ids = [publisher.publish(T, C, number, key=f"k{number}").event_id for number in range(4)]
-        transport.script.extend([None, lost(), BrokerError("full", code=13), None])
-    assert [message.msg_id for message in transport.messages] == ids
-    lost_ones = [record.getMessage() for record in caplog.records if "event lost after commit" in record.getMessage()]
-    assert [f"event={ids[1]} " in lost_ones[0], f"event={ids[2]} " in lost_ones[1]] == [True, True]
-    assert "key=k1 " in lost_ones[0]
-
-
-def test_deferred_events_are_tried_again_with_the_same_id(events: Publisher, transport: FakeTransport) -> None:
-    with local_transaction():
-        event_id = events.publish(T, C, 1).event_id
-        transport.script.extend([lost(), lost(), None])
-    assert [(call.message.msg_id, call.attempt) for call in transport.calls] == [(event_id, 1), (event_id, 2), (event_id, 3)]
-
-
 def test_the_payload_of_a_deferred_event_is_the_one_of_its_publish(events: Publisher, transport: FakeTransport) -> None:
     basket = {"books": 1}
     with local_transaction():
         events.publish(T, C, basket)
         basket["books"] = 2
     assert transport.messages[0].body == b'{"books":1}'
-
-
-def test_what_is_waited_for_after_one_commit_is_bounded_and_the_rest_is_sent_without_waiting(
-    transport: FakeTransport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock_s = [0.0]
-
-    def send(call: Any) -> None:
-        clock_s[0] += 0.06 if call.kind == "send" else 0
-
-    monkeypatch.setattr("halfmoon.events.publishing.completion.time", SimpleNamespace(monotonic=lambda: clock_s[0]))
-    publisher = Publisher("P_shop", transport=transport, tries_max=0, timeout_ms=100)
-    with local_transaction():
-        for number in range(5):
-            publisher.publish(T, C, number)
-        transport.before = send
-    assert transport.kinds == ["send", "send", "post", "post", "post"]
-
-
-async def test_on_an_event_loop_deferred_events_are_not_waited_for(events: Publisher, transport: FakeTransport) -> None:
-    async with local_transaction():
-        first = await events.publish_async(T, C, 1)
-        events.publish(T, C, 2)  # it waits for nothing, so a plain call may be used, too
-        transport.script.extend([lost(), None, None])
-    assert [(call.kind, call.attempt) for call in transport.calls] == [("post", 1), ("post", 2), ("post", 1)]
-    assert transport.messages[0].msg_id == transport.messages[1].msg_id == first.event_id
-
-
-async def test_a_post_that_fails_to_the_end_is_told_in_the_log(
-    events: Publisher, transport: FakeTransport, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with local_transaction():
-        event_id = (await events.publish_async(T, C, 1)).event_id
-        transport.script.extend([lost()] * 3)
-    assert transport.kinds == ["post"] * 3
-    assert f"event lost after commit: event={event_id}" in caplog.text
-
-
-def test_plain_events_of_a_savepoint_that_was_rolled_back_are_dropped(events: Publisher, transport: FakeTransport) -> None:
-    with local_transaction():
-        events.publish(T, C, 1)
-        with pytest.raises(ValueError), local_transaction(savepoint=True):
-            events.publish(T, C, 2)
-            raise ValueError
-        with local_transaction(savepoint=True):
-            events.publish(T, C, 3)
-    assert [message.body for message in transport.messages] == [b"1", b"3"]
 
 
 def test_a_hook_that_publishes_after_the_commit_sends_at_once(events: Publisher, transport: FakeTransport) -> None:
@@ -229,29 +130,6 @@ def test_a_transactional_event_is_prepared_at_once_and_committed_after_the_commi
     assert transport.left == []
 
 
-@pytest.mark.mission("002-47")
-def test_after_a_rollback_the_broker_is_told_so_and_a_warning_names_the_message(
-    events: Publisher, transport: FakeTransport, caplog: pytest.LogCaptureFixture
-) -> None:
-    with pytest.raises(ValueError), local_transaction():
-        event_id = events.publish(T, C, 1, transactional=True).event_id
-        raise ValueError
-    assert transport.decisions == [(event_id, False)]
-    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert any(f"message={event_id}" in text and "decision=rollback" in text for text in warnings)
-
-
-@pytest.mark.mission("002-48")
-def test_when_nobody_knows_the_end_nothing_is_sent_and_checks_are_answered(events: Publisher, transport: FakeTransport) -> None:
-    def commit() -> None:
-        raise OSError("the connection broke")
-
-    with pytest.raises(OSError), local_transaction(commit):
-        event_id = events.publish(T, C, 1, transactional=True).event_id
-    assert transport.decisions == []
-    assert transport.left == [event_id]
-
-
 @pytest.mark.mission("002-44")
 def test_nothing_is_registered_when_the_first_phase_failed(events: Publisher, transport: FakeTransport) -> None:
     transport.script.extend([lost()] * 3)
@@ -264,20 +142,6 @@ def test_nothing_is_registered_when_the_first_phase_failed(events: Publisher, tr
     assert transport.left == []
 
 
-@pytest.mark.mission("002-51")
-def test_what_the_second_phase_raises_never_reaches_the_caller(
-    events: Publisher, transport: FakeTransport, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def decide(*_: object, **__: object) -> None:
-        raise ConnectFailed("no broker")
-
-    with local_transaction():
-        events.publish(T, C, 1, transactional=True)
-        events.publish(T, C, 2, transactional=True)
-        monkeypatch.setattr(transport, "decide", decide)
-    assert caplog.text.count("a synchronization failed") == 2
-
-
 def test_repeats_of_the_first_phase_keep_the_id_and_say_that_they_are_repeats(events: Publisher, transport: FakeTransport) -> None:
     transport.script.extend([lost(), lost(), None])
     with local_transaction():
@@ -285,26 +149,6 @@ def test_repeats_of_the_first_phase_keep_the_id_and_say_that_they_are_repeats(ev
     assert published.attempts == 3
     assert [(call.message.msg_id, call.attempt) for call in transport.calls] == [(published.event_id, n) for n in (1, 2, 3)]
     assert transport.decisions == [(published.event_id, True)]
-
-
-def test_plain_events_go_out_before_the_decisions(events: Publisher, transport: FakeTransport) -> None:
-    with local_transaction():
-        events.publish(T, C, 1, transactional=True)
-        events.publish(T, C, 2)
-        transport.before = lambda call: order.append(len(transport.decisions))
-        order: list[int] = []
-    assert order == [0]
-    assert len(transport.decisions) == 1
-
-
-def test_a_savepoint_that_was_rolled_back_rolls_its_events_back_at_once(events: Publisher, transport: FakeTransport) -> None:
-    with local_transaction():
-        outer = events.publish(T, C, 1, transactional=True).event_id
-        with pytest.raises(ValueError), local_transaction(savepoint=True):
-            inner = events.publish(T, C, 2, transactional=True).event_id
-            raise ValueError
-        assert transport.decisions == [(inner, False)]
-    assert transport.decisions == [(inner, False), (outer, True)]
 
 
 def test_the_age_before_which_brokers_do_not_ask_is_of_the_publisher_or_of_the_event(transport: FakeTransport) -> None:

@@ -30,19 +30,6 @@ T, C = "TP_ORDER", "EC_PAID"
 
 
 @pytest.fixture
-def transport() -> FakeTransport:
-    return FakeTransport()
-
-
-@pytest.fixture
-def events(transport: FakeTransport) -> Iterator[Publisher]:
-    """A publisher without a database whose check says commit."""
-    with Publisher("P_shop", transport=transport, tries_max=2, timeout_ms=2_000) as publisher:
-        publisher.check()(lambda event, context: None)
-        yield publisher
-
-
-@pytest.fixture
 def database(tmp_path: Path) -> Blocks:
     found = Blocks(tmp_path / "shop.db")
     with sqlite3.connect(found.path) as connection:

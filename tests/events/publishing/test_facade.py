@@ -31,11 +31,6 @@ T, C = "TP_ORDER", "EC_PAID"
 
 
 @pytest.fixture
-def transport() -> FakeTransport:
-    return FakeTransport()
-
-
-@pytest.fixture
 def events(transport: FakeTransport) -> Iterator[Publisher]:
     with Publisher("P_shop", transport=transport, topics=[T, "TP_STOCK"], tries_max=1) as publisher:
         yield publisher

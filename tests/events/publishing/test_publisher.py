@@ -28,11 +28,6 @@ from tests.events.fakes import Blocks, FakeTransport, lost
 T, C = "TP_ORDER", "EC_PAID"
 
 
-@pytest.fixture
-def transport() -> FakeTransport:
-    return FakeTransport()
-
-
 # ---------------------------------------------------------------- declared
 
 

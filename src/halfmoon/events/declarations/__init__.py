@@ -1,4 +1,4 @@
-"""Publishers and consumers declared in TOML, in the XML of the article (``sofa:publisher``, ``sofa:consumer``), or in code.
+"""Publishers and consumers declared in TOML, in XML (``sofa:publisher``, ``sofa:consumer``), or in code.
 
 `load` reads files and returns `Declared`: publishers by id, and the consumers' handlers, which `halfmoon.events.run` and
 `halfmoon.events.Consumers` take. The names in a file are looked up in a table of classes; only what stands there is imported.

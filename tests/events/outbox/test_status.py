@@ -1,0 +1,58 @@
+"""What operators see of an outbox and do to it: figures by state, another try."""
+
+from __future__ import annotations
+
+from halfmoon.events.outbox import PARKED_MS
+from halfmoon.events.outbox.claims import Failure
+from halfmoon.events.outbox.status import backlog, entries, retry
+from tests.events.outbox.test_claims import claimed, ids, settle
+
+
+def test_figures_count_rows_by_what_becomes_of_them(outbox):
+    outbox.put("parked", "late", "taken", "free", now_ms=100)
+    rows = claimed(outbox, count_max=3)
+    failures = [Failure(rows[0].seq, "MessageIllegal: x", PARKED_MS), Failure(rows[1].seq, "ConnectFailed: y", 5_000)]
+    settle(outbox, failed=failures)
+
+    found = backlog(outbox.provider, 1_600)
+
+    assert (found.waiting, found.sending, found.retrying, found.failed) == (1, 1, 1, 1)
+    assert (found.backlog, found.oldest_age_ms) == (3, 1_500)
+    shown = entries(outbox.provider, 1_600)
+    assert [(one.event_id, one.state, one.error, one.next_ms, one.claimed_by) for one in shown] == [
+        ("parked", "failed", "MessageIllegal: x", 0, ""),
+        ("late", "retrying", "ConnectFailed: y", 5_000, ""),
+        ("taken", "sending", "", 0, "r1"),
+        ("free", "waiting", "", 0, ""),
+    ]
+    for state in ("failed", "retrying", "sending", "waiting"):
+        assert [one.state for one in entries(outbox.provider, 1_600, state=state)] == [state]
+    assert entries(outbox.provider, 1_600, topic="TP_OTHER") == []
+    assert len(entries(outbox.provider, 1_600, count_max=2)) == 2
+
+
+def test_an_empty_outbox_has_no_age(outbox):
+    found = backlog(outbox.provider, 5_000)
+
+    assert (found.backlog, found.oldest_age_ms, found.failed) == (0, 0, 0)
+
+
+def test_failed_rows_are_tried_again_when_somebody_asks(outbox):
+    outbox.put("A", "B", "C")
+    rows = claimed(outbox)
+    settle(
+        outbox,
+        failed=[Failure(rows[0].seq, "x", PARKED_MS), Failure(rows[1].seq, "y", PARKED_MS), Failure(rows[2].seq, "z", 9_000)],
+    )
+
+    assert retry(outbox.provider, 2_000, event_ids=["B", "C", "nobody"]) == 2
+    assert ids(claimed(outbox, now=2_000)) == ["B", "C"]
+    assert retry(outbox.provider, 2_000) == 1
+    assert [(one.event_id, one.attempts) for one in claimed(outbox, now=2_000)] == [("A", 1)]
+
+
+def test_a_row_that_a_relay_has_in_hand_is_not_tried_beside_it(outbox):
+    outbox.put("A")
+    claimed(outbox)
+
+    assert retry(outbox.provider, 2_000, event_ids=["A"]) == 0
