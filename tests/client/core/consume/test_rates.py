@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from halfmoon.client.core.consume.rates import ConsumeRates
-from halfmoon.model import ConsumeFrom, ConsumeStatus, MessageQueue
-from tests.client.queue_of import Queues, poll, push, started
-from tests.client.scripted import Scripted
+from halfmoon.model import ConsumeFrom
 
 FIRST = ConsumeFrom.FIRST_OFFSET
 
@@ -35,31 +33,3 @@ def test_a_minute_without_calls_tells_their_time_of_the_hour_and_failures_are_co
 
     assert (quiet.consume_rt, quiet.consume_failed_tps, quiet.consume_failed_msgs) == (50.0, 0.0, 3)
     assert (figures.told().consume_rt, figures.told().consume_failed_msgs) == (0.0, 0)
-
-
-def test_running_info_tells_the_figures_of_every_subscribed_topic():
-    script = Scripted()
-    Queues(script).fill(30)
-    core = push(script, consume_from=FIRST)
-    core.on_message(lambda messages: ConsumeStatus.RECONSUME_LATER if messages[0].queue_offset == 7 else None)
-    started(script, core)
-    script.run_for(20_000)
-
-    table = core.running_info().status_table
-
-    assert sorted(table) == ["%RETRY%C", "orders"]
-    assert table["orders"].pull_tps > 1
-    assert table["orders"].consume_ok_tps > 1
-    assert table["orders"].consume_failed_msgs == 1
-    assert table["orders"].pull_rt > 0
-
-
-def test_a_pull_consumer_tells_how_fast_it_pulls():
-    script = Scripted()
-    Queues(script).fill(30)
-    core = poll(script, consume_from=FIRST)
-    script.run(core.assign([MessageQueue("orders", "broker-a", 0)]))
-    started(script, core)
-    script.run_for(20_000)
-
-    assert core.running_info().status_table["orders"].pull_tps > 1

@@ -18,7 +18,7 @@ from halfmoon.errors import (
 )
 from halfmoon.model import Message, MessageQueue, SendStatus
 from halfmoon.wire.headers.route import GetRouteinfoByTopic
-from halfmoon.wire.headers.send import SendBatchMessage, SendMessageReply, SendMessageV2
+from halfmoon.wire.headers.send import SendBatchMessage, SendMessageV2
 from halfmoon.wire.properties import decode
 from halfmoon.wire.record import decode_batch
 from tests.client.scripted import REFUSED, Reply, Scripted, producer, route, routes, stored
@@ -138,14 +138,6 @@ def test_the_header_carries_what_the_protocol_asks_for():
         "a": "P", "b": "orders", "c": "TBW102", "d": "4", "e": "0", "f": "0", "h": "0", "j": "0", "k": "false", "m": "false",
         "n": "broker-a",
     }  # fmt: skip
-
-
-def test_an_answer_with_queue_minus_one_leaves_the_queue_that_was_asked_for():
-    script = Scripted()
-    sender = producer(script, 1)
-    script.on(SendMessageV2, Reply(header=SendMessageReply(msg_id="id", queue_id=-1, queue_offset=5)))
-
-    assert script.run(sender.send(ORDER)).queue.queue_id == 0
 
 
 @pytest.mark.mission("000-60")

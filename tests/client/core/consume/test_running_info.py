@@ -1,0 +1,36 @@
+"""What consumers tell operators of themselves."""
+
+from __future__ import annotations
+
+from halfmoon.model import ConsumeStatus, MessageQueue
+from tests.client.core.consume.test_rates import FIRST
+from tests.client.queue_of import Queues, poll, push, started
+from tests.client.scripted import Scripted
+
+
+def test_running_info_tells_the_figures_of_every_subscribed_topic():
+    script = Scripted()
+    Queues(script).fill(30)
+    core = push(script, consume_from=FIRST)
+    core.on_message(lambda messages: ConsumeStatus.RECONSUME_LATER if messages[0].queue_offset == 7 else None)
+    started(script, core)
+    script.run_for(20_000)
+
+    table = core.running_info().status_table
+
+    assert sorted(table) == ["%RETRY%C", "orders"]
+    assert table["orders"].pull_tps > 1
+    assert table["orders"].consume_ok_tps > 1
+    assert table["orders"].consume_failed_msgs == 1
+    assert table["orders"].pull_rt > 0
+
+
+def test_a_pull_consumer_tells_how_fast_it_pulls():
+    script = Scripted()
+    Queues(script).fill(30)
+    core = poll(script, consume_from=FIRST)
+    script.run(core.assign([MessageQueue("orders", "broker-a", 0)]))
+    started(script, core)
+    script.run_for(20_000)
+
+    assert core.running_info().status_table["orders"].pull_tps > 1

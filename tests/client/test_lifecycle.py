@@ -1,0 +1,47 @@
+"""The life of a client: started once, used between start and close, closed as often as one likes."""
+
+from __future__ import annotations
+
+import pytest
+
+from halfmoon import AsyncAdmin, NoNameServer, UsageError
+from halfmoon.errors import NotRunning
+
+NOBODY = "127.0.0.1:9"
+
+
+async def test_a_client_is_started_once_and_closed_as_often_as_one_likes():
+    admin = AsyncAdmin(nameserver=NOBODY)
+    await admin.close()
+
+    await admin.start()
+    with pytest.raises(UsageError, match="maybe started once"):
+        await admin.start()
+    await admin.close()
+    await admin.close()
+
+    with pytest.raises(UsageError, match="maybe started once"):
+        await admin.start()
+
+
+async def test_a_client_is_used_between_start_and_close():
+    admin = AsyncAdmin(nameserver=NOBODY)
+    with pytest.raises(NotRunning, match="AsyncAdmin is not running"):
+        await admin.topics()
+
+    async with admin:
+        pass
+
+    with pytest.raises(NotRunning):
+        await admin.topics()
+
+
+async def test_the_name_servers_of_the_environment_serve_where_none_are_set(monkeypatch):
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    with pytest.raises(NoNameServer):
+        await AsyncAdmin().start()
+
+    monkeypatch.setenv("NAMESRV_ADDR", NOBODY)
+
+    assert AsyncAdmin().settings.nameserver == NOBODY
+    assert AsyncAdmin(nameserver="127.0.0.1:10").settings.nameserver == "127.0.0.1:10"
