@@ -21,11 +21,9 @@ async def test_a_transaction_is_watched_asked_about_and_decided(tmp_path):
                 half.leave()
             [pending] = await admin.pending_transactions(group="P")
             asked = await admin.check_transaction(half.transaction_id)
-            for _ in range(200):
-                if (await admin.transaction("k")).last_answer == "UNKNOWN":
-                    break
-                await asyncio.sleep(0.02)
-            answered = await admin.transaction("k")
+            async with asyncio.timeout(60):
+                while (answered := await admin.transaction("k")).last_answer != "UNKNOWN":
+                    continue
             [before] = await admin.transaction_stats()
             done = await admin.decide_transaction("k", commit=True, operator="Ada")
             [after] = await admin.transaction_stats()

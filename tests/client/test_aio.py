@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count, islice
 from typing import Any
 
@@ -31,6 +31,7 @@ from halfmoon import (
 )
 from halfmoon.errors import NotRunning, OffsetIllegal, TooManyRequests
 from halfmoon.testing.local import LocalCluster
+from tests.client.waiting import soon, until
 
 FIRST = ConsumeFrom.FIRST_OFFSET
 _numbers = count()
@@ -40,7 +41,7 @@ _numbers = count()
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     with LocalCluster(tmp_path_factory.mktemp("broker")) as found:
         with Admin(nameserver=found.nameserver) as admin:
-            wait_for(lambda: "TBW102" in admin.topics())
+            until(lambda: "TBW102" in admin.topics())
         yield found
 
 
@@ -48,21 +49,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 def names(cluster: LocalCluster) -> dict[str, Any]:
     number = next(_numbers)
     return {"nameserver": cluster.nameserver, "topic": f"topic_{number}", "group": f"group_{number}"}
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 60) -> None:
-    pause = threading.Event()
-    for _ in range(int(seconds * 100)):
-        if condition():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it did not happen in time")
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 @pytest.mark.mission("002-31", "002-32", "000-55")
@@ -83,7 +69,7 @@ async def test_messages_go_round_in_all_ways_of_sending(names):
         await producer.send_oneway(Message(topic, b"oneway"))
         batch = await producer.send_batch([Message(topic, b"batch 1"), Message(topic, b"batch 2")])
         await producer.send(Message(topic, b"long" * 5_000), queue=MessageQueue(topic, "broker-a", 1))
-        await until(lambda: len(got) == 6)
+        await soon(lambda: len(got) == 6)
 
     assert {message.body for message in got} == {
         b"waited", b"asynchronous", b"oneway", b"batch 1", b"batch 2", b"long" * 5_000,
@@ -107,7 +93,7 @@ async def test_a_subscription_by_tags_gets_these_tags_only_hash_collisions_left_
     async with AsyncProducer(group="P", nameserver=at) as producer, consumer:
         for tag in ("Aa", "BB", "C", "D", None):
             await producer.send(Message(topic, b"x", tag=tag))
-        await until(lambda: len(got) == 2)
+        await soon(lambda: len(got) == 2)
 
     assert {message.tag for message in got} == {"Aa", "C"}
 
@@ -137,7 +123,7 @@ async def test_progress_survives_the_consumer(names):
         consumer.subscribe(topic)
         consumer.on_message(lambda messages: got.extend(messages))
         async with consumer:
-            await until(lambda: len(got) >= number)
+            await soon(lambda: len(got) >= number)
 
     async with AsyncProducer(group="P", nameserver=at) as producer:
         for i in range(5):
@@ -167,12 +153,12 @@ async def test_two_members_share_the_queues_and_each_broadcasting_one_gets_all(n
             return {queue for queue in member.assignment() if queue.topic == topic}
 
         async with one, two:
-            await until(lambda: len(share(one)) == len(share(two)) == 2)
+            await soon(lambda: len(share(one)) == len(share(two)) == 2)
             assert share(one) | share(two) == set(await producer.queues(topic))
         broadcasting = {"model": MessageModel.BROADCASTING, "offsets_dir": str(tmp_path)}
         (three, got3), (four, got4) = (consumer(names["group"] + "b", **broadcasting, instance_name=f"i{i}") for i in range(2))
         async with three, four:
-            await until(lambda: len(got3) == len(got4) == 1)
+            await soon(lambda: len(got3) == len(got4) == 1)
 
 
 async def test_a_pull_consumer_seeks_polls_and_commits(names):
@@ -212,7 +198,7 @@ async def test_an_administrator_sees_and_changes_the_cluster(names, cluster):
         assert (await admin.topic_route(topic)).queue_datas[0].write_queue_nums == 2
         sent = [await producer.send(Message(topic, b"%d" % i, keys=[f"k{i}"])) for i in range(4)]
         async with consumer:
-            await until(lambda: len(got) == 4)
+            await soon(lambda: len(got) == 4)
             assert [one.client_id for one in (await admin.consumer_connections(group)).connection_set] == [consumer.client_id]
             info = await admin.consumer_running_info(group, consumer.client_id)
             assert {queue.topic for queue in info.mq_table} >= {topic}
@@ -338,7 +324,7 @@ def test_the_blocking_clients_do_the_same(names):
         assert producer.send(Message(topic, b"1", tag="A")).status is SendStatus.SEND_OK
         future = producer.send_async(Message(topic, b"2", tag="A"), lambda result, error: told.append(result))
         assert future.result(60).msg_id
-        wait_for(lambda: len(got) == 2)
+        until(lambda: len(got) == 2)
     with PullConsumer(group=names["group"] + "p", nameserver=at, consume_from=FIRST) as puller:
         puller.subscribe(topic)
         found = [message.body for message in islice(puller, 2)]
@@ -355,7 +341,7 @@ def test_the_blocking_clients_do_the_same(names):
 async def test_when_the_broker_is_gone_a_send_fails_and_nothing_is_stored(tmp_path):
     with LocalCluster(tmp_path / "data") as gone:
         with Admin(nameserver=gone.nameserver) as admin:
-            wait_for(lambda: "TBW102" in admin.topics())
+            until(lambda: "TBW102" in admin.topics())
         async with AsyncProducer(group="P", nameserver=gone.nameserver) as producer:
             await producer.send(Message("orders", b"stored"))
             gone.stop()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 
@@ -12,6 +11,7 @@ from halfmoon.client.aio import AsyncPullConsumer, AsyncPushConsumer
 from halfmoon.client.sync import Producer, PullConsumer, PushConsumer
 from halfmoon.errors import SubscriptionParseFailed, UsageError
 from halfmoon.model import ConsumeFrom, Message, MessageQueue, subscription
+from tests.client.waiting import until
 
 FIRST = ConsumeFrom.FIRST_OFFSET
 SQL = "amount > 5 AND region = 'eu'"
@@ -44,12 +44,6 @@ def filter_of(kind):
     return ({"sql": text} if kind == "sql" else {"expression": text}), expected
 
 
-def wait_for(seen, count):
-    end = time.monotonic() + 60
-    while len(seen) < count and time.monotonic() < end:
-        time.sleep(0.01)
-
-
 def polled(consumer, count):
     seen = []
     while len(seen) < count and (messages := consumer.poll(5_000)):
@@ -66,11 +60,11 @@ def test_a_push_consumer_is_given_what_it_subscribed(nameserver, orders, kind):
     consumer.subscribe(orders, **wanted)
     consumer.on_message(lambda messages: seen.extend(int(message.body) for message in messages))
     with consumer:
-        wait_for(seen, len(expected))
+        until(lambda: len(seen) >= len(expected))
         with Producer(group="P_filters", nameserver=nameserver) as producer:  # while it waits for more
             producer.send(Message(orders, b"50", tag="Aa", properties={"amount": "50", "region": "us"}))
             producer.send(Message(orders, b"51", tag="BB", properties={"amount": "51", "region": "eu"}))
-        wait_for(seen, len(expected) + 1)
+        until(lambda: len(seen) >= len(expected) + 1)
     assert sorted(seen) == [*expected, 51]
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from halfmoon import (
     StoredMessage,
 )
 from halfmoon.testing.local import LocalCluster
+from tests.client.waiting import soon
 
 pytestmark = pytest.mark.slow
 
@@ -73,14 +73,6 @@ class Heard:
         return sum(len(set(found)) for found in self.by_key.values())
 
 
-async def until(ready: Callable[[], bool], timeout_s: float = 60) -> None:
-    """Wait until something holds."""
-    end = time.monotonic() + timeout_s
-    while not ready():
-        assert time.monotonic() < end, "it never came"
-        await asyncio.sleep(0.005)
-
-
 async def send(producer: AsyncProducer, topic: str, begin: int, each: int) -> None:
     """Send messages of eight keys, those of a key one after the other."""
 
@@ -115,10 +107,10 @@ async def test_members_come_and_go_and_every_message_is_heard_once_and_in_order(
     async with AsyncProducer(group="P", nameserver=cluster.nameserver) as producer, member("first") as first:
         await send(producer, topic, 0, 5)
         async with member("second") as second:
-            await until(lambda: queue_count(first, topic) == queue_count(second, topic) == 2)
+            await soon(lambda: queue_count(first, topic) == queue_count(second, topic) == 2)
             await send(producer, topic, 5, 10)
         await send(producer, topic, 15, 5)
-        await until(lambda: heard.different == 160)
+        await soon(lambda: heard.different == 160)
 
     assert (heard.calls, heard.overlaps, heard.ordered()) == (160, 0, True)
 
@@ -139,11 +131,11 @@ async def test_order_is_kept_over_a_broker_that_is_killed_and_started_again(tmp_
 
         async with AsyncProducer(group="P", nameserver=cluster.nameserver) as producer, consumer:
             await send(producer, topic, 0, 10)
-            await until(lambda: heard.calls > 10)
+            await soon(lambda: heard.calls > 10)
             await asyncio.to_thread(cluster.kill)
             await asyncio.to_thread(cluster.start)
             await send(producer, topic, 10, 5)
-            await until(lambda: heard.different == 120)
+            await soon(lambda: heard.different == 120)
 
     assert (heard.overlaps, heard.ordered()) == (0, True)
     assert heard.calls <= 120 + 4  # what the listener had when the connection broke comes again, nothing else
@@ -201,27 +193,29 @@ def test_a_message_that_fails_to_its_bound_is_in_the_dead_letters(cluster: Local
 async def test_a_queue_stays_locked_when_a_consumer_closes_before_its_listener_is_done(cluster: LocalCluster) -> None:
     topic, settings = made(cluster)
     heard: list[bytes] = []
+    free = asyncio.Event()
+    free.set()
 
-    def member(name: str, hold_s: float) -> AsyncPushConsumer:
+    def member(name: str, hold: asyncio.Event) -> AsyncPushConsumer:
         consumer = AsyncPushConsumer(instance_name=name, close_wait_ms=50, **settings)
         consumer.subscribe(topic)
 
         @consumer.on_message
         async def listen(messages: list[StoredMessage]) -> None:
             heard.append(messages[0].body)
-            await asyncio.sleep(hold_s)
+            await hold.wait()
 
         return consumer
 
     async with AsyncProducer(group="P", nameserver=cluster.nameserver) as producer:
         queues = await producer.queues(topic)
-        async with member("leaving", 60):
+        async with member("leaving", asyncio.Event()):
             await producer.send(Message(topic, b"held"), queue=queues[0])
-            await until(lambda: heard == [b"held"])
-        async with member("next", 0) as following:
-            await until(lambda: queue_count(following, topic) == 3)
+            await soon(lambda: heard == [b"held"])
+        async with member("next", free) as following:
+            await soon(lambda: queue_count(following, topic) == 3)
             await producer.send(Message(topic, b"free"), queue=queues[1])
-            await until(lambda: heard[1:] == [b"free"])
+            await soon(lambda: heard[1:] == [b"free"])
             await asyncio.sleep(0.3)
             assert queue_count(following, topic) == 3
     assert heard == [b"held", b"free"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from halfmoon import Admin, Message, Producer
 from halfmoon.testing.local import LocalCluster
+from tests.client.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -42,12 +42,9 @@ def calls(ledger: Path) -> dict[int, list[Call]]:
     return found
 
 
-def until(ledger: Path, ready: Callable[[list[Call]], bool]) -> None:
+def all_queues(ledger: Path, ready: Callable[[list[Call]], bool]) -> None:
     """Wait until something holds of every queue's calls."""
-    end = time.monotonic() + 60
-    while not all(map(ready, calls(ledger).values())):
-        assert time.monotonic() < end, calls(ledger)
-        time.sleep(0.01)
+    until(lambda: all(map(ready, calls(ledger).values())))
 
 
 def committed(said: list[Call], begin: int = 0) -> int:
@@ -76,15 +73,15 @@ def test_what_no_commit_confirmed_comes_again_after_a_rollback_a_kill_and_a_clos
 
         first, second, third = (tmp_path / name for name in ("first", "second", "third"))
         with member(cluster, first, rollback_at=7) as process:
-            until(first, lambda said: committed(said) >= 10 and len(said) > 12)
+            all_queues(first, lambda said: committed(said) >= 10 and len(said) > 12)
             process.kill()
             process.wait()
         with member(cluster, second) as process:
-            until(second, lambda said: any(offset == EACH - 1 for offset, _ in said))
+            all_queues(second, lambda said: any(offset == EACH - 1 for offset, _ in said))
             process.terminate()
             assert process.wait(60) == 0
         with member(cluster, third, every=1) as process:
-            until(third, lambda said: committed(said) == EACH)
+            all_queues(third, lambda said: committed(said) == EACH)
             process.terminate()
             assert process.wait(60) == 0
         assert admin.lag(GROUP) == 0

@@ -114,7 +114,6 @@ async def test_asyncio_checks_are_awaited_and_a_cancelled_block_is_asked_for(clu
     asked = asyncio.Event()
 
     async def check(message):
-        await asyncio.sleep(0)
         asked.set()
         return COMMIT
 
@@ -122,14 +121,15 @@ async def test_asyncio_checks_are_awaited_and_a_cancelled_block_is_asked_for(clu
         async with producer.half(Message(topic, b"committed")):
             await asyncio.sleep(0)
 
+        inside = asyncio.Event()
+
         async def work():
             async with producer.half(Message(topic, b"cancelled")):
-                await asyncio.sleep(60)
+                inside.set()
+                await asyncio.Event().wait()
 
         task = asyncio.create_task(work())
-        while not producer._core.running:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.1)
+        await inside.wait()
         task.cancel()
         await asyncio.wait([task])
         await asyncio.wait_for(asked.wait(), 60)

@@ -7,6 +7,10 @@ import pytest
 from halfmoon.client.core.trouble_log import KEPT_MAX, TroubleLog
 from halfmoon.errors import UsageError
 from halfmoon.model import subscription
+from halfmoon.runtime.connections.sockets import connect_failed
+from halfmoon.wire.headers.route import GetRouteinfoByTopic
+from tests.client.queue_of import push, started
+from tests.client.scripted import Scripted
 
 
 def test_a_trouble_is_told_once_then_with_back_off_and_its_end_is_told(caplog):
@@ -45,3 +49,17 @@ def test_an_expression_that_is_no_list_of_tags_is_refused_with_a_hint(expression
 @pytest.mark.parametrize("expression", ["a", "a || b", "a||b", " a-b_c.d || e:f ", "||a", "täg || 标签"])
 def test_a_list_of_tags_is_taken(expression):
     assert subscription("t", expression).tags
+
+
+def test_a_consumer_that_nobody_answers_says_so_once_with_the_address_and_the_reason(caplog):
+    script = Scripted()
+    script.on(GetRouteinfoByTopic, lambda seen: connect_failed(seen.address, ConnectionRefusedError(111, "Connect call failed")))
+    core = push(script)
+    core.on_message(lambda messages: None)
+
+    started(script, core)
+    script.run_for(20_000)
+
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    [about] = [text for text in warnings if "topic orders" in text]
+    assert "connect to ns:1 failed: Connection refused" in about

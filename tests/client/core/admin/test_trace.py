@@ -54,16 +54,15 @@ class Records:
         return self.script.run(trace(self.core, name, topic, trace_topic=TRACE))
 
 
-def test_no_more_than_some_groups_are_looked_at_and_that_is_said(monkeypatch):
-    monkeypatch.setattr("halfmoon.client.core.admin.trace.GROUPS_MAX", 2)
-    monkeypatch.setattr(trace_find, "GROUPS_MAX", 2)
-    records = Records(groups=("C1", "C2", "C3"))
+def test_no_more_than_some_groups_are_looked_at_and_that_is_said():
+    names = tuple(f"C{number:03}" for number in range(trace_find.GROUPS_MAX + 1))
+    records = Records(groups=names)
     records.add("orders")
 
-    found = records.trace()
+    life = records.trace()
 
-    assert [each.group for each in found.groups] == ["C1", "C2"]
-    assert "only 2 groups of the topic are looked at" in found.not_told
+    assert [group.group for group in life.groups] == list(names[:-1])
+    assert f"only {trace_find.GROUPS_MAX} groups of the topic are looked at" in life.not_told
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,12 @@ import pytest
 
 from halfmoon.client.core.admin import trace_find
 from halfmoon.errors import ConnectFailed, QueryNotFound, UsageError
+from halfmoon.wire.bodies import TopicList, to_json
 from halfmoon.wire.headers.pull import QueryMessage, ViewMessageById
+from halfmoon.wire.headers.route import GetAllTopicListFromNameserver
 from halfmoon.wire.ids import offset_msg_id, pack_host
 from tests.client.core.admin.test_trace import Records
+from tests.client.scripted import Reply
 
 
 def test_a_broker_that_does_not_answer_is_named():
@@ -42,11 +45,13 @@ def test_its_topic_is_found_and_topics_of_groups_are_not_searched_for_it():
     assert "%RETRY%C" not in searched
 
 
-def test_more_topics_than_may_be_searched_want_the_topic_named(monkeypatch):
-    monkeypatch.setattr(trace_find, "TOPICS_MAX", 1)
+def test_more_topics_than_may_be_searched_want_the_topic_named():
+    records = Records()
+    names = [f"topic_{number}" for number in range(trace_find.TOPICS_MAX + 1)]
+    records.script.on(GetAllTopicListFromNameserver, Reply(body=to_json(TopicList(names))))
 
     with pytest.raises(UsageError, match="name the message's topic"):
-        Records().trace(topic=None)
+        records.trace(topic=None)
 
 
 def test_questions_are_asked_a_few_at_a_time():

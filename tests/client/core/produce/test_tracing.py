@@ -8,7 +8,7 @@ import pytest
 
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.produce import tracing
-from halfmoon.client.core.produce.tracing import Tracer
+from halfmoon.client.core.produce.tracing import HELD_MAX, Tracer
 from halfmoon.client.settings import ProducerSettings, settings_of
 from halfmoon.errors import SendFailed, UsageError
 from halfmoon.model import ConsumeFrom, ConsumeStatus, LocalTransactionState, Message
@@ -124,18 +124,18 @@ def test_records_travel_together_and_no_bundle_is_too_large():
     assert max(len(seen.body) for seen in bundles(script)) <= tracing.BODY_BYTES_MAX
 
 
-def test_records_that_cannot_be_sent_are_dropped_and_their_number_is_bounded(monkeypatch):
-    monkeypatch.setattr(tracing, "HELD_MAX", 150)
+def test_records_that_cannot_be_sent_are_dropped_and_their_number_is_bounded():
     script = Scripted()
     tracer = tracing_producer(script).tracer
     script.on(SendMessageV2, REFUSED)
 
-    for number in range(200):
-        tracer.handed([message(number)], START_MS)
+    stored_once = message(1)
+    for _ in range(HELD_MAX + 50):
+        tracer.handed([stored_once], START_MS)
     assert tracer.dropped_count == 50
-    script.run(tracer.flush())
+    script.run(tracer.flush(), limit_ms=86_400_000)
 
-    assert tracer.dropped_count == 200
+    assert tracer.dropped_count == HELD_MAX + 50
 
 
 def consumed(returned, **values):
