@@ -143,7 +143,7 @@ def test_a_broker_without_batch_transactions_is_refused_by_a_text_that_says_what
     cluster: LocalCluster, client: BatchTransactions, topic: str, monkeypatch: pytest.MonkeyPatch, code: int
 ):
     batch, queue = new_batch(), client.queues(topic)[0]
-    broker = cluster._parts[1].broker
+    broker = cluster._programs[1].broker
     assert broker is not None
     monkeypatch.delitem(broker._handlers, code)
     asked = {

@@ -287,7 +287,7 @@ def test_a_read_that_fails_too_often_raises_what_failed(tmp_path: Path):
 
 def test_an_unknown_request_is_answered_with_pulls_from_then_on(cluster: LocalCluster, topic: str, monkeypatch: pytest.MonkeyPatch):
     fill(cluster, topic, 300)
-    handlers = cluster._parts[1].broker._handlers
+    handlers = cluster._programs[1].broker._handlers
     monkeypatch.delitem(handlers, 31040)
     with Ranges(nameserver=cluster.nameserver) as here:
         assert offsets(here.read("broker-a", topic, 0, 0, 150)) == list(range(150))
@@ -366,7 +366,7 @@ def test_ranges_are_weighed_by_entries_or_by_a_few_messages(cluster: LocalCluste
     topic = made(cluster, 2)
     fill(cluster, topic, 1_000, 300)
     if client._foreign_brokers:
-        monkeypatch.delitem(cluster._parts[1].broker._handlers, 31041)
+        monkeypatch.delitem(cluster._programs[1].broker._handlers, 31041)
     ends = client.bounds(topic)
     true = {key: sum(map(len, client.read(key[0], topic, key[1], *ends[key]))) for key in ends}
 
