@@ -57,10 +57,10 @@ __all__ = [
 C = TypeVar("C", bound=ConsumerSettings)
 
 ASYNC_MAX = 50_000
-"""Asynchronous sends of one producer under way; one more is refused. Follows the queue of the original's sender pool."""
+"""Asynchronous sends of one producer in flight; one more is refused. Follows the queue of the original's sender pool."""
 
 Callback = Callable[[SendResult | None, Exception | None], Any]
-"""Told of an asynchronous send's result or its error. A plain function runs in a thread."""
+"""Called with an asynchronous send's result or its error. A plain function runs in a thread."""
 
 
 class AsyncProducer(Client[ProducerSettings]):
@@ -73,9 +73,9 @@ class AsyncProducer(Client[ProducerSettings]):
 
     Settings are those of `halfmoon.client.settings.ProducerSettings`, by keyword. May be shared by everything that sends.
 
-    With ``linger_ms`` a send waits so long for others of its topic (and queue, where one is chosen), and they leave as one batch:
-    less work for everybody where many tasks or threads send small messages at once, later by that much where one does. Each gets
-    the result of its own message; an error goes to all of a batch. Messages that may not be in batches leave alone, at once.
+    With ``linger_ms`` a send waits that long for others of its topic (and queue, where one is chosen), and they leave as one batch:
+    more throughput where many tasks or threads send small messages at once, more latency where one does. Each send returns the
+    result of its own message; an error is raised in all of a batch. Messages that no batch may hold leave alone, at once.
     """
 
     _kind: type[ProducerSettings] = ProducerSettings
@@ -121,7 +121,7 @@ class AsyncProducer(Client[ProducerSettings]):
         key: Any = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
-        """Send and wait until a broker stored the message; others are tried when one fails, within ``timeout_ms`` in all.
+        """Send and wait until a broker stored the message; when one fails others are tried, within ``timeout_ms`` in all.
 
         Messages with equal ``key`` go to one queue, so that their order can be kept (`select_by_hash`, as Java chooses). With it,
         with ``queue``, or with the queue that ``selector(queues, message, key)`` returns, there is one attempt. A result with
@@ -149,9 +149,9 @@ class AsyncProducer(Client[ProducerSettings]):
         key: Any = None,
         timeout_ms: int | None = None,
     ) -> asyncio.Future[SendResult]:
-        """Begin a send and return at once; the future gives the result, and ``callback(result, error)`` is told of it.
+        """Begin a send and return at once; the future gives the result, and ``callback(result, error)`` is called with it.
 
-        Only failures of the network are tried again; a broker's refusal is reported at once. Raises TooManyRequests when
+        Only network failures are retried; a broker's refusal is raised at once. Raises TooManyRequests when
         `ASYNC_MAX` are under way.
         """
         self._pending += 1
@@ -176,7 +176,7 @@ class AsyncProducer(Client[ProducerSettings]):
     def _begun(
         self, message: Message, queue: MessageQueue | None, selector: Selector | None, key: Any, timeout_ms: int | None
     ) -> tuple[FirstAttempt, asyncio.Future[Command] | None] | None:
-        """Begin to send a message whose way is known; None: nothing was done. The future is None where the socket must be waited
+        """Begin to send a message whose route is known; None: nothing was done. The future is None where the socket must be waited
         for. Raises as `send`."""
         connections = self._running().connections
         born_ms = self._clock.now()
@@ -187,7 +187,7 @@ class AsyncProducer(Client[ProducerSettings]):
         return first, connections.begin(first.address, header, first.outgoing.body, first.budget_ms)
 
     async def _ended(self, first: FirstAttempt, reply: asyncio.Future[Command] | None, *, asynchronous: bool = False) -> SendResult:
-        """Return what became of a send, with all further attempts."""
+        """Return the result of a send that was begun, making all further attempts."""
         error = None
         if reply is not None:
             try:
@@ -208,13 +208,13 @@ class AsyncProducer(Client[ProducerSettings]):
     async def send_oneway(
         self, message: Message, *, queue: MessageQueue | None = None, selector: Selector | None = None, key: Any = None
     ) -> None:
-        """Hand a message to the network without asking for an answer: fast, and lost without a word when something fails."""
+        """Hand a message to the network without waiting for a reply: fast, but the message is lost silently if anything fails."""
         await self._run(self._sender.send_oneway(message, queue=queue, selector=selector, key=key))
 
     async def send_batch(
         self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: int | None = None
     ) -> SendResult:
-        """Send messages of one topic as one request, at most ``body_bytes_max`` bytes together; one queue takes them all."""
+        """Send messages of one topic as one request, at most ``body_bytes_max`` bytes together, to one queue."""
         return await self._run(self._sender.send_batch(messages, queue=queue, timeout_ms=timeout_ms))
 
     async def recall(self, topic: str, recall_handle: str) -> str:
@@ -247,7 +247,7 @@ class GroupClient(Client[C]):
 
 
 class AsyncPushConsumer(GroupClient[PushSettings]):
-    """Hands messages to a listener as they come.
+    """Hands messages to a listener as they arrive.
 
     ::
 
@@ -259,11 +259,11 @@ class AsyncPushConsumer(GroupClient[PushSettings]):
 
         async with consumer: ...
 
-    The listener returns nothing or CONSUME_SUCCESS when the messages are consumed; RECONSUME_LATER or an exception has them
+    The listener returns nothing or CONSUME_SUCCESS when the messages are consumed; after RECONSUME_LATER or an exception they are
     delivered again later. It may take a second argument, a `ConsumeContext`. Plain functions run in up to ``threads`` threads.
 
-    With ``orderly=True`` each queue has one owner in the group and is consumed in order, one call after the other; messages that
-    failed come again after ``suspend_queue_ms``, and those behind them wait.
+    With ``orderly=True`` each queue has one owner in the group and is consumed in order, one call at a time; messages that failed
+    are delivered again after ``suspend_queue_ms``, and those behind them wait.
     """
 
     _core: PushConsumerCore
@@ -275,10 +275,10 @@ class AsyncPushConsumer(GroupClient[PushSettings]):
         self._core = push_core(checked, self._instance, _offsets(checked, self._instance), self._ids, allocate)
 
     def subscribe(self, topic: str, expression: str = "*", expression_type: str = "TAG", *, sql: str | None = None) -> None:
-        """Want messages of a topic: all (``*``), those with one of some tags (``A || B``), or those whose properties match an SQL92
-        expression (``sql="a > 5 AND b = 'x'"``).
+        """Subscribe to a topic: all messages (``*``), those with one of some tags (``A || B``), or those whose properties match an
+        SQL92 expression (``sql="a > 5 AND b = 'x'"``).
 
-        A broker that refuses the expression says so when the consumer starts: SubscriptionParseFailed tells the place and a remedy.
+        A broker that refuses the expression does so when the consumer starts: SubscriptionParseFailed names the place and a remedy.
         """
         self._core.subscribe(topic, expression, expression_type, sql=sql, version=self._clock.now())
 
@@ -292,35 +292,34 @@ class AsyncPushConsumer(GroupClient[PushSettings]):
         return listener
 
     def suspend(self) -> None:
-        """Pull nothing until `resume`; what was pulled is still handed over."""
+        """Pull nothing until `resume`; messages already pulled are still handed to the listener."""
         self._core.paused = True
 
     def resume(self) -> None:
-        """Go on after `suspend`."""
+        """Pull again after `suspend`."""
         self._core.paused = False
 
     def assignment(self) -> list[MessageQueue]:
-        """Return the queues that are ours now, those of redeliveries included."""
+        """Return the queues assigned to this consumer, those of redeliveries included."""
         return sorted(self._core.user_queue(queue) for queue in self._core.held)
 
 
 class AsyncPullConsumer(GroupClient[PullSettings]):
-    """Gives messages when asked, in the manner of RocketMQ's lite pull consumer.
+    """Returns messages on request, like RocketMQ's lite pull consumer.
 
     ::
 
         async with AsyncPullConsumer(group="C_shop", nameserver="127.0.0.1:9876") as consumer:
-            consumer.subscribe("orders")                # queues shared out by the group, or: await consumer.assign(queues)
+            consumer.subscribe("orders")                # the group assigns queues; or: await consumer.assign(queues)
             messages = await consumer.poll(timeout_ms=1000)
             await consumer.commit()
 
     ``async for message in consumer`` goes on without end, one message a step.
 
-    Whoever asks for more has finished what was given before: the next `poll`, the next step of the iteration and `commit`
-    confirm it, and nothing else does. With ``auto_commit`` what is confirmed is committed every ``auto_commit_ms``, at the close,
-    and when a queue goes to another member; without it, by `commit` alone. What was given last before a ``break``, an exception
-    or the close is given again to whoever comes next, unless `commit` was called. Let one task at a time ask: a poll confirms
-    what others were given, too.
+    The next `poll`, the next step of the iteration and `commit` confirm the messages returned before, and nothing else does. With
+    ``auto_commit`` confirmed messages are committed every ``auto_commit_ms``, when the consumer closes, and when a queue goes to
+    another member; without it, by `commit` alone. The last messages before a ``break``, an exception or the close are delivered
+    again, unless `commit` was called. Let one task at a time poll: a poll confirms what other tasks were given, too.
     """
 
     _core: PullConsumerCore
@@ -332,7 +331,7 @@ class AsyncPullConsumer(GroupClient[PullSettings]):
         self._core = PullConsumerCore(checked, self._instance, _offsets(checked, self._instance), allocate, RLock())
 
     def subscribe(self, topic: str, expression: str = "*", expression_type: str = "TAG", *, sql: str | None = None) -> None:
-        """Have queues of a topic shared out by the group, and of them what tags or an SQL92 expression want. Excludes `assign`."""
+        """Subscribe to a topic whose queues the group shares, filtered by tags or an SQL92 expression. Excludes `assign`."""
         self._core.subscribe(topic, expression, expression_type, sql=sql, version=self._clock.now())
 
     def unsubscribe(self, topic: str) -> None:
@@ -340,7 +339,7 @@ class AsyncPullConsumer(GroupClient[PullSettings]):
         self._core.unsubscribe(topic)
 
     async def assign(self, queues: Collection[MessageQueue], expression: str = "*", *, sql: str | None = None) -> None:
-        """Take exactly these queues, and of them what tags or an SQL92 expression want. Excludes `subscribe`."""
+        """Consume exactly these queues, filtered by tags or an SQL92 expression. Excludes `subscribe`."""
         operation = self._core.assign(queues, expression, sql=sql)
         if self._state == "new":
             at_once(operation)
@@ -348,11 +347,11 @@ class AsyncPullConsumer(GroupClient[PullSettings]):
             await self._run(operation)
 
     def assignment(self) -> list[MessageQueue]:
-        """Return the queues that are ours now."""
+        """Return the queues assigned to this consumer."""
         return self._core.assignment()
 
     def position(self, queue: MessageQueue) -> int:
-        """Return the offset behind what `poll` returned of a queue of ours, and behind what the filter left out there."""
+        """Return the offset behind what `poll` returned of an assigned queue, and behind what the filter left out there."""
         return self._core.position(queue)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
@@ -360,9 +359,10 @@ class AsyncPullConsumer(GroupClient[PullSettings]):
         return await self._run(self._core.queues(topic))
 
     async def on_queues_changed(self, topic: str, listener: Callable[[str, list[MessageQueue]], Any]) -> None:
-        """Have ``listener(topic, queues)`` called whenever the queues of a topic are others than before: a broker came or went, a
-        topic was widened. They are looked at every ``queues_check_ms``. A plain function runs in a thread. For consumers that
-        `assign`; those that `subscribe` have new queues shared out by themselves.
+        """Call ``listener(topic, queues)`` whenever the queues of a topic change: a broker came or went, a topic got more queues.
+
+        They are checked every ``queues_check_ms``. A plain function runs in a thread. For consumers that `assign`; to those that
+        `subscribe` the group assigns new queues by itself.
         """
         operation = self._core.on_queues_changed(topic, listener)
         if self._state == "new":
@@ -373,16 +373,16 @@ class AsyncPullConsumer(GroupClient[PullSettings]):
     async def poll(self, timeout_ms: int | None = None) -> list[StoredMessage]:
         """Return the next messages, at most ``batch_max``, or an empty list when none came in time.
 
-        Confirms what was returned before: it may be committed from now on. A poll that is cancelled or interrupted (Ctrl-C) gives
-        nothing: what it had found comes with the next one.
+        Confirms what was returned before: it may be committed from now on. A poll that is cancelled or interrupted (Ctrl-C) returns
+        nothing: its messages come with the next one.
         """
         return (self._taken() or await self._hand_out(timeout_ms)).messages
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None, *, persist: bool = True) -> None:
         """Confirm and commit what `poll` and the iteration returned, or commit these offsets (each the next one to read).
 
-        Offsets of a queue that is not ours (any more) raise UsageError, and none is committed; without offsets, what was returned
-        of such a queue is left to its new owner, who is given it again.
+        Offsets of a queue that is not assigned (any more) raise UsageError, and none is committed; without offsets, what was
+        returned from such a queue is left to its new owner, which gets it again.
         """
         await self._run(self._core.commit(offsets, persist=persist))
 
@@ -391,7 +391,7 @@ class AsyncPullConsumer(GroupClient[PullSettings]):
         return await self._run(self._core.committed(queue))
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on with a queue of ours at an offset. Raises OffsetIllegal when the broker has no such offset.
+        """Continue an assigned queue at an offset. Raises OffsetIllegal when the broker has no such offset.
 
         Nothing of the queue that was fetched before comes after this, also not within an iteration. What lies before the offset
         counts as consumed from now on, and what lies behind it as not consumed.
@@ -399,11 +399,11 @@ class AsyncPullConsumer(GroupClient[PullSettings]):
         await self._run(self._core.seek(queue, offset))
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on with a queue of ours at its oldest message."""
+        """Continue an assigned queue at its oldest message."""
         await self._run(self._core.seek_to_begin(queue))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on with a queue of ours behind its newest message."""
+        """Continue an assigned queue behind its newest message."""
         await self._run(self._core.seek_to_end(queue))
 
     async def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
@@ -411,11 +411,11 @@ class AsyncPullConsumer(GroupClient[PullSettings]):
         return await self._run(self._core.offset_for_timestamp(queue, timestamp_ms))
 
     def pause(self, queues: Collection[MessageQueue]) -> None:
-        """Pull and return nothing of these queues until `resume`."""
+        """Pull and return nothing from these queues until `resume`."""
         self._core.pause(queues)
 
     def resume(self, queues: Collection[MessageQueue]) -> None:
-        """Go on with these queues."""
+        """Pull these queues again."""
         self._core.resume(queues)
 
     def __aiter__(self) -> AsyncIterator[StoredMessage]:

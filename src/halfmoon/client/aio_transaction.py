@@ -22,7 +22,7 @@ __all__ = ["AsyncHalf", "AsyncTransactionProducer", "TransactionListener", "Tran
 T = TypeVar("T")
 
 UNSURE: tuple[type[BaseException], ...] = (TimeoutError, ConnectionError)
-"""Errors after which nobody knows whether a database committed: a half message is left to the check-back then."""
+"""Errors after which it is unknown whether a database committed: the half message is then left to the broker's check."""
 
 
 class AsyncTransactionProducer(AsyncProducer):
@@ -84,7 +84,7 @@ class AsyncTransactionProducer(AsyncProducer):
         return self._ids.next(time.time_ns() // 1_000_000)
 
     def on_check(self, topic: str = "*", function: CheckFunction | None = None) -> Callable[..., Any]:
-        """Have ``function(message)`` say what became of local transactions whose messages go to a topic; also a decorator.
+        """Answer checks of a topic's half messages by ``function(message)``; may be used as a decorator.
 
         ``topic`` is a name or a pattern (``orders_*``); the name wins over patterns, an earlier pattern over a later one, and all
         win over the producer's ``check`` and the listener. The function returns a `LocalTransactionState`; None or an error is
@@ -109,7 +109,7 @@ class AsyncTransactionProducer(AsyncProducer):
         check_after_s: int | None = None,
         timeout_ms: int | None = None,
     ) -> TransactionSendResult:
-        """Store a half message, run the local transaction, and tell the broker what became of it.
+        """Store a half message, run the local transaction, and send its outcome to the broker.
 
         The local transaction is ``executor(message, arg)`` where given, else the listener's ``execute``. It runs only when the
         half message is stored and every promise of the broker was kept (SEND_OK); otherwise the message is rolled back. It returns
@@ -151,7 +151,7 @@ class AsyncTransactionProducer(AsyncProducer):
         return AsyncHalf(self, message, unsure, check_after_s, timeout_ms)
 
     async def prepare(self, message: Message, *, check_after_s: int | None = None, timeout_ms: int | None = None) -> AsyncHalf:
-        """Store a half message and return it, to be decided later, wherever that is known: `half` without its block.
+        """Store a half message and return it, to be decided later and elsewhere: `half` without its block.
 
         Raises UsageError when nobody could answer a check, what `send` raises, and HalfRolledBack when a promise of the broker was
         not kept in time.
@@ -197,15 +197,15 @@ class AsyncHalf:
             await self._producer._conclude(self._deciding(state, error))
 
     async def commit(self) -> None:
-        """Have the message delivered; the end of the block sends nothing more. Raises UsageError when it was decided."""
+        """Deliver the message; the end of the block sends nothing more. Raises UsageError when it was decided before."""
         await self._producer._conclude(self._deciding(LocalTransactionState.COMMIT))
 
     async def rollback(self) -> None:
-        """Have the message never delivered; the end of the block sends nothing more. Raises UsageError when it was decided."""
+        """Discard the message; the end of the block sends nothing more. Raises UsageError when it was decided before."""
         await self._producer._conclude(self._deciding(LocalTransactionState.ROLLBACK))
 
     def leave(self) -> None:
-        """Send nothing: the broker's check decides. For an outcome nobody knows here. Raises UsageError when it was decided."""
+        """Send nothing because the outcome is unknown: the broker's check decides. Raises UsageError when it was decided."""
         self._core.leave(self._close())
 
     def decide(self, *, commit: bool) -> None:

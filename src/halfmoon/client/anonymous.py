@@ -1,4 +1,4 @@
-"""A client that belongs to no group and runs nothing beside its work, and one of a kind for each process. Asks nobody by itself."""
+"""A client that belongs to no group and sends nothing by itself, and clients that a process has once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _known: dict[tuple[Any, ...], Blocking] = {}
 
 
 class AnonymousClient(Client[S]):
-    """The asyncio client behind it: a name, a driver, connections."""
+    """A client without heartbeats and background work: a name, a driver, connections."""
 
     async def _begin(self, driver: Driver) -> None:
         pass

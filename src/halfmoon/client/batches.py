@@ -90,11 +90,11 @@ class BatchTransactions(Blocking):
         return self._wait(self._core.decide(batch, coordinator, parts, digest))
 
     def apply(self, batch: tuple[str, int], broker: str, coordinator: str, attempts: Attempts) -> None:
-        """Have a broker publish its part of a decision; return once all of it is visible and on its device."""
+        """Ask a broker to publish its part of a decision; return once all of it is visible and on its device."""
         self._wait(self._core.apply(batch, broker, coordinator, attempts))
 
     def resolve(self, batch: tuple[str, int], coordinator: str, attempt: str) -> str:
-        """Ask the coordinator what became of an attempt: COMMIT, ABORT or UNDECIDED. Changes nothing."""
+        """Ask the coordinator for the outcome of an attempt: COMMIT, ABORT or UNDECIDED. Changes nothing."""
         return self._wait(self._core.resolve(batch, coordinator, attempt))
 
     def abort(self, batch: tuple[str, int], broker: str, attempts: Attempts) -> int:

@@ -25,16 +25,16 @@ class Blocking:
 
     @property
     def settings(self) -> Any:
-        """The settings it was made with, checked."""
+        """The checked settings of this client."""
         return self._client.settings
 
     @property
     def client_id(self) -> str:
-        """What brokers know it by."""
+        """The id by which brokers know this client."""
         return self._client.client_id
 
     def start(self) -> None:
-        """Open for business: find routes, show the client to the brokers, begin what runs beside. Once in a life."""
+        """Connect: find routes, register with the brokers, start background work. A client starts once."""
         client = self._client
         self._loop.call(client.start())
         if client.blocking_requests and client._driver is not None:
@@ -45,7 +45,7 @@ class Blocking:
             self._blocking_driver = BlockingDriver(connections, self._loop, client._driver, client.blocking_requests)
 
     def close(self) -> None:
-        """Finish what is under way, leave the brokers, close all connections. Closing again does nothing."""
+        """Finish what is in flight, unregister from the brokers, close all connections. Closing again does nothing."""
         driver, self._blocking_driver = self._blocking_driver, None
         if driver is not None:
             driver.close()

@@ -1,4 +1,4 @@
-"""The life of an asyncio client, whatever it does: its connections, its driver, its instance, from start to close."""
+"""The life of an asyncio client from start to close: its connections, its driver, its instance."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CLOSE_TIMEOUT_S = 10.0
 
 
 class Client(Generic[S]):
-    """What all clients share. A subclass says how it begins and how it finishes."""
+    """What all clients share. A subclass defines how it begins and how it finishes."""
 
     def __init__(self, settings: S, *, stable_id: bool = False, threads: int = THREADS) -> None:
         if not settings.nameserver and (known := os.environ.get("NAMESRV_ADDR", "")):
@@ -50,7 +50,7 @@ class Client(Generic[S]):
         """Requests that threads of blocking clients send over connections of their own (`runtime.drivers.blocking_driver`)."""
 
     async def start(self) -> None:
-        """Open for business: find routes, show the client to the brokers, begin what runs beside. Once in a life."""
+        """Connect: find routes, register with the brokers, start background work. A client starts once."""
         if self._state != "new":
             raise UsageError(f"The {type(self).__name__} service state not OK, maybe started once")
         if not self.settings.nameserver:
@@ -72,7 +72,7 @@ class Client(Generic[S]):
         self._state = "running"
 
     async def close(self) -> None:
-        """Finish what is under way, leave the brokers, close all connections. Closing again does nothing."""
+        """Finish what is in flight, unregister from the brokers, close all connections. Closing again does nothing."""
         if self._state != "running":
             return
         self._state = "closing"

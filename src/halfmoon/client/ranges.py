@@ -106,7 +106,7 @@ class Ranges(Blocking):
         return self._ask(self._core.topics())
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the readable queues of a topic, asked for anew. Raises NoRoute where there is none (any more)."""
+        """Return the readable queues of a topic, from a fresh route. Raises NoRoute where there is none (any more)."""
         return self._ask(self._core.queues(topic))
 
     def bounds(self, topic: str) -> QueueEnds:
@@ -117,7 +117,7 @@ class Ranges(Blocking):
         return self._ask(self._core.bounds(topic))
 
     def births(self, topic: str) -> dict[str, int]:
-        """Return when a topic was made at each broker, ms since the epoch, as the last `bounds` told. Asks nobody.
+        """Return when a topic was created at each broker, ms since the epoch, as of the last `bounds`. Sends no request.
 
         A topic that is deleted and made again has another birth. Brokers that are not ours tell none, nor do ours of topics that
         another broker made.
@@ -276,7 +276,7 @@ class _Reading:
                 self._window.answered(segment.begin, answer.reached)
                 self._send(link)  # before the body, so that the broker has something to do meanwhile
             body = link.body()
-            if segment is None:  # nobody asked for it
+            if segment is None:  # a reply to no request of ours
                 return []
             if answer is None:
                 if reply.code == NOT_SUPPORTED and not self._short:

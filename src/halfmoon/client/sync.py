@@ -28,9 +28,9 @@ class Producer(Blocking):
 
     Settings are those of `halfmoon.client.settings.ProducerSettings`, by keyword. May be shared by everything that sends.
 
-    With ``linger_ms`` a send waits so long for others of its topic (and queue, where one is chosen), and they leave as one batch:
-    less work for everybody where many tasks or threads send small messages at once, later by that much where one does. Each gets
-    the result of its own message; an error goes to all of a batch. Messages that may not be in batches leave alone, at once.
+    With ``linger_ms`` a send waits that long for others of its topic (and queue, where one is chosen), and they leave as one batch:
+    more throughput where many tasks or threads send small messages at once, more latency where one does. Each send returns the
+    result of its own message; an error is raised in all of a batch. Messages that no batch may hold leave alone, at once.
     """
 
     _client: AsyncProducer
@@ -48,7 +48,7 @@ class Producer(Blocking):
         key: Any = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
-        """Send and wait until a broker stored the message; others are tried when one fails, within ``timeout_ms`` in all.
+        """Send and wait until a broker stored the message; when one fails others are tried, within ``timeout_ms`` in all.
 
         Messages with equal ``key`` go to one queue, so that their order can be kept (`select_by_hash`, as Java chooses). With it,
         with ``queue``, or with the queue that ``selector(queues, message, key)`` returns, there is one attempt. A result with
@@ -76,9 +76,9 @@ class Producer(Blocking):
         key: Any = None,
         timeout_ms: int | None = None,
     ) -> Future[SendResult]:
-        """Begin a send and return at once; the future gives the result, and ``callback(result, error)`` is told of it.
+        """Begin a send and return at once; the future gives the result, and ``callback(result, error)`` is called with it.
 
-        Only failures of the network are tried again; a broker's refusal is reported at once. Raises TooManyRequests when
+        Only network failures are retried; a broker's refusal is raised at once. Raises TooManyRequests when
         `ASYNC_MAX` are under way.
         """
         return self._loop.submit(
@@ -88,13 +88,13 @@ class Producer(Blocking):
     def send_oneway(
         self, message: Message, *, queue: MessageQueue | None = None, selector: Selector | None = None, key: Any = None
     ) -> None:
-        """Hand a message to the network without asking for an answer: fast, and lost without a word when something fails."""
+        """Hand a message to the network without waiting for a reply: fast, but the message is lost silently if anything fails."""
         self._loop.call(self._client.send_oneway(message, queue=queue, selector=selector, key=key))
 
     def send_batch(
         self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: int | None = None
     ) -> SendResult:
-        """Send messages of one topic as one request, at most ``body_bytes_max`` bytes together; one queue takes them all."""
+        """Send messages of one topic as one request, at most ``body_bytes_max`` bytes together, to one queue."""
         return self._here(
             self._client._sender.send_batch(messages, queue=queue, timeout_ms=timeout_ms), messages[0] if messages else None
         )
@@ -115,7 +115,7 @@ class Producer(Blocking):
 
 
 class PushConsumer(Blocking):
-    """Hands messages to a listener as they come.
+    """Hands messages to a listener as they arrive.
 
     ::
 
@@ -127,11 +127,11 @@ class PushConsumer(Blocking):
 
         with consumer: ...
 
-    The listener returns nothing or CONSUME_SUCCESS when the messages are consumed; RECONSUME_LATER or an exception has them
+    The listener returns nothing or CONSUME_SUCCESS when the messages are consumed; after RECONSUME_LATER or an exception they are
     delivered again later. It may take a second argument, a `ConsumeContext`. Plain functions run in up to ``threads`` threads.
 
-    With ``orderly=True`` each queue has one owner in the group and is consumed in order, one call after the other; messages that
-    failed come again after ``suspend_queue_ms``, and those behind them wait.
+    With ``orderly=True`` each queue has one owner in the group and is consumed in order, one call at a time; messages that failed
+    are delivered again after ``suspend_queue_ms``, and those behind them wait.
     """
 
     _client: AsyncPushConsumer
@@ -141,10 +141,10 @@ class PushConsumer(Blocking):
         super().__init__(loop.plain(AsyncPushConsumer, settings, allocate=allocate, **values), loop)
 
     def subscribe(self, topic: str, expression: str = "*", expression_type: str = "TAG", *, sql: str | None = None) -> None:
-        """Want messages of a topic: all (``*``), those with one of some tags (``A || B``), or those whose properties match an SQL92
-        expression (``sql="a > 5 AND b = 'x'"``).
+        """Subscribe to a topic: all messages (``*``), those with one of some tags (``A || B``), or those whose properties match an
+        SQL92 expression (``sql="a > 5 AND b = 'x'"``).
 
-        A broker that refuses the expression says so when the consumer starts: SubscriptionParseFailed tells the place and a remedy.
+        A broker that refuses the expression does so when the consumer starts: SubscriptionParseFailed names the place and a remedy.
         """
         self._loop.plain(self._client.subscribe, topic, expression, expression_type, sql=sql)
 
@@ -157,41 +157,40 @@ class PushConsumer(Blocking):
         return self._loop.plain(self._client.on_message, listener)
 
     def suspend(self) -> None:
-        """Pull nothing until `resume`; what was pulled is still handed over."""
+        """Pull nothing until `resume`; messages already pulled are still handed to the listener."""
         self._loop.plain(
             self._client.suspend,
         )
 
     def resume(self) -> None:
-        """Go on after `suspend`."""
+        """Pull again after `suspend`."""
         self._loop.plain(
             self._client.resume,
         )
 
     def assignment(self) -> list[MessageQueue]:
-        """Return the queues that are ours now, those of redeliveries included."""
+        """Return the queues assigned to this consumer, those of redeliveries included."""
         return self._loop.plain(
             self._client.assignment,
         )
 
 
 class PullConsumer(Blocking):
-    """Gives messages when asked, in the manner of RocketMQ's lite pull consumer.
+    """Returns messages on request, like RocketMQ's lite pull consumer.
 
     ::
 
         with PullConsumer(group="C_shop", nameserver="127.0.0.1:9876") as consumer:
-            consumer.subscribe("orders")                # queues shared out by the group, or: consumer.assign(queues)
+            consumer.subscribe("orders")                # the group assigns queues; or: consumer.assign(queues)
             messages = consumer.poll(timeout_ms=1000)
             consumer.commit()
 
     ``for message in consumer`` goes on without end, one message a step.
 
-    Whoever asks for more has finished what was given before: the next `poll`, the next step of the iteration and `commit`
-    confirm it, and nothing else does. With ``auto_commit`` what is confirmed is committed every ``auto_commit_ms``, at the close,
-    and when a queue goes to another member; without it, by `commit` alone. What was given last before a ``break``, an exception
-    or the close is given again to whoever comes next, unless `commit` was called. Let one task at a time ask: a poll confirms
-    what others were given, too.
+    The next `poll`, the next step of the iteration and `commit` confirm the messages returned before, and nothing else does. With
+    ``auto_commit`` confirmed messages are committed every ``auto_commit_ms``, when the consumer closes, and when a queue goes to
+    another member; without it, by `commit` alone. The last messages before a ``break``, an exception or the close are delivered
+    again, unless `commit` was called. Let one task at a time poll: a poll confirms what other tasks were given, too.
     """
 
     _client: AsyncPullConsumer
@@ -201,7 +200,7 @@ class PullConsumer(Blocking):
         super().__init__(loop.plain(AsyncPullConsumer, settings, allocate=allocate, **values), loop)
 
     def subscribe(self, topic: str, expression: str = "*", expression_type: str = "TAG", *, sql: str | None = None) -> None:
-        """Have queues of a topic shared out by the group, and of them what tags or an SQL92 expression want. Excludes `assign`."""
+        """Subscribe to a topic whose queues the group shares, filtered by tags or an SQL92 expression. Excludes `assign`."""
         self._loop.plain(self._client.subscribe, topic, expression, expression_type, sql=sql)
 
     def unsubscribe(self, topic: str) -> None:
@@ -209,17 +208,17 @@ class PullConsumer(Blocking):
         self._loop.plain(self._client.unsubscribe, topic)
 
     def assign(self, queues: Collection[MessageQueue], expression: str = "*", *, sql: str | None = None) -> None:
-        """Take exactly these queues, and of them what tags or an SQL92 expression want. Excludes `subscribe`."""
+        """Consume exactly these queues, filtered by tags or an SQL92 expression. Excludes `subscribe`."""
         self._loop.call(self._client.assign(queues, expression, sql=sql))
 
     def assignment(self) -> list[MessageQueue]:
-        """Return the queues that are ours now."""
+        """Return the queues assigned to this consumer."""
         return self._loop.plain(
             self._client.assignment,
         )
 
     def position(self, queue: MessageQueue) -> int:
-        """Return the offset behind what `poll` returned of a queue of ours, and behind what the filter left out there."""
+        """Return the offset behind what `poll` returned of an assigned queue, and behind what the filter left out there."""
         return self._loop.plain(self._client.position, queue)
 
     def queues(self, topic: str) -> list[MessageQueue]:
@@ -227,17 +226,18 @@ class PullConsumer(Blocking):
         return self._loop.call(self._client.queues(topic))
 
     def on_queues_changed(self, topic: str, listener: Callable[[str, list[MessageQueue]], Any]) -> None:
-        """Have ``listener(topic, queues)`` called whenever the queues of a topic are others than before: a broker came or went, a
-        topic was widened. They are looked at every ``queues_check_ms``. A plain function runs in a thread. For consumers that
-        `assign`; those that `subscribe` have new queues shared out by themselves.
+        """Call ``listener(topic, queues)`` whenever the queues of a topic change: a broker came or went, a topic got more queues.
+
+        They are checked every ``queues_check_ms``. A plain function runs in a thread. For consumers that `assign`; to those that
+        `subscribe` the group assigns new queues by itself.
         """
         self._loop.call(self._client.on_queues_changed(topic, listener))
 
     def poll(self, timeout_ms: int | None = None) -> list[StoredMessage]:
         """Return the next messages, at most ``batch_max``, or an empty list when none came in time.
 
-        Confirms what was returned before: it may be committed from now on. A poll that is cancelled or interrupted (Ctrl-C) gives
-        nothing: what it had found comes with the next one.
+        Confirms what was returned before: it may be committed from now on. A poll that is cancelled or interrupted (Ctrl-C) returns
+        nothing: its messages come with the next one.
         """
         return self._loop.hand_over(
             self._client._hand_out, self._client._core.take_back, timeout_ms, take=self._client._take
@@ -246,8 +246,8 @@ class PullConsumer(Blocking):
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None, *, persist: bool = True) -> None:
         """Confirm and commit what `poll` and the iteration returned, or commit these offsets (each the next one to read).
 
-        Offsets of a queue that is not ours (any more) raise UsageError, and none is committed; without offsets, what was returned
-        of such a queue is left to its new owner, who is given it again.
+        Offsets of a queue that is not assigned (any more) raise UsageError, and none is committed; without offsets, what was
+        returned from such a queue is left to its new owner, which gets it again.
         """
         self._loop.call(self._client.commit(offsets, persist=persist))
 
@@ -256,7 +256,7 @@ class PullConsumer(Blocking):
         return self._loop.call(self._client.committed(queue))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on with a queue of ours at an offset. Raises OffsetIllegal when the broker has no such offset.
+        """Continue an assigned queue at an offset. Raises OffsetIllegal when the broker has no such offset.
 
         Nothing of the queue that was fetched before comes after this, also not within an iteration. What lies before the offset
         counts as consumed from now on, and what lies behind it as not consumed.
@@ -264,11 +264,11 @@ class PullConsumer(Blocking):
         self._loop.call(self._client.seek(queue, offset))
 
     def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on with a queue of ours at its oldest message."""
+        """Continue an assigned queue at its oldest message."""
         self._loop.call(self._client.seek_to_begin(queue))
 
     def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on with a queue of ours behind its newest message."""
+        """Continue an assigned queue behind its newest message."""
         self._loop.call(self._client.seek_to_end(queue))
 
     def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
@@ -276,11 +276,11 @@ class PullConsumer(Blocking):
         return self._loop.call(self._client.offset_for_timestamp(queue, timestamp_ms))
 
     def pause(self, queues: Collection[MessageQueue]) -> None:
-        """Pull and return nothing of these queues until `resume`."""
+        """Pull and return nothing from these queues until `resume`."""
         self._loop.plain(self._client.pause, queues)
 
     def resume(self, queues: Collection[MessageQueue]) -> None:
-        """Go on with these queues."""
+        """Pull these queues again."""
         self._loop.plain(self._client.resume, queues)
 
     def __iter__(self) -> Iterator[StoredMessage]:

@@ -66,7 +66,7 @@ class TransactionProducer(Producer):
         return self._client.new_id()
 
     def on_check(self, topic: str = "*", function: CheckFunction | None = None) -> Callable[..., Any]:
-        """Have ``function(message)`` say what became of local transactions whose messages go to a topic; also a decorator.
+        """Answer checks of a topic's half messages by ``function(message)``; may be used as a decorator.
 
         ``topic`` is a name or a pattern (``orders_*``); the name wins over patterns, an earlier pattern over a later one, and all
         win over the producer's ``check`` and the listener. The function returns a `LocalTransactionState`; None or an error is
@@ -83,7 +83,7 @@ class TransactionProducer(Producer):
         check_after_s: int | None = None,
         timeout_ms: int | None = None,
     ) -> TransactionSendResult:
-        """Store a half message, run the local transaction in this thread, and tell the broker what became of it.
+        """Store a half message, run the local transaction in this thread, and send its outcome to the broker.
 
         The local transaction is ``executor(message, arg)`` where given, else the listener's ``execute``. It runs only when the
         half message is stored and every promise of the broker was kept (SEND_OK); otherwise the message is rolled back. It returns
@@ -148,7 +148,7 @@ class TransactionProducer(Producer):
             driver.post(operation)
 
     def prepare(self, message: Message, *, check_after_s: int | None = None, timeout_ms: int | None = None) -> Half:
-        """Store a half message and return it, to be decided later, wherever that is known: `half` without its block.
+        """Store a half message and return it, to be decided later and elsewhere: `half` without its block.
 
         Raises UsageError when nobody could answer a check, what `send` raises, and HalfRolledBack when a promise of the broker was
         not kept in time.
@@ -188,11 +188,11 @@ class Half:
             self._producer._conclude(self._inner._deciding(state, error))
 
     def commit(self) -> None:
-        """Have the message delivered; the end of the block sends nothing more. Raises UsageError when it was decided."""
+        """Deliver the message; the end of the block sends nothing more. Raises UsageError when it was decided before."""
         self._producer._conclude(self._inner._deciding(COMMIT))
 
     def rollback(self) -> None:
-        """Have the message never delivered; the end of the block sends nothing more. Raises UsageError when it was decided."""
+        """Discard the message; the end of the block sends nothing more. Raises UsageError when it was decided before."""
         self._producer._conclude(self._inner._deciding(ROLLBACK))
 
     def decide(self, *, commit: bool) -> None:
@@ -203,7 +203,7 @@ class Half:
         self._producer._post(self._inner._deciding(COMMIT if commit else ROLLBACK))
 
     def leave(self) -> None:
-        """Send nothing: the broker's check decides. For an outcome nobody knows here. Raises UsageError when it was decided."""
+        """Send nothing because the outcome is unknown: the broker's check decides. Raises UsageError when it was decided."""
         self._inner.leave()
 
     @property
