@@ -13,25 +13,24 @@ import msgspec
 
 from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.client.core.admin.find import QUERY_TIMEOUT_MS
-from halfmoon.client.core.ask import ask, call
+from halfmoon.client.core.admin.resend import NOT_COPIED, store_copy
+from halfmoon.client.core.ask import ask
 from halfmoon.client.core.names import (
     DLQ_PREFIX,
-    INNER_PRODUCER,
     RETRY_PREFIX,
     check_message,
     check_sendable,
     retry_topic,
     wrap,
 )
-from halfmoon.client.core.produce.outgoing import properties_text
-from halfmoon.effects import Op, now, run
-from halfmoon.errors import MessageIllegal, QueryNotFound, UsageError, broker_error
+from halfmoon.client.core.produce.outgoing import Outgoing, properties_text
+from halfmoon.effects import Op, run
+from halfmoon.errors import MessageIllegal, QueryNotFound, UsageError
 from halfmoon.limits import BODY_BYTES_MAX
 from halfmoon.model import (
     DEAD_LETTER_ID,
     DEAD_LETTER_TOPIC,
     KEYS,
-    REPEAT,
     TAGS,
     UNIQ_KEY,
     DeadLetter,
@@ -42,7 +41,6 @@ from halfmoon.model import (
 from halfmoon.wire.codes import COMPRESSED, COMPRESSION_MASK, ZLIB
 from halfmoon.wire.compression import compress
 from halfmoon.wire.headers.pull import QueryMessage
-from halfmoon.wire.headers.send import SendMessageReply, SendMessageV2
 from halfmoon.wire.record import decode_records
 
 INDEX_STEP_MS = 1000
@@ -52,14 +50,7 @@ COMPRESS_FROM_BYTES = 4096
 COPIES_MAX, ROUNDS_MAX = 32, 64
 """Copies of a message that one query brings, the newest, and how many queries look for the mark among older ones."""
 
-STORED = (0, 10, 11, 12)
-"""Answers that say that a message is stored; the last three, that a promise of the broker was not kept in time."""
-_NOT_REPLAYED = frozenset({
-    "MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "WAIT", "DELAY", "REAL_TOPIC", "REAL_QID", "CLUSTER", "TRAN_MSG", "PGROUP",
-    "TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET", "CHECK_IMMUNITY_TIME_IN_SECONDS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS",
-    "TIMER_DELIVER_MS", "TIMER_OUT_MS", "RETRY_TOPIC", REPEAT,
-})  # fmt: skip
-_NOT_EDITED = _NOT_REPLAYED | {UNIQ_KEY, KEYS, TAGS, DEAD_LETTER_ID, DEAD_LETTER_TOPIC, "ORIGIN_MESSAGE_ID"}
+_NOT_EDITED = NOT_COPIED | {UNIQ_KEY, KEYS, TAGS, DEAD_LETTER_ID, DEAD_LETTER_TOPIC, "ORIGIN_MESSAGE_ID"}
 
 
 class Edit(msgspec.Struct):
@@ -133,7 +124,7 @@ def _unique(letter: DeadLetter) -> str:
 
 def edited(letter: DeadLetter, target: str, edit: Edit, namespace: str = "") -> tuple[dict[str, str], bytes]:
     """Return properties and body of the copy for a topic. Raises MessageIllegal for properties that belong to the protocol."""
-    properties = {name: value for name, value in letter.message.properties.items() if name not in _NOT_REPLAYED}
+    properties = {name: value for name, value in letter.message.properties.items() if name not in NOT_COPIED}
     own = {name for name in edit.properties if name in _NOT_EDITED}
     if own:
         raise MessageIllegal(f"properties that belong to the protocol cannot be edited: {', '.join(sorted(own))}")
@@ -157,13 +148,7 @@ def _send(admin: AdminCore, letter: DeadLetter, topic: str, properties: str, bod
         small = yield from run(compress, body, ZLIB, 5)
         if len(small) < len(body):
             body, flags = small, COMPRESSED | ZLIB
-    name = wrap(topic, admin.settings.namespace)
-    request = SendMessageV2(
-        producer_group=INNER_PRODUCER, topic=name, default_topic=name, default_topic_queue_nums=1, queue_id=-1, sys_flag=flags,
-        born_timestamp=(yield from now()), flag=letter.message.flag, properties=properties, reconsume_times=0, unit_mode=False,
-        max_reconsume_times=16, batch=False, broker_name=letter.message.broker_name or None,
-    )  # fmt: skip
-    reply = yield from call(letter.address, request, body, admin.settings.request_timeout_ms)
-    if reply.code not in STORED:
-        raise broker_error(reply.code, reply.remark, letter.address)
-    return reply.header(SendMessageReply).msg_id
+    name, unique = wrap(topic, admin.settings.namespace), _unique(letter)
+    outgoing = Outgoing(name, body, properties, unique, letter.message.flag, flags)
+    broker_name = letter.message.broker_name or None
+    return (yield from store_copy(outgoing, -1, letter.address, admin.settings.request_timeout_ms, broker_name))

@@ -16,7 +16,7 @@ from halfmoon.client.core.names import (
     check_sendable,
     retry_topic,
 )
-from halfmoon.client.core.produce.outgoing import properties_text
+from halfmoon.client.core.produce.outgoing import Outgoing, properties_text
 from halfmoon.effects import Op, now
 from halfmoon.errors import GroupNotFound, UsageError, broker_error
 from halfmoon.limits import BODY_BYTES_MAX
@@ -27,12 +27,14 @@ from halfmoon.wire.headers.send import SendMessageReply, SendMessageV2
 STORED = (0, 10, 11, 12)
 """Answers that say that a message is stored; the last three, that a promise of the broker was not kept in time."""
 
-_LEFT_OUT = frozenset({
+NOT_COPIED = frozenset({
     "MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "WAIT", "DELAY", "REAL_TOPIC", "REAL_QID", "CLUSTER", "TRAN_MSG", "PGROUP",
     "TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET", "CHECK_IMMUNITY_TIME_IN_SECONDS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS",
-    "TIMER_DELIVER_MS", "TIMER_OUT_MS", "RETRY_TOPIC", "RECONSUME_TIME", "MAX_RECONSUME_TIMES", REPEAT,
+    "TIMER_DELIVER_MS", "TIMER_OUT_MS", "RETRY_TOPIC", REPEAT,
 })  # fmt: skip
 """Properties of the first delivery that a copy does not have: it is neither delayed nor half."""
+
+_RECONSUMED = frozenset({"RECONSUME_TIME", "MAX_RECONSUME_TIMES"})
 
 
 def resend(admin: AdminCore, message: StoredMessage, *, group: str | None = None) -> Op[str]:
@@ -46,7 +48,7 @@ def resend(admin: AdminCore, message: StoredMessage, *, group: str | None = None
     topic = admin.wire(message.topic)
     check_sendable(topic)
     check_message(Message(message.topic, message.body), BODY_BYTES_MAX)
-    properties = {name: value for name, value in message.properties.items() if name not in _LEFT_OUT}
+    properties = {name: value for name, value in message.properties.items() if name not in NOT_COPIED | _RECONSUMED}
     properties.setdefault(UNIQ_KEY, message.msg_id)
     properties.setdefault("ORIGIN_MESSAGE_ID", message.offset_msg_id)
     target = topic
@@ -56,14 +58,23 @@ def resend(admin: AdminCore, message: StoredMessage, *, group: str | None = None
             raise GroupNotFound(f"consumer group[{group}] not exist")
         target = retry_topic(admin.wire(group))
         properties["RETRY_TOPIC"] = topic
-    request = SendMessageV2(
-        producer_group=INNER_PRODUCER, topic=target, default_topic=target, default_topic_queue_nums=1,
-        queue_id=message.queue_id if group is None else 0, sys_flag=message.sys_flag & (COMPRESSED | COMPRESSION_MASK),
-        born_timestamp=(yield from now()), flag=message.flag, properties=properties_text(properties), reconsume_times=0,
-        unit_mode=False, max_reconsume_times=16, batch=False,
+    outgoing = Outgoing(
+        target, message.body, properties_text(properties), message.msg_id, message.flag,
+        sys_flag=message.sys_flag & (COMPRESSED | COMPRESSION_MASK),
     )  # fmt: skip
-    address = message.store_host
-    reply = yield from call(address, request, message.body, admin.settings.request_timeout_ms)
+    queue_id = message.queue_id if group is None else 0
+    return (yield from store_copy(outgoing, queue_id, message.store_host, admin.settings.request_timeout_ms))
+
+
+def store_copy(outgoing: Outgoing, queue_id: int, address: str, timeout_ms: int, broker_name: str | None = None) -> Op[str]:
+    """Store a message at a broker in the name of the client itself, once; return its id there. Raises NetworkError, BrokerError."""
+    request = SendMessageV2(
+        producer_group=INNER_PRODUCER, topic=outgoing.topic, default_topic=outgoing.topic, default_topic_queue_nums=1,
+        queue_id=queue_id, sys_flag=outgoing.sys_flag, born_timestamp=(yield from now()), flag=outgoing.flag,
+        properties=outgoing.properties, reconsume_times=0, unit_mode=False, max_reconsume_times=16, batch=False,
+        broker_name=broker_name,
+    )  # fmt: skip
+    reply = yield from call(address, request, outgoing.body, timeout_ms)
     if reply.code not in STORED:
         raise broker_error(reply.code, reply.remark, address)
     return reply.header(SendMessageReply).msg_id
