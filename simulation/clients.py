@@ -69,7 +69,7 @@ class SimProducer(SimClient):
         self.sender = Sender(settings, self.instance.routes, self.ids)
         self.instance.producer_group = self.sender.group
         self.sender.running = True
-        self.start_all(self.instance.tend())
+        self.start_all(self.instance.background_work())
 
     def send(self, message: Message, *, queue: MessageQueue | None = None, timeout_ms: int | None = None) -> Task[SendResult]:
         """Send; the task's result is where the message went, or raises what `Producer.send` raises."""
@@ -89,7 +89,7 @@ class SimTransactionProducer(SimClient):
         self.instance.producer_group = self.sender.group
         self.transactions = Transactions(settings, self.sender, self.instance, listener)
         self.sender.running = True
-        self.start_all((*self.instance.tend(), self.transactions.meet_brokers()))
+        self.start_all((*self.instance.background_work(), self.transactions.meet_brokers()))
 
     def kill(self) -> None:
         """End the producer's process; its system closes the connections."""

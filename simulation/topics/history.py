@@ -56,7 +56,7 @@ class ForeignOffsets(RemoteOffsets):
         """Say nothing."""
         return None
 
-    def told_birth(self, queue: MessageQueue, birth_ms: int | None) -> None:
+    def learn_birth(self, queue: MessageQueue, birth_ms: int | None) -> None:
         """Hear nothing."""
 
     def fetch(self, queue: MessageQueue) -> Op[int]:

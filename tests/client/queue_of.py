@@ -107,7 +107,7 @@ def poll(script: Scripted, **values: Any) -> PullConsumerCore:
 def started(script: Scripted, core: PushConsumerCore | PullConsumerCore) -> Any:
     """Start a consumer with everything that runs beside it."""
     script.run(core.start())
-    for operation in core.tend():
+    for operation in core.background_work():
         script.spawn(operation)
     script.run_for(50)
     return core

@@ -96,7 +96,7 @@ class AsyncProducer(Client[ProducerSettings]):
 
     async def _begin(self, driver: Driver) -> None:
         self._sender.running = True
-        for operation in self._instance.tend():
+        for operation in self._instance.background_work():
             driver.spawn(operation, "producer")
         if self._tracer is not None:
             driver.spawn(self._tracer.keep_sending(), "traces")
@@ -239,7 +239,7 @@ class GroupClient(Client[C]):
 
     async def _begin(self, driver: Driver) -> None:
         await driver.run(self._core.start())
-        for operation in self._core.tend():
+        for operation in self._core.background_work():
             driver.spawn(operation, f"consumer {self.settings.group}")
 
     async def _finish(self, driver: Driver) -> None:

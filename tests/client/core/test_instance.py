@@ -33,7 +33,7 @@ def producing(script: Scripted, topics) -> Instance:
     script.on(GetRouteinfoByTopic, routes(**topics))
     script.on(HeartBeat, Reply())
     script.on(UnregisterClient, Reply())
-    for operation in instance.tend():
+    for operation in instance.background_work():
         script.spawn(operation)
     return instance
 

@@ -78,7 +78,7 @@ def test_routes_are_asked_again_every_thirty_seconds_and_news_is_taken_over():
     script = Scripted()
     instance = Instance(settings_of(ProducerSettings, {"group": "P", "nameserver": "ns:1"}), "id", Random(1))
     script.on(GetRouteinfoByTopic, routes(t=route(2)))
-    for operation in instance.tend():
+    for operation in instance.background_work():
         script.spawn(operation)
     script.run(instance.routes.publish_info("t"))
     assert len(script.asked(GetRouteinfoByTopic)) == 1

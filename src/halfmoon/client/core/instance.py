@@ -1,4 +1,4 @@
-"""One client towards the brokers: its id, its groups, heartbeats, fresh routes, and the answers to what brokers ask.
+"""One client as brokers see it: its id, its groups, heartbeats, routes, and its replies to their requests.
 
 Follows MQClientInstance (RocketMQ 4.9.8).
 Differs: every producer and consumer has an instance of its own, as from 4.9 on; a heartbeat also goes out as soon as a broker
@@ -56,10 +56,10 @@ class Member(Protocol):
     group: str
 
     def heartbeat_data(self) -> ConsumerData:
-        """What the brokers are told of it."""
+        """Its part of heartbeats."""
 
     def group_changed(self) -> None:
-        """Other members came or went: share out anew."""
+        """Other members came or went: rebalance."""
 
     def disconnected(self, address: str) -> None:
         """The connection to a broker is lost."""
@@ -71,7 +71,7 @@ class Member(Protocol):
         """Its offsets in a topic."""
 
     def running_info(self) -> ConsumerRunningInfo:
-        """How it is."""
+        """Its state."""
 
     def consume_directly(self, record: bytes, broker_name: str) -> Op[ConsumeDirectlyResult | None]:
         """Consume one message now; None: it cannot."""
@@ -80,7 +80,7 @@ class Member(Protocol):
 class Instance:
     """The state that one producer, consumer or administration client keeps towards all brokers.
 
-    ``client_id`` names it; `tend` is what must run beside its work; `asked` answers requests of brokers.
+    ``client_id`` names it; `background_work` is what must run beside its work; `asked` answers requests of brokers.
     """
 
     def __init__(self, settings: ClientSettings, client_id: str, random: Random) -> None:
@@ -112,16 +112,16 @@ class Instance:
 
     # ------------------------------------------------------------ beside the work
 
-    def tend(self) -> list[Op[None]]:
+    def background_work(self) -> list[Op[None]]:
         """Return the operations that run until they are cancelled: fresh routes and heartbeats."""
         return [self._keep_routes(), self._keep_beating()]
 
     def beat_soon(self) -> None:
-        """Send heartbeats at once (a broker forgot us, or something changed)."""
+        """Send heartbeats at once, because a broker forgot us or something changed."""
         self._beat.fire()
 
     def heard_by(self, address: str) -> bool:
-        """Whether our last heartbeat to a broker arrived; if it failed, that was said."""
+        """Whether our last heartbeat to a broker arrived; if it failed, that was logged."""
         return address in self._greeted
 
     def connected(self, address: str) -> None:

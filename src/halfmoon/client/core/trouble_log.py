@@ -1,4 +1,4 @@
-"""What a client says of trouble that no caller is told of: once at WARNING, then more and more seldom, and when it is over.
+"""The log of failures that no caller sees: once at WARNING, then more and more rarely, and when they are over.
 
 Holds one line for each thing that fails (an address, a topic). Logs; never waits.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 
 AGAIN_MS, AGAIN_MS_MAX = 30_000, 3_600_000
-"""Trouble that lasts is said again after this, then after twice as long, and so on up to an hour."""
+"""A failure that lasts is logged again after this, then after twice as long, and so on up to an hour."""
 KEPT_MAX = 10_000
-"""Things that are known to fail; beyond it the oldest is forgotten, and said anew."""
+"""Things that are known to fail; beyond it the oldest is forgotten, and logged as new."""
 
 log = logging.getLogger("halfmoon.client")
 
@@ -22,7 +22,7 @@ class _Trouble:
 
 
 class TroubleLog:
-    """The troubles of one client. ``what`` names that which fails, as it stands in the log; ``now`` is a steady time."""
+    """The failures of one client. ``what`` names the thing that fails, as logged; ``now`` is a steady time."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Trouble] = {}
@@ -35,7 +35,7 @@ class TroubleLog:
         return what in self._known
 
     def failed(self, what: str, reason: object, now: int) -> None:
-        """Something failed that is tried again: said when it is new, and while it lasts with longer and longer pauses."""
+        """Log a failure that will be retried: when it is new, and while it lasts with longer and longer pauses."""
         trouble = self._known.get(what)
         if trouble is None:
             if len(self._known) >= KEPT_MAX:
@@ -53,6 +53,6 @@ class TroubleLog:
         trouble.again_at = now + trouble.pause
 
     def recovered(self, what: str) -> None:
-        """It works: where it had failed, that is said."""
+        """Log that something works again, if it had failed."""
         if self._known.pop(what, None) is not None:
             log.warning("%s: works again", what)

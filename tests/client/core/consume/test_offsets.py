@@ -120,7 +120,7 @@ def test_the_file_says_of_which_topic_its_offsets_are_and_java_reads_past_that()
     offsets = LocalOffsets(file)
     script.run(offsets.load())
     offsets.update(TWO, 12)
-    offsets.told_birth(TWO, 1_700_000_000_000)
+    offsets.learn_birth(TWO, 1_700_000_000_000)
 
     script.run(offsets.persist([TWO]))
     again = LocalOffsets(file)
@@ -135,7 +135,7 @@ def test_an_offset_is_committed_with_the_birth_that_came_with_it():
     script, offsets = Scripted(), remote()
     script.on(QueryConsumerOffset, Reply(header=OffsetReply(offset=7, topic_birth_ms=1000)))
     script.run(offsets.fetch(ONE))
-    offsets.told_birth(ONE, 2000)  # what is known stays: with it the broker refuses
+    offsets.learn_birth(ONE, 2000)  # what is known stays: with it the broker refuses
 
     script.run(offsets.persist([ONE]))
 

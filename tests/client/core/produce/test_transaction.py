@@ -396,7 +396,7 @@ def test_every_broker_hears_of_the_group_before_anything_is_sent():
     core = transactions(script, Shop())
     script.on(GetRouteinfoByTopic, routes(SELF_TEST_TOPIC=route(TWO)))
     script.on(HeartBeat, Reply())
-    for operation in [*core.instance.tend(), core.meet_brokers()]:
+    for operation in [*core.instance.background_work(), core.meet_brokers()]:
         script.spawn(operation)
 
     script.run_for(10)
@@ -411,7 +411,7 @@ def test_name_servers_that_do_not_answer_at_the_start_are_asked_again(caplog):
     core = transactions(script, Shop(), heartbeat_ms=40_000)
     script.on(GetRouteinfoByTopic, REFUSED, routes(SELF_TEST_TOPIC=route(1)))
     script.on(HeartBeat, Reply())
-    for operation in [*core.instance.tend(), core.meet_brokers()]:
+    for operation in [*core.instance.background_work(), core.meet_brokers()]:
         script.spawn(operation)
 
     script.run_for(31_000)

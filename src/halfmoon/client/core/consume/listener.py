@@ -1,4 +1,4 @@
-"""A push consumer's listener: how it is called, what it may say of the messages, and what came of a call. Calls nothing itself."""
+"""A push consumer's listener: its arguments, its context, and the result of a call. Calls nothing itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from halfmoon.model import ConsumeStatus, MessageQueue, StoredMessage
 
 
 class ConsumeContext(msgspec.Struct):
-    """What a listener may say beside its result.
+    """What a listener may set beside its result.
 
     ``ack_index``: with success, messages behind this index of the list count as failed (None: none). ``delay_level``: when
     failed messages come again (0: the broker decides by their count, -1: dead letters at once). ``reason``: why they failed, which
@@ -30,7 +30,7 @@ class ConsumeContext(msgspec.Struct):
 
 
 class ListenerResult(msgspec.Struct):
-    """What came of one call of the listener: so many messages are consumed, when it began and was over (ms, steady)."""
+    """The result of one call of the listener: ``good`` messages are consumed; ``start`` and ``over`` are its times (ms, steady)."""
 
     start: int
     context: ConsumeContext
@@ -41,7 +41,7 @@ class ListenerResult(msgspec.Struct):
 
     @property
     def reason(self) -> str:
-        """Why messages failed, as far as it was told."""
+        """Why messages failed, as far as known."""
         return self.raised or self.context.reason or ""
 
 

@@ -1,4 +1,4 @@
-"""A member of a consumer group: what it subscribes, which queues are its share, where it begins and how far it came.
+"""A member of a consumer group: its subscriptions, its queues, where it begins them and how far it got.
 
 Holds no messages: `client.core.consume.push_consumer` and `client.core.consume.pull_consumer` say what is done with a queue that
 was gained.
@@ -44,11 +44,11 @@ log = logging.getLogger("halfmoon.client")
 
 
 class _NotHeard(HalfmoonError):
-    """The broker has not had a heartbeat of ours yet, as at any start."""
+    """The broker has not received a heartbeat of ours yet, as after any start."""
 
 
 class HeldQueue:
-    """A queue that is ours now. ``handle`` stops its pulling; ``next_offset`` is where the next pull begins.
+    """A queue that is assigned to us. ``handle`` stops its pulling; ``next_offset`` is where the next pull begins.
 
     Of a pull consumer: ``handed`` is the offset behind what its application was given, ``consumed`` the one behind what that has
     confirmed since, which is all that may be committed; -1 for nothing yet.
@@ -64,7 +64,7 @@ class HeldQueue:
 
 
 class GroupMember:
-    """What push and pull consumers share. Names of topics and groups in here are those of the wire."""
+    """What push and pull consumers share. Topics and groups have their names on the wire here."""
 
     consume_type = ConsumeType.CONSUME_PASSIVELY
 
@@ -86,7 +86,7 @@ class GroupMember:
         self.begun_ms = 0
         self.begun_steady = 0
         self.running = False
-        self._made_anew: dict[tuple[str, str], int] = {}  # by topic and broker: the birth of the old topic, once that was said
+        self._made_anew: dict[tuple[str, str], int] = {}  # by topic and broker: the birth of the old topic, once it was logged
         self._rebalance = Signal()
         instance.member = self
 
@@ -100,7 +100,7 @@ class GroupMember:
     def subscribe(
         self, topic: str, expression: str | None = "*", expression_type: str = "TAG", *, sql: str | None = None, version: int = 0
     ) -> None:
-        """Want messages of a topic (the user's name). Takes effect at the next round, which `group_changed` brings at once."""
+        """Subscribe to a topic (the user's name). Takes effect at the next rebalance, which `group_changed` starts at once."""
         check_topic(topic)
         name = wrap(topic, self.settings.namespace)
         wanted = subscription(name, expression, expression_type, sql=sql, version=version)
@@ -110,7 +110,7 @@ class GroupMember:
         self._subscriptions_changed()
 
     def unsubscribe(self, topic: str) -> None:
-        """Want no more messages of a topic."""
+        """Unsubscribe from a topic."""
         name = wrap(topic, self.settings.namespace)
         if self.subscriptions.pop(name, None) is not None:
             self.routes.unregister(name)
@@ -124,7 +124,7 @@ class GroupMember:
     # ------------------------------------------------------------ life
 
     def start(self) -> Op[None]:
-        """Load offsets, find routes, show ourselves to the brokers: all before the first pull, or they refuse it.
+        """Load offsets, find routes, register with the brokers: all before the first pull, or they refuse it.
 
         Raises BrokerError when a broker cannot filter as a subscription asks (a broken SQL92 expression, or SQL92 switched off).
         """
@@ -142,7 +142,7 @@ class GroupMember:
         self.running = True
 
     def filters(self) -> list[Subscription]:
-        """Return what is wanted of each topic."""
+        """Return the subscription of each topic."""
         return list(self.subscriptions.values())
 
     def _check_filters(self) -> Op[None]:
@@ -151,7 +151,7 @@ class GroupMember:
                 yield from self._check_filter(wanted)
 
     def _check_filter(self, wanted: Subscription) -> Op[None]:
-        """Have a broker of the topic look at an expression. Follows MQClientInstance.checkClientInBroker (RocketMQ 4.9.8)."""
+        """Ask a broker of the topic to check an expression. Follows MQClientInstance.checkClientInBroker (RocketMQ 4.9.8)."""
         address = self.routes.any_broker(wanted.topic)
         if address is None:
             return
@@ -161,9 +161,9 @@ class GroupMember:
         except NetworkError as exc:
             log.info("expression not checked: topic=%s reason=%s", wanted.topic, exc)
 
-    def tend(self) -> list[Op[None]]:
+    def background_work(self) -> list[Op[None]]:
         """Return the operations that run beside the work until they are cancelled."""
-        return [*self.instance.tend(), self._keep_sharing(), self._keep_storing()]
+        return [*self.instance.background_work(), self._keep_sharing(), self._keep_storing()]
 
     def stop(self) -> Op[None]:
         """Stop pulling, store the progress, leave the group."""
@@ -191,17 +191,17 @@ class GroupMember:
             )
             yield from wait(self._rebalance, pause)
 
-    # ------------------------------------------------------------ shares
+    # ------------------------------------------------------------ rebalancing
 
     def group_changed(self) -> None:
-        """Share out anew, at once."""
+        """Rebalance at once."""
         self._rebalance.fire()
 
     def disconnected(self, address: str) -> None:
         """The connection to a broker is lost: nothing to do but where queues are locked."""
 
     def rebalance(self) -> Op[bool]:
-        """Take our share of every subscribed topic; return whether all went well. Follows RebalanceImpl (RocketMQ 5.3.3)."""
+        """Take our queues of every subscribed topic; return whether all went well. Follows RebalanceImpl (RocketMQ 5.3.3)."""
         even = True
         for topic in self.topics():
             try:
@@ -239,7 +239,7 @@ class GroupMember:
         self.instance.troubles.failed(what, error, (yield from steady()))
 
     def topics(self) -> list[str]:
-        """Return the topics whose queues may be ours."""
+        """Return the topics whose queues may be assigned to us."""
         return list(self.subscriptions)
 
     def _share(self, topic: str) -> Op[list[MessageQueue]]:
@@ -283,7 +283,7 @@ class GroupMember:
         return self.running and queue.topic in self.topics()
 
     def _secure(self, queues: list[MessageQueue]) -> Op[list[MessageQueue]]:
-        """Return those of our new queues that may be begun now."""
+        """Return those of the new queues that may begin now."""
         yield from ()
         return queues
 
@@ -378,10 +378,10 @@ class GroupMember:
         yield from self.offsets.persist_one(queue)
         return begin
 
-    # ------------------------------------------------------------ what brokers are told
+    # ------------------------------------------------------------ requests of brokers
 
     def heartbeat_data(self) -> ConsumerData:
-        """Return what heartbeats say of this consumer."""
+        """Return this consumer's part of heartbeats."""
         return ConsumerData(
             group_name=self.group,
             consume_type=self.consume_type,
@@ -391,7 +391,7 @@ class GroupMember:
         )
 
     def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> Op[None]:
-        """Begin the named queues anew at other offsets, as an operator asked.
+        """Restart queues at other offsets, as an operator asked.
 
         Differs: the original waits ten seconds first; here what is still being consumed cannot move the new progress.
         """
@@ -400,7 +400,7 @@ class GroupMember:
                 yield from self.restart(queue, offset)
 
     def progress(self, topic: str) -> dict[MessageQueue, int]:
-        """Return the offsets of a topic's queues that are ours."""
+        """Return the offsets of a topic's assigned queues."""
         return {queue: self.offsets.memory(queue) for queue in sorted(self.held) if queue.topic == topic}
 
     def consume_directly(self, record: bytes, broker_name: str) -> Op[ConsumeDirectlyResult | None]:
@@ -409,7 +409,7 @@ class GroupMember:
         return None
 
     def running_info(self) -> ConsumerRunningInfo:
-        """Return how this consumer is, for operators."""
+        """Return this consumer's state, for operators."""
         raise NotImplementedError
 
     def user_queue(self, queue: MessageQueue) -> MessageQueue:

@@ -1,4 +1,4 @@
-"""Where a group's progress is kept: at the brokers for clustering, in a local file for broadcasting.
+"""A group's offsets: stored at the brokers for clustering, in a local file for broadcasting.
 
 Both keep a table in memory that consumption updates and a periodic operation persists. The file itself is a port that the
 runtime gives (`OffsetFile`); nothing here opens it.
@@ -22,7 +22,7 @@ from halfmoon.wire.bodies import LocalOffsetTable, from_json, to_json
 from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset, TopicBirth, UpdateConsumerOffset
 
 UNKNOWN = -1
-"""The group has no progress in the queue yet; or the birth of its topic was not told."""
+"""The group has no offset in the queue yet; or the birth of its topic is not known."""
 
 log = logging.getLogger("halfmoon.client")
 
@@ -48,7 +48,7 @@ class OffsetTable:
         """Return when the topic was made of which the offsets here speak, ms; 0: its broker does not know; -1: it was not told."""
         return self._births.get(queue, UNKNOWN)
 
-    def told_birth(self, queue: MessageQueue, birth_ms: int | None) -> None:
+    def learn_birth(self, queue: MessageQueue, birth_ms: int | None) -> None:
         """A broker told when the topic was made. What is known stays: with another birth the broker refuses what speaks of it."""
         if birth_ms is not None and birth_ms >= 0:
             self._births.setdefault(queue, birth_ms)
@@ -82,13 +82,13 @@ class RemoteOffsets(OffsetTable):
     def fetch(self, queue: MessageQueue) -> Op[int]:
         """Return the stored offset, or -1 when the group has none. Raises NetworkError, BrokerError."""
         offset, birth_ms = yield from stored_offset(self._routes, self._group, queue, self._timeout_ms)
-        self.told_birth(queue, birth_ms)
+        self.learn_birth(queue, birth_ms)
         if offset != UNKNOWN:
             self.offsets[queue] = offset
         return offset
 
     def persist(self, queues: Collection[MessageQueue]) -> Op[None]:
-        """Tell the brokers, one-way, the offsets of these queues; forget those of others. Failures are logged."""
+        """Send the offsets of these queues to the brokers, one-way; forget those of others. Failures are logged."""
         for queue in [queue for queue in self.offsets if queue not in queues]:
             del self.offsets[queue]  # its birth stays: one that is being gained was told it just now
         for queue in sorted(queues):
@@ -96,7 +96,7 @@ class RemoteOffsets(OffsetTable):
                 yield from self.persist_one(queue, offset)
 
     def persist_one(self, queue: MessageQueue, offset: int | None = None) -> Op[None]:
-        """Tell the broker, one-way, the offset of one queue. Failures are logged; the next round tells again."""
+        """Send the offset of one queue to the broker, one-way. Failures are logged; the next round sends it again."""
         offset = self.offsets.get(queue) if offset is None else offset
         if offset is None:
             return

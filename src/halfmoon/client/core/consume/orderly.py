@@ -76,9 +76,9 @@ class OrderlyConsumerCore(PushConsumerCore):
         self._pauses: dict[HeldQueue, int] = {}
         self._closing = False
 
-    def tend(self) -> list[Op[None]]:
-        """Return what runs beside the work. No message is given back because the listener takes long."""
-        return [*PullLoop.tend(self), self._keep_locked()]
+    def background_work(self) -> list[Op[None]]:
+        """Return the background operations. No message is sent back because the listener takes long."""
+        return [*PullLoop.background_work(self), self._keep_locked()]
 
     def stop(self) -> Op[None]:
         """Stop pulling, wait a while for the listener, store the progress, unlock the queues, leave the group."""
@@ -95,7 +95,7 @@ class OrderlyConsumerCore(PushConsumerCore):
     # ------------------------------------------------------------ locks
 
     def _secure(self, queues: list[MessageQueue]) -> Op[list[MessageQueue]]:
-        """Lock new queues. One whose message the listener still has from before is not begun, and none while we close."""
+        """Lock new queues. A queue does not begin while the listener still has a message of it, and none begins while we close."""
         wanted = [queue for queue in queues if queue not in self._in_hand and not self._closing]
         if not self.clustering:
             return wanted
@@ -152,7 +152,7 @@ class OrderlyConsumerCore(PushConsumerCore):
             yield from self._let_hung_go()
 
     def _let_hung_go(self) -> Op[None]:
-        """Give up queues that are not ours any more and whose message the listener has had for too long: others wait for them."""
+        """Unlock queues that are not ours any more and whose message the listener holds for too long: other members wait."""
         at = yield from steady()
         timeout_ms = self.settings.consume_timeout_ms
         hung = [held.queue for held in self._leaving if held.window.overdue(at, timeout_ms) is not None]
@@ -190,11 +190,11 @@ class OrderlyConsumerCore(PushConsumerCore):
         return max(offset, came_to) if (yield from steady()) - locked_ms < self.settings.lock_valid_ms else offset
 
     def made_anew(self, held: HeldQueue, reason: TopicMadeAnew) -> None:
-        """Also what was consumed until a lock was lost is forgotten."""
+        """Also forget what was consumed until a lock was lost."""
         self._came_to.pop(held.queue, None)
         super().made_anew(held, reason)
 
-    # ------------------------------------------------------------ shares
+    # ------------------------------------------------------------ rebalancing
 
     def _take(self, topic: str, queues: Collection[MessageQueue]) -> Op[bool]:
         even = yield from super()._take(topic, queues)
@@ -218,7 +218,7 @@ class OrderlyConsumerCore(PushConsumerCore):
         yield from self.offsets.persist_one(held.queue)
 
     def _hand_over(self, held: HeldQueue) -> Op[None]:
-        """The listener is done with a queue that was to be given up meanwhile."""
+        """The listener is done with a queue that was revoked meanwhile."""
         self._leaving.discard(held)
         offset = held.window.commit_offset()
         if offset >= 0 and not held.window.dropped:
@@ -286,7 +286,7 @@ class OrderlyConsumerCore(PushConsumerCore):
             self._ready.append(held)
 
     def _done_elsewhere(self, held: HeldQueue) -> Op[None]:
-        """The listener is done with a queue that is not ours any more, or was begun anew meanwhile."""
+        """The listener is done with a queue that is not ours any more, or was restarted meanwhile."""
         if held in self._leaving:
             yield from self._hand_over(held)
         elif (successor := self.held.get(held.queue)) is not None:
@@ -405,7 +405,7 @@ class OrderlyConsumerCore(PushConsumerCore):
         return (yield from consume_directly(record, broker_name, self._hand, orderly=True))
 
     def running_info(self) -> ConsumerRunningInfo:
-        """Return how this consumer is, for operators."""
+        """Return this consumer's state, for operators."""
         described = super().running_info()
         described.properties["PROP_CONSUMEORDERLY"] = "true"
         for queue, info in described.mq_table.items():

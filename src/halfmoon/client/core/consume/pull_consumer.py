@@ -1,4 +1,4 @@
-"""The pull consumer in the manner of lite pull: queues are assigned or shared out, pulled ahead, and handed out when asked for.
+"""The pull consumer, like the lite pull consumer: queues are assigned or shared by the group, pulled ahead, and polled.
 
 Follows DefaultLitePullConsumerImpl (RocketMQ 4.9.8), with request code 11, which every broker knows.
 """
@@ -9,6 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 from halfmoon.client.core.consume.member import HeldQueue
@@ -34,14 +35,14 @@ log = logging.getLogger("halfmoon.client")
 
 
 class WatchedTopic:
-    """A topic whose queues somebody listens to, and what they were; None: never heard."""
+    """A topic whose queues are watched by a listener, and the queues last seen; None: none yet."""
 
     def __init__(self, listener: Callable[[str, list[MessageQueue]], Any], known: list[MessageQueue] | None) -> None:
         self.listener, self.known = listener, known
 
 
 class HandedOut(NamedTuple):
-    """Messages of one queue that are handed out together; none: of no queue."""
+    """Messages of one queue that one poll returns; an empty poll has no queue."""
 
     held: HeldQueue | None
     messages: list[StoredMessage]
@@ -66,8 +67,8 @@ class PullConsumerCore(PullLoop):
         self._lock = nullcontext() if lock is None else lock
         self.pull_max = max(settings.batch_max, min(AHEAD_MAX, settings.cached_max, settings.cached_total_max))
         self._taken = 0, 0, 0
-        """What was taken and is not accounted for yet: so many whole entries of `_ready`, so many messages of the one behind them,
-        and how many came last."""
+        """What `take` took and `_settle` has not accounted for: the number of whole entries of `_ready`, of messages of the entry
+        behind them, and of messages taken last."""
         self.paused: set[MessageQueue] = set()
         self._manual: dict[str, set[MessageQueue]] | None = None
         self._manual_wanted: dict[str, Subscription] = {}
@@ -84,13 +85,13 @@ class PullConsumerCore(PullLoop):
     def subscribe(
         self, topic: str, expression: str | None = "*", expression_type: str = "TAG", *, sql: str | None = None, version: int = 0
     ) -> None:
-        """Have queues of a topic shared out by the group. Raises UsageError after `assign`."""
+        """Subscribe to a topic whose queues the group shares. Raises UsageError after `assign`."""
         if self._manual is not None:
             raise UsageError("Subscribe and assign are mutually exclusive.")
         super().subscribe(topic, expression, expression_type, sql=sql, version=version)
 
     def assign(self, queues: Collection[MessageQueue], expression: str = "*", *, sql: str | None = None) -> Op[None]:
-        """Take exactly these queues, whatever the group does, and of them what the filter wants.
+        """Consume exactly these queues, whatever the group does, filtered by tags or SQL92.
 
         Raises UsageError after `subscribe`. An SQL92 expression is checked at once when we run: NoRoute, NetworkError, BrokerError.
         """
@@ -114,11 +115,11 @@ class PullConsumerCore(PullLoop):
             self.group_changed()  # the round is repeated until it comes out even
 
     def filters(self) -> list[Subscription]:
-        """Return what is wanted of each topic."""
+        """Return the subscription of each topic."""
         return [*super().filters(), *self._manual_wanted.values()]
 
     def topics(self) -> list[str]:
-        """Return the topics whose queues may be ours."""
+        """Return the topics whose queues may be assigned to us."""
         return list(self.subscriptions if self._manual is None else self._manual)
 
     def _share(self, topic: str) -> Op[list[MessageQueue]]:
@@ -128,7 +129,7 @@ class PullConsumerCore(PullLoop):
         return sorted(self._manual.get(topic, ()))
 
     def assignment(self) -> list[MessageQueue]:
-        """Return the queues that are ours now."""
+        """Return the assigned queues."""
         return sorted(self.user_queue(queue) for queue in self.held)
 
     def queues(self, topic: str) -> Op[list[MessageQueue]]:
@@ -138,8 +139,8 @@ class PullConsumerCore(PullLoop):
         return [self.user_queue(queue) for queue in queues]
 
     def position(self, queue: MessageQueue) -> int:
-        """Return the offset behind what was handed out of a queue of ours, and behind what its filter left out there; -1 when it
-        could not be begun yet."""
+        """Return the offset behind what was polled from an assigned queue, and behind what its filter left out there; -1 when its
+        begin is not known yet."""
         self._check_running()
         self._settle()
         held = self._must_hold(self.wire_queue(queue))
@@ -149,7 +150,7 @@ class PullConsumerCore(PullLoop):
         return held.next_offset if oldest is None else oldest.queue_offset
 
     def on_queues_changed(self, topic: str, listener: Callable[[str, list[MessageQueue]], Any]) -> Op[None]:
-        """Have a listener told of the queues of a topic whenever they are others than before; a second one takes its place.
+        """Call a listener with the queues of a topic whenever they change; a second listener replaces the first.
 
         Follows DefaultLitePullConsumerImpl.registerTopicMessageQueueChangeListener (RocketMQ 4.9.8).
         """
@@ -186,9 +187,9 @@ class PullConsumerCore(PullLoop):
                 except Exception:
                     log.exception("listener of queue changes failed: group=%s topic=%s", self.group, topic)
 
-    def tend(self) -> list[Op[None]]:
+    def background_work(self) -> list[Op[None]]:
         """Return what runs beside the work."""
-        return [*super().tend(), self._keep_watching()]
+        return [*super().background_work(), self._keep_watching()]
 
     # ------------------------------------------------------------ pulling ahead
 
@@ -269,7 +270,7 @@ class PullConsumerCore(PullLoop):
             at = yield from steady()
 
     def take_back(self, handed: HandedOut) -> None:
-        """The application never got these: they are not given, and come next, unless the queue is not ours any more."""
+        """The application never got these messages: the next poll returns them, unless the queue is not ours any more."""
         held, messages = handed
         with self._lock:
             self._settle()
@@ -402,52 +403,45 @@ class PullConsumerCore(PullLoop):
         return offset
 
     def seek(self, queue: MessageQueue, offset: int) -> Op[None]:
-        """Go on with a queue at an offset within what the broker has. Raises OffsetIllegal, UsageError when it is not ours."""
-        self._check_running()
-        queue = self.wire_queue(queue)
-        self._must_hold(queue)
-        birth_ms = yield from self._birth_now(queue)
+        """Continue a queue at an offset that it has. Raises OffsetIllegal, UsageError when the queue is not assigned."""
+        yield from self._seek(queue, lambda wire_queue: self._checked(wire_queue, offset))
+
+    def seek_to_begin(self, queue: MessageQueue) -> Op[None]:
+        """Continue a queue at its oldest message."""
+        yield from self._seek(queue, partial(min_offset, self.routes))
+
+    def seek_to_end(self, queue: MessageQueue) -> Op[None]:
+        """Continue a queue behind its newest message."""
+        yield from self._seek(queue, partial(max_offset, self.routes))
+
+    def _checked(self, queue: MessageQueue, offset: int) -> Op[int]:
         low = yield from min_offset(self.routes, queue)
         high = yield from max_offset(self.routes, queue)
         if not low <= offset <= high:
             raise OffsetIllegal(f"Seek offset illegal, seek offset = {offset}, min offset = {low}, max offset = {high}")
-        yield from self._jump(queue, offset, birth_ms)
+        return offset
 
-    def seek_to_begin(self, queue: MessageQueue) -> Op[None]:
-        """Go on with a queue at its oldest message."""
+    def _seek(self, queue: MessageQueue, find_offset: Callable[[MessageQueue], Op[int]]) -> Op[None]:
         self._check_running()
         queue = self.wire_queue(queue)
         self._must_hold(queue)
-        birth_ms = yield from self._birth_now(queue)
-        yield from self._jump(queue, (yield from min_offset(self.routes, queue)), birth_ms)
-
-    def seek_to_end(self, queue: MessageQueue) -> Op[None]:
-        """Go on with a queue behind its newest message."""
-        self._check_running()
-        queue = self.wire_queue(queue)
-        self._must_hold(queue)
-        birth_ms = yield from self._birth_now(queue)
-        yield from self._jump(queue, (yield from max_offset(self.routes, queue)), birth_ms)
-
-    def _birth_now(self, queue: MessageQueue) -> Op[int | None]:
-        """Ask when the topic was made in which an offset is about to be sought: it may be made anew since the queue was begun."""
-        return (yield from stored_offset(self.routes, self.group, queue, self.settings.request_timeout_ms))[1]
-
-    def _jump(self, queue: MessageQueue, offset: int, birth_ms: int | None) -> Op[None]:
+        # The topic may have been deleted and created again since the queue was assigned: an offset speaks of one of the two.
+        _, birth_ms = yield from stored_offset(self.routes, self.group, queue, self.settings.request_timeout_ms)
+        offset = yield from find_offset(queue)
         old = self._must_hold(queue)
         if old is not None:
             self._let_go(old)
         if birth_ms is not None and not same_topic(self.offsets.birth(queue), birth_ms):
             self.offsets.forget(queue)
-        self.offsets.told_birth(queue, birth_ms)
+        self.offsets.learn_birth(queue, birth_ms)
         yield from self.gain(queue, offset, sought=True)
 
     def pause(self, queues: Collection[MessageQueue]) -> None:
-        """Pull and hand out nothing of these queues."""
+        """Pull and return nothing from these queues."""
         self.paused |= {self.wire_queue(queue) for queue in queues}
 
     def resume(self, queues: Collection[MessageQueue]) -> None:
-        """Go on with these queues."""
+        """Pull these queues again."""
         self.paused -= {self.wire_queue(queue) for queue in queues}
         self._arrived.fire()
 
@@ -461,7 +455,7 @@ class PullConsumerCore(PullLoop):
     # ------------------------------------------------------------ life
 
     def start(self) -> Op[None]:
-        """Show ourselves to the brokers and take the assigned queues."""
+        """Register with the brokers and begin the assigned queues."""
         yield from super().start()
         for topic, watched in self._watched.items():
             watched.known = yield from self._queues_now(topic)
@@ -474,7 +468,7 @@ class PullConsumerCore(PullLoop):
         if self.settings.auto_commit:
             self._note_consumed()
         self.running = False
-        self._arrived.fire()  # who waits in a poll is told now: leaving may take a while
+        self._arrived.fire()  # wakes a waiting poll now: leaving may take a while
         yield from super().stop()
 
     def _remove(self, held: HeldQueue) -> Op[None]:
@@ -512,6 +506,6 @@ class PullConsumerCore(PullLoop):
         return data
 
     def running_info(self) -> ConsumerRunningInfo:
-        """Return how this consumer is, for operators."""
+        """Return this consumer's state, for operators."""
         self._settle()
         return running_info(self, {"PROP_CONSUMEORDERLY": "false", "SKIPPED_RECORDS": str(self.skipped_count)})

@@ -1,4 +1,4 @@
-"""What push and pull consumers share of pulling: one pull after the other for each queue, the pauses between, flow control.
+"""The pull loop that push and pull consumers share: one pull at a time for each queue, pauses between, flow control.
 
 Holds no finished messages and hands out none: `client.core.consume.push_consumer` and `client.core.consume.pull_consumer` say what
 becomes of what a pull brought.
@@ -29,7 +29,7 @@ THROTTLED_PAUSE_MS = 20
 """Pause after the broker's code 215."""
 
 IDLE_PAUSE_MS = 100
-"""Pause after an answer that brought nothing and did not wait either, so that no broker is asked in a circle."""
+"""Pause after an empty reply that was not held, so that a broker is not asked in a busy loop."""
 
 log = logging.getLogger("halfmoon.client")
 
@@ -49,29 +49,29 @@ class PullLoop(GroupMember):
         super().__init__(settings, instance, offsets, allocate)
         self.pull_max = settings.batch_max
         self.skipped_count = 0
-        self.figures: dict[str, ConsumeRates] = {}
+        self.rates: dict[str, ConsumeRates] = {}
 
-    def tend(self) -> list[Op[None]]:
-        """Return what runs beside the work."""
-        return [*super().tend(), self._keep_counting()]
+    def background_work(self) -> list[Op[None]]:
+        """Return the operations that run in the background until they are cancelled."""
+        return [*super().background_work(), self._keep_counting()]
 
     def _keep_counting(self) -> Op[None]:
         while True:
             yield from sleep(SAMPLE_MS)
             at, topics = (yield from steady()), set(self.topics())
-            self.figures = {topic: figures for topic, figures in self.figures.items() if topic in topics}
-            for figures in self.figures.values():
-                figures.sample(at)
+            self.rates = {topic: rates for topic, rates in self.rates.items() if topic in topics}
+            for rates in self.rates.values():
+                rates.sample(at)
 
     def rates_of(self, topic: str) -> ConsumeRates:
-        """Return the figures of a topic, called as on the wire."""
-        rates = self.figures.get(topic)
+        """Return the rates of a topic, by its name on the wire."""
+        rates = self.rates.get(topic)
         if rates is None:
-            rates = self.figures[topic] = ConsumeRates(self.begun_steady)
+            rates = self.rates[topic] = ConsumeRates(self.begun_steady)
         return rates
 
     def keep_pulling(self, held: HeldQueue) -> Op[None]:
-        """Pull a queue for as long as it is ours and there is room; the broker holds a pull that finds nothing."""
+        """Pull a queue while it is ours and there is room; the broker holds a pull that finds nothing."""
         while not held.window.dropped:
             wanted = self._wanted(held.queue)
             if wanted is None:
@@ -82,7 +82,7 @@ class PullLoop(GroupMember):
                 yield from self._pull_once(held, wanted)
 
     def _wanted(self, queue: MessageQueue) -> Subscription | None:
-        """Return what is wanted of a queue, None while its pulling is paused."""
+        """Return the subscription of a queue, None while pulling it is paused."""
         raise NotImplementedError
 
     def _full(self, held: HeldQueue) -> bool:
@@ -94,13 +94,13 @@ class PullLoop(GroupMember):
         return len(held.window) > self.settings.cached_max or held.window.size_bytes > self.settings.cached_bytes_max
 
     def _pull_once(self, held: HeldQueue, wanted: Subscription) -> Op[None]:
-        """Pull a queue once and do what is to be done with the result, pauses included."""
+        """Pull a queue once and process the result, pauses included."""
         raise NotImplementedError
 
     def _pull(
         self, held: HeldQueue, wanted: Subscription, sys_flag: int, *, send_expression: bool, commit_offset: int = 0
     ) -> Op[PullResult | None]:
-        """Pull a queue once; None when it failed, after the pause for that, or when the queue was given up meanwhile."""
+        """Pull a queue once; None when it failed, after the pause for that, or when the queue was revoked meanwhile."""
         settings, window = self.settings, held.window
         window.last_pull_ms, window.pulled_at = (yield from now()), (yield from steady())
         known = self.routes.brokers.get(held.queue.broker_name)
@@ -131,7 +131,7 @@ class PullLoop(GroupMember):
             return None
         if window.dropped:
             return None
-        self.offsets.told_birth(held.queue, result.topic_birth_ms)
+        self.offsets.learn_birth(held.queue, result.topic_birth_ms)
         if result.messages:
             self.rates_of(held.queue.topic).pulled(len(result.messages), (yield from steady()) - window.pulled_at)
         self.instance.troubles.recovered(self._pulled_from(held))
@@ -158,6 +158,6 @@ class PullLoop(GroupMember):
         return f"topic {held.queue.topic} cannot be pulled from broker {held.queue.broker_name} by group {self.group}"
 
     def _breathe(self, held: HeldQueue, moved: bool) -> Op[None]:
-        """Pause after an answer that came at once and led nowhere."""
+        """Pause after a reply that came at once and brought nothing."""
         if not moved and (yield from steady()) - held.window.pulled_at < IDLE_PAUSE_MS:
             yield from sleep(IDLE_PAUSE_MS)

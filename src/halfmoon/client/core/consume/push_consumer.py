@@ -1,4 +1,4 @@
-"""The push consumer: pulls its queues without end, hands messages to a listener, and gives back what failed.
+"""The push consumer: pulls its queues, hands messages to a listener, and sends failed ones back to the broker.
 
 Follows DefaultMQPushConsumerImpl and ConsumeMessageConcurrentlyService (RocketMQ 4.9.8). Ordered consumption is not here.
 """
@@ -41,9 +41,9 @@ OVERDUE_DELAY_LEVEL = 3
 RUN_CALLS, RUN_MS = 256, 20
 """Calls of the listener in one run, at most, and how long a run goes on taking new ones."""
 WATCH_MS = 20
-"""How often runs are looked after: so long at most waits what a hanging call keeps from being told, or from being made."""
+"""How often runs are checked: the longest time that a hanging call delays the results and the calls of others."""
 QUICK_CALLS = 16
-"""Calls are slow when more than one in so many saw the next millisecond: they last 60 us and more, a few changes of threads."""
+"""Calls count as slow when more than one in 16 saw the next millisecond: then they take 60 us or more, a few thread switches."""
 
 _NOW, _STEADY = Now(), Steady()
 T = TypeVar("T")
@@ -94,7 +94,7 @@ class PushConsumerCore(PullLoop):
     # ------------------------------------------------------------ life
 
     def start(self) -> Op[None]:
-        """Subscribe the redeliveries of the group and show ourselves. Raises UsageError without a listener or subscription."""
+        """Subscribe to the group's retry topic and register. Raises UsageError without a listener or subscription."""
         if self.listener is None:
             raise UsageError("the listener is missing: set one with on_message")
         if not self.subscriptions:
@@ -108,9 +108,9 @@ class PushConsumerCore(PullLoop):
         if self.tracer is not None:
             yield from spawn(self.tracer.keep_sending(), "traces")
 
-    def tend(self) -> list[Op[None]]:
-        """Return what runs beside the work."""
-        return [*super().tend(), self._keep_looking()]
+    def background_work(self) -> list[Op[None]]:
+        """Return the operations that run in the background until they are cancelled."""
+        return [*super().background_work(), self._keep_looking()]
 
     def _crowded(self, held: HeldQueue) -> bool:
         """Follows RebalancePushImpl.messageQueueChanged (RocketMQ 4.9.8): queues share what their topic may have.
@@ -325,7 +325,7 @@ class PushConsumerCore(PullLoop):
         return status, context.auto_commit
 
     def _show(self, message: StoredMessage, topic: str, begin: int) -> None:
-        """Have a message of a topic look to the user as it was sent, and say when it was handed over."""
+        """Show a message to the user as it was sent, with the time when it was handed over."""
         if topic == self._retry_topic and (origin := message.properties.get("RETRY_TOPIC")):
             message.topic = origin
         if self.settings.namespace:
@@ -333,7 +333,7 @@ class PushConsumerCore(PullLoop):
         message.note({"CONSUME_START_TIME": str(begin)})
 
     def _finish(self, held: HeldQueue, messages: list[StoredMessage], result: ListenerResult) -> Op[None]:
-        """What a call did not consume is given back, or comes again here."""
+        """Send what a call did not consume back to the broker, or hand it over again here."""
         done, failed = messages[: result.good], messages[result.good :]
         self.rates_of(held.queue.topic).called(result.over - result.start, len(done), len(failed))
         if held.window.dropped:
@@ -365,7 +365,7 @@ class PushConsumerCore(PullLoop):
     # ------------------------------------------------------------ giving back
 
     def give_back(self, message: StoredMessage, delay_level: int, reason: str = "") -> Op[bool]:
-        """Have a message delivered again later: by its broker, else by publishing it to the group's retry topic.
+        """Have a message redelivered later: by its broker, else by sending it to the group's retry topic.
 
         Returns whether it is in safe hands. ``reason`` is kept with the message by brokers of Halfmoon, and by every broker that
         takes nothing back. Follows DefaultMQPushConsumerImpl.sendMessageBack (RocketMQ 4.9.8).
@@ -423,7 +423,7 @@ class PushConsumerCore(PullLoop):
         yield from self._sender.deliver(outgoing, begin, SEND_BACK_TIMEOUT_MS)
 
     def _keep_looking(self) -> Op[None]:
-        """Give back messages that the listener holds for too long; what it says of them later is ignored."""
+        """Send back messages that the listener holds for too long; its later result is ignored."""
         late = f"the listener held it for more than {self.settings.consume_timeout_ms} ms"
         while True:
             yield from sleep(self.settings.consume_timeout_ms)
@@ -439,7 +439,7 @@ class PushConsumerCore(PullLoop):
                     self._advance(held, [message])
 
     def running_info(self) -> ConsumerRunningInfo:
-        """Return how this consumer is, for operators."""
+        """Return this consumer's state, for operators."""
         extra = {"PROP_THREADPOOL_CORE_SIZE": str(self.settings.threads), "PROP_CONSUMEORDERLY": "false"}
         extra["SKIPPED_RECORDS"] = str(self.skipped_count)
         return running_info(self, extra)

@@ -33,7 +33,7 @@ class Counters(NamedTuple):
 
 
 class ConsumeRates:
-    """The figures of one topic."""
+    """The rates of one topic."""
 
     def __init__(self, now: int) -> None:
         first = Counters(now)
@@ -48,7 +48,7 @@ class ConsumeRates:
         self._sums = sums._replace(pulls=sums.pulls + 1, pull_ms=sums.pull_ms + took_ms, pulled=sums.pulled + count)
 
     def called(self, took_ms: int, good: int, failed: int, *, calls: int = 1) -> None:
-        """The listener returned, once or often: so many messages are consumed, so many are not."""
+        """The listener returned from ``calls`` calls: ``good`` messages are consumed, ``failed`` are not."""
         sums = self._sums
         self._sums = sums._replace(
             calls=sums.calls + calls, call_ms=sums.call_ms + took_ms, good=sums.good + good, failed=sums.failed + failed
@@ -61,8 +61,8 @@ class ConsumeRates:
         if self._count % EACH_HOURLY == 0:
             self._hour.append(self._minute[-1])
 
-    def told(self) -> ConsumeFigures:
-        """Return the figures of the last minute; the time of a call is that of the last hour when the minute had none.
+    def snapshot(self) -> ConsumeFigures:
+        """Return the rates of the last minute; the time of a call is that of the last hour when the minute had none.
 
         Differs: failures are counted until now, those of the original until its last sample, which is up to ten minutes old.
         """

@@ -1,4 +1,4 @@
-"""What a consumer tells operators of itself (request 307). Reads, changes nothing."""
+"""A consumer's state for operators (request 307). Changes nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def running_info(member: PullLoop, extra: dict[str, str]) -> ConsumerRunningInfo:
-    """Return settings, subscriptions, what is held of each queue and how fast each topic is.
+    """Return settings, subscriptions, the messages held of each queue and the rates of each topic.
 
     Follows DefaultMQPushConsumerImpl.consumerRunningInfo. Differs: a pull consumer tells how fast it pulls, too.
     """
@@ -43,6 +43,6 @@ def running_info(member: PullLoop, extra: dict[str, str]) -> ConsumerRunningInfo
     return ConsumerRunningInfo(
         properties=properties,
         mq_table=queues,
-        status_table={topic: member.rates_of(topic).told() for topic in sorted(member.topics())},
+        status_table={topic: member.rates_of(topic).snapshot() for topic in sorted(member.topics())},
         subscription_set=[SubscriptionData.of(wanted) for wanted in member.subscriptions.values()],
     )
