@@ -259,8 +259,8 @@ def test_operators_are_told_of_every_call_of_a_run():
     script, _, core = consuming(lambda messages: None, 50)
     started(script, core)
 
-    figures = core.figures["orders"]._sums
-    assert (figures.calls, figures.good, figures.failed) == (50, 50, 0)
+    sums = core.rates["orders"]._sums
+    assert (sums.calls, sums.good, sums.failed) == (50, 50, 0)
 
 
 def test_a_listener_that_takes_the_place_of_another_within_a_run_gets_the_next_call():
