@@ -11,8 +11,6 @@ from halfmoon.client.core.consume.rebalance import (
     by_circle,
     consistent_hash,
     fixed,
-    machine_room,
-    machine_room_nearby,
     strategy,
 )
 from halfmoon.errors import UsageError
@@ -72,23 +70,6 @@ def test_consistent_hash_moves_little_when_a_member_joins():
 
 def test_fixed_shares_are_what_was_given():
     assert fixed(queues(2))("anybody", queues(8), ["x"]) == queues(2)
-
-
-def test_machine_room_shares_the_queues_of_some_rooms():
-    near, far = queues(5, "r1@b"), queues(3, "r2@b")
-
-    shares = [machine_room({"r1"})(name, near + far, ["x", "y"]) for name in "xy"]
-
-    assert [ids(share) for share in shares] == [[0, 1, 4], [2, 3]]
-
-
-def test_machine_room_nearby_keeps_rooms_apart_and_shares_rooms_without_members():
-    near, lonely = queues(2, "r1@b"), queues(2, "r9@b")
-    allocate = machine_room_nearby(average, lambda queue: queue.broker_name.split("@")[0], lambda member: member.split(":")[0])
-
-    shares = [allocate(member, near + lonely, ["r1:x", "r2:y"]) for member in ("r1:x", "r2:y")]
-
-    assert shares == [[*near, lonely[0]], [lonely[1]]]
 
 
 def test_an_unknown_strategy_is_an_error_that_names_the_known_ones():

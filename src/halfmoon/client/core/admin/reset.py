@@ -91,9 +91,7 @@ def reset_offsets(
     check_topic(topic)
     check_group(group)
     target = yield from _checked(admin, to)
-    wanted = None if queues is None else {admin.wire_queue(queue) for queue in queues}
-    if isinstance(target, Mapping):
-        wanted = set(target) if wanted is None else wanted & set(target)
+    wanted = _wanted(admin, target, queues)
     plans = []
     for address in (yield from admin.masters_of(topic)):
         plans.append((yield from _plan(admin, address, admin.wire(group), admin.wire(topic), target, wanted)))
@@ -106,6 +104,14 @@ def reset_offsets(
     return sorted(
         (msgspec.structs.replace(move, queue=admin.user_queue(move.queue)) for move in moves), key=lambda move: move.queue
     )
+
+
+def _wanted(admin: AdminCore, target: _WireTarget, queues: Collection[MessageQueue] | None) -> set[MessageQueue] | None:
+    """Return which queues are to move, by their names on the wire; None for all."""
+    wanted = None if queues is None else {admin.wire_queue(queue) for queue in queues}
+    if isinstance(target, Mapping):
+        wanted = set(target) if wanted is None else wanted & target.keys()
+    return wanted
 
 
 def _checked(admin: AdminCore, to: Target) -> Op[_WireTarget]:

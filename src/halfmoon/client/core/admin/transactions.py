@@ -182,9 +182,13 @@ def _locate(admin: AdminCore, name: Name) -> Op[tuple[Master, TransactionAt]]:
     asked = [broker for broker in brokers if broker.address == address] or brokers
     outcomes = yield from gather([_at(admin, broker, name) for broker in asked])
     matches = [(broker, outcome) for broker, outcome in zip(asked, outcomes) if isinstance(outcome, TransactionAt)]
+    return _only(name, matches, [outcome for outcome in outcomes if isinstance(outcome, Exception)])
+
+
+def _only(name: Name, matches: list[tuple[Master, TransactionAt]], errors: list[Exception]) -> tuple[Master, TransactionAt]:
+    """Return the one match of a name. Raises an error when there is none, or when several transactions have the name or may."""
     if len(matches) > 1:  # an id goes before a key of that text
         matches = [match for match in matches if match[1].msg_id == name] or matches
-    errors = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
     unclear = [error for error in errors if not isinstance(error, QueryNotFound)]  # of brokers that may have another one
     if len(matches) == 1 and (not unclear or name == matches[0][1].msg_id):
         return matches[0]

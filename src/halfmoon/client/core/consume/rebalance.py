@@ -7,14 +7,11 @@ number), members by text. Follows AllocateMessageQueueStrategy and its classes (
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from hashlib import md5
-from typing import TypeVar
 
 from halfmoon.errors import UsageError
 from halfmoon.model import MessageQueue
-
-K = TypeVar("K")
 
 Strategy = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
 """Given our client id, all queues and all client ids, both sorted: our queues."""
@@ -53,40 +50,6 @@ def fixed(chosen: Collection[MessageQueue]) -> Strategy:
     return lambda member, queues, members: list(chosen)
 
 
-def machine_room(rooms: Collection[str]) -> Strategy:
-    """MACHINE_ROOM: queues of brokers named ``room@name`` in these rooms, shared evenly."""
-
-    def allocate(member: str, queues: Sequence[MessageQueue], members: Sequence[str]) -> list[MessageQueue]:
-        if member not in members:
-            return []
-        near = [queue for queue in queues if queue.broker_name.count("@") == 1 and queue.broker_name.split("@")[0] in rooms]
-        index = members.index(member)
-        size, rest = divmod(len(near), len(members))
-        found = near[size * index : size * index + size]
-        return [*found, near[size * len(members) + index]] if rest > index else found
-
-    return allocate
-
-
-def machine_room_nearby(
-    inner: Strategy, room_of_queue: Callable[[MessageQueue], str], room_of_member: Callable[[str], str]
-) -> Strategy:
-    """MACHINE_ROOM_NEARBY: each room's queues to its own members; rooms without members are shared out to all."""
-
-    def allocate(member: str, queues: Sequence[MessageQueue], members: Sequence[str]) -> list[MessageQueue]:
-        if member not in members:
-            return []
-        queue_rooms = _grouped(queues, room_of_queue)
-        member_rooms = _grouped(members, room_of_member)
-        room = room_of_member(member)
-        found = inner(member, queue_rooms.get(room, []), member_rooms[room]) if room in queue_rooms else []
-        for other in sorted(queue_rooms.keys() - member_rooms.keys()):
-            found += inner(member, queue_rooms[other], members)
-        return found
-
-    return allocate
-
-
 STRATEGIES: dict[str, Strategy] = {"AVG": average, "AVG_BY_CIRCLE": by_circle, "CONSISTENT_HASH": consistent_hash}
 
 
@@ -96,13 +59,6 @@ def strategy(name: str) -> Strategy:
         return STRATEGIES[name]
     except KeyError:
         raise UsageError(f"unknown allocation {name!r}; one of {', '.join(STRATEGIES)}, or a function") from None
-
-
-def _grouped(values: Iterable[K], room_of: Callable[[K], str]) -> dict[str, list[K]]:
-    groups: dict[str, list[K]] = {}
-    for value in values:
-        groups.setdefault(room_of(value), []).append(value)
-    return groups
 
 
 def _queue_text(queue: MessageQueue) -> str:
