@@ -1,4 +1,4 @@
-"""What operators ask about batch transactions: ids, their last batches, what is undecided. Asks all masters; changes nothing."""
+"""Batch transactions for operators: ids, their last batches, what is undecided. Asks all masters; changes nothing."""
 
 from __future__ import annotations
 

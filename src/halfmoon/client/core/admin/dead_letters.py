@@ -27,7 +27,7 @@ BYTES_MAX = 256 * 1024 * 1024
 
 
 class DeadLetterFilter(NamedTuple):
-    """Which dead letters are meant. Times are ms since the epoch, the first included and the last not."""
+    """Which dead letters match. Times are ms since the epoch, the begin included and the end not."""
 
     begin_ms: int = 0
     end_ms: int | None = None
@@ -37,7 +37,7 @@ class DeadLetterFilter(NamedTuple):
     expression_type: str = "TAG"
 
     def test(self) -> Callable[[StoredMessage], bool]:
-        """Return what tells whether a message is meant. Raises UsageError for an expression that does not parse."""
+        """Return a predicate for the messages that match. Raises UsageError for an expression that does not parse."""
         matches = _expression(self.expression, self.expression_type)
         reason = (self.reason or "").casefold()
 

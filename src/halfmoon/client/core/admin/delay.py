@@ -1,4 +1,4 @@
-"""Messages that wait for their time: cancelling one, and asking all brokers what waits."""
+"""Delayed messages: cancelling one, and listing those of all brokers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DelayedAt(DelayedMessage):
 
 
 class DelayedList(msgspec.Struct):
-    """Messages that wait, the next first, and how many wait in all, by level; 0: for a point in time."""
+    """Delayed messages, the next first, and how many wait in all, by level; 0: for a point in time."""
 
     messages: list[DelayedAt]
     by_level: dict[int, int]

@@ -1,4 +1,4 @@
-"""Transactions of a broker that keeps no table of them, as its half and op queues tell. Only reads.
+"""Transactions of a broker that keeps no table of them, by its half and op queues. Only reads.
 
 Pending is what lies in the half queue at or behind the progress of the broker's own group and is named by no op record. A check
 writes the half message anew behind the others, so the newest copy counts. Bodies of op records are one offset (4.x) or many
@@ -41,10 +41,10 @@ SETTLING_GROUP = "CID_RMQ_SYS_TRANS"
 """The group whose progress says how far brokers have settled these queues."""
 
 RECORDS_MAX = 100_000
-"""Records of one queue that one question reads: some 3,000 pulls. What lies behind them is not told."""
+"""Most records of one queue that one request reads: some 3,000 pulls. What lies behind them is ignored."""
 
 ENTRIES_MAX, ENTRIES_COUNT = 20_000, 64
-"""Records that are read one by one: so many in all, and so many at the same time."""
+"""Records that are read one by one: the most in all, and the most concurrently."""
 
 COPIES_MAX = 64
 NAMED_MAX = 8
@@ -135,7 +135,7 @@ def _by_place(admin: AdminCore, address: str, name: str) -> Op[list[StoredMessag
 
 
 def state_of(admin: AdminCore, address: str, copies: list[StoredMessage]) -> Op[str]:
-    """Return what became of a half message: by its visible message, the op records since, or its copy among the expired messages.
+    """Return the state of a half message, by its visible message, later op records, or its copy among the expired messages.
 
     A decision on any copy counts, for it was the sender's; the broker may ask about a later one all the same.
     """

@@ -183,7 +183,7 @@ def _members(admin: AdminCore, address: str, group: str) -> Op[int]:
 
 
 def _method(admin: AdminCore, address: str, group: str, topic: str, members: int, *, all_queues: bool) -> Op[_Method]:
-    """Return how a broker is asked; a table without queues changes nothing, and says whether it is one of ours."""
+    """Return how a broker is asked. An empty table of offsets changes nothing, and shows whether the broker is a Halfmoon one."""
     try:
         yield from _asked(admin, address, MoveGroupOffsets(topic=topic, group=group), to_json(ResetOffsetBody()))
         return _Method.TABLE

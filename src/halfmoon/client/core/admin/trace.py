@@ -1,4 +1,4 @@
-"""A message's life, told from what brokers keep anyway: its records, its group's progress, its transaction, and trace records.
+"""A message's life, by what brokers keep anyway: its records, the progress of groups, its transaction, and trace records.
 
 Plain reads, so that it works on any broker: by key (12), by id (33), progress (14), who consumes (300); of transactions what
 `halfmoon.client.core.admin.transactions` tells. What no broker keeps stands in ``not_told``. Changes nothing.

@@ -124,7 +124,7 @@ def copies_of(admin: AdminCore, brokers: Sequence[Master], topic: str, msg_id: s
 def _everywhere(
     admin: AdminCore, brokers: Sequence[Master], topics: Sequence[str], msg_id: str
 ) -> Op[tuple[list[StoredMessage], list[str]]]:
-    """Return the records of a message in some topics of all brokers, and who did not answer. Raises when nobody did."""
+    """Return the records of a message in some topics of all brokers, and which brokers did not answer. Raises when none did."""
     over = (yield from now()) + 3_600_000
     questions = [(master, topic) for topic in dict.fromkeys(topics) for master in brokers]
     messages: list[StoredMessage] = []

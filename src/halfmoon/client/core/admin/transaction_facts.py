@@ -1,4 +1,4 @@
-"""What operators are told of transactions, with the broker that tells it. Values only.
+"""Transactions as operators see them, each with its broker. Values only.
 
 A Halfmoon broker knows all of it. Of any other the half queue is read instead, and ``not_told`` names what its protocol hides.
 """
@@ -12,13 +12,13 @@ from halfmoon.wire.json import Body
 from halfmoon.wire.table import I32, I64
 
 PREPARED, COMMITTED, ROLLED_BACK, EXPIRED, UNCLEAR = "PREPARED", "COMMITTED", "ROLLED_BACK", "EXPIRED", "UNCLEAR"
-"""States of a transaction. EXPIRED: rolled back by the broker, for nobody decided. UNCLEAR: settled, nobody can say how."""
+"""States of a transaction. EXPIRED: rolled back by the broker because nobody decided. UNCLEAR: settled, but unknown how."""
 
 READ_FROM_QUEUES = [
     "each check writes the half message anew: checks are counted in copies, and ids are those of the newest copy",
     "when checks were sent, what was answered, and when the next is due are not told",
 ]
-"""What stands in ``not_told`` of everything that was worked out from a half queue."""
+"""The ``not_told`` of everything that was derived from a half queue."""
 
 
 class TransactionAt(Transaction):
@@ -32,12 +32,12 @@ class TransactionAt(Transaction):
 
     @property
     def last_answer(self) -> str:
-        """What came back on the last check: NONE, UNKNOWN, COMMIT or ROLLBACK; empty before the first or when it is not told."""
+        """The answer to the last check: NONE, UNKNOWN, COMMIT or ROLLBACK; empty before the first, or when it is not known."""
         return self.checks[-1].answer if self.checks else ""
 
 
 class TransactionStatsAt(TransactionStats):
-    """What is pending at one broker by group, and what happened since its start; no counters where they are not told."""
+    """Pending transactions of one broker by group, and counters since its start; no counters where they are not known."""
 
     broker: str = ""
     address: str = ""

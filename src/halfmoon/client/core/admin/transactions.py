@@ -1,4 +1,4 @@
-"""What operators ask about transactions, decide and take up again by hand. Asks all masters; changes one message a call.
+"""Transactions for operators: list, find, check, decide and resume. Asks all masters; changes one message a call.
 
 Halfmoon brokers answer from their table (31001 to 31005). Any other answers code 3 to these; its queues are read instead, see
 `halfmoon.client.core.admin.half_queue`, and a decision is an ordinary second phase.
@@ -60,7 +60,7 @@ PAGE_MAX = 1000
 EXPIRED_MAX = 10_000
 
 HALFMOON_TIMEOUT_MS, HALFMOON_STATISTIC = 2000, "transactionsPending"
-"""How long one of our own requests waits at most, and a runtime figure that only our brokers tell."""
+"""Timeout of Halfmoon's own requests, and a runtime statistic that only Halfmoon brokers have."""
 ILLEGAL_OPERATION = 604
 """What 5.x answers to a decision that must come from a check."""
 
@@ -222,7 +222,7 @@ def _at(admin: AdminCore, at: Master, name: Name) -> Op[TransactionAt]:
 
 
 def check_transaction(admin: AdminCore, name: Name) -> Op[TransactionAt]:
-    """Have the broker check a transaction with a producer now, whatever its age; return the transaction with that check.
+    """Ask the broker to check a transaction with a producer now, whatever its age; return the transaction with that check.
 
     Raises RequestNotSupported on Apache's brokers, whose protocol has no such request; BrokerError when no producer is online.
     """

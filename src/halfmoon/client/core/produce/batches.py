@@ -41,7 +41,7 @@ from halfmoon.wire.headers.route import GetBrokerClusterInfo
 from halfmoon.wire.table import Header
 
 CLUSTER_MS = 30_000
-"""How long it is taken for known which brokers there are, and who coordinates an id."""
+"""How long the list of brokers and the coordinator of an id are cached."""
 COORDINATOR_TIMEOUT_MS = 5_000
 """A broker that does not say within this who coordinates an id is asked again."""
 OWNERS_MAX = 1_000
@@ -126,7 +126,7 @@ class BatchesCore:
         self, batch: tuple[str, int], attempt: str, partition: int, queue: MessageQueue, first_seq: int, count: int, body: bytes,
         *, sys_flag: int = 0,
     ) -> Op[PrepareResult]:  # fmt: skip
-        """Have a queue's broker keep a piece: ``count`` messages as `halfmoon.wire.record.encode_batch` packs them."""
+        """Ask a queue's broker to keep a piece: ``count`` messages as `halfmoon.wire.record.encode_batch` packs them."""
         owner, number = batch
         topic = self._instance.wire(queue.topic)
         coordinator = yield from self._coordinator(owner)
@@ -161,14 +161,14 @@ class BatchesCore:
         return DecideResult(known, answer.result == "ALREADY", answer.complete, answer.digest, None, answer.last)
 
     def apply(self, batch: tuple[str, int], broker: str, coordinator: str, attempts: Attempts) -> Op[int]:
-        """Have a broker publish its part of a decision; return once all of it is visible there, how many messages it says."""
+        """Ask a broker to publish its part of a decision; return its count of messages once all of them are visible."""
         header = ApplyBatch(transactional_id=batch[0], batch_id=batch[1], coordinator=coordinator)
         answer = (yield from self._ask(broker, header, _promises(attempts))).header(ApplyBatchReply)
         _one_of(answer.result, "APPLIED")
         return answer.count
 
     def resolve(self, batch: tuple[str, int], coordinator: str, attempt: str) -> Op[str]:
-        """Ask the coordinator what became of an attempt: COMMIT, ABORT or UNDECIDED. Changes nothing."""
+        """Ask the coordinator for the outcome of an attempt: COMMIT, ABORT or UNDECIDED. Changes nothing."""
         header = ResolveBatch(transactional_id=batch[0], batch_id=batch[1], participant="", attempt=attempt)
         answer = (yield from self._ask(coordinator, header)).header(ResolveBatchReply)
         return _one_of(answer.result, "COMMIT", "ABORT", "UNDECIDED")

@@ -1,4 +1,4 @@
-"""Who coordinates a transactional id: a fact, asked for at all brokers before the first message, and told to those without it.
+"""Which broker coordinates a transactional id: a stored fact, asked of all brokers before the first message.
 
 Never guessed from which brokers there are today. Where nobody knows the id, one broker of today is chosen, told first and durably,
 and then the others. Two clients that see different brokers may choose two at once: then the one that has decided nothing gives the
@@ -60,7 +60,7 @@ def _round(owner: str, masters: Mapping[str, str], absent: Sequence[str], ask: A
 
 
 def _confirm(owner: str, name: str, masters: Mapping[str, str], known: dict[str, CoordinateBatchesReply], ask: Ask) -> Op[None]:
-    """Have the broker that others name say itself who coordinates an id. Raises UsageError when it does not know."""
+    """Ask the broker that others name who coordinates an id. Raises UsageError when it does not know."""
     if not known[name].coordinator:  # it is told first: asked now, it knows what others knew a moment ago
         reply = yield from ask(masters[name], CoordinateBatches(transactional_id=owner))
         known[name] = reply.header(CoordinateBatchesReply)

@@ -74,7 +74,7 @@ class LingeringSender(Sender):
         return None if self._may_share(message) else super().first(message, *arguments)
 
     def flush(self) -> Op[None]:
-        """Have everything leave now, and wait for the answers."""
+        """Send everything now, and wait for the replies."""
         for kind, batch in list(self._open.items()):
             self._close(kind, batch)
         for batch in list(self._all):
@@ -142,7 +142,7 @@ class LingeringSender(Sender):
         batch.full.fire()
 
     def _leave(self, kind: Kind, batch: LingeringBatch) -> Op[None]:
-        """Wait for others, send what has come, tell everybody."""
+        """Wait for more messages, send the batch, wake all senders."""
         try:
             yield from wait(batch.full, self.settings.linger_ms)
             self._close(kind, batch)

@@ -1,4 +1,4 @@
-"""A message as it will travel, and who may want to hear what became of it. Plain values and one shape."""
+"""A message as sent, and the protocol of those who observe sends. Plain values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from halfmoon.wire import properties as wire_properties
 
 
 class Outgoing(msgspec.Struct, gc=False):
-    """A message as it will travel. ``msg_id`` is what the sender knows it by; a retry sends the same again."""
+    """A message as sent. ``msg_id`` is the sender's id; a retry sends the same one again."""
 
     topic: str
     body: bytes
@@ -27,7 +27,7 @@ class Outgoing(msgspec.Struct, gc=False):
 
 
 class SendObserver(Protocol):
-    """Hears of every attempt to send and of every second phase; `halfmoon.client.core.produce.tracing` has one."""
+    """Is called for every attempt to send and every second phase; `halfmoon.client.core.produce.tracing` has one."""
 
     def sent(self, outgoing: Outgoing, queue: MessageQueue, address: str, begin: int, over: int, result: SendResult | None) -> None:
         """An attempt ended; without a result it failed."""

@@ -74,7 +74,7 @@ class Sender:
         self._observes = settings.latency_avoidance or settings.retry_not_stored  # every attempt, so that `deliver` must make it
         self.running = False
         self.tracer: SendObserver | None = None
-        """Hears of every attempt, where tracing is on."""
+        """Is called for every attempt, where tracing is on."""
 
     # ------------------------------------------------------------ what users ask for
 
@@ -87,7 +87,7 @@ class Sender:
         key: Any = None,
         timeout_ms: int | None = None,
     ) -> Op[SendResult]:
-        """Send and return where the message went; brokers are tried in turn within one budget of time.
+        """Send and return where the message went; brokers are tried in turn within one time budget.
 
         With an explicit queue, a selector or a key (then `select_by_hash`) there is one attempt. Raises UsageError, NoRoute,
         BrokerError, SendFailed, TooManyRequests.
@@ -163,7 +163,7 @@ class Sender:
     def send_oneway(
         self, message: Message, *, queue: MessageQueue | None = None, selector: Selector | None = None, key: Any = None
     ) -> Op[None]:
-        """Hand the message over to the network and ask for no answer: one attempt, errors only when it cannot leave."""
+        """Send without waiting for a reply: one attempt, errors only when it cannot leave."""
         begin, outgoing, target = yield from self._ready(message, queue, selector, key)
         if target is None:
             info = yield from self._publish_info(outgoing.topic)
@@ -191,7 +191,7 @@ class Sender:
         return (yield from self.deliver(outgoing, begin, budget))
 
     def flush(self) -> Op[None]:
-        """Wait until nothing is kept here that was to leave."""
+        """Wait until no message waits here to be sent."""
         yield from ()
 
     def queues(self, topic: str) -> Op[list[MessageQueue]]:
@@ -206,7 +206,7 @@ class Sender:
     def _ready(
         self, message: Message, queue: MessageQueue | None, selector: Selector | None, key: Any
     ) -> Op[tuple[int, Outgoing, MessageQueue | None]]:
-        """Return when it began (steady), the message as it will travel, and the queue that the user chose, None for any."""
+        """Return when it began (steady), the message as sent, and the queue that the user chose, None for any."""
         begin: int = yield _STEADY
         born_ms: int = yield _NOW
         self.check(message)
@@ -215,7 +215,7 @@ class Sender:
         return begin, outgoing, target
 
     def prepare(self, message: Message, born_ms: int, extra: dict[str, str] | None = None, *, sys_flag: int = 0) -> Op[Outgoing]:
-        """Return the message as it will travel; the caller's is not changed. ``extra`` are properties of the protocol."""
+        """Return the message as sent; the caller's is not changed. ``extra`` are properties of the protocol."""
         outgoing = self.outgoing(message, wrap(message.topic, self.settings.namespace), born_ms, extra, sys_flag)
         if len(outgoing.body) >= self.settings.compress_over_bytes:
             outgoing.body, flags = yield from self._compressed(outgoing.body)
@@ -225,7 +225,7 @@ class Sender:
     def outgoing(
         self, message: Message, topic: str, born_ms: int, extra: dict[str, str] | None = None, sys_flag: int = 0
     ) -> Outgoing:
-        """Return the message as it will travel when it is not compressed, to a topic as the wire calls it; see `prepare`."""
+        """Return the message as sent without compression, to a topic by its name on the wire; see `prepare`."""
         properties = self._properties(message, born_ms)
         if extra:
             properties.update(extra)
@@ -234,7 +234,7 @@ class Sender:
         )
 
     def prepare_batch(self, messages: Sequence[Message], born_ms: int) -> Outgoing:
-        """Return several messages as one that travels. Raises UsageError. Follows MessageBatch.generateFromList (4.9.8)."""
+        """Return several messages as one request. Raises UsageError. Follows MessageBatch.generateFromList (4.9.8)."""
         self._check_running()
         if not messages:
             raise UsageError("messages must not be empty")
@@ -265,7 +265,7 @@ class Sender:
         return properties[UNIQ_KEY], BatchItem(bytes(message.body), properties_bytes(properties), message.flag)
 
     def batch(self, topic: str, ids: list[str], items: list[BatchItem], *, wait_store: bool) -> Outgoing:
-        """Return messages of the user's topic as one that travels."""
+        """Return messages of the user's topic as one request."""
         properties = properties_text({WAIT: "true" if wait_store else "false"})
         return Outgoing(wrap(topic, self.settings.namespace), encode_batch(items), properties, ",".join(ids), batch=True)
 
@@ -278,7 +278,7 @@ class Sender:
         return properties
 
     def _compressed(self, body: bytes) -> Op[tuple[bytes, int]]:
-        """Return a body compressed with its flags, or as it is when that is no gain."""
+        """Return a body compressed, with its flags, or unchanged when compression gains nothing."""
         settings = self.settings
         kind, level = _KINDS[settings.compress_type], settings.compress_level
         if len(body) >= COMPRESS_IN_THREAD_BYTES:

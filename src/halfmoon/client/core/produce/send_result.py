@@ -1,4 +1,4 @@
-"""What a send came to: the result that an answer tells, and the code of a failure.
+"""The result of a send by its reply, and the code of a failure.
 
 Codes of failures that no broker sent: 10001 no connection, 10002 no answer in time, 10003 no such broker.
 """

@@ -134,7 +134,7 @@ class Tracer:
         self._held.append(record)
 
     def look(self) -> None:
-        """Have a bundle sent at once when it is full."""
+        """Send a bundle at once when it is full."""
         if len(self._held) >= RECORDS_MAX:
             self._full.fire()
 

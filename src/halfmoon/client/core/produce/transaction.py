@@ -1,4 +1,4 @@
-"""Transactions of a producer: the half message stored, the local transaction run, its outcome told to the half message's broker.
+"""Transactions of a producer: store the half message, run the local transaction, send its outcome to the half message's broker.
 
 Holds which local transactions run in this process. Answers no checks (see `halfmoon.client.core.produce.transaction_check`).
 """
@@ -110,7 +110,7 @@ class Transactions:
         check_after_s: int | None = None,
         timeout_ms: int | None = None,
     ) -> Op[TransactionSendResult]:
-        """Store a half message, run the local transaction when that went well, and tell the broker what became of it.
+        """Store a half message, run the local transaction if that went well, and send its outcome to the broker.
 
         Raises UsageError before anything is sent, and whatever `Sender.deliver` raises; nothing afterwards.
         """
@@ -143,7 +143,7 @@ class Transactions:
     def finish(
         self, stored: StoredHalf, state: LocalTransactionState | None, error: Exception | None = None
     ) -> Op[TransactionSendResult]:
-        """Tell the broker what became of a local transaction, and return it with the send's result.
+        """Send the outcome of a local transaction to the broker, and return it with the send's result.
 
         A half message that is not safe is rolled back. An ``error`` of the local transaction is logged, remembered in the result
         and carried to the broker; the state is UNKNOWN then.

@@ -1,4 +1,4 @@
-"""Checks: a broker asks what became of a half message, the user's code says it, and the answer goes back on the same connection.
+"""Transaction checks: a broker asks for the outcome of a half message, the user's code answers, on the same connection.
 
 Holds the checks that wait, within bounds, and which function answers for which topic. Sends no half messages.
 """
@@ -41,13 +41,13 @@ LocalTransaction = Callable[[Message, Any], Any]
 """Runs a local transaction: ``(message, arg)`` gives a `LocalTransactionState`, None for UNKNOWN. May be a coroutine function."""
 
 CheckFunction = Callable[[StoredMessage], Any]
-"""Says what became of a local transaction, by the half message. As `LocalTransaction` in what it may be and give."""
+"""Returns the outcome of the local transaction of a half message; a function of the same kinds as `LocalTransaction`."""
 
 log = logging.getLogger("halfmoon.client")
 
 
 class TransactionListener(Protocol):
-    """Runs local transactions and says later what became of them. Both methods may be coroutine functions.
+    """Runs local transactions and answers checks about them. Both methods may be coroutine functions.
 
     Follows TransactionListener (RocketMQ 4.7.1).
     """
@@ -59,7 +59,7 @@ class TransactionListener(Protocol):
         """
 
     def check(self, message: StoredMessage) -> Any:
-        """Return what became of the local transaction with ``message.transaction_id``, perhaps run by another process."""
+        """Return the outcome of the local transaction with ``message.transaction_id``, perhaps run by another process."""
 
 
 class RunningTransaction(msgspec.Struct, weakref=True):
@@ -83,7 +83,7 @@ class CheckFunctions:
         return self._otherwise is not None or bool(self._by_topic) or bool(self._patterns)
 
     def add(self, topic: str, function: CheckFunction) -> None:
-        """Have a function answer for a topic or pattern, instead of the one before. Raises UsageError."""
+        """Set the function of a topic or pattern, instead of the one before. Raises UsageError."""
         if not callable(function):
             raise UsageError(f"a check is a function of a message, not {function!r}")
         is_pattern = isinstance(topic, str) and any(sign in topic for sign in "*?[")
@@ -163,7 +163,7 @@ class PendingChecks:
             self._busy -= 1
 
     def _answer(self, check: _Check) -> Op[None]:
-        """Ask the user's code and tell the broker. Nothing it raises goes further."""
+        """Ask the user's code and answer the broker. Nothing that the code raises goes further."""
         message = unpacked(check.message)
         wire_topic = message.topic
         message.topic = unwrap(wire_topic, self.settings.namespace)
