@@ -27,23 +27,23 @@ def batches(admin: AdminCore, transactional_id: str | None = None) -> Op[list[Ba
     Raises the error of any broker, and UsageError when no broker is known.
     """
     lists = []
-    for outcome in (yield from gather([_batches(admin, at, transactional_id) for at in (yield from masters(admin))])):
+    for outcome in (yield from gather([_batches(admin, broker, transactional_id) for broker in (yield from masters(admin))])):
         if isinstance(outcome, Exception):
             raise outcome
         lists.append(outcome)
     return lists
 
 
-def _batches(admin: AdminCore, at: Master, transactional_id: str | None) -> Op[BatchesAt]:
+def _batches(admin: AdminCore, broker: Master, transactional_id: str | None) -> Op[BatchesAt]:
     timeout_ms = min(HALFMOON_TIMEOUT_MS, admin.settings.request_timeout_ms)
     listed: BatchesAt | None = None
     after: str | None = None
     for _ in range(PAGES_MAX):
         request = ListBatches(transactional_id=transactional_id, after=after, count=1000)
         try:
-            reply = yield from ask(at.address, request, b"", timeout_ms)
+            reply = yield from ask(broker.address, request, b"", timeout_ms)
         except (RequestNotSupported, RequestTimeout):  # those of 4.7.1 answer nothing at all
-            return BatchesAt(broker=at.name, address=at.address, told=False)
+            return BatchesAt(broker=broker.name, address=broker.address, told=False)
         page = from_json(BatchesAt, reply.body)
         if listed is None:
             listed = page
@@ -53,5 +53,5 @@ def _batches(admin: AdminCore, at: Master, transactional_id: str | None) -> Op[B
         if after is None:
             break
     assert listed is not None
-    listed.broker, listed.address = at.name, at.address
+    listed.broker, listed.address = broker.name, broker.address
     return listed

@@ -69,17 +69,17 @@ def delayed_messages(admin: AdminCore, *, topic: str | None = None, count_max: i
     return DelayedList(messages, by_level, now_ms)
 
 
-def _listed(admin: AdminCore, at: Master, topic: str | None, count_max: int) -> Op[DelayedList]:
+def _listed(admin: AdminCore, broker: Master, topic: str | None, count_max: int) -> Op[DelayedList]:
     listed = DelayedList([], {}, 0)
     request = ListDelayedMessages(topic=topic, count=min(PAGE_MAX, count_max))
     while True:
-        reply = yield from ask(at.address, request, timeout_ms=admin.settings.request_timeout_ms)
+        reply = yield from ask(broker.address, request, timeout_ms=admin.settings.request_timeout_ms)
         page = from_json(DelayedMessages, reply.body)
         listed.by_level, listed.now_ms = page.by_level, page.now_ms
         for message in page.messages:
             facts = msgspec.structs.asdict(message)
             listed.messages.append(
-                DelayedAt(**{**facts, "topic": unwrap(message.topic, admin.settings.namespace), "broker": at.name})
+                DelayedAt(**{**facts, "topic": unwrap(message.topic, admin.settings.namespace), "broker": broker.name})
             )
         before, after = (
             (request.after_ms, request.after_level, request.after_offset), (page.last_ms, page.last_level, page.last_offset),

@@ -139,8 +139,8 @@ def state_of(admin: AdminCore, address: str, copies: list[StoredMessage]) -> Op[
 
     A decision on any copy counts, for it was the sender's; the broker may ask about a later one all the same.
     """
-    half, oldest = copies[0], copies[-1]
-    visible = yield from _by_unique(admin, address, half.properties.get("REAL_TOPIC", ""), half.msg_id)
+    newest, oldest = copies[0], copies[-1]
+    visible = yield from _by_unique(admin, address, newest.properties.get("REAL_TOPIC", ""), newest.msg_id)
     if {message.prepared_transaction_offset for message in visible} & {copy.physical_offset for copy in copies}:
         return COMMITTED
     begin = yield from _settled(admin, address, HALF_TOPIC)
@@ -153,9 +153,9 @@ def state_of(admin: AdminCore, address: str, copies: list[StoredMessage]) -> Op[
     decided = decided_by(ops)
     if any(_places(copy) & decided for copy in copies):
         return ROLLED_BACK
-    if half.queue_offset >= begin:
+    if newest.queue_offset >= begin:
         return PREPARED if complete else UNCLEAR
-    expired = yield from copies_behind(admin, address, EXPIRED_TOPIC, half.msg_id, half.physical_offset)
+    expired = yield from copies_behind(admin, address, EXPIRED_TOPIC, newest.msg_id, newest.physical_offset)
     return EXPIRED if expired else UNCLEAR
 
 

@@ -104,18 +104,18 @@ def pending_transactions(
     return sorted(pending, key=lambda transaction: transaction.since_ms)[:count_max]
 
 
-def _pending(admin: AdminCore, at: Master, group: str | None, older_than_ms: int, count_max: int) -> Op[list[TransactionAt]]:
+def _pending(admin: AdminCore, broker: Master, group: str | None, older_than_ms: int, count_max: int) -> Op[list[TransactionAt]]:
     pending: list[TransactionAt] = []
     start = 0
     while start >= 0 and len(pending) < count_max:
         count = min(PAGE_MAX, count_max - len(pending))
         request = ListPendingTransactions(group=group, start=start, count=count, older_than_ms=older_than_ms)
         try:
-            reply = yield from _asked(admin, at.address, request)
+            reply = yield from _asked(admin, broker.address, request)
         except RequestNotSupported:
-            return (yield from _pending_in_queue(admin, at, group, older_than_ms, count_max))
+            return (yield from _pending_in_queue(admin, broker, group, older_than_ms, count_max))
         page = from_json(_Page, reply)
-        pending += [_placed(admin, at, transaction) for transaction in page.transactions]
+        pending += [_placed(admin, broker, transaction) for transaction in page.transactions]
         start = page.next if page.next > start else -1
     return pending
 
@@ -124,8 +124,8 @@ class _Page(PendingTransactions):
     transactions: list[TransactionAt] = []  # type: ignore[assignment]  # noqa: RUF012
 
 
-def _placed(admin: AdminCore, at: Master, transaction: TransactionAt) -> TransactionAt:
-    transaction.broker, transaction.address, transaction.since_ms = at.name, at.address, transaction.stored_ms
+def _placed(admin: AdminCore, broker: Master, transaction: TransactionAt) -> TransactionAt:
+    transaction.broker, transaction.address, transaction.since_ms = broker.name, broker.address, transaction.stored_ms
     transaction.group, transaction.topic = (
         unwrap(transaction.group, admin.settings.namespace),
         unwrap(transaction.topic, admin.settings.namespace),
@@ -134,27 +134,27 @@ def _placed(admin: AdminCore, at: Master, transaction: TransactionAt) -> Transac
 
 
 def _pending_in_queue(
-    admin: AdminCore, at: Master, group: str | None, older_than_ms: int, count_max: int
+    admin: AdminCore, broker: Master, group: str | None, older_than_ms: int, count_max: int
 ) -> Op[list[TransactionAt]]:
-    time, queue = (yield from now()), (yield from half_queue(admin, at.address))
+    time, queue = (yield from now()), (yield from half_queue(admin, broker.address))
     halves = [half for half in queue.pending() if time - since_ms(half) >= older_than_ms]
     halves = [half for half in halves if group is None or half.properties.get("PGROUP") == group][:count_max]
-    checks_max = (yield from checks_max_of(admin, at.address)) if halves else 0
+    checks_max = (yield from checks_max_of(admin, broker.address)) if halves else 0
     producers: dict[str, int] = {}
     pending = []
     for half in halves:
-        transaction = transaction_at(admin, at.name, at.address, half, PREPARED, checks_max)
-        transaction.producers = yield from _counted(admin, at, half, producers)
+        transaction = transaction_at(admin, broker.name, broker.address, half, PREPARED, checks_max)
+        transaction.producers = yield from _counted(admin, broker, half, producers)
         if not queue.whole:
             transaction.not_told.append("half and op queue are too long to be read to their ends: decided ones may be among these")
         pending.append(transaction)
     return pending
 
 
-def _counted(admin: AdminCore, at: Master, half: StoredMessage, known: dict[str, int]) -> Op[int]:
+def _counted(admin: AdminCore, broker: Master, half: StoredMessage, known: dict[str, int]) -> Op[int]:
     group = half.properties.get("PGROUP", "")
     if group not in known:
-        known[group] = yield from producer_count(admin, at.address, group)
+        known[group] = yield from producer_count(admin, broker.address, group)
     return known[group]
 
 
@@ -198,26 +198,25 @@ def _only(name: Name, matches: list[tuple[Master, TransactionAt]], errors: list[
     raise UsageError("; ".join(map(str, unclear))) if len(unclear) > 1 else [*unclear, *errors][0]
 
 
-def _at(admin: AdminCore, at: Master, name: Name) -> Op[TransactionAt]:
+def _at(admin: AdminCore, broker: Master, name: Name) -> Op[TransactionAt]:
     """Return a transaction of one broker."""
     try:
-        reply = yield from _asked(
-            admin, at.address, GetTransaction(id=name) if isinstance(name, str) else GetTransaction(offset=name)
-        )
+        request = GetTransaction(id=name) if isinstance(name, str) else GetTransaction(offset=name)
+        transaction = yield from _ask_about(admin, broker, request)
     except RequestNotSupported:
-        copies = yield from newest_copy(admin, at.address, name)
-        state = yield from state_of(admin, at.address, copies)
-        checks_max = yield from checks_max_of(admin, at.address)
-        transaction = transaction_at(admin, at.name, at.address, copies[0], state, checks_max)
-        transaction.producers = yield from _counted(admin, at, copies[0], {})
+        copies = yield from newest_copy(admin, broker.address, name)
+        state = yield from state_of(admin, broker.address, copies)
+        checks_max = yield from checks_max_of(admin, broker.address)
+        transaction = transaction_at(admin, broker.name, broker.address, copies[0], state, checks_max)
+        transaction.producers = yield from _counted(admin, broker, copies[0], {})
         return transaction
-    transaction = _placed(admin, at, from_json(TransactionAt, reply))
-    if transaction.state == ROLLED_BACK and (
-        yield from copies_behind(admin, at.address, EXPIRED_TOPIC, transaction.msg_id, transaction.commit_log_offset)
-    ):
-        copies = yield from expired_copies(admin, at.address, transaction.msg_id)
-        late = [copy for copy in copies if copy.prepared_transaction_offset == transaction.commit_log_offset]
-        transaction.state = COMMITTED if late and (yield from committed_late(admin, at.address, late[0])) else EXPIRED
+    if transaction.state != ROLLED_BACK:
+        return transaction
+    offset = transaction.commit_log_offset
+    if (yield from copies_behind(admin, broker.address, EXPIRED_TOPIC, transaction.msg_id, offset)):  # nobody decided
+        copies = yield from expired_copies(admin, broker.address, transaction.msg_id)
+        late = [copy for copy in copies if copy.prepared_transaction_offset == offset]
+        transaction.state = COMMITTED if late and (yield from committed_late(admin, broker.address, late[0])) else EXPIRED
     return transaction
 
 
@@ -226,15 +225,13 @@ def check_transaction(admin: AdminCore, name: Name) -> Op[TransactionAt]:
 
     Raises RequestNotSupported on Apache's brokers, whose protocol has no such request; BrokerError when no producer is online.
     """
-    at, transaction = yield from _locate(admin, name)
+    broker, transaction = yield from _locate(admin, name)
     if transaction.not_told:
         raise RequestNotSupported(
-            f"broker {at.name} is no Halfmoon broker: its protocol has no request that begins a check; it asks in its own time",
-            at.address,
+            f"broker {broker.name} is no Halfmoon broker: its protocol has no request for a check; it checks in its own time",
+            broker.address,
         )
-    return _placed(
-        admin, at, from_json(TransactionAt, (yield from _asked(admin, at.address, CheckTransaction(offset=transaction.index))))
-    )
+    return (yield from _ask_about(admin, broker, CheckTransaction(offset=transaction.index)))
 
 
 def decide_transaction(admin: AdminCore, name: Name, *, commit: bool, operator: str) -> Op[TransactionAt]:
@@ -246,17 +243,16 @@ def decide_transaction(admin: AdminCore, name: Name, *, commit: bool, operator: 
 
     Raises BrokerError, QueryNotFound, UsageError.
     """
-    at, transaction = yield from _locate(admin, name)
+    broker, transaction = yield from _locate(admin, name)
     if not transaction.not_told:
         request = DecideTransaction(offset=transaction.index, commit=commit, operator=operator)
-        return _placed(admin, at, from_json(TransactionAt, (yield from _asked(admin, at.address, request))))
-    if transaction.state == PREPARED or (
-        transaction.state == ROLLED_BACK and not commit
-    ):  # a later copy may be pending; twice does no harm
+        return (yield from _ask_about(admin, broker, request))
+    # A later copy of one that is rolled back may be pending: a second rollback does no harm.
+    if transaction.state == PREPARED or (transaction.state == ROLLED_BACK and not commit):
         state = LocalTransactionState.COMMIT if commit else LocalTransactionState.ROLLBACK
         yield from end_transaction(admin, transaction.offset_msg_id, state)
     elif (transaction.state == COMMITTED) != commit or transaction.state not in (COMMITTED, ROLLED_BACK):
-        raise BrokerError(f"the transaction is decided: {transaction.state}", at.address)
+        raise BrokerError(f"the transaction is decided: {transaction.state}", broker.address)
     transaction.state, transaction.next_check_ms = COMMITTED if commit else ROLLED_BACK, 0
     transaction.not_told.append("who decided is written down nowhere: this broker's protocol has no place for it")
     return transaction
@@ -275,19 +271,19 @@ def transaction_stats(admin: AdminCore) -> Op[list[TransactionStatsAt]]:
     return stats
 
 
-def _stats(admin: AdminCore, at: Master) -> Op[TransactionStatsAt]:
+def _stats(admin: AdminCore, broker: Master) -> Op[TransactionStatsAt]:
     try:
-        stats = from_json(TransactionStatsAt, (yield from _asked(admin, at.address, GetTransactionStats())))
+        stats = from_json(TransactionStatsAt, (yield from _asked(admin, broker.address, GetTransactionStats())))
     except RequestNotSupported:
-        stats = yield from _stats_of_queue(admin, at)
-    stats.broker, stats.address = at.name, at.address
+        stats = yield from _stats_of_queue(admin, broker)
+    stats.broker, stats.address = broker.name, broker.address
     for group in stats.groups:
         group.group = unwrap(group.group, admin.settings.namespace)
     return stats
 
 
-def _stats_of_queue(admin: AdminCore, at: Master) -> Op[TransactionStatsAt]:
-    time, queue = (yield from now()), (yield from half_queue(admin, at.address))
+def _stats_of_queue(admin: AdminCore, broker: Master) -> Op[TransactionStatsAt]:
+    time, queue = (yield from now()), (yield from half_queue(admin, broker.address))
     pending = queue.pending()
     groups: dict[str, GroupTransactions] = {}
     producers: dict[str, int] = {}
@@ -295,7 +291,7 @@ def _stats_of_queue(admin: AdminCore, at: Master) -> Op[TransactionStatsAt]:
         name = half.properties.get("PGROUP", "")
         group = groups.setdefault(name, GroupTransactions(name, 0, since_ms(half)))
         group.pending += 1
-        group.producers = yield from _counted(admin, at, half, producers)
+        group.producers = yield from _counted(admin, broker, half, producers)
     oldest = since_ms(pending[0]) if pending else -1
     hidden = [*READ_FROM_QUEUES, "decisions, checks and contradictions are not counted by this broker"]
     if not queue.whole:
@@ -317,16 +313,16 @@ def expired_transactions(admin: AdminCore, *, count_max: int = 100) -> Op[list[E
     return sorted(transactions, key=lambda transaction: transaction.expired_ms)[-count:]
 
 
-def _expired_at(admin: AdminCore, at: Master, count: int) -> Op[list[ExpiredTransaction]]:
-    begin, end = yield from ends(admin, at.address, EXPIRED_TOPIC)
-    copies, _ = yield from records(admin, at.address, EXPIRED_TOPIC, max(begin, end - count), count)
+def _expired_at(admin: AdminCore, broker: Master, count: int) -> Op[list[ExpiredTransaction]]:
+    begin, end = yield from ends(admin, broker.address, EXPIRED_TOPIC)
+    copies, _ = yield from records(admin, broker.address, EXPIRED_TOPIC, max(begin, end - count), count)
     transactions = []
     for copy in copies:
-        transactions.append((yield from _expired_one(admin, at, copy)))
+        transactions.append((yield from _expired_one(admin, broker, copy)))
     return transactions
 
 
-def _expired_one(admin: AdminCore, at: Master, copy: StoredMessage) -> Op[ExpiredTransaction]:
+def _expired_one(admin: AdminCore, broker: Master, copy: StoredMessage) -> Op[ExpiredTransaction]:
     properties, namespace = copy.properties, admin.settings.namespace
     sent, reason = properties.get("TRANSACTION_CHECK_TIMES", ""), properties.get("TRANSACTION_GIVEN_UP_REASON", "")
     return ExpiredTransaction(
@@ -335,9 +331,9 @@ def _expired_one(admin: AdminCore, at: Master, copy: StoredMessage) -> Op[Expire
         born_ms=copy.born_ms, expired_ms=copy.store_ms, reason=reason,
         checks_sent=int(sent) if sent.isdigit() and len(sent) < 6 else 0,
         checks=history_of(properties.get("TRANSACTION_CHECK_HISTORY", "")),
-        resumed=(yield from copies_behind(admin, at.address, HALF_TOPIC, copy.msg_id, copy.physical_offset)),
-        committed=(yield from committed_late(admin, at.address, copy)), broker=at.name,
-        address=at.address, not_told=[] if reason else ["why it expired, and the history of its checks, are not told"],
+        resumed=(yield from copies_behind(admin, broker.address, HALF_TOPIC, copy.msg_id, copy.physical_offset)),
+        committed=(yield from committed_late(admin, broker.address, copy)), broker=broker.name,
+        address=broker.address, not_told=[] if reason else ["why it expired, and the history of its checks, are not told"],
     )  # fmt: skip
 
 
@@ -349,6 +345,11 @@ def history_of(text: str) -> list[TransactionCheck]:
         for fields in checks
         if len(fields) == 3 and fields[0].isdigit() and len(fields[0]) < 12
     ]
+
+
+def _ask_about(admin: AdminCore, broker: Master, request: Header) -> Op[TransactionAt]:
+    """Ask a Halfmoon broker something about one transaction; return the transaction. Raises as `_asked`."""
+    return _placed(admin, broker, from_json(TransactionAt, (yield from _asked(admin, broker.address, request))))
 
 
 def _asked(admin: AdminCore, address: str, request: Header) -> Op[bytes]:
