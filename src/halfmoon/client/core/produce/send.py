@@ -356,24 +356,25 @@ class Sender:
         error: Exception | None = None,
     ) -> Op[SendResult]:  # fmt: skip
         """Try as `send_async` says; the arguments are those of `deliver`, but for the queues that the user and `first` chose."""
-        last: str | None = None
+        tried: list[str] = []
         for left in range(self.settings.retries_async_max, -1, -1):
             queue = target or first
             if queue is None:
                 info = yield from self._publish_info(outgoing.topic)
-                known = self.unanswered.queue(outgoing, info) if last is None else None
-                queue = known or choose_queue(info, last, self.faults, (yield from steady()))
-            last = queue.broker_name
-            first, failed, error = None, error, None
-            try:
-                if failed is not None:
-                    raise failed
-                return (yield from self.attempt(outgoing, queue, begin, budget_ms))
-            except NetworkError as exc:
-                self.unanswered.note(outgoing, queue, exc)
-                at = yield from steady()
-                if not left or not exc.retry or at - begin >= budget_ms:
-                    raise
+                queue = self._next_queue(outgoing, info, tried, (yield from steady()))
+            tried.append(queue.broker_name)
+            first = None
+            if error is None:
+                try:
+                    return (yield from self.attempt(outgoing, queue, begin, budget_ms))
+                except NetworkError as exc:
+                    error = exc
+            if not isinstance(error, NetworkError):
+                raise error
+            self.unanswered.note(outgoing, queue, error)
+            if not left or not error.retry or (yield from steady()) - begin >= budget_ms:
+                raise error
+            error = None
         raise AssertionError("unreachable")
 
     def attempt(self, outgoing: Outgoing, queue: MessageQueue, begin: int, budget_ms: int, at: int | None = None) -> Op[SendResult]:
