@@ -25,7 +25,7 @@ Call = tuple[int, str]
 @contextmanager
 def member(cluster: LocalCluster, ledger: Path, *, every: int = EVERY, rollback_at: int = -1) -> Iterator[subprocess.Popen[bytes]]:
     arguments = [cluster.nameserver, GROUP, TOPIC, str(every), str(rollback_at), str(ledger)]
-    process = subprocess.Popen([sys.executable, "-m", "tests.client.keeping_back", *arguments])
+    process = subprocess.Popen([sys.executable, "-m", "tests.client.real.keeping_back", *arguments])
     try:
         yield process
     finally:

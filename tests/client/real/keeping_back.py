@@ -1,6 +1,6 @@
 """An orderly consumer without auto commit, as a process of its own that may be killed: writes down each call and its answer.
 
-    python -m tests.client.keeping_back NAMESERVER GROUP TOPIC COMMIT_EVERY ROLLBACK_AT LEDGER
+    python -m tests.client.real.keeping_back NAMESERVER GROUP TOPIC COMMIT_EVERY ROLLBACK_AT LEDGER
 
 Answers COMMIT at each COMMIT_EVERYth offset of a queue, ROLLBACK when it first gets offset ROLLBACK_AT (-1: never), else success.
 Ends with SIGTERM.
