@@ -39,10 +39,10 @@ _numbers = count()
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster(tmp_path_factory.mktemp("broker")) as found:
-        with Admin(nameserver=found.nameserver) as admin:
+    with LocalCluster(tmp_path_factory.mktemp("broker")) as running:
+        with Admin(nameserver=running.nameserver) as admin:
             until(lambda: "TBW102" in admin.topics())
-        yield found
+        yield running
 
 
 @pytest.fixture

@@ -25,14 +25,14 @@ _numbers = count()
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster(tmp_path_factory.mktemp("broker")) as found:
-        yield found
+    with LocalCluster(tmp_path_factory.mktemp("broker")) as running:
+        yield running
 
 
 @pytest.fixture
 def client(cluster: LocalCluster) -> Iterator[BatchTransactions]:
-    with BatchTransactions(nameserver=cluster.nameserver, retries_max=3) as found:
-        yield found
+    with BatchTransactions(nameserver=cluster.nameserver, retries_max=3) as running:
+        yield running
 
 
 @pytest.fixture

@@ -29,8 +29,8 @@ KIB = 1024
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster(tmp_path_factory.mktemp("broker")) as found:
-        yield found
+    with LocalCluster(tmp_path_factory.mktemp("broker")) as running:
+        yield running
 
 
 @pytest.fixture
@@ -40,10 +40,10 @@ def topic(cluster: LocalCluster) -> str:
 
 @pytest.fixture(params=["long answers", "pulls"])
 def client(cluster: LocalCluster, request: pytest.FixtureRequest) -> Iterator[Ranges]:
-    with Ranges(nameserver=cluster.nameserver, retries_max=4) as found:
+    with Ranges(nameserver=cluster.nameserver, retries_max=4) as running:
         if request.param == "pulls":  # as from a broker that is not ours
-            found._foreign_brokers.add(cluster.broker)
-        yield found
+            running._foreign_brokers.add(cluster.broker)
+        yield running
 
 
 def made(cluster: LocalCluster, queue_count: int) -> str:

@@ -22,8 +22,8 @@ def cluster(tmp_path_factory):
 
 @pytest.fixture
 def producer(cluster):
-    with Producer(group="P", nameserver=cluster.nameserver) as found:
-        yield found
+    with Producer(group="P", nameserver=cluster.nameserver) as running:
+        yield running
 
 
 @pytest.mark.mission("001-35")

@@ -33,8 +33,8 @@ _numbers = count()
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster(tmp_path_factory.mktemp("broker")) as found:
-        yield found
+    with LocalCluster(tmp_path_factory.mktemp("broker")) as running:
+        yield running
 
 
 def made(cluster: LocalCluster) -> tuple[str, dict[str, Any]]:

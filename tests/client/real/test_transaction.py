@@ -31,8 +31,8 @@ _numbers = count()
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     quick = {"transactionTimeOut": 200, "transactionCheckInterval": 200}
-    with LocalCluster(tmp_path_factory.mktemp("broker"), quick) as found:
-        yield found
+    with LocalCluster(tmp_path_factory.mktemp("broker"), quick) as running:
+        yield running
 
 
 @pytest.fixture

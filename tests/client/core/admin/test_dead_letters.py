@@ -63,9 +63,9 @@ class House:
         return self.do(dead_letters(self.admin, group, **choice))
 
     def replay(self, letter, **more):
-        found = self.do(replay_dead_letter(self.admin, letter, **more))
+        result = self.do(replay_dead_letter(self.admin, letter, **more))
         self.cluster.run(ms=1500)
-        return found
+        return result
 
 
 def test_dead_letters_of_all_brokers_are_merged_the_oldest_first():
@@ -123,9 +123,9 @@ def test_none_of_several_dead_letters_of_one_millisecond_is_missed_where_the_bro
     script.on(SearchOffsetByTimestamp, lambda seen: Reply(header=OffsetReply(offset=int(seen.request.timestamp == 2))))
     admin = AdminCore(Instance(settings_of(AdminSettings, {"nameserver": "ns:1"}), "admin", Random(1)))
 
-    found = script.run(dead_letters(admin, "C", begin_ms=2))
+    result = script.run(dead_letters(admin, "C", begin_ms=2))
 
-    assert [letter.message.queue_offset for letter in found] == [0, 1, 2]
+    assert [letter.message.queue_offset for letter in result] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_pages_with_nothing_of_the_topic_are_followed_and_never_in_a_circle():
         lambda seen: Reply(body=to_json(pages[seen.request.after_ms] if seen.address == "broker-a:1" else DelayedMessages())),
     )
 
-    found = script.run(delayed_messages(core, topic="orders"))
+    result = script.run(delayed_messages(core, topic="orders"))
 
-    assert [(message.msg_id, message.broker) for message in found.messages] == [("ID", "broker-a")]
+    assert [(message.msg_id, message.broker) for message in result.messages] == [("ID", "broker-a")]
     assert [seen.request.after_ms for seen in script.asked(ListDelayedMessages) if seen.address == "broker-a:1"] == [-1, 5, 9]

@@ -168,10 +168,10 @@ def test_pending_is_what_is_not_settled_and_no_op_record_names(ops, op_topic):
     apache.settled[HALF] = 1
     apache.queues[OP] = [(body, {"TAGS": "d"}) for body in ops]
 
-    found = script.run(pending_transactions(core))
+    result = script.run(pending_transactions(core))
 
-    assert [each.msg_id for each in found] == ["C", "E"]
-    first = found[0]
+    assert [each.msg_id for each in result] == ["C", "E"]
+    first = result[0]
     assert (first.index, first.group, first.topic, first.queue_id, first.keys) == (2, "P", "orders", 2, "k-C")
     assert (first.checks_sent, first.checks_left, first.next_check_ms, first.producers) == (0, 5, -1, 1)
     assert first.offset_msg_id == offset_msg_id(HOST, apache.place(HALF, 2))
@@ -188,10 +188,10 @@ def test_the_newest_copy_counts_and_its_age_is_that_of_the_message():
     apache.half("B")
     apache.half("A", checks=2)
 
-    found = script.run(pending_transactions(core))
+    result = script.run(pending_transactions(core))
 
-    assert [(each.msg_id, each.index, each.checks_sent, each.checks_left) for each in found] == [("A", 2, 2, 3), ("B", 1, 0, 5)]
-    assert [each.since_ms for each in found] == [START_MS - 60_000, START_MS - 10_000 + 1]
+    assert [(each.msg_id, each.index, each.checks_sent, each.checks_left) for each in result] == [("A", 2, 2, 3), ("B", 1, 0, 5)]
+    assert [each.since_ms for each in result] == [START_MS - 60_000, START_MS - 10_000 + 1]
     assert [each.msg_id for each in script.run(pending_transactions(core, older_than_ms=30_000))] == ["A"]
     assert script.run(pending_transactions(core, group="Q")) == []
 

@@ -126,9 +126,9 @@ def test_a_namespace_is_taken_off_names():
     records.core = admin(records.script, namespace="N")
     records.add("N%orders")
 
-    found = records.trace()
+    result = records.trace()
 
-    assert (found.topic, [each.group for each in found.groups]) == ("orders", ["C"])
+    assert (result.topic, [each.group for each in result.groups]) == ("orders", ["C"])
 
 
 # ---------------------------------------------------------------- resend

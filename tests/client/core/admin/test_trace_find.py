@@ -18,10 +18,10 @@ def test_a_broker_that_does_not_answer_is_named():
     records = Records(dead=("broker-b:1",))
     records.add("orders")
 
-    found = records.trace()
+    result = records.trace()
 
-    assert [event.what for event in found.events] == ["born", "stored"]
-    assert "what broker broker-b has: it did not answer" in found.not_told
+    assert [event.what for event in result.events] == ["born", "stored"]
+    assert "what broker broker-b has: it did not answer" in result.not_told
 
 
 def test_when_nobody_answers_that_is_an_error_and_not_an_empty_life():

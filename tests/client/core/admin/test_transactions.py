@@ -64,9 +64,9 @@ def test_what_is_pending_at_all_masters_is_merged_the_oldest_first():
     core = admin(script)
     script.on(ListPendingTransactions, by_broker(a=page(one(0, 10), one(1, 30)), b=page(one(0, 20))))
 
-    found = script.run(pending_transactions(core, group="P", older_than_ms=7, count_max=2))
+    result = script.run(pending_transactions(core, group="P", older_than_ms=7, count_max=2))
 
-    assert [(each.broker, each.address, each.index, each.since_ms) for each in found] == [
+    assert [(each.broker, each.address, each.index, each.since_ms) for each in result] == [
         ("broker-a", "broker-a:1", 0, 10),
         ("broker-b", "broker-b:1", 0, 20),
     ]
@@ -81,9 +81,9 @@ def test_pages_are_followed_also_those_with_nothing_of_the_group_and_never_in_a_
     empty = page()
     script.on(ListPendingTransactions, lambda seen: pages[seen.request.start] if seen.address == "broker-a:1" else empty)
 
-    found = script.run(pending_transactions(core))
+    result = script.run(pending_transactions(core))
 
-    assert [each.index for each in found] == [0, 9]
+    assert [each.index for each in result] == [0, 9]
     assert [seen.request.start for seen in script.asked(ListPendingTransactions) if seen.address == "broker-a:1"] == [0, 5, 9]
 
 
@@ -180,10 +180,10 @@ def test_names_inside_a_namespace_are_the_users():
     script.on(ListPendingTransactions, page(within))
     script.on(GetTransactionStats, Reply(body=to_json(TransactionStats(groups=[GroupTransactions("N%P", 1, 5, 1)]))))
 
-    found = script.run(pending_transactions(core, group="P"))
+    result = script.run(pending_transactions(core, group="P"))
 
     assert script.asked(ListPendingTransactions)[0].request.group == "N%P"
-    assert {(each.group, each.topic) for each in found} == {("P", "orders")}
+    assert {(each.group, each.topic) for each in result} == {("P", "orders")}
     assert {group.group for each in script.run(transaction_stats(core)) for group in each.groups} == {"P"}
 
 

@@ -124,10 +124,10 @@ def pulls(records: list[bytes], batch: int = 32, wanted=ALL) -> tuple[list[int],
         if next_offset >= len(records):
             break
         request = read_request(QUEUE, next_offset, batch, broker_name="broker-a")
-        found = script.run(pull(routes, request, wanted, timeout_ms=3_000))
-        came += [message.queue_offset for message in found.messages]
-        skipped += found.skipped
-        next_offset = found.next_offset
+        result = script.run(pull(routes, request, wanted, timeout_ms=3_000))
+        came += [message.queue_offset for message in result.messages]
+        skipped += result.skipped
+        next_offset = result.next_offset
     assert next_offset == len(records)
     return came, skipped, [seen.request.queue_offset for seen in script.asked(PullMessage)]
 
@@ -175,6 +175,6 @@ def test_records_behind_a_broken_one_are_pulled_only_once_where_its_size_is_righ
 def test_a_pull_that_brings_no_record_and_goes_nowhere_still_goes_on():
     """A broker that says that the next pull begins where this one did, with a record that does not decode."""
     answer = pulled(0, 5, b"", 9)
-    found = pull_result(reply_command(Command(11), 0, None, answer.header, b"nonsense"), QUEUE, ALL, 5, alone=True)
+    result = pull_result(reply_command(Command(11), 0, None, answer.header, b"nonsense"), QUEUE, ALL, 5, alone=True)
 
-    assert (found.next_offset, found.skipped, found.messages) == (6, (5,), [])
+    assert (result.next_offset, result.skipped, result.messages) == (6, (5,), [])

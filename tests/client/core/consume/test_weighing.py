@@ -57,9 +57,9 @@ def test_it_takes_one_question_for_many_ranges_however_long_they_are(script: Scr
     script.on(WeighRanges, weighed)
     ranges = {("broker-a", queue): (0, 10**12) for queue in range(200)} | {("broker-b", 2): (5, 6)}
 
-    found = script.run(weigh(core(), "T", ranges))
+    result = script.run(weigh(core(), "T", ranges))
 
-    assert found == {key: [key[1]] * PARTS for key in ranges}
+    assert result == {key: [key[1]] * PARTS for key in ranges}
     assert len(script.asked(WeighRanges)) == -(-200 // STRETCHES_MAX) + 1
     counts = {len(from_json(Stretches, seen.body).stretches) for seen in script.asked(WeighRanges)}
     assert counts == {STRETCHES_MAX, 200 % STRETCHES_MAX, 1}
@@ -70,14 +70,14 @@ def test_of_other_brokers_a_few_messages_of_the_longest_ranges_stand_for_all(scr
     script.on(PullMessage, pulled({queue: 100 if queue else 1_000 for queue in range(200)}))
     ranges = {("broker-a", queue): (1_000, 1_000_000 - queue) for queue in range(200)}
 
-    found = script.run(weigh(core(), "T", ranges))
+    result = script.run(weigh(core(), "T", ranges))
 
     assert len(script.asked(PullMessage)) == SAMPLED_MAX
     assert {seen.request.max_msg_nums for seen in script.asked(PullMessage)} == {SAMPLE_COUNT}
-    heavy, light, unseen = (sum(found["broker-a", queue]) for queue in (0, 1, 199))
+    heavy, light, unseen = (sum(result["broker-a", queue]) for queue in (0, 1, 199))
     assert 5 < heavy / light < 10
     assert light < unseen < heavy
-    assert all(len(parts) == PARTS for parts in found.values())
+    assert all(len(parts) == PARTS for parts in result.values())
 
 
 def test_where_no_message_can_be_looked_at_all_count_the_same(script: Scripted):
@@ -85,9 +85,9 @@ def test_where_no_message_can_be_looked_at_all_count_the_same(script: Scripted):
     script.on(PullMessage, ConnectFailed("gone"))
     ranges = {("broker-b", 0): (0, 160), ("broker-b", 1): (0, 0)}
 
-    found = script.run(weigh(core(), "T", ranges))
+    result = script.run(weigh(core(), "T", ranges))
 
-    assert found == {("broker-b", 0): [10 * LIKELY_BYTES] * PARTS, ("broker-b", 1): [0] * PARTS}
+    assert result == {("broker-b", 0): [10 * LIKELY_BYTES] * PARTS, ("broker-b", 1): [0] * PARTS}
 
 
 @pytest.mark.parametrize("parts", [[], [[1] * (PARTS - 1)], [[-1] * PARTS]])
