@@ -108,7 +108,7 @@ class SimConsumer(SimClient, Generic[C]):
         self.core: C = core
         core.subscribe(topic, expression, version=now)
         self.started = self.driver.start(core.start(), f"{self.name} starts")
-        self.started.then(lambda: self.start_all(core.tend() if self.started.error is None else ()))
+        self.started.then(lambda: self.start_all(core.background_work() if self.started.error is None else ()))
 
     def stop(self) -> Task[None]:
         """Stop cleanly: finish what is in hand, keep the offsets, leave the group."""
