@@ -1,10 +1,10 @@
-"""Run simulated histories of a whole cluster and print them with the verdict: messages, transactions, order, polls, redelivery.
+"""Run simulated histories of a whole cluster and print them, each with its verdict.
 
-    python -m simulation --seed 7                   one history of each, in full
-    python -m simulation --seed 1 --seeds 200       seeds 1 to 200, a line each; those that broke a promise with the reason
+    python -m simulation --seed 7                   one history of each workload, in full
+    python -m simulation --seed 1 --seeds 200       seeds 1 to 200, one line each; the broken ones with their problems
     python -m simulation --seed 7 --flush sync --kinds kill,power --steps 20
 
-The same seed and options give the same history, on any machine. Exit code 1 when a promise was broken. Prints, decides nothing.
+The same seed and options give the same history on any machine. The exit code is 1 if a history broke a promise.
 """
 
 from __future__ import annotations
@@ -12,76 +12,87 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from simulation.batches.history import BatchFaults, simulate_batches
 from simulation.delays.history import DelayFaults, simulate_delays
 from simulation.faults import Faults
 from simulation.history import STEPS
 from simulation.messages.history import simulate
-from simulation.order.history import KINDS, simulate_order
-from simulation.polls.history import KINDS as POLL_KINDS
-from simulation.polls.history import simulate_polls
+from simulation.order import history as order
+from simulation.polls import history as polls
 from simulation.redelivery.history import RedeliveryFaults, simulate_redelivery
-from simulation.topics.history import KINDS as DELETED_KINDS
-from simulation.topics.history import simulate_deleted
+from simulation.topics import history as topics
 from simulation.transactions.faults import TxFaults
 from simulation.transactions.history import simulate_transactions
 from simulation.verdict import Verdict
 
-WORKLOADS: dict[str, Callable[..., Verdict]] = {
-    "batches": simulate_batches, "delays": simulate_delays, "deleted": simulate_deleted, "messages": simulate,
-    "order": simulate_order, "polls": simulate_polls, "redelivery": simulate_redelivery, "transactions": simulate_transactions,
-}  # fmt: skip
-KINDS_OF = {
-    "batches": set(BatchFaults.KINDS),
-    "delays": set(DelayFaults.KINDS), "deleted": set(DELETED_KINDS), "messages": set(Faults.KINDS), "order": set(KINDS),
-    "redelivery": set(RedeliveryFaults.KINDS),
-    "polls": set(POLL_KINDS), "transactions": set(TxFaults.KINDS),
-}  # fmt: skip
+
+class Workload(NamedTuple):
+    """What users do: the function that runs the history of a seed, and the kinds of faults that it knows."""
+
+    simulate: Callable[..., Verdict]
+    kinds: tuple[str, ...]
+
+
+WORKLOADS = {
+    "batches": Workload(simulate_batches, BatchFaults.KINDS),
+    "delays": Workload(simulate_delays, DelayFaults.KINDS),
+    "deleted": Workload(topics.simulate_deleted, topics.KINDS),
+    "messages": Workload(simulate, Faults.KINDS),
+    "order": Workload(order.simulate_order, order.KINDS),
+    "polls": Workload(polls.simulate_polls, polls.KINDS),
+    "redelivery": Workload(simulate_redelivery, RedeliveryFaults.KINDS),
+    "transactions": Workload(simulate_transactions, TxFaults.KINDS),
+}
 
 
 def main() -> int:
     """Run the histories that the command line asks for; return the exit code."""
-    parser = argparse.ArgumentParser(description="Run simulated histories of a cluster.")
-    parser.add_argument("--seed", type=int, default=1, help="the (first) seed")
-    parser.add_argument("--seeds", type=int, default=1, help="how many seeds")
-    parser.add_argument("--steps", type=int, default=STEPS, help="faults of each history")
-    parser.add_argument("--flush", choices=("sync", "async"), help="flush mode; default: drawn from the seed")
-    parser.add_argument("--workload", choices=sorted(WORKLOADS), help="what the users do; default: one history of each")
-    parser.add_argument(
-        "--kinds",
-        help=f"kinds of faults, joined by commas, of {', '.join(Faults.KINDS)}; of transactions also of"
-        f" {', '.join(kind for kind in TxFaults.KINDS if kind not in Faults.KINDS)}; of order {', '.join(KINDS)};"
-        " of polls also seek; of deleted topics also busy; of redelivery also consumer;"
-        " default: drawn from the seed",
-    )
+    parser = command_line()
     options = parser.parse_args()
     kinds = None if options.kinds is None else tuple(kind for kind in options.kinds.split(",") if kind)
     chosen = [options.workload] if options.workload else sorted(WORKLOADS)
-    workloads = [workload for workload in chosen if set(kinds or ()) <= KINDS_OF[workload]]
+    workloads = [WORKLOADS[name] for name in chosen if set(kinds or ()) <= set(WORKLOADS[name].kinds)]
     if not workloads:
-        parser.error(f"unknown kinds, or not known together: {', '.join(kinds or ())}")
-    bad: list[int] = []
+        parser.error(f"no workload knows all of these kinds: {', '.join(kinds or ())}")
+    broken: list[int] = []
     begun = time.monotonic()
     for seed in range(options.seed, options.seed + options.seeds):
-        for workload in workloads:
-            verdict = WORKLOADS[workload](seed, steps=options.steps, flush=options.flush, kinds=kinds)
-            _print(verdict, whole=options.seeds == 1)
-            if verdict.problems and seed not in bad:
-                bad.append(seed)
+        verdicts = (workload.simulate(seed, steps=options.steps, flush=options.flush, kinds=kinds) for workload in workloads)
+        if print_all(verdicts, whole=options.seeds == 1):
+            broken.append(seed)
     if options.seeds > 1:
-        print(f"{options.seeds * len(workloads)} histories in {time.monotonic() - begun:.0f} s; broken: {bad or 'none'}")
-    return 1 if bad else 0
+        print(f"{options.seeds * len(workloads)} histories in {time.monotonic() - begun:.0f} s; broken seeds: {broken or 'none'}")
+    return 1 if broken else 0
 
 
-def _print(verdict: Verdict, *, whole: bool) -> None:
-    if whole:
-        print("\n".join(verdict.lines))
-    print(verdict.summary())
-    for problem in verdict.problems[: None if whole else 5]:
-        print(f"    {problem[:500]}")
-    sys.stdout.flush()
+def command_line() -> argparse.ArgumentParser:
+    """Return the parser of the options."""
+    parser = argparse.ArgumentParser(prog="python -m simulation", description="Run simulated histories of a cluster.")
+    parser.add_argument("--seed", type=int, default=1, help="the first seed (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=1, help="number of seeds (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=STEPS, help="number of faults in each history (default: %(default)s)")
+    parser.add_argument("--flush", choices=("sync", "async"), help="flush mode (default: drawn from the seed)")
+    parser.add_argument("--workload", choices=sorted(WORKLOADS), help="what users do (default: one history of each)")
+    known = "; ".join(f"{name}: {', '.join(workload.kinds)}" for name, workload in WORKLOADS.items())
+    parser.add_argument("--kinds", help=f"kinds of faults, separated by commas (default: drawn from the seed). {known}")
+    return parser
+
+
+def print_all(verdicts: Iterable[Verdict], *, whole: bool) -> bool:
+    """Print verdicts as they come, with their histories or without; return whether one found problems."""
+    broken = False
+    for verdict in verdicts:
+        if whole:
+            print("\n".join(verdict.lines))
+        print(verdict.summary())
+        for problem in verdict.problems[: None if whole else 5]:
+            print(f"    {problem[:500]}")
+        sys.stdout.flush()
+        broken = broken or bool(verdict.problems)
+    return broken
 
 
 if __name__ == "__main__":

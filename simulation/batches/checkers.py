@@ -15,6 +15,7 @@ from halfmoon.wire.codes import COMPRESSED, COMPRESSION_MASK
 from halfmoon.wire.record import decode_record
 from simulation.batches.queries import LEVELS_MS, Query, Row
 from simulation.ledger import Contents, Place
+from simulation.verdict import by_checker
 
 PROBLEMS_MAX = 10
 
@@ -40,22 +41,22 @@ class End(NamedTuple):
 
 def copies(contents: Contents) -> dict[str, list[Copy]]:
     """Return the records of all queues by the names that their messages have as a key."""
-    found: dict[str, list[Copy]] = {}
+    records: dict[str, list[Copy]] = {}
     for place, queue in contents.items():
         for _, seen in sorted(queue.messages.items()):
             message = decode_record(memoryview(seen.record))
-            found.setdefault(message.properties.get("KEYS", ""), []).append(Copy(place, message))
-    return found
+            records.setdefault(message.properties.get("KEYS", ""), []).append(Copy(place, message))
+    return records
 
 
 def parked(broker: Broker) -> Parked:
     """Return what a broker parked for batches, delivered or not."""
-    found: Parked = {}
+    times: Parked = {}
     for record in broker.delays.parked_behind(-1):
         message = decode_record(record)
         if message.prepared_transaction_offset:  # else it was not parked for a batch, or stored anew by the timer
-            found.setdefault(message.properties.get("KEYS", ""), []).append(message.store_ms)
-    return found
+            times.setdefault(message.properties.get("KEYS", ""), []).append(message.store_ms)
+    return times
 
 
 def check_batches(queries: list[Query], end: End) -> list[str]:
@@ -65,25 +66,26 @@ def check_batches(queries: list[Query], end: End) -> list[str]:
         problems += [f"told: {problem}" for problem in query.problems]
         if query.done + 1 < query.target:
             problems.append(f"progress: {query.id} came to batch {query.done} of {query.target}")
-            continue
-        rows = query.expected()
-        there = {name: those for name, those in end.copies.items() if name.startswith(f"{query.id}/")}
-        found: dict[str, list[str]] = {
-            "lost": [f"{row.name} is nowhere" for row in rows if row.name not in there],
-            "twice": [problem for row in rows for problem in _twice(row, there.get(row.name, []), end)],
-            "order": _order(rows, there),
-            "place": [f"{row.name} is at {copy.place}" for row, copy in _both(rows, there) if copy.place not in query.places(row)],
-            "early": [problem for row, copy in _both(rows, there) for problem in _early(query, row, copy, end)],
-            "body": [problem for row, copy in _both(rows, there) for problem in _changed(row, copy.message)],
-        }
-        found["twice"] += [f"{name} is of no batch" for name in there.keys() - {row.name for row in rows}]
-        problems += [f"{name}: {problem}" for name, those in found.items() for problem in those[:PROBLEMS_MAX]]
+        else:
+            problems += by_checker(_check_query(query, end), PROBLEMS_MAX)
     strangers = [name for name in end.copies if not any(name.startswith(f"{query.id}/") for query in queries)]
     return problems + [f"body: {name!r} is the key of no message" for name in strangers[:PROBLEMS_MAX]]
 
 
-def _both(rows: list[Row], there: dict[str, list[Copy]]) -> list[tuple[Row, Copy]]:
-    return [(row, copy) for row in rows for copy in there.get(row.name, [])]
+def _check_query(query: Query, end: End) -> dict[str, list[str]]:
+    """Return what is wrong with the messages of a query that is done, by checker."""
+    rows = query.expected()
+    there = {name: those for name, those in end.copies.items() if name.startswith(f"{query.id}/")}
+    stored = [(row, copy) for row in rows for copy in there.get(row.name, [])]
+    twice = [problem for row in rows for problem in _twice(row, there.get(row.name, []), end)]
+    return {
+        "lost": [f"{row.name} is nowhere" for row in rows if row.name not in there],
+        "twice": twice + [f"{name} is of no batch" for name in there.keys() - {row.name for row in rows}],
+        "order": _order(rows, there),
+        "place": [f"{row.name} is at {copy.place}" for row, copy in stored if copy.place not in query.places(row)],
+        "early": [problem for row, copy in stored for problem in _early(query, row, copy, end)],
+        "body": [problem for row, copy in stored for problem in _changed(row, copy.message)],
+    }
 
 
 def _twice(row: Row, there: list[Copy], end: End) -> list[str]:
@@ -133,15 +135,15 @@ def _changed(row: Row, message: StoredMessage) -> list[str]:
 def left_behind(name: str, broker: Broker) -> list[str]:
     """Return what a broker still keeps of batches when all of them are decided and applied long since."""
     streams = broker.batches.streams
-    found = [f"left: {name} keeps {streams.attempt_count} attempts"] if streams.attempt_count else []
+    problems = [f"left: {name} keeps {streams.attempt_count} attempts"] if streams.attempt_count else []
     if streams.piece_count or streams.held_bytes:
-        found.append(f"left: {name} counts {streams.piece_count} pieces and {streams.held_bytes} bytes")
+        problems.append(f"left: {name} counts {streams.piece_count} pieces and {streams.held_bytes} bytes")
     for stream in streams.table.values():
         if stream.applying:
-            found.append(f"left: {name} publishes {sorted(stream.applying)} of {stream.name}")
+            problems.append(f"left: {name} publishes {sorted(stream.applying)} of {stream.name}")
         if any(decision.waiting for decision in stream.decisions.values()):
-            found.append(f"left: {name} waits for participants of {stream.name}")
-    return found
+            problems.append(f"left: {name} waits for participants of {stream.name}")
+    return problems
 
 
 def out_of_place(name: str, broker: Broker) -> list[str]:
@@ -157,6 +159,6 @@ def sums_agree(broker: Broker) -> list[str]:
     """Return what is wrong with the sums that a broker keeps beside its attempts."""
     streams = broker.batches.streams
     held = [attempt for stream in streams.table.values() for attempt in stream.held()]
-    sums = (len(held), sum(len(each.pieces) for each in held), sum(each.size_bytes for each in held))
+    sums = (len(held), sum(len(attempt.pieces) for attempt in held), sum(attempt.size_bytes for attempt in held))
     kept = (streams.attempt_count, streams.piece_count, streams.held_bytes)
     return [] if sums == kept else [f"sums: {kept} are kept, {sums} are there"]

@@ -79,10 +79,7 @@ def foreign(ledger: Ledger, contents: Contents) -> list[str]:
 
 
 def offsets_unique_and_dense(ledger: Ledger, contents: Contents) -> list[str]:
-    """An offset is given to one message only; a queue has no holes.
-
-    Unless a loss of power left one, or damage of its own, or it was made anew from a log that was damaged or cut short.
-    """
+    """An offset is given to one message only; a queue has no holes, but where `_may_have_holes`."""
     problems = []
     owners: dict[tuple[Place, int], Acked] = {}
     for ack in ledger.acked:
@@ -95,12 +92,17 @@ def offsets_unique_and_dense(ledger: Ledger, contents: Contents) -> list[str]:
         if present and not (present[0] >= expected.start and present[-1] < expected.stop):
             problems.append(f"{place} holds offsets {present[0]} to {present[-1]} outside [{expected.start}, {expected.stop})")
         holes = [offset for offset in expected if offset not in queue.messages]
-        spoilt = {hit for hit, _ in ledger.spoilt}
-        cut = place.broker in {hit.broker for hit in spoilt} or ledger.faults_of(place.broker, "torn")
-        remade = cut and ledger.faults_of(place.broker, "vanish")
-        if holes and not (place in spoilt or remade or ledger.faults_of(place.broker, "power")):
+        if holes and not _may_have_holes(ledger, place):
             problems.append(f"{place} has {len(holes)} holes, the first at {holes[0]}")
     return problems
+
+
+def _may_have_holes(ledger: Ledger, place: Place) -> bool:
+    """Whether power was lost, the queue was damaged itself, or it was rebuilt from a log that was damaged or cut short."""
+    spoilt = {hit for hit, _ in ledger.spoilt}
+    cut = place.broker in {hit.broker for hit in spoilt} or ledger.faults_of(place.broker, "torn")
+    rebuilt = cut and ledger.faults_of(place.broker, "vanish")
+    return bool(place in spoilt or rebuilt or ledger.faults_of(place.broker, "power"))
 
 
 def reads_stable(ledger: Ledger, contents: Contents) -> list[str]:
@@ -108,8 +110,8 @@ def reads_stable(ledger: Ledger, contents: Contents) -> list[str]:
     problems = []
     first: dict[tuple[Place, int], Seen] = {}
     ends = ((seen, "") for seen in ledger.seen), ((m, " at the end") for q in contents.values() for m in q.messages.values())
-    for part in ends:
-        for seen, when in part:
+    for sights in ends:
+        for seen, when in sights:
             before = first.setdefault((seen.place, seen.queue_offset), seen)
             if (seen.place, seen.queue_offset) in ledger.spoilt:
                 continue
@@ -178,7 +180,7 @@ def unsaved(ledger: Ledger, broker: str) -> list[int]:
 
     From then on it acknowledges no more progress; what it had acknowledged shortly before is lost as if the crash had come then.
     """
-    found = []
+    times = []
     begun = None
     for fault in ledger.faults_of(broker, "unwritable", "writable", "kill", "power", "sync"):
         if fault.kind == "unwritable":
@@ -186,8 +188,8 @@ def unsaved(ledger: Ledger, broker: str) -> list[int]:
         elif fault.kind == "writable":
             begun = None
         elif begun is not None:
-            found.append(begun)
-    return found
+            times.append(begun)
+    return times
 
 
 def routes_agree(routes: Iterable[dict[str, str]], brokers: dict[str, str]) -> list[str]:

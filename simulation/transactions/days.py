@@ -25,7 +25,7 @@ from halfmoon.wire.ids import parse_offset_msg_id
 from simulation.clients import SimTransactionProducer
 from simulation.cluster import Cluster
 from simulation.ledger import Ledger
-from simulation.transactions.log import COMMITTED, EXPIRED, ROLLED_BACK, TxLog, read_log
+from simulation.transactions.log import COMMITTED, EXPIRED, ROLLED_BACK, ExpiredRecord, TxLog, read_log
 from simulation.verdict import Verdict, judging
 
 HOUR_MS = 180_000
@@ -86,28 +86,34 @@ def simulate_days(seed: int, *, each: int = 1, kills: int = 8, **options: Any) -
 
 def check_days(ledger: DaysLedger, log: TxLog) -> list[str]:
     """Return what expired too early or too late, decided twice or otherwise than asked for, refused, or lost."""
+    halves, outcomes = {half.key: half for half in log.halves.values()}, log.outcomes()
     problems = []
-    halves = {half.key: half for half in log.halves.values()}
-    copies = {one.half_offset: one for one in log.expired}
-    outcomes = log.outcomes()
     for key, fate in ledger.fates.items():
         if key not in halves:
             problems.append(f"lost: {key} was acknowledged and is not in the log")
             continue
-        half, due_ms = halves[key], ledger.stored_ms[key] + HOURS * HOUR_MS
-        copy = copies.get(half.physical_offset)
-        latest_ms = due_ms + 2 * INTERVAL_MS + ledger.away_ms
-        if copy is not None and copy.store_ms < due_ms - 1000:  # its time of storing may be a second older than its answer
-            problems.append(f"early: {key} expired {(due_ms - copy.store_ms) / HOUR_MS:.2f} h too early: {copy.reason}")
-        if fate != "before" and (copy is None or copy.store_ms > latest_ms):
-            problems.append(f"late: {key} was to expire by {latest_ms}, and did at {copy and copy.store_ms}")
-        visible = sum(one.key == key for one in log.visible)
-        if visible > 1 or sum(one.half_offset == half.physical_offset for one in log.expired) > 1:
+        half = halves[key]
+        copies = [copy for copy in log.expired if copy.half_offset == half.physical_offset]
+        problems += _check_expiry(ledger, key, fate, copies)
+        visible = sum(record.key == key for record in log.visible)
+        if visible > 1 or len(copies) > 1:
             problems.append(f"twice: {key} is visible {visible} times")
         if outcomes[half.index] != OUTCOMES[fate] or (visible > 0) != (OUTCOMES[fate] == COMMITTED):
             problems.append(f"outcome: {key} ({fate}) has {outcomes[half.index]} and is visible {visible} times")
         if fate != "never" and ledger.answers.get(key) != 0:
             problems.append(f"refused: the decision of {key} ({fate}) was answered with {ledger.answers.get(key)}")
+    return problems
+
+
+def _check_expiry(ledger: DaysLedger, key: str, fate: str, copies: list[ExpiredRecord]) -> list[str]:
+    """Return what is wrong with when a transaction expired: it waits its hours, and is checked at most two rounds after them."""
+    due_ms, copy_ms = ledger.stored_ms[key] + HOURS * HOUR_MS, copies[-1].store_ms if copies else None
+    latest_ms = due_ms + 2 * INTERVAL_MS + ledger.away_ms
+    problems = []
+    if copy_ms is not None and copy_ms < due_ms - 1000:  # its time of storing may be a second older than its answer
+        problems.append(f"early: {key} expired {(due_ms - copy_ms) / HOUR_MS:.2f} h too early: {copies[-1].reason}")
+    if fate != "before" and (copy_ms is None or copy_ms > latest_ms):
+        problems.append(f"late: {key} was to expire by {latest_ms}, and did at {copy_ms}")
     return problems
 
 
@@ -148,7 +154,7 @@ class _History:
         for number in range(kills):
             at_ms = begin_ms + self.chance.randint(1, (HOURS - 2) * HOUR_MS)
             steps.append((at_ms, self._kill_broker if number % 2 else self._kill_producer))
-        for at_ms, step in sorted(steps, key=lambda one: one[0]):
+        for at_ms, step in sorted(steps, key=lambda entry: entry[0]):
             self.cluster.run(ms=max(0, at_ms - self.cluster.world.now))
             step()
         self.cluster.run(ms=5 * INTERVAL_MS)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any, NamedTuple, cast
 
-from halfmoon.model import java_hash
+from halfmoon.model import StoredMessage, java_hash
 from halfmoon.ports import Disk
 from halfmoon.wire.record import decode_record
 from simulation.damage.rebuild import walk_log
@@ -100,7 +100,9 @@ class TxLog:
         places = self.by_place()
         decided: dict[int, int] = {}
         steps = [
-            (one.physical_offset, places[one.half_offset].index, COMMITTED) for one in self.visible if one.half_offset in places
+            (record.physical_offset, places[record.half_offset].index, COMMITTED)
+            for record in self.visible
+            if record.half_offset in places
         ]
         steps += [(place, index, ROLLED_BACK) for place, index in self.ops]
         for _, index, state in sorted(steps):
@@ -109,8 +111,8 @@ class TxLog:
 
     def newest(self) -> dict[int, int]:
         """Return for each half message the one that speaks for it: what it was resumed as the last time, or itself."""
-        resumed = {half.key: half for half in sorted(self.halves.values()) if half.resumed}
-        copies = {one.half_offset: one.physical_offset for one in self.expired}
+        resumed = {half.key: half for half in sorted(self.resumed())}
+        copies = {copy.half_offset: copy.physical_offset for copy in self.expired}
         return {
             index: later.index
             if (later := resumed.get(half.key)) is not None
@@ -122,7 +124,7 @@ class TxLog:
     def outcomes(self) -> dict[int, int]:
         """Return what became of each half message in the end, over expiry, late decisions and resumes."""
         states, newest = self.states(), self.newest()
-        copies, visible = {one.half_offset for one in self.expired}, {one.half_offset for one in self.visible}
+        copies, visible = self.copied(), {record.half_offset for record in self.visible}
         last: dict[int, int] = {}
         for index, half in self.halves.items():
             place, last[index] = half.physical_offset, states[index]
@@ -134,52 +136,53 @@ class TxLog:
 def read_log(disk: Disk | Device) -> TxLog:
     """Read what the log of a store says about transactions."""
     names = disk.list("commitlog")
-    found = TxLog(int(names[0]) if names else 0)
+    log = TxLog(int(names[0]) if names else 0)
     for view in walk_log(cast(Disk, disk)):
         message = decode_record(view)
-        of = message.properties
         if message.topic == HALF_TOPIC:
-            found.halves[message.queue_offset] = HalfRecord(
-                message.physical_offset, len(view), message.queue_offset, key_of(message.body), of.get("PGROUP", ""),
-                of.get("REAL_TOPIC", ""), int(of.get("REAL_QID", "-1")), message.body, message.store_ms,
-                "TRANSACTION_CHECK_TIMES" in of,
-            )  # fmt: skip
+            log.halves[message.queue_offset] = _half(message)
         elif message.topic == OP_TOPIC:
-            indexes = [int(part) for part in message.body.split(b",") if part]
-            if indexes == [-1]:
-                found.late_rollbacks.add(message.prepared_transaction_offset)
-                continue
-            found.ops += [(message.physical_offset, index) for index in indexes]
-            if "DECIDED_BY" in of:
-                found.deciders |= dict.fromkeys(indexes, of["DECIDED_BY"])
+            _add_op(log, message)
         elif message.topic == EXPIRED_TOPIC:
-            history = [part.split(":") for part in of.get("TRANSACTION_CHECK_HISTORY", "").split()]
-            found.expired.append(
-                ExpiredRecord(
-                    message.physical_offset,
-                    message.prepared_transaction_offset,
-                    key_of(message.body),
-                    of.get("PGROUP", ""),
-                    of.get("TRANSACTION_GIVEN_UP_REASON", ""),
-                    int(of.get("TRANSACTION_CHECK_TIMES", "0")),
-                    [(int(part[0]), part[1]) for part in history],
-                    message.store_ms,
-                )
-            )
+            log.expired.append(_copy(message))
         elif message.sys_flag & 12 == 8:
-            found.visible.append(
+            log.visible.append(
                 VisibleRecord(
-                    message.physical_offset,
-                    message.prepared_transaction_offset,
-                    message.topic,
-                    message.queue_id,
-                    message.queue_offset,
-                    key_of(message.body),
-                    message.body,
-                    message.store_ms,
+                    message.physical_offset, message.prepared_transaction_offset, message.topic, message.queue_id,
+                    message.queue_offset, key_of(message.body), message.body, message.store_ms,
                 )
-            )
-    return found
+            )  # fmt: skip
+    return log
+
+
+def _half(message: StoredMessage) -> HalfRecord:
+    properties = message.properties
+    return HalfRecord(
+        message.physical_offset, message.size_bytes, message.queue_offset, key_of(message.body), properties.get("PGROUP", ""),
+        properties.get("REAL_TOPIC", ""), int(properties.get("REAL_QID", "-1")), message.body, message.store_ms,
+        "TRANSACTION_CHECK_TIMES" in properties,
+    )  # fmt: skip
+
+
+def _add_op(log: TxLog, message: StoredMessage) -> None:
+    """An op record settles half messages by index; -1 stands for one that expired before it was rolled back."""
+    indexes = [int(text) for text in message.body.split(b",") if text]
+    if indexes == [-1]:
+        log.late_rollbacks.add(message.prepared_transaction_offset)
+        return
+    log.ops += [(message.physical_offset, index) for index in indexes]
+    if "DECIDED_BY" in message.properties:
+        log.deciders |= dict.fromkeys(indexes, message.properties["DECIDED_BY"])
+
+
+def _copy(message: StoredMessage) -> ExpiredRecord:
+    properties = message.properties
+    history = [entry.split(":") for entry in properties.get("TRANSACTION_CHECK_HISTORY", "").split()]
+    return ExpiredRecord(
+        message.physical_offset, message.prepared_transaction_offset, key_of(message.body), properties.get("PGROUP", ""),
+        properties.get("TRANSACTION_GIVEN_UP_REASON", ""), int(properties.get("TRANSACTION_CHECK_TIMES", "0")),
+        [(int(entry[0]), entry[1]) for entry in history], message.store_ms,
+    )  # fmt: skip
 
 
 class Device:

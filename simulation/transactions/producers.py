@@ -99,14 +99,14 @@ class Producer:
     def check(self, message: StoredMessage) -> LocalTransactionState:
         """What the database says."""
         key, ledger, now = key_of(message.body), self._plan.ledger, self._plan.clock()
-        found = UNKNOWN
+        answer = UNKNOWN
         if key not in ledger.never:
             committed = self.database.ask(key, now)
             undecided = UNKNOWN if key in ledger.silent else OPEN
-            found = undecided if committed is None else COMMIT if committed else ROLLBACK
+            answer = undecided if committed is None else COMMIT if committed else ROLLBACK
         broker = self._broker_names[message.store_host]
-        ledger.checks.append(Check(now, broker, message.queue_offset, key, self.group, self.name, int(found)))
-        return found
+        ledger.checks.append(Check(now, broker, message.queue_offset, key, self.group, self.name, int(answer)))
+        return answer
 
     # ---------------------------------------------------------------- transactions
 
@@ -208,6 +208,11 @@ class Producer:
         if fate == "strange":
             yield from self._end_as_a_stranger(key, stored, not committed)
         agreed = yield from self._until_agreed(key, stored, committed)
+        yield from self._afterthoughts(key, fate, stored, committed, agreed)
+
+    def _afterthoughts(self, key: str, fate: str, stored: StoredHalf, committed: bool, agreed: bool) -> Op[None]:
+        """Send the second phase again, or, once it was agreed to, the opposite one."""
+        random = self._random
         if fate == "doubled" or (fate == "belated" and random.random() < 0.5):
             yield Tell(self._address(stored), self._request(stored, committed), b"")
             yield from self._end(key, stored, committed)
