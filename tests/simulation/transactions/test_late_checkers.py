@@ -18,7 +18,7 @@ from tests.simulation.transactions.planted_late import (
     relenting,
     unforgiving,
 )
-from tests.simulation.transactions.test_planted import found
+from tests.simulation.transactions.test_checkers import found
 
 EXPIRING: dict[str, Any] = {
     "flush": "async", "kinds": (), "operators": 0, "fates": LONG, "broker": {"transaction_check_max": 2}

@@ -20,7 +20,7 @@ from tests.simulation.transactions.planted_operators import (
     stale,
     unheeding,
 )
-from tests.simulation.transactions.test_planted import found
+from tests.simulation.transactions.test_checkers import found
 
 UNDECIDED = FATES | {"never": 4}
 EXPIRING = {"transaction_check_max": 2}

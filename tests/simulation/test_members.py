@@ -1,0 +1,70 @@
+"""Members of a history: who joins, leaves, is killed, and who stays."""
+
+from __future__ import annotations
+
+from random import Random
+
+from simulation.clients import SimPushConsumer
+from simulation.cluster import Cluster
+from simulation.ledger import Ledger
+from simulation.members import Member, MemberHistory
+
+
+class Visitor(Member):
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        super().__init__(cluster, name)
+        self.greeted = 0
+        self.client = SimPushConsumer(cluster, "orders", lambda messages: None, name=name)
+
+    def go(self, *, crash: bool) -> None:
+        self.gone = True
+        self.end()
+
+    def greet(self, chance: Random) -> None:
+        self.greeted += 1
+
+
+class Visits(MemberHistory[Visitor]):
+    stay, members_max = 0, 2
+
+    def member(self, number: int) -> Visitor:
+        return Visitor(self.cluster, f"visitor-{number}")
+
+
+def visits() -> Visits:
+    return Visits(Cluster(1), Ledger("sync"), Random(1), [])
+
+
+def test_no_more_join_than_may_be_there() -> None:
+    history = visits()
+    for _ in range(4):
+        history.happen("join")
+    assert [member.name for member in history.members] == ["visitor-1", "visitor-2"]
+
+
+def test_the_last_one_that_leaves_is_replaced_and_some_stay() -> None:
+    history = visits()
+    history.join()
+    history.happen("leave")
+    assert [member.gone for member in history.members] == [True, False]
+    history.stay = 1
+    history.happen("crash")
+    assert [member.gone for member in history.members] == [True, False]
+
+
+def test_other_kinds_are_methods_of_a_member_that_is_there() -> None:
+    history = visits()
+    history.happen("greet")  # nobody is there
+    history.join()
+    history.happen("greet")
+    assert history.members[0].greeted == 1
+
+
+def test_a_lost_connection_and_a_killed_broker_leave_a_history_that_goes_on() -> None:
+    history = visits()
+    history.join()
+    history.cluster.run(ms=3_000)
+    history.happen("lose")
+    history.happen("broker")
+    assert any("loses its connection" in line for line in history.cluster.world.history)
+    assert history.cluster.brokers[0].running
