@@ -25,13 +25,17 @@ FIRST = (
 )  # fmt: skip
 """Where tests take seconds, the slowest first."""
 SLOW = (
-    "tests/simulation/batches/", "tests/simulation/damage/test_fsck", "tests/simulation/damage/test_log",
-    "tests/simulation/delays/", "tests/simulation/messages/test_clocks", "tests/simulation/messages/test_descriptors",
-    "tests/simulation/messages/test_planted", "tests/simulation/order/", "tests/simulation/polls/", "tests/simulation/redelivery/",
+    "tests/simulation/batches/test_history", "tests/simulation/batches/test_planted", "tests/simulation/batches/test_weeks",
+    "tests/simulation/batches/test_drivers", "tests/simulation/damage/test_fsck", "tests/simulation/damage/test_log",
+    "tests/simulation/delays/test_history", "tests/simulation/messages/test_clocks", "tests/simulation/messages/test_descriptors",
+    "tests/simulation/messages/test_planted", "tests/simulation/order/test_history", "tests/simulation/order/test_planted",
+    "tests/simulation/polls/test_history", "tests/simulation/redelivery/test_history", "tests/simulation/topics/test_history",
+    "tests/simulation/transactions/test_checkers", "tests/simulation/transactions/test_days",
+    "tests/simulation/transactions/test_history", "tests/simulation/transactions/test_late_checkers",
+    "tests/simulation/transactions/test_operator_checkers", "tests/simulation/transactions/test_producers",
     "tests/simulation/test_clients", "tests/simulation/test_faults", "tests/simulation/test_rebalance",
-    "tests/simulation/test_seeds", "tests/simulation/topics/", "tests/simulation/transactions/", "tests/spark/source/test_rows",
-    "tests/spark/sink/test_encode", "tests/spark/sink/test_sink", "tests/spark/source/test_stream",
-    "tests/spark/source/test_files", "tests/spark/lake/test_bodies",
+    "tests/simulation/test_seeds", "tests/spark/source/test_rows", "tests/spark/sink/test_encode", "tests/spark/sink/test_sink",
+    "tests/spark/source/test_stream", "tests/spark/source/test_files", "tests/spark/lake/test_bodies",
     "tests/spark/lake/test_files", "tests/spark/jobs/test_plots", "tests/cli/spark/test_commands", "tests/cli/demo/",
     "tests/store/queues/test_missing", "tests/store/log/test_recovery", "tests/store/test_opening", "tests/store/test_damage",
     "tests/store/test_crashes", "tests/store/transactions/test_rebuild", "tests/store/transactions/test_recovery",
