@@ -75,29 +75,30 @@ class Reader:
         its length is known), and what is wrong with the next frame, if anything.
         """
         frames, used, wanted, wrong = split_frames(data, FRAME_BYTES_MAX, HEADER_BYTES_MAX)
-        others = [frame for frame in frames if not self._take_frame(peer, host, data, frame)]
+        others: list[Frame] = []
+        for frame in frames:
+            serialization, start, body, end = frame
+            header = completion = None
+            if serialization == 0:
+                if data.startswith(_SENDS_JSON, start):
+                    header = send_header_json(data[start:body])
+                elif data.startswith(_END_JSON, start):
+                    completion = end_header_json(data[start:body])
+            elif serialization == 1 and body - start > 21:
+                if data.startswith(_SENDS_ROCKETMQ, start):
+                    header = send_header_rocketmq(data, start, body)
+                elif data.startswith(_END_ROCKETMQ, start):
+                    completion = end_header_rocketmq(data, start, body)
+            if header is not None:
+                taken = self._take_send(peer, host, serialization, header, data[body:end])
+            else:
+                taken = completion is not None and self._take_completion(peer, serialization, completion)
+            if not taken:
+                others.append(frame)
         return others, used, wanted, wrong
 
-    def _take_frame(self, peer: int, host: bytes, data: bytes, frame: Frame) -> bool:
-        """Take a frame; return whether it was one that is taken."""
-        serialization, start, body, end = frame
-        header = None
-        if serialization == 0:
-            if data.startswith(_SENDS_JSON, start):
-                header = send_header_json(data[start:body])
-            elif data.startswith(_END_JSON, start):
-                return self._take_completion(peer, serialization, end_header_json(data[start:body]))
-        elif serialization == 1 and body - start > 21:
-            if data.startswith(_SENDS_ROCKETMQ, start):
-                header = send_header_rocketmq(data, start, body)
-            elif data.startswith(_END_ROCKETMQ, start):
-                return self._take_completion(peer, serialization, end_header_rocketmq(data, start, body))
-        return header is not None and self._take_send(peer, host, serialization, header, data[body:end])
-
-    def _take_completion(self, peer: int, serialization: int, completion: EndFields | None) -> bool:
+    def _take_completion(self, peer: int, serialization: int, completion: EndFields) -> bool:
         """Take what a producer decided; return whether it decided anything."""
-        if completion is None:
-            return False
         opaque, flag, group, index, place, decision, key, check = completion
         if flag & 1 or decision not in (_COMMIT, _ROLLBACK):
             return False
@@ -106,24 +107,37 @@ class Reader:
         return True
 
     def _take_send(self, peer: int, host: bytes, serialization: int, header: SendHeader, body: bytes) -> bool:
-        """Take an ordinary send, a batch or a half message; return whether it asks for nothing but storing in an open queue."""
+        """Take a send; return whether it asks for nothing but storing in an open queue."""
+        opaque, flag, topic, queue_id, sys_flag, born_ms, user_flag, text, reconsume, batch = header
+        if batch or flag or sys_flag & _TRANSACTION_MASK or len(body) > self._body_max:
+            return self._take_unusual(peer, host, serialization, header, body)
+        messages = self._groups.get((topic, queue_id, ""))
+        if (messages is None and (topic, queue_id) not in self._open) or len(text) > PROPERTIES_BYTES_MAX - len(self._cluster):
+            return False
+        prepared = stored_properties(text, self._cluster)
+        if prepared is None:
+            return False
+        if messages is None:
+            messages = self._groups[topic, queue_id, ""] = Messages()
+        properties, code, wait = prepared
+        messages.drafts.append((body, properties, user_flag, sys_flag, born_ms, host, reconsume, 0, code))
+        messages.senders.append((peer, opaque, serialization, DURABLE if wait else AT_ONCE, 1))
+        return True
+
+    def _take_unusual(self, peer: int, host: bytes, serialization: int, header: SendHeader, body: bytes) -> bool:
+        """Take a half message, a batch, or a send that wants no answer; return whether it was taken."""
         opaque, flag, topic, queue_id, sys_flag, *_, batch = header
         if flag & 1 or len(body) > self._body_max:
             return False
-        group = ""
         if sys_flag & _TRANSACTION_MASK:
-            half = self._half(host, header, body)
-            if half is None:
-                return False
-            drafts, wait, group = half
+            taken = self._half(host, header, body)
+        elif (topic, queue_id) not in self._open:
+            return False
         else:
-            plain = not batch and not flag
-            if (topic, queue_id) not in self._open and not (plain and (topic, queue_id, "") in self._groups):
-                return False
             taken = self._batch(host, header, body) if batch else self._message(host, header, body)
-            if taken is None:
-                return False
-            drafts, wait = taken
+        if taken is None:
+            return False
+        drafts, wait, group = taken
         messages = self._groups.get((topic, queue_id, group))
         if messages is None:
             messages = self._groups[topic, queue_id, group] = Messages()
@@ -144,26 +158,24 @@ class Reader:
         properties, code, wait, group = half
         return [(body, properties, user_flag, sys_flag & ~_TRANSACTION_MASK, born_ms, host, reconsume, 0, code)], wait, group
 
-    def _batch(self, host: bytes, header: SendHeader, body: bytes) -> tuple[list[Draft], bool] | None:
-        """Return the messages of a batch, and whether its sender waits for the sync; None: it is unusual."""
+    def _batch(self, host: bytes, header: SendHeader, body: bytes) -> tuple[list[Draft], bool, str] | None:
+        """Return the same of a batch, which has no producer group."""
         _, _, _, _, sys_flag, born_ms, _, text, reconsume, _ = header
         known = self._batches.get(text)
         if known is None:
             return None
         suffix, wait = known
         drafts = batch_drafts(body, suffix, sys_flag, born_ms, host, reconsume, PROPERTIES_BYTES_MAX)
-        return None if drafts is None else (drafts, wait)
+        return None if drafts is None else (drafts, wait, "")
 
-    def _message(self, host: bytes, header: SendHeader, body: bytes) -> tuple[list[Draft], bool] | None:
-        """Return an ordinary message, and whether its sender waits for the sync; None: it is unusual."""
-        _, flag, _, _, sys_flag, born_ms, user_flag, text, reconsume, _ = header
-        if not flag and len(text) > PROPERTIES_BYTES_MAX - len(self._cluster):
-            return None
+    def _message(self, host: bytes, header: SendHeader, body: bytes) -> tuple[list[Draft], bool, str] | None:
+        """Return the same of a single message, which has no producer group."""
+        _, _, _, _, sys_flag, born_ms, user_flag, text, reconsume, _ = header
         prepared = stored_properties(text, self._cluster)
-        if prepared is None or (flag and len(prepared[0]) > PROPERTIES_BYTES_MAX):
+        if prepared is None or len(prepared[0]) > PROPERTIES_BYTES_MAX:
             return None
         properties, code, wait = prepared
-        return [(body, properties, user_flag, sys_flag, born_ms, host, reconsume, 0, code)], wait
+        return [(body, properties, user_flag, sys_flag, born_ms, host, reconsume, 0, code)], wait, ""
 
     def take(self) -> list[Group]:
         """Take out what was read since the last call: a `Group` each."""
