@@ -90,7 +90,7 @@ class Talk:
                 elif isinstance(effect, Close):
                     self.closed[effect.peer] = effect.reason
                 elif isinstance(effect, Work):
-                    if self.held_back is not None and effect.name != "make queues":
+                    if self.held_back is not None and effect.name != "create queues":
                         self.held_back.append(effect)
                     else:
                         self.run_work(effect)

@@ -53,7 +53,7 @@ def test_a_store_without_descriptors_refuses_with_the_reason_and_goes_on_when_th
         store.tick(NOW + 1300 + LASTS_MS)
         assert store.health.short is None
     assert "too many open files" in caplog.text
-    assert "not met for 60 s" in caplog.text
+    assert "did not occur for 60 s" in caplog.text
 
 
 @FLUSH

@@ -1,8 +1,8 @@
-"""`Health`: whether the store can be written: for good not any more, or not now, as something is short. Logs either, once.
+"""`Health`: whether the store can be written: never again, or not at the moment. Logs either once.
 
-No room, a limit on the size of files, no descriptor, no memory for a mapping, no permission: they pass when their cause does. What
-met them changed nothing, is refused, and is tried again. Any other failed write, and a sync that failed after it began or did not
-find its file, ends the store: nobody knows what is on the device.
+No space, a limit on the size of files, no descriptor, no memory for a mapping, no permission: these errors pass with their cause.
+The operation changed nothing, is refused, and can be retried. Any other failed write, and a sync that failed after it began or did
+not find its file, ends the store: nobody knows what is on the device.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from errno import EACCES, EDQUOT, EFBIG, EMFILE, ENFILE, ENOMEM, ENOSPC, ENOTDIR
 log = logging.getLogger("halfmoon.store.health")
 
 LASTS_MS = 60_000
-"""How long after its last error what is short counts as short: nobody tells when it ended."""
+"""How long after its last occurrence a passing error counts: nothing announces its end."""
 
 _UNOPENED = frozenset((EMFILE, ENFILE, ENOMEM, EACCES, EPERM, EROFS, ENOTDIR))
 """Errors of opening a file, never of syncing one."""
@@ -22,17 +22,17 @@ _PASSING = _UNOPENED | {ENOSPC, EDQUOT, EFBIG}
 
 
 def passes(error: object) -> bool:
-    """Whether a write that failed so changed nothing, and may do later."""
+    """Whether a write with this error changed nothing and may succeed later."""
     return isinstance(error, OSError) and error.errno in _PASSING
 
 
 def untried(error: object) -> bool:
-    """Whether a sync failed because its file could not be opened: what was written is as it was, and the next sync covers it."""
+    """Whether a sync failed because its file could not be opened: nothing is lost, and the next sync covers it."""
     return isinstance(error, OSError) and error.errno in _UNOPENED
 
 
 class Health:
-    """``failure`` says why the store stopped for good, ``short`` what it met lately that passes; None: nothing.
+    """``failure`` says why the store stopped for good, ``short`` which passing error it met lately; None: none.
 
     ``stopped`` is called once, when it stops for good.
     """
@@ -45,12 +45,12 @@ class Health:
         self._count = self._until_ms = 0
 
     def write_failed(self, what: str, error: Exception) -> str:
-        """``what`` could not be written; return that in words."""
+        """``what`` could not be written; return the text of it."""
         text = f"{what} cannot be written: {error}"
         return self._met(text) if passes(error) else self.fail(text)
 
     def sync_failed(self, error: Exception) -> str:
-        """A sync failed; return that in words."""
+        """A sync failed; return the text of it."""
         return self._met(f"a sync cannot begin: {error}") if untried(error) else self.fail(f"a sync failed: {error}")
 
     def fail(self, failure: str) -> str:
@@ -63,19 +63,19 @@ class Health:
 
     def _met(self, text: str) -> str:
         if self.short is None:
-            log.error("refused, and tried again: %s", text)
+            log.error("writes are refused, and retried: %s", text)
             self._count = 0
         self.short, self._count, self._until_ms = text, self._count + 1, self.now + LASTS_MS
         return text
 
     def stepped(self, by_ms: int) -> None:
-        """The clock was set: what is short is said for as long as it would have been."""
+        """The clock was set: a passing error counts for as long as it would have."""
         self.now += by_ms
         self._until_ms += by_ms
 
     def tick(self, now: int) -> None:
-        """Let go of what was not met again."""
+        """Forget a passing error that did not occur again."""
         self.now = now
         if self.short is not None and now >= self._until_ms:
-            log.warning("not met for %d s, after %d times: %s", LASTS_MS // 1000, self._count, self.short)
+            log.warning("did not occur for %d s, after %d times: %s", LASTS_MS // 1000, self._count, self.short)
             self.short = None

@@ -1,6 +1,6 @@
-"""`Maintenance`: what a store does beside its messages, a slice at a time: key indexing, retention, lowest offsets, removed files.
+"""`Maintenance`: what a store does in the background, a slice at a time: key indexing, retention, lowest offsets, file removal.
 
-Told the time by the store; leaves syncs and removals as `Work`. Touches no message.
+The store tells it the time; it leaves syncs and removals as `Work`. Touches no message.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class Maintenance:
         allowed = min(expired, self._decided_below // file_bytes * file_bytes)
         waiting = expired > undecided
         if waiting and not self._waiting:
-            log.warning("log files that may go stay: what lies at %d is undecided", undecided)
+            log.warning("expired log files are kept: the message at %d is undecided", undecided)
         self._waiting = waiting
         return max(first, allowed)
 

@@ -137,7 +137,7 @@ class Opening:
                 queue.noted = None
         inventory.drop([key for key in inventory.queues if key not in self._queues])
         if rebuilt:
-            inventory.end_of(self._queues.values(), made)
+            inventory.end_rebuild(self._queues.values(), made)
         else:
             inventory.note(self._queues.values(), made)
         inventory.note_index(self._indexing.index.names())

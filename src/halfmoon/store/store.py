@@ -1,8 +1,8 @@
-"""`Store`: joins the log, its queues and indexes. Append, read, query; called from one thread, waits only where it says so.
+"""`Store`: the log with its queues and indexes. Append, read, query; called from one thread, waits only where it says so.
 
-What must wait is left as `Work`. In async flush an appended message is visible at once; in sync flush once it is durable.
-A sync that failed stops the store for good: ``refusal`` says why, and nothing that was not durable becomes visible any more.
-What passes (`halfmoon.store.health`) is refused and tried again.
+What must wait is left as `Work`. In async flush an appended message is visible at once, in sync flush once it is durable.
+A failed sync stops the store for good: ``refusal`` says why, and nothing that was not durable becomes visible any more. Errors that
+pass (`halfmoon.store.health`) refuse the operation, and it can be retried.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ class Store:
 
     def make_ready(self, topic: str, queue_id: int, made: OnCreated) -> None:
         """Create a queue as `Work`. ``made(None or why not, now)`` must look again: the topic may be gone. See `QueueCreation`."""
-        self._creation.later(topic, queue_id, made)
+        self._creation.request(topic, queue_id, made)
 
     def hold(self, topic: str, queue_id: int, from_offset: int | None = None) -> None:
         """Let nobody see what comes to a queue until `release`; with ``from_offset``, nor what is there from an offset on.
@@ -243,7 +243,7 @@ class Store:
         Raises StoreNotWritable when the queue is not there and cannot be made.
         """
         try:
-            queue = self.queues.get((topic, queue_id)) or self._creation.now(topic, queue_id)
+            queue = self.queues.get((topic, queue_id)) or self._creation.create(topic, queue_id)
         except OSError as exc:
             raise StoreNotWritable(self.health.write_failed("a queue", exc)) from exc
         queue.held = True
@@ -345,8 +345,8 @@ class Store:
                 self._linger_due = now + _LINGER_MS
 
     def _failed_for_good(self, failure: str) -> None:
-        self._visible.give_up()
-        self._creation.give_up(StoreNotWritable(failure))
+        self._visible.drop_pending()
+        self._creation.refuse_all(StoreNotWritable(failure))
 
     def _sync_queues_work(self) -> Work[None] | None:
         if self._flush.queues_syncing or self.failure:
@@ -466,7 +466,7 @@ class Store:
         """Take out what is to be run where waiting is allowed."""
         if self._reservations.wanted and not self.failure:
             self._reservations.start(self._work.append)
-        if self._creation.asked:
+        if self._creation.has_requests:
             self._creation.start(self._work.append)
         taken, self._work = self._work, []
         return taken
@@ -476,7 +476,7 @@ class Store:
     def stop(self, now: int) -> None:
         """Take no more appends; the last syncs come out of `work`."""
         self._stopping = True
-        self._creation.give_up(StoreNotWritable(str(self.refusal)))
+        self._creation.refuse_all(StoreNotWritable(str(self.refusal)))
         if self.failure:
             return
         self._start_log_sync(inline=False)

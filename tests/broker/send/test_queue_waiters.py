@@ -14,7 +14,7 @@ def hold_makings(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> list:
     """Keep the works that make queues, instead of running them; all others are run."""
     kept: list = []
     run_work = talk.run_work
-    monkeypatch.setattr(talk, "run_work", lambda work: kept.append(work) if work.name == "make queues" else run_work(work))
+    monkeypatch.setattr(talk, "run_work", lambda work: kept.append(work) if work.name == "create queues" else run_work(work))
     return kept
 
 

@@ -172,7 +172,7 @@ def test_files_that_are_only_old_wait_for_what_is_pending_in_them(make_talk, cap
     talk.wait(300_000)
     assert talk.broker.store.min_offset == 0
     assert stored(talk, EXPIRED_TOPIC) == []
-    assert len([text for text in caplog.messages if "log files that may go stay" in text]) == 1
+    assert len([text for text in caplog.messages if "expired log files are kept" in text]) == 1
     produce(talk, GROUP, peer=2)
     talk.wait(6000)
     assert [header.msg_id for header, _ in checks(talk, 2)] == ["u1"]

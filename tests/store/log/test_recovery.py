@@ -258,7 +258,7 @@ def test_lost_entries_are_rebuilt_from_the_log():
 def test_a_queue_that_begins_in_the_middle_of_a_file_is_filled_up_to_it():
     disk = disk_with([b"x"])
     store = open_store(disk)
-    queue = store._creation.now("late", 0)
+    queue = store._creation.create("late", 0)
     queue.next_offset = 1234
     assert store.append("late", 0, [draft(b"a")], NOW).queue_offset == 1234
     assert disk.list("consumequeue/late/0") == [f"{1200 * 20:020d}"]

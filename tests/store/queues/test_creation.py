@@ -29,7 +29,7 @@ class Waiting:
 
 
 def making(store: Store) -> list[Work]:
-    return [work for work in store.work() if work.name == "make queues"]
+    return [work for work in store.work() if work.name == "create queues"]
 
 
 @pytest.mark.parametrize("settings", [{}, SYNC], ids=["async", "sync"])
@@ -179,7 +179,7 @@ def test_an_append_beside_the_making_is_refused_and_one_before_it_serves():
     waiting.want("u")
     work = making(store)[0]
     assert waiting.told == []
-    with pytest.raises(StoreNotWritable, match="being made"):
+    with pytest.raises(StoreNotWritable, match="being created"):
         store.append("u", 0, [draft()], NOW)
     run(work)
     assert waiting.told == [("t", 0, None), ("u", 0, None)]

@@ -25,7 +25,7 @@ def numbers(found) -> list[int]:
 
 def test_an_unknown_queue_and_an_empty_one_say_so(store: Store):
     assert store.read("t", 0, 5, 32)[:4] == (ReadStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
-    store._creation.now("t", 0)
+    store._creation.create("t", 0)
     assert store.read("t", 0, 5, 32)[:4] == (ReadStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
 
 
@@ -122,7 +122,7 @@ def test_a_search_by_time_finds_the_nearest_message(store: Store, times: list[in
 
 def test_a_search_by_time_in_nothing_gives_zero(store: Store):
     assert store.offset_at("t", 0, NOW) == 0
-    store._creation.now("t", 0)
+    store._creation.create("t", 0)
     assert store.offset_at("t", 0, NOW) == 0
 
 

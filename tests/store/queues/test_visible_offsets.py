@@ -48,7 +48,7 @@ def test_a_deleted_topic_and_a_failed_store_show_nothing_more():
     visible.publish_durable(100, NOW)
     assert [arrival.topic for arrival in visible.take_arrivals()] == ["kept"]
     visible.wait(200, ConsumeQueue(disk, "kept", 1, 6000), 0, entries_of([100, 100, 5]))
-    visible.give_up()
+    visible.drop_pending()
     visible.publish_durable(200, NOW)
     assert visible.take_arrivals() == []
 

@@ -79,7 +79,7 @@ class Appending:
 
     def _gather(self, topic: str, queue_id: int, messages: Messages, now: int) -> tuple[ConsumeQueue, Appended]:
         """Give messages their places, and the log their records to write. Raises what `Store.append` does."""
-        queue = self._queues.get((topic, queue_id)) or self._creation.now(topic, queue_id)
+        queue = self._queues.get((topic, queue_id)) or self._creation.create(topic, queue_id)
         first, count = queue.next_offset, len(messages)
         if first + count > queue.low_water:
             self._reservations.more(queue, first + count)

@@ -1,7 +1,7 @@
-"""`Quarantine`: keeps what a start cuts off the log, so that nothing that was readable once is destroyed by a repair.
+"""`Quarantine`: keeps what recovery cuts off the log, so that a repair destroys nothing that was readable.
 
-Whole files are renamed into the folder, rests of files copied. The folder is bounded: the oldest go, and the log says so. What
-cannot be kept, on a full disk, is said as well. Nothing here is ever read again; it is for people.
+Whole files are moved into the folder, rests of files copied. The folder is bounded: the oldest files are removed. What is moved,
+cannot be kept (on a full disk) or is removed is logged. Halfmoon never reads the folder; it is for people.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from halfmoon.store.layout import queue_directory
 from halfmoon.store.log.segments import Segments
 
 _ALIKE = 1024
-"""Fillers compared at once."""
+"""Fillers compared in one step."""
 
 
 class ConsumeQueue:
@@ -24,7 +24,7 @@ class ConsumeQueue:
     """
 
     __slots__ = (
-        "born", "changed", "damage_said", "held", "low_water", "max_offset", "min_offset", "next_offset", "noted",
+        "born", "changed", "damage_logged", "held", "low_water", "max_offset", "min_offset", "next_offset", "noted",
         "per_file", "queue_id", "reserve_slot", "reserve_step", "reserved", "room", "segments", "topic", "written",
     )  # fmt: skip
 
@@ -34,15 +34,15 @@ class ConsumeQueue:
         self.per_file = file_bytes // ENTRY_BYTES
         self.next_offset = self.written = self.max_offset = self.min_offset = 0
         self.room = 0
-        """Entries below have their place on the disk; 0: nobody looked since the start."""
+        """Entries below this offset have space on the disk; 0: unknown since the start."""
         self.born = 0
         """Physical offset below which the log has nothing of this queue."""
         self.noted: tuple[int, int] | None = None
-        """Where the first and the last file begin that halfmoon.store.queues.inventory knows of."""
-        self.damage_said = False
-        """Whether a damaged record of it was logged."""
+        """Where the first and the last file begin that `halfmoon.store.queues.inventory` knows of."""
+        self.damage_logged = False
+        """Whether a damaged record of this queue was logged."""
         self.held = False
-        """What is written is not seen until it is released."""
+        """Written entries stay invisible until the queue is released."""
         self.changed = False
         """Written since the last sync of queues began."""
         self.reserved = self.low_water = 0
@@ -58,7 +58,7 @@ class ConsumeQueue:
     # ------------------------------------------------------------ write
 
     def make_room(self, queue_offset: int, count: int, log_end: int, log_file_bytes: int) -> None:
-        """Take the disk's space for entries from a queue offset on, to the end of some pages, so that `publish` cannot lack it.
+        """Take disk space for entries from a queue offset on, to the end of some pages, so that `publish` cannot lack it.
 
         Raises OSError when the disk is full.
         """

@@ -1,7 +1,7 @@
-"""`QueueCreation`: a queue's directory, file, first space and reservation of offsets, made before its first message is stored.
+"""`QueueCreation`: creates a queue's directory, file, first space and reservation of offsets, before its first message is stored.
 
 All of that waits for the file system or the device, so it is left as `Work`, many queues in one: one sync covers the reservations
-of a whole batch. Whoever has a message for such a queue asks `ready` and, when it is not, waits for `later`. Stores no message.
+of a whole batch. Whoever has a message for a queue that is not `ready` calls `request`. Stores no message.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from halfmoon.store.queues.missing import Queues
 from halfmoon.store.queues.reservations import Extension, Reservations
 
 OnCreated = Callable[[Exception | None, int], None]
-"""Called with None or why there is no queue, and the time."""
+"""Called with None, or the reason why there is no queue, and the time."""
 
 BATCH_MAX = 64
-"""Queues of one work: what waits for them is handled in one turn, some 10 ms."""
+"""Queues of one work: what waits for them is handled in one turn, about 10 ms."""
 
 _Key = tuple[str, int]
 
@@ -37,9 +37,9 @@ class _Job(NamedTuple):
 
 
 class QueueCreation:
-    """Queues that are wanted and those that are being made.
+    """Queues that are requested and those that are being created.
 
-    ``health`` is told what cannot be written, ``remove`` removes what was made of queues that nobody wants now.
+    ``health`` learns what cannot be written. ``remove`` removes queues that were created but that nobody wants any more.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class QueueCreation:
     ) -> None:  # fmt: skip
         self._disk, self._log, self._queues, self._reservations, self._inventory = disk, log, queues, reservations, inventory
         self._queue_file_bytes, self._health, self._remove = queue_file_bytes, health, remove
-        self._wanted: dict[_Key, list[OnCreated]] = {}
+        self._requested: dict[_Key, list[OnCreated]] = {}
         self._running: dict[_Key, list[OnCreated]] = {}
         self._forgotten: set[_Key] = set()
-        self._to_tell: list[OnCreated] = []
-        """Those whose queue is not to be made any more: they look again."""
-        self.asked = False
-        """Whether `start` has something to do, once what runs has ended."""
+        self._to_call: list[OnCreated] = []
+        """Callers whose queue is no longer to be created: they look again."""
+        self.has_requests = False
+        """Whether `start` has something to do once the running work is done."""
         self._refusal: Exception | None = None
 
     def ready(self, topic: str, queue_id: int) -> bool:
@@ -66,39 +66,39 @@ class QueueCreation:
         """Take in a queue that was there at the start."""
         self._reservations.adopt(queue)
 
-    def now(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Enter a new queue at once; its first append waits for the disk.
+    def create(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Create a queue at once; its first append waits for the disk.
 
         Raises:
             UsageError: the topic cannot be a directory.
-            StoreNotWritable: it is being made elsewhere at this moment.
+            StoreNotWritable: it is being created in the background at this moment.
         """
         if (topic, queue_id) in self._running:
-            raise StoreNotWritable(f"queue {queue_id} of {topic} is being made")
+            raise StoreNotWritable(f"queue {queue_id} of {topic} is being created")
         queue = self._queues[topic, queue_id] = self._new(topic, queue_id)
         return queue
 
-    def later(self, topic: str, queue_id: int, made: OnCreated) -> None:
-        """Have a queue made ready in the background; ``made`` is called in the order of the calls. Raises UsageError as `now`."""
+    def request(self, topic: str, queue_id: int, made: OnCreated) -> None:
+        """Create a queue in the background; ``made`` is called in the order of the calls. Raises UsageError as `create` does."""
         key = (topic, queue_id)
         running = self._running.get(key)
         if running is not None and key not in self._forgotten:
             running.append(made)
         else:
-            if key not in self._queues and key not in self._wanted:
+            if key not in self._queues and key not in self._requested:
                 self._new(topic, queue_id)  # raises for a name that cannot be a directory
-            self._wanted.setdefault(key, []).append(made)
-            self.asked = True
+            self._requested.setdefault(key, []).append(made)
+            self.has_requests = True
 
     def start(self, leave: Callable[[Work[Any]], None]) -> None:
-        """Leave the making of what is wanted as work, one at a time."""
+        """Leave the creation of what is requested as work, one at a time."""
         if self._running:
             return
-        to_tell, self._to_tell = self._to_tell, []
+        to_tell, self._to_call = self._to_call, []
         jobs: dict[_Key, _Job] = {}
         error = self._refusal
-        for key in list(self._wanted)[:BATCH_MAX]:
-            waiting = self._wanted.pop(key)
+        for key in list(self._requested)[:BATCH_MAX]:
+            waiting = self._requested.pop(key)
             if error is None and not self.ready(*key):
                 try:
                     jobs[key] = self._job(key, waiting)
@@ -108,23 +108,23 @@ class QueueCreation:
                     self._health.write_failed("a reservation of queue offsets", exc)
                     error = exc
             to_tell += waiting
-        self.asked = bool(self._wanted)
+        self.has_requests = bool(self._requested)
 
         def done(result: Any, now: int) -> None:
-            _tell(to_tell, error, now)
+            _call(to_tell, error, now)
             self._done(jobs, result, now)
 
-        leave(Work(self._run_of(list(jobs.values())), done, not jobs, "make queues"))
+        leave(Work(self._run_of(list(jobs.values())), done, not jobs, "create queues"))
 
     def forget(self, topic: str) -> None:
-        """A topic was deleted: what is wanted of it is not made, what is being made is removed; who waits looks again."""
-        for key in [key for key in self._wanted if key[0] == topic]:
-            self._to_tell += self._wanted.pop(key)
-            self.asked = True
+        """A topic was deleted: do not create its requested queues and remove those being created; whoever waits looks again."""
+        for key in [key for key in self._requested if key[0] == topic]:
+            self._to_call += self._requested.pop(key)
+            self.has_requests = True
         self._forgotten.update(key for key in self._running if key[0] == topic)
 
-    def give_up(self, refusal: Exception) -> None:
-        """The store takes no more messages: nothing is made any more."""
+    def refuse_all(self, refusal: Exception) -> None:
+        """The store takes no more messages: create nothing any more."""
         self._refusal = self._refusal or refusal
 
     def _new(self, topic: str, queue_id: int) -> ConsumeQueue:
@@ -143,7 +143,7 @@ class QueueCreation:
         return _Job(queue, is_new, None if reserved else self._reservations.extend(queue, queue.next_offset + 1), waiting)
 
     def _run_of(self, jobs: list[_Job]) -> Callable[[], list[OSError | None]]:
-        """Return what makes queues and waits for their reservations; its result says what went wrong with each."""
+        """Return what creates queues and waits for their reservations; its result is the error of each, or None."""
         log_end, log_file_bytes = self._log.end, self._log.file_bytes
 
         def run() -> list[OSError | None]:
@@ -174,7 +174,7 @@ class QueueCreation:
                 self._queues[key] = job.queue
                 self._inventory.note([job.queue], self._log.end)
         for key, error in zip(jobs, result):
-            _tell(jobs[key].waiting, None if key in forgotten else error, now)
+            _call(jobs[key].waiting, None if key in forgotten else error, now)
 
 
 def _make(job: _Job, log_end: int, log_file_bytes: int) -> OSError | None:
@@ -186,6 +186,6 @@ def _make(job: _Job, log_end: int, log_file_bytes: int) -> OSError | None:
     return None
 
 
-def _tell(waiting: list[OnCreated], error: Exception | None, now: int) -> None:
+def _call(waiting: list[OnCreated], error: Exception | None, now: int) -> None:
     for made in waiting:
         made(error, now)

@@ -19,9 +19,9 @@ class DamagedRecords:
 
     def report(self, queue: ConsumeQueue, queue_offset: int) -> None:
         """Log that the record at an offset of a queue is damaged."""
-        if queue.damage_said:
+        if queue.damage_logged:
             return
-        queue.damage_said = True
+        queue.damage_logged = True
         physical_offset, size, _ = queue.entry(queue_offset)
         log.error(
             "%s: the record at offset %d of queue %d of %s is damaged; readers skip it and others like it in that queue;"

@@ -1,8 +1,8 @@
-"""`Inventory`: which files of queues and of the key index there must be, so that a start notices what somebody removed.
+"""`Inventory`: which files of queues and of the key index must exist, so that a start notices what somebody removed.
 
-All of them are derived from the log, and are rebuilt from it when they are missing; without a list nobody would know. A row is
-written when files were made, before the checkpoint speaks of what is in them, and when files go, before they do; in between it may
-lag behind, never ahead: of what it does not know yet the end of the log tells.
+All of them are derived from the log and rebuilt from it when they are missing; without a list nobody would know that they are. A
+row is written after files were created, before the checkpoint covers what is in them, and before files are removed. So it may lag
+behind but never be ahead: the end of the log tells the rest.
 
 Layout of a slot (`Slots`, big endian)::
 
@@ -119,7 +119,7 @@ class Inventory:
         )
 
     def note_sizes(self, log_bytes: int, queue_bytes: int, index_bytes: int, log_first: int) -> None:
-        """Write down of which sizes files are made from now on, and where the log begins. Raises OSError."""
+        """Note the sizes of the files created from now on, and where the log begins. Raises OSError."""
         slot = self._slots.take() if self.sizes is None else self.sizes.slot
         row = Row(slot, log_bytes, queue_bytes, index_bytes, log_first)
         if row != self.sizes:
@@ -132,7 +132,7 @@ class Inventory:
             try:
                 self.note_sizes(self.sizes.born, self.sizes.first, self.sizes.last, log_first)
             except OSError as exc:
-                self._say(exc)
+                self._warn_once(exc)
 
     # ------------------------------------------------------------ queues
 
@@ -157,7 +157,7 @@ class Inventory:
             row.durable = row.durable if durable is None else durable
             self._slots.write(row.slot, _packed(_QUEUE, *key, row))
         except OSError as exc:
-            self._say(exc)
+            self._warn_once(exc)
             return
         self.queues[key] = row
         queue.noted = (segments.first, last)
@@ -201,8 +201,8 @@ class Inventory:
         if late:
             self.sync()
 
-    def begin(self, keys: Iterable[Key]) -> None:
-        """Queues are going to be rebuilt: until `end_of` a start begins with it again. Waits for the device; raises OSError."""
+    def begin_rebuild(self, keys: Iterable[Key]) -> None:
+        """Queues are going to be rebuilt: until `end_rebuild` each start does so. Waits for the device; raises OSError."""
         for key in keys:
             if key not in self.rebuilt:
                 row = self.rebuilt[key] = Row(self._slots.take())
@@ -221,8 +221,8 @@ class Inventory:
         if key in self.rebuilt:
             return
         log.error(
-            "%s is damaged: its entry %d points at no record, and readers step over it. Its message may be in the log: the next"
-            " start rebuilds the queue from there; fsck lists what is wrong",
+            "%s is damaged: its entry %d points at no record, and readers skip it. Its message may be in the log: the next start"
+            " rebuilds the queue from there; fsck lists what is wrong",
             queue.segments.directory, queue_offset,
         )  # fmt: skip
         row = self.rebuilt[key] = Row(-1, durable=DISTRUSTED)
@@ -230,10 +230,10 @@ class Inventory:
             row.slot = self._slots.take()
             self._slots.write(row.slot, _packed(_REBUILT, *key, row))
         except OSError as exc:
-            self._say(exc)
+            self._warn_once(exc)
 
-    def end_of(self, queues: Iterable[ConsumeQueue], log_end: int) -> None:
-        """What was begun is done, and on the device."""
+    def end_rebuild(self, queues: Iterable[ConsumeQueue], log_end: int) -> None:
+        """The queues are rebuilt, and on the device."""
         queues = list(queues)
         self.note(queues, log_end)
         for queue in queues:
@@ -262,7 +262,7 @@ class Inventory:
                     row = Row(self._slots.take(), first=first)
                     self._slots.write(row.slot, _packed(_INDEX, name, 0, row))
                 except OSError as exc:
-                    self._say(exc)
+                    self._warn_once(exc)
                     return
                 self.index[name] = row
 
@@ -282,7 +282,7 @@ class Inventory:
         self._slots.write(row.slot, b"")
         self._slots.free.append(row.slot)
 
-    def _say(self, exc: OSError) -> None:
+    def _warn_once(self, exc: OSError) -> None:
         if not self._failed:
             self._failed = True
-            log.warning("%s cannot be written, files removed from now on may go unnoticed: %s", INVENTORY, exc)
+            log.warning("%s cannot be written; files removed from now on may go unnoticed: %s", INVENTORY, exc)

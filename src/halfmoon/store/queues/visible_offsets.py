@@ -1,7 +1,7 @@
-"""`VisibleOffsets`: what consumers may see, and what waits to be seen. Writes queue entries, announces them, waits for nothing.
+"""`VisibleOffsets`: what consumers can see, and what is pending. Writes queue entries, announces them, waits for nothing.
 
-In async flush an append is visible at once; in sync flush its entries wait here until the log is durable, and are then written a
-queue at a time. The space for entries is taken before their records are written, so that an answered message never lacks it.
+In async flush an append is visible at once; in sync flush its entries wait here until the log is durable, and are then written one
+queue at a time. Space for entries is taken before their records are written, so that no acknowledged message lacks it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from halfmoon.store.queues.consume_queue import ConsumeQueue
 
 
 class Arrival(NamedTuple):
-    """What became visible in one queue; ``max_offset`` is its end now, ``entries`` its new queue entries; None: any."""
+    """What became visible in one queue. ``max_offset`` is its new end, ``entries`` are the new queue entries; None: unknown."""
 
     topic: str
     queue_id: int
@@ -26,17 +26,17 @@ class Arrival(NamedTuple):
 
     @property
     def count(self) -> int:  # type: ignore[override]  # hides tuple.count, which nobody misses
-        """How many messages became visible; 0: nobody counted."""
+        """How many messages became visible; 0: unknown."""
         return len(self.entries or b"") // ENTRY_BYTES
 
     @property
     def tag_codes(self) -> list[int] | None:
-        """The tag codes of what became visible; None: any."""
+        """The tag codes of what became visible; None: unknown."""
         return None if self.entries is None else [code for _, _, code in ENTRY.iter_unpack(self.entries)]
 
 
 class VisibleOffsets:
-    """Entries written and waiting. ``end`` is the physical offset below which everything is visible, stored at ``end_ms``.
+    """Written and pending entries. ``end`` is the physical offset below which everything is visible, stored at ``end_ms``.
 
     ``changed`` are the queues written since the last sync of queues began.
     """
@@ -50,7 +50,7 @@ class VisibleOffsets:
         self._arrivals: list[Arrival] = []
 
     def make_room(self, queue: ConsumeQueue, first: int, count: int) -> None:
-        """Take the disk's space for entries. Raises StoreNotWritable, and nothing is different, when it cannot be had."""
+        """Take disk space for entries. Raises StoreNotWritable, and changes nothing, when there is none."""
         try:
             queue.make_room(first, count, self._log.end, self._log.file_bytes)
         except OSError as exc:
@@ -100,8 +100,8 @@ class VisibleOffsets:
         self._pending = deque(entry for entry in self._pending if entry[1].topic != topic)
         self.changed = [queue for queue in self.changed if queue.topic != topic]
 
-    def give_up(self) -> None:
-        """The store failed: what waits is not shown."""
+    def drop_pending(self) -> None:
+        """The store failed: pending entries never become visible."""
         self._pending.clear()
 
     def take_changed(self) -> list[ConsumeQueue]:
