@@ -10,7 +10,6 @@ import sys
 import pytest
 
 from halfmoon.cli.main import COMMANDS
-from halfmoon.hot import NATIVE
 
 NOUNS = {
     "topic": ("create", "list", "show", "delete"),
@@ -55,24 +54,6 @@ def test_no_group_of_commands_offers_a_completion_that_would_not_work(run_alone,
 @pytest.mark.parametrize("words", [words for words in EVERY if len(words) > 1 or words[0] not in NOUNS], ids=" ".join)
 def test_every_command_can_write_json(run_alone, words):
     assert "--json" in run_alone(*words, "--help").out
-
-
-def test_an_unknown_command_is_refused_with_the_nearest_right_one(run_alone):
-    ran = run_alone("topics")
-
-    assert ran.code == 2
-    assert "Did you mean 'topic'" in ran.err
-
-
-def test_a_wrong_option_is_refused(run_alone):
-    assert run_alone("topic", "list", "--bogus").code == 2
-
-
-def test_the_version_is_told(run_alone):
-    ran = run_alone("--version")
-
-    assert (ran.code, ran.out.split()[0]) == (0, "halfmoon")
-    assert ran.out.endswith(f"with halfmoon-native {NATIVE}\n" if NATIVE else "without halfmoon-native\n")
 
 
 def test_a_server_starts_without_loading_typer_and_rich():

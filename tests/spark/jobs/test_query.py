@@ -1,11 +1,12 @@
-"""Names of topics in a query, and where archive and log meet. No session, no broker."""
+"""Names of topics in a query, and where archive and log meet."""
 
 from __future__ import annotations
 
 import pytest
 
 from halfmoon.errors import UsageError
-from halfmoon.spark.jobs.query import Gap, Reference, behind_the_seam, references
+from halfmoon.spark.jobs.query import Gap, Reference, behind_the_seam, references, sql
+from halfmoon.spark.jobs.reading import Cluster
 
 QUEUE = ("orders", "broker-a", 0)
 
@@ -48,3 +49,9 @@ def test_the_log_is_read_from_where_the_archive_ends():
 def test_messages_that_are_in_neither_are_an_error(archived, text):
     with pytest.raises(Gap, match=text):
         behind_the_seam({QUEUE: (5, 30)}, {QUEUE: archived})
+
+
+@pytest.mark.slow
+def test_a_query_for_a_topic_that_is_not_there_is_refused(spark, cluster, topic):
+    with pytest.raises(UsageError, match=topic):
+        sql(spark, Cluster(cluster.nameserver), f"select * from topic.{topic}")

@@ -104,15 +104,6 @@ def test_the_last_batch_is_known_after_a_snapshot_took_it_up(tmp_path: Path):
         ledger.decide(manifest(0, 0, 11, "again"))
 
 
-def test_two_parts_with_the_same_offset_are_no_batch():
-    span = Span("orders", "broker-a", 0, 0, 10)
-
-    with pytest.raises(StoreError, match="overlaps"):
-        manifest_of(
-            "q", 0, [TaskReport(attempt="a", spans=(span,)), TaskReport(attempt="b", spans=(Span("orders", "broker-a", 0, 9, 12),))]
-        )
-
-
 @pytest.mark.parametrize("path", ["../x.parquet", "/x.parquet", "a/../../x", "", "a//b", "x\\y"])
 def test_a_manifest_that_names_a_file_elsewhere_is_refused(tmp_path: Path, path: str):
     ledger = Ledger(tmp_path)
@@ -202,12 +193,6 @@ def test_what_an_old_snapshot_took_up_goes_however_new_the_newest_is(tmp_path: P
     assert left(3000) == ([1, 2], [1, 2, 3])
     assert left(2000) == ([2], [2, 3])
     assert (left(0), ledger.state()) == (([], [3]), wanted)
-
-
-@pytest.mark.parametrize("id", ["", "../x", ".x", "a/b", "x" * 101])
-def test_a_name_that_would_be_another_directory_is_refused(id: str):
-    with pytest.raises(UsageError, match="cannot name an ingest"):
-        manifest_of(id, 0, [])
 
 
 def test_a_table_with_other_columns_is_refused(tmp_path: Path):

@@ -16,7 +16,7 @@ from halfmoon.client.ranges import Ranges
 from halfmoon.errors import ConnectionLost, MessageIllegal, UsageError
 from halfmoon.model import RECONSUME_REASON, MessageQueue
 from halfmoon.spark.sink import sink
-from halfmoon.spark.sink.options import SinkOptions, sink_options
+from halfmoon.spark.sink.options import SinkOptions
 from halfmoon.spark.sink.sink import BatchWriter, Sending, SendReport, Task, batch_writer, stream_task, stream_writer, write
 from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.record import decode_batch
@@ -288,43 +288,6 @@ def test_a_row_that_cannot_be_sent_fails_the_task_by_its_number(options: SinkOpt
 def test_outside_of_spark_there_is_no_task():
     with pytest.raises(UsageError, match="its query and batch"):
         stream_task()
-
-
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
-        ({"delivry": "x"}, "did you mean delivery"),
-        ({"delivery": "twice"}, "delivery"),
-        ({"onTooLarge": "drop"}, "onTooLarge"),
-        ({"onTooLarge": "dlq"}, "onTooLarge=dlq and dlqTopic=TOPIC belong together"),
-        ({"dlqTopic": "dead"}, "onTooLarge=dlq and dlqTopic=TOPIC belong together"),
-        ({"compression": "gzip"}, "compression"),
-        ({"inFlight": "0"}, "inFlight"),
-        ({"secretKey": "hunter2"}, "secretKey"),
-        ({"extraColumns": "drop"}, "extraColumns"),
-        ({"kafka.bootstrap.servers": "x:1"}, "Kafka's kafka.bootstrap.servers is endpoints"),
-        ({"batchBytes": "8m"}, "batchBytes"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(given: dict[str, str], why: str):
-    with pytest.raises(UsageError, match=why) as refused:
-        sink_options({**GIVEN, **given})
-    assert "hunter2" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
-        ({"transactionalId": "may-31"}, "transactionalId does nothing with delivery=at-least-once; it needs delivery="),
-        ({"delivery": "idempotent", "batchNumber": "1"}, "batchNumber does nothing with delivery=idempotent"),
-        ({"delivery": "idempotent", "strictReplay": "false"}, "strictReplay .* needs delivery=exactly-once"),
-        ({"transactiontimeout": "2h"}, "transactionTimeout does nothing with delivery=at-least-once"),  # Spark's letters
-        ({"delivery": "exactly-once", "batchNumber": "1"}, "batchNumber needs transactionalId"),
-    ],
-)
-def test_an_option_that_this_delivery_would_not_heed_is_refused(given: dict[str, str], why: str):
-    with pytest.raises(UsageError, match=why):
-        sink_options({**GIVEN, **given})
 
 
 def test_a_stream_is_given_no_number_of_a_batch():

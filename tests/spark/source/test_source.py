@@ -17,8 +17,6 @@ from halfmoon.client.core.consume.ranges import RangesCore
 from halfmoon.errors import NetworkError, NoPermission, NoRoute, UsageError
 from halfmoon.runtime.connections.bulk import BulkConnection
 from halfmoon.spark.source.offsets import available_bounds
-from halfmoon.spark.source.reading import Scan
-from halfmoon.spark.source.rows import schema_of
 from halfmoon.spark.source.source import BatchReader, HalfmoonSource, RocketmqSource
 from halfmoon.testing.local import LocalCluster
 from pyspark_halfmoon import DefaultSource
@@ -48,23 +46,6 @@ def ranges(found: BatchReader) -> list[tuple[int, int, int]]:
 def bodies(found: BatchReader) -> list[str]:
     batches = [batch for share in found.partitions() for batch in found.read(share)]
     return [body.decode() for batch in batches for body in batch.column("body").to_pylist()]
-
-
-@pytest.mark.parametrize(
-    ("texts", "sql", "told"),
-    [
-        ({}, "", None),
-        ({"tags": frozenset({"b", "a"})}, "", ("a||b", "TAG")),
-        ({"tags": frozenset({"a"})}, "x = 1", ("a", "TAG")),
-        ({"keys": frozenset({"a"})}, "x = 1", ("x = 1", "SQL92")),
-        ({"tags": frozenset({"a||b"})}, "", None),  # one tag of a query's own, which no expression can say
-        ({"tags": frozenset({" a"})}, "", None),
-        ({"tags": frozenset({"*"})}, "", None),
-        ({"tags": frozenset()}, "", None),
-    ],
-)
-def test_brokers_are_told_what_an_expression_can_say(texts: dict[str, frozenset[str]], sql: str, told: tuple[str, str] | None):
-    assert Scan(schema_of(["body"]), texts, sql).selection() == told
 
 
 def test_a_batch_is_what_is_there_when_it_is_planned(given: dict[str, str], topic: str, send):

@@ -1,12 +1,11 @@
-"""Lag and SQL against a running broker, read through the source."""
+"""The lag of a group against a running broker."""
 
 from __future__ import annotations
 
 import pytest
 
 from halfmoon import Admin, PullConsumer
-from halfmoon.errors import UsageError
-from halfmoon.spark.jobs import lag, query
+from halfmoon.spark.jobs import lag
 from halfmoon.spark.jobs.reading import Cluster
 
 pytestmark = pytest.mark.slow
@@ -45,8 +44,3 @@ def test_the_lag_of_a_group_is_told_in_messages_bytes_and_seconds(spark, cluster
     assert len(seen) >= 2
     assert {(one.topic, one.messages) for one in seen} == {(made, 1)}
     assert all(one.behind_ms > 0 for one in seen)
-
-
-def test_a_query_for_a_topic_that_is_not_there_is_refused(spark, place, topic):
-    with pytest.raises(UsageError, match=topic):
-        query.sql(spark, place, f"select * from topic.{topic}")

@@ -1,0 +1,58 @@
+"""Options that Spark's jobs share, and how rows become JSON and cells. Loads no PySpark."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from halfmoon.cli.spark.options import check_plot, facts, missing, shared_options, show_rows
+from halfmoon.errors import UsageError
+
+
+def test_values_of_rows_are_what_json_can_hold():
+    row = {
+        "at": datetime(2026, 1, 31, 8, tzinfo=UTC),
+        "day": date(2026, 1, 31),
+        "body": b"x",
+        "raw": b"\xff",
+        "total": Decimal("1.5"),
+    }
+
+    assert facts([row, (None, True)]) == [
+        {"at": "2026-01-31T08:00:00.000Z", "day": "2026-01-31", "body": "x", "raw": "ff", "total": "1.5"}, [None, True],
+    ]  # fmt: skip
+
+
+def test_rows_are_shown_one_a_line_with_empty_cells_for_nothing(capsys: pytest.CaptureFixture[str]):
+    show_rows(
+        "lag",
+        ("topic", "seconds", "body", "wrong"),
+        [{"topic": "orders", "seconds": 1.23456, "body": b"a\nb", "wrong": ["x", "y"]}],
+    )
+
+    assert capsys.readouterr().out.split("\n")[-3].split() == ["orders", "1.235", "a·b", "x,", "y"]
+
+
+def test_options_of_the_source_are_pairs():
+    options = shared_options("x:1", None, ["fetchBytes=8m"], as_json=True)
+
+    assert (options.nameserver, options.options, options.as_json) == ("x:1", {"fetchBytes": "8m"}, True)
+
+
+def test_a_plot_that_cannot_be_written_is_refused(tmp_path: Path):
+    check_plot(None)
+    check_plot(tmp_path / "lag.png")
+    with pytest.raises(UsageError, match=r"must end in \.png"):
+        check_plot(tmp_path / "lag.pdf")
+    with pytest.raises(UsageError, match="there is no directory"):
+        check_plot(tmp_path / "none" / "lag.png")
+
+
+def test_a_package_that_is_not_installed_is_named_with_its_extra_and_our_own_mistake_is_not():
+    assert (
+        str(missing(ModuleNotFoundError(name="pyspark.sql"), "spark")) == "pyspark is not installed: pip install 'halfmoon[spark]'"
+    )
+    assert isinstance(missing(ModuleNotFoundError(name="halfmoon.nowhere"), "spark"), ModuleNotFoundError)
