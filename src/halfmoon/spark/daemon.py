@@ -1,8 +1,8 @@
 """What Spark starts in the place of its own ``pyspark.daemon``, from which it forks Python workers: the same, with a shorter path.
 
 Spark puts the archive that holds its Python part before everything else on the path of its workers. Python keeps no compiled form
-of what it imports from an archive, so each worker would compile PySpark anew, which is more than half of the processor time that it
-takes to start. Where the same PySpark is installed as plain files, they are used. Nothing else is imported here: workers are forks.
+of what it imports from an archive, so each worker would compile PySpark again, more than half of the processor time of its
+start. Where the same PySpark is installed as plain files, they are used. Nothing else is imported here: workers are forks.
 """
 
 from __future__ import annotations

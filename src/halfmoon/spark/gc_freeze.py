@@ -1,4 +1,4 @@
-"""Makes the collections cheap that Spark's Python workers run after each task.
+"""Makes the garbage collections cheap that Spark's Python workers run after each task.
 
 ``pyspark.daemon`` has a worker collect all garbage whenever it has done something, and that visits every object that there is: with
 PySpark, numpy and pyarrow imported some 25 ms of processor, several times a trigger. What was imported stays for as long as the
@@ -19,7 +19,7 @@ _calls = count()
 
 
 def freeze_imports() -> None:
-    """To be called in every task: at the second one of a worker, what is there by then is left out of later collections.
+    """Call this in every task: at the second one of a worker, all objects so far are left out of later collections.
 
     The first task imports the most. Outside of Spark's workers this does nothing.
     """

@@ -1,4 +1,4 @@
-"""An archive of the JVM's classes, so that a local session takes a third less processor time until its first result. For who asks.
+"""An archive of the JVM's classes, so that a local session takes a third less processor time until its first result. Optional.
 
 The first session of a version of Spark and Java has its JVM write the archive when it ends, in the background (some seconds, about
 160 MB in the user's cache directory); those after it use it. A JVM that finds an archive unfit goes on without.
@@ -15,10 +15,10 @@ from pathlib import Path
 import pyspark
 
 CLAIM_S = 900.0
-"""So long one JVM is believed to be writing; then another may."""
+"""How long a JVM may take to write the archive; then another one may try."""
 
 WHOLE_S = 30.0
-"""A file that nobody has written to for so long is whole, or was given up."""
+"""A file that was not written to for this long is complete, or abandoned."""
 
 MAGIC = 0xF00BABA8
 """How an archive begins; the JVM writes it last. Follows CDS_DYNAMIC_ARCHIVE_MAGIC (OpenJDK 17)."""
@@ -42,7 +42,7 @@ def java_options(java: str, place: Path) -> str:
             return f"-Xshare:auto -XX:SharedArchiveFile={archive} {QUIET}"
         if " " in str(archive) or not _claimed(archive):
             return ""
-    except OSError:  # a cache is no reason to fail
+    except OSError:  # without a cache the session only starts more slowly
         return ""
     return f"-XX:ArchiveClassesAtExit={_new(archive)} {QUIET}"
 

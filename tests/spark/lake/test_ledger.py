@@ -168,7 +168,7 @@ def test_a_record_that_changes_at_every_look_is_an_error(tmp_path: Path, monkeyp
     looks: list[bool] = []
     monkeypatch.setattr(Ledger, "_after", after)
 
-    with pytest.raises(StoreError, match=f"at each of {TRIES} looks"):
+    with pytest.raises(StoreError, match=f"at each of {TRIES} tries"):
         ledger.state()
     assert looks == [True] * TRIES
 

@@ -171,7 +171,7 @@ def test_copies_in_a_file_of_another_writer_are_told_and_left(spark: Any, tmp_pa
     assert isinstance(table.format, Iceberg)
     table.format._table().add_files([f"file://{theirs}"])
 
-    with pytest.raises(UsageError, match=r"copies lie in theirs.parquet of another writer"):
+    with pytest.raises(UsageError, match=r"duplicates are in theirs.parquet of another writer"):
         dedup(spark, table, "msgId")
 
 

@@ -95,7 +95,7 @@ def transaction_audit(
     """Audit the transactions of all brokers: half x op x visible messages.
 
     ``topics``: where commits go; None: those that half messages name. ``since_ms``: only what was stored since. Half messages and
-    op records are nobody's to consume: they are read with the option ``halfMessages`` of the source.
+    op records are not for consumers: they are read with the option ``halfMessages`` of the source.
 
     Raises:
         NoPermission: a broker lets no audit read (its setting ``half_messages_readable``).
@@ -193,7 +193,7 @@ def delay_audit(
 
 
 def levels_of(cluster: Cluster) -> dict[str, dict[int, int]]:
-    """Return the delays of the levels by broker, in ms; ``""`` is for brokers that do not tell."""
+    """Return the delays of the levels by broker, in ms; ``""`` is for brokers that do not report them."""
     levels = {"": delays.parse_levels(LEVELS)}
     with Admin(nameserver=cluster.endpoints) as admin:
         for name, broker in admin.cluster().broker_addr_table.items():

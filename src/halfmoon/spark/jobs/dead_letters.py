@@ -1,4 +1,4 @@
-"""Dead letters as tables: reasons, ages, what was replayed; and sending them again, each once. `replayed` alone asks brokers.
+"""Dead letters as tables: reasons, ages, what was replayed; and sending them again, each once.
 
 A dead letter lies in ``%DLQ%<group>``; RETRY_TOPIC says where it came from, RECONSUME_REASON (Halfmoon's brokers) why. A replayed
 copy names its dead letter in DEAD_LETTER_ID.
@@ -73,8 +73,8 @@ def report(letters_found: DataFrame, now_ms: int) -> DataFrame:
 
 
 class Replay(NamedTuple):
-    """How dead letters are sent again: to which topic (None: to the group alone), how many a second (None: as fast as it goes),
-    also those replayed before, or only told what would be done."""
+    """How dead letters are sent again: to which topic (None: to the group only), how many a second (None: no limit),
+    whether those replayed before are included, and whether nothing is sent."""
 
     to: str | None = None
     rate: float | None = None
@@ -87,7 +87,7 @@ Find = Callable[[Any], DeadLetter]
 Send = Callable[..., Replayed]
 """As `halfmoon.Admin.replay_dead_letter`."""
 OnProgress = Callable[[int, int], None]
-"""OnProgress of progress: how many were looked at, and how many of them failed."""
+"""Called with the progress: how many were processed, and how many of them failed."""
 
 
 def replayed(
@@ -99,7 +99,7 @@ def replayed(
     *,
     on_progress: OnProgress = lambda done, failed: None,
 ) -> DataFrame:
-    """Send what `letters` found again, in the order in which it was given up, and return audit rows (`AUDIT`).
+    """Send what `letters` found again, in the order of their dead-lettering, and return audit rows (`AUDIT`).
 
     ``find`` returns the dead letter of a row (brokerName, topic, queueId, queueOffset, commitOffset, msgId, deadGroup); ``send`` is
     `halfmoon.Admin.replay_dead_letter`, which sends to one topic once. A failure of one stops no other.
@@ -115,7 +115,7 @@ def _sent(rows: Iterator[Any], replay: Replay, find: Find, send: Send, on_progre
     for before, row in enumerate(rows):
         if replay.rate and not replay.dry_run:
             time.sleep(max(0.0, due - time.monotonic()))
-            due = time.monotonic() + 1 / replay.rate  # what took longer is not made up for
+            due = time.monotonic() + 1 / replay.rate  # a send that took longer is not made up for: the rate stays a maximum
         target, copy = "", None
         try:
             outcome = send(find(row), to=replay.to, again=replay.again, dry_run=replay.dry_run)

@@ -1,11 +1,11 @@
-"""Audit of delayed messages: when each was due, when it was delivered, how late. Works on DataFrames; asks no broker.
+"""Audit of delayed messages: when each was due, when it was delivered, how late. Pure: works on DataFrames.
 
 Messages on a level lie in ``SCHEDULE_TOPIC_XXXX`` (queue = level - 1) and are due their level's time after they were stored there;
 those for a point in time lie in ``rmq_sys_wheel_timer`` and say in TIMER_OUT_MS when they are due. The delivered record has the id
-of the parked one. A message that is parked several times (a redelivery) is told apart by its count of redeliveries, then by order.
+of the parked one. A message that is parked several times (a redelivery) is identified by its count of redeliveries, then by order.
 
-Follows ScheduleMessageService and TimerMessageStore (RocketMQ 4.9.8, 5.3.3); a broker may store a parked record anew, which is no
-second message.
+Follows ScheduleMessageService and TimerMessageStore (RocketMQ 4.9.8, 5.3.3); a broker may store a parked record again, which is not
+a second message.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _KEY = ["brokerName", "topic", "msgId", "reconsumeTimes"]
 
 
 class DelayRules(NamedTuple):
-    """Against what messages are judged: the time of the look (ms since the epoch), how long after its time a message may still be
-    under way, and the delays of the levels by broker (``""``: every other broker), each a table from level to ms."""
+    """How messages are judged: the time of the audit (ms since the epoch), how long after its time a message may still be in
+    transit, and the delays of the levels by broker (``""``: every other broker), each a table from level to ms."""
 
     now_ms: int
     grace_ms: int
@@ -36,8 +36,8 @@ def audit_delays(parked: DataFrame, delivered: DataFrame, rules: DelayRules, *, 
     delivered, latenessMs, state.
 
     ``parked`` are the records of both topics where messages wait, ``delivered`` those of the users' topics, both with
-    ``properties``. DELIVERED; WAITING: its time has not come (or hardly); MISSING: its time is over and it is nowhere; CANCELLED.
-    Of topics other than ``topics`` (None: all were read) nothing is said.
+    ``properties``. DELIVERED; WAITING: not due yet, or only just; MISSING: due and nowhere; CANCELLED.
+    ``topics`` are those that were read (None: all); messages to others are left out.
     """
     waits = _parked(parked, rules)
     if topics is not None:
@@ -89,7 +89,7 @@ def _parked(parked: DataFrame, rules: DelayRules) -> DataFrame:
 
 
 def _timers(parked: DataFrame) -> DataFrame:
-    """Messages for a point in time: records of the same id, place and time are one message that was stored anew."""
+    """Messages for a point in time: records of the same id, place and time are one message that was stored again."""
     records = parked.where(F.col("topic") == TIMER_TOPIC)
     cancels = records.where(_property("TIMER_DEL_UNIQKEY").isNotNull()).select(
         "brokerName",

@@ -72,7 +72,7 @@ def samples(
     cluster: Cluster, group: str, topic: str | None = None, *, every_s: float, for_s: float,
     wait: Callable[[float], None] = time.sleep,
 ) -> Iterator[Sample]:  # fmt: skip
-    """Yield the lag of a group by topic every so often; asks the brokers only. At most `SAMPLES_MAX` looks."""
+    """Yield the lag of a group by topic at an interval; asks the brokers only. At most `SAMPLES_MAX` times."""
     started = time.monotonic()
     with Admin(nameserver=cluster.endpoints) as admin:
         for number in range(SAMPLES_MAX):

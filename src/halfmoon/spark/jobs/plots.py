@@ -1,4 +1,4 @@
-"""Pictures of what jobs found, as PNG files: lag over time, latency percentiles of transactions, lateness of delayed messages.
+"""Plots of the results of jobs, as PNG files: lag over time, latency percentiles of transactions, lateness of delayed messages.
 
 Draws numbers it is given; needs matplotlib, of the extra ``lake``.
 """
@@ -36,10 +36,10 @@ TICKS = {
 """Where a logarithmic axis of times in ms is marked, and how."""
 
 SPAN_MS_MIN = 10_000
-"""The axis of times is at least so long, so that seconds tell its marks apart."""
+"""Shortest axis of times, so that its marks differ by seconds."""
 
 MARKS = (50, 95, 99)
-"""Percentiles whose values are written into the picture."""
+"""Percentiles whose values are written into the plot."""
 _DAY_MS = 86_400_000
 
 
@@ -137,7 +137,7 @@ def _percentiles(axes: Axes) -> None:
 
 
 def _nothing(*where: Axes) -> None:
-    """Say that there is nothing to draw."""
+    """Write into the plot that there is nothing to draw."""
     for axes in where:
         axes.set_xticks([])
         axes.set_yticks([], minor=False)

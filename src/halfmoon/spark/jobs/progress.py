@@ -1,4 +1,4 @@
-"""Progress of long work on standard error: tasks of Spark's stages, batches, rows a second. Decides nothing."""
+"""Progress of long jobs on standard error: tasks of Spark's stages, batches, rows a second."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pyspark.sql import SparkSession
 
 LOOK_S = 0.5
 QUIET_S = 2.0
-"""Work that is done sooner says nothing."""
+"""Jobs that end sooner show no progress."""
 
 
 class Progress:
-    """Tells what a session does, as a context manager. On a terminal one line that changes, else a line every few seconds.
+    """Shows what a session does, as a context manager. On a terminal one line that changes, else a line every few seconds.
 
-    `note` adds what the work itself knows (batches, rows, lag).
+    `note` adds what the job itself knows (batches, rows, lag).
     """
 
     def __init__(self, session: SparkSession, what: str, *, quiet: bool = False, out: TextIO | None = None) -> None:
@@ -28,7 +28,7 @@ class Progress:
         self._thread: threading.Thread | None = None
 
     def note(self, text: str) -> None:
-        """Say something about the work."""
+        """Set what is shown of the job itself."""
         self._note = text
 
     def __enter__(self) -> Self:

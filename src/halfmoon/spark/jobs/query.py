@@ -103,7 +103,9 @@ def table_of(session: SparkSession, cluster: Cluster, topic: str, archive: LakeT
         return frame_of(session, cluster, live)
     old = archive.read(session)
     if missing := {"topic", "brokerName", "queueId", "queueOffset"} - set(old.columns):
-        raise UsageError(f"{archive.root}: without the columns {', '.join(sorted(missing))} its rows cannot be told from the log's")
+        raise UsageError(
+            f"{archive.root}: without the columns {', '.join(sorted(missing))} its rows cannot be distinguished from the log's"
+        )
     behind = behind_the_seam(live, ends)
     shared = [name for name in COLUMNS if name in old.columns]
     return _before(old, topic, ends).unionByName(frame_of(session, cluster, behind, shared), allowMissingColumns=True)

@@ -1,8 +1,8 @@
-"""Topic or table to topic, each message once: what was chosen is sent again through the sink ``exactly-once``, at a rate if wanted.
+"""Topic or table to topic, each message once: selected messages go through the sink ``exactly-once``, at a rate if wanted.
 
 A copy says in REPLAY_OF what it is a copy of (``topic/broker/queue/offset``) and in REPLAY_ID in which replay. The batches of a
-replay are numbered, and its last one is `LAST`, so brokers know whether a replay is complete. One that was cut off goes on: what
-lies in the target already is left out.
+replay are numbered, and its last one is `LAST`, so brokers know whether a replay is complete. An interrupted one continues:
+what is already in the target is left out.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BATCHES_MAX = 100_000
 
 PLACE = ("topic", "brokerName", "queueId", "queueOffset")
 OnProgress = Callable[[int, int], object]
-"""OnProgress of progress: how many messages are visible, of how many."""
+"""Called with the progress: how many messages are visible, of how many."""
 
 
 class Outcome(NamedTuple):
@@ -201,7 +201,7 @@ def _earlier(cluster: Cluster, id: str) -> EarlierRun:
 
 
 def _finish_last_batch(cluster: Cluster, id: str, earlier: EarlierRun) -> None:
-    """See that the last batch is visible: who decided it may have died before it was applied."""
+    """Make the last batch visible: the driver that decided it may have died before it was applied."""
     transactions, batch = batch_transactions(nameserver=cluster.endpoints), BatchName(id, earlier.last)
     decision = transactions.decide(batch, earlier.coordinator, {}, "")
     for broker, attempts in {} if decision.complete else sorted(decision.parts.items()):
@@ -209,9 +209,9 @@ def _finish_last_batch(cluster: Cluster, id: str, earlier: EarlierRun) -> None:
 
 
 def _invisible_count(cluster: Cluster, id: str, earlier: EarlierRun) -> int:
-    """Return how many messages brokers hold that the last batch is made of and nobody sees yet. Asks, and changes nothing.
+    """Return how many messages of the last batch brokers hold that are not visible yet. Changes nothing.
 
-    While the batch is being published, some of them are seen already: what is still to be sent looks less than it is for so long.
+    While the batch is being published, some of them are visible already, and the count of what is still to be sent is too low.
     """
     with Admin(nameserver=cluster.endpoints) as admin:
         known = [status for broker in admin.batches(id) for status in broker.ids]

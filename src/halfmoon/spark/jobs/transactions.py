@@ -1,11 +1,11 @@
 """Audit of transactions: half messages, op records and visible messages of a log, joined. Works on DataFrames; asks no broker.
 
-The columns are those of the source with ``properties``. A transaction is told by its broker and its message's id: an Apache broker
-stores a new copy of the half message at each check, and a resumed one is a new half message of the same id. What counts is the
-newest of them: an op record of an older one only says that it was put back.
+The columns are those of the source with ``properties``. A transaction is identified by its broker and its message's id: an Apache
+broker stores a new copy of the half message at each check, and a resumed one is a new half message of the same id. The newest one
+counts: an op record of an older one only says that it was put back.
 
 Follows TransactionalMessageBridge (RocketMQ 4.9.8; 5.x joins several half offsets in one op record). The op record does not say how
-a transaction was decided: a commit is told by its visible message, whose prepared-transaction offset is the half record's place.
+a transaction was decided: a commit shows in its visible message, whose prepared-transaction offset is the half record's place.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Joined(NamedTuple):
     """What the join found.
 
     ``transactions``: brokerName, msgId, producerGroup, topic, keys, state, halfStored, decided, latencyMs, checks (as far as the
-    log tells: null where no copy counts them), halves (records of it), halfOffset and place of the newest, visibleCount, opMissing
+    log says: null where no copy counts them), halves (records of it), halfOffset and place of the newest, visibleCount, opMissing
     (its message is visible, its op record is not there), decidedBy (an operator), reason (why it expired).
     ``orphans``: visible messages and op records without a half message, in the stretch of the log that was read: kind (``visible``,
     ``op``), brokerName, topic, msgId, place (of a visible message) or half offset (of an op record), stored.

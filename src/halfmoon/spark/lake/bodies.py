@@ -1,7 +1,7 @@
-"""From bodies to columns: JSON, Avro, text, or left as they are. What does not decode is told apart with the reason.
+"""From bodies to columns: JSON, Avro, text, or left as they are. Bodies that do not decode are separated, with the reason.
 
 JSON is read by Arrow many bodies at a time. One bad body fails a whole run of them, so a failed run is halved until the bad ones
-stand alone: a bad body among n costs about two further passes over its run.
+are alone: a bad body among n costs about two further passes over its run.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class Avro:
                 bad[i] = (exc.kind, exc.text)
         decoded, batches = list(rows), []
         waiting = [decoded] if decoded else []
-        while waiting:  # a value may be right for Avro's writer and too large for its column; then its row is looked for
+        while waiting:  # a value may fit Avro's type and not its column: halve the rows until the one with it is alone
             run = waiting.pop()
             try:
                 batches.append(self._columns([rows[i] for i in run]))
@@ -208,7 +208,7 @@ class Avro:
             at.seek(len(self._mark))
         try:
             row = fastavro.schemaless_reader(at, self._parsed, None)
-        except Exception as exc:  # whatever a reader of foreign bytes may raise: the body is at fault, and is kept
+        except Exception as exc:  # the reader may raise anything for foreign bytes: the body is at fault, and is kept
             raise _Undecodable("not Avro", f"{type(exc).__name__}: {exc}") from None
         if at.tell() != len(body):
             raise _Undecodable("not Avro", f"{len(body) - at.tell()} bytes follow the record")

@@ -24,7 +24,7 @@ Offsets = dict[Queue, NDArray[np.int64]]
 
 
 def check_copies(by: str, columns: Collection[str]) -> None:
-    """Raise UsageError for a way to tell copies that is unknown, or needs columns that are not there."""
+    """Raise UsageError for an unknown criterion, or one whose columns are missing."""
     if by not in COPIES:
         raise UsageError(f"dedup={by[:50]!r} is unknown; there are {', '.join(COPIES)}")
     missing = [name for name in (*COPIES[by], *PLACE[1:], "storeTimestamp") if name not in columns]
@@ -35,7 +35,7 @@ def check_copies(by: str, columns: Collection[str]) -> None:
 def first_of_copies(frame: DataFrame, by: str) -> DataFrame:
     """Return rows without copies: of those with the same id or keys the one with the first offset. Rows without any are kept.
 
-    Offsets of different queues are told apart by the time of storing, then by broker and queue.
+    Offsets of different queues are ordered by the time of storing, then by broker and queue.
     """
     return _numbered(frame, by).where((F.col("_copy") == 1) | ~named(by)).drop("_copy")
 
@@ -46,7 +46,7 @@ def copies(frame: DataFrame, by: str) -> DataFrame:
 
 
 def named(by: str) -> Column:
-    """Return whether a row has the id or the keys by which copies are told."""
+    """Return whether a row has the id or the keys that copies share."""
     return F.col(by).isNotNull() & (F.col(by) != "")
 
 
@@ -63,7 +63,7 @@ def places_by_file(rows: DataFrame) -> dict[str, Offsets]:
 
 
 def counted(files: dict[str, Offsets]) -> tuple[Copies, ...]:
-    """Return how many rows that is, by queue."""
+    """Return the number of rows by queue."""
     return sum_copies(Copies(*queue, len(offsets)) for offsets_of in files.values() for queue, offsets in offsets_of.items())
 
 

@@ -1,4 +1,4 @@
-"""Copies among the rows of a batch before it enters a table: left out of its files, and counted.
+"""Duplicates among the rows of a batch before it enters a table: left out of its files, and counted.
 
 Of copies within a batch the first offset stays; of copies of rows that are in the table none. Exact within these bounds: rows that
 were stored more than some hours before the first row of the batch are not looked at, nor what another driver puts in at the same
@@ -30,13 +30,13 @@ HOURS_MAX = 24 * 3660
 
 @dataclass(frozen=True, kw_only=True)
 class Dedup:
-    """Leave copies out, told ``by`` msgId or keys, of rows stored up to ``hours`` before the batch; 0: within batches alone."""
+    """Leave duplicates out, ``by`` msgId or keys, of rows stored up to ``hours`` before the batch; 0: within batches alone."""
 
     by: str
     hours: int = 24
 
     def check(self, layout: Layout) -> None:
-        """Raise UsageError for what cannot be."""
+        """Raise UsageError unless this fits a layout."""
         check_copies(self.by, layout.columns)
         if not 0 <= self.hours <= HOURS_MAX:
             raise UsageError(f"copies are looked for among 0 to {HOURS_MAX} hours, not {self.hours}")
@@ -45,7 +45,7 @@ class Dedup:
 def without_copies(
     session: SparkSession, table: LakeTable, layout: Layout, dedup: Dedup, reports: Sequence[TaskReport]
 ) -> tuple[list[TaskReport], tuple[Copies, ...]]:
-    """Return what tasks wrote without the copies, and how many went. Only files with copies are written anew.
+    """Return what tasks wrote without the copies, and how many were left out. Only files with copies are rewritten.
 
     Costs a Spark job that reads ids (or keys) of the batch and of the table's last ``hours``. The driver holds the offsets of the
     copies, a few dozen bytes each.

@@ -108,7 +108,7 @@ class Delta:
         return {queue: table.transaction_version(_copies_of(queue)) or 0 for queue in queues}
 
     def replace(self, old: Sequence[str], new: Sequence[DataFile], copies: Sequence[Copies]) -> None:
-        """Put files in the place of others by one commit, which tells the rows left out so far as application transactions."""
+        """Replace files in one commit, which records the rows left out so far as application transactions."""
         table = DeltaTable(self.root)
         current = {file.path: file for file in _files(table)}
         if not set(old) <= current.keys():

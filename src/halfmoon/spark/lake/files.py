@@ -1,9 +1,9 @@
 """The part of an ingest that tasks do: messages in, Parquet files and quarantine out, and a report of what was written.
 
-Imports no table format, because every Python worker imports this module anew.
+Imports no table format, because every Python worker imports this module again.
 
 Files of an attempt have its random id in their names, and belong to the table only once a manifest names them. So an attempt that
-is repeated, killed or overtaken leaves files that no reader sees and `vacuum` removes.
+is repeated, killed or superseded leaves files that no reader sees and `vacuum` removes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ROW_GROUP_ROWS = 1 << 17
 QUARANTINE_SCHEMA = pa.schema(
     [*(f for f in rows.SCHEMA if f.name != "properties"), ("fault", pa.string()), ("reason", pa.string())]
 )
-"""A message as it came, the kind of fault and what the decoder said."""
+"""A message as it came, the kind of fault and the decoder's message."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,16 +61,16 @@ class Layout:
     compression: str = "zstd"
 
     def check(self) -> None:
-        """Raise UsageError for what cannot be."""
+        """Raise UsageError for values that do not fit."""
         if self.partition not in PARTITIONS:
             raise UsageError(f"partition={self.partition!r} is unknown; there are day, hour and none")
         if self.compression not in COMPRESSIONS:
             raise UsageError(f"compression={self.compression!r} is unknown; there are {', '.join(COMPRESSIONS)}")
         if not 1 << 16 <= self.file_bytes <= 1 << 32:
-            raise UsageError("files of 64 KiB to 4 GiB, please")
+            raise UsageError("file_bytes must lie between 64 KiB and 4 GiB")
         decoder = bodies.decoder(self.decode, self.schema, self.avro)
         if decoder is not None:
-            # columns of the message that the table does not keep are taken, too: readers would take the body's for them
+            # also columns of the message that the table does not keep: readers would mistake the body's fields for them
             taken = [*rows.COLUMNS, *([self.partition] if self.partition else [])]
             bodies.check_names(decoder.schema)
             bodies.check_free([self.into] if self.into else decoder.schema.names, taken)
@@ -266,7 +266,7 @@ class _File:
             try:
                 stream.close()
             except (OSError, pa.ArrowException):
-                pass  # it is to be removed
+                pass  # the file is removed anyway
 
     def close(self) -> int:
         """Finish the file, on the device, and return its size in bytes."""

@@ -61,7 +61,7 @@ class Iceberg:
                     with making.update_spec() as spec:
                         spec.add_field("storeTimestamp", transform, partition)
         except (TableAlreadyExistsError, CommitFailedException):
-            pass  # another driver was faster
+            pass  # another driver created it at the same time
 
     def last(self, id: str) -> int:
         """Return the last batch of an id that is in the table, by its property; -1: none."""
@@ -99,7 +99,7 @@ class Iceberg:
         return sorted(paths)
 
     def live(self) -> list[DataFile]:
-        """Return the table's files of ours, whose names tell their partition. Those of others are left to them."""
+        """Return the table's files of Halfmoon, whose names hold their partition, and not those of other writers."""
         files, root = [], f"file://{self.root}/"
         for task in self._table().scan().plan_files():
             folder, _, name = task.file.file_path.removeprefix(root).rpartition("/")
@@ -117,12 +117,12 @@ class Iceberg:
         return files
 
     def referenced(self) -> set[str]:
-        """Return the paths of all files that some snapshot of the table has. Whoever expires snapshots gives their files free."""
+        """Return the paths of all files that some snapshot of the table has. Expiring a snapshot releases its files."""
         paths = self._table().inspect.all_data_files().column("file_path").to_pylist()
         return {path.removeprefix(f"file://{self.root}/") for path in paths}
 
     def vacuum(self) -> list[str]:
-        """There is nothing beside what `vacuum` does for every format: which snapshots go is for the table's owner to say."""
+        """Do nothing: the table's owner decides which snapshots expire, and `maintenance.vacuum` removes what no snapshot has."""
         return []
 
     def copies(self, queues: Iterable[Queue]) -> dict[Queue, int]:
@@ -131,7 +131,7 @@ class Iceberg:
         return {queue: int(properties.get(_copies_of(queue), "0")) for queue in queues}
 
     def replace(self, old: Sequence[str], new: Sequence[DataFile], copies: Sequence[Copies]) -> None:
-        """Put files in the place of others by one commit, which sets the rows left out so far as properties of the table.
+        """Replace files in one commit, which sets the rows left out so far as properties of the table.
 
         The library refuses it when the table changed meanwhile.
         """

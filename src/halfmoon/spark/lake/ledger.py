@@ -1,11 +1,11 @@
-"""The files by which a table knows its batches: ``_halfmoon/`` inside the table's directory. Local or shared disks only.
+"""The files with a table's batches: ``_halfmoon/`` inside the table's directory. Local or shared disks only.
 
  ``table.json``                    what the table is: made once, never changed
  ``batches/<id>/<number>.json``    one manifest a batch: made once, the first one counts
  ``snapshots/<number>.json``       everything up to some batches, written by compaction; later batches come on top
 
 A file appears whole or not at all: it is written under another name, synced, and linked to its own, which fails when that is taken.
-So two drivers that finish the same batch agree on one of the two, and a crash leaves nothing half done.
+So two drivers that finish the same batch agree on one of the two, and a crash leaves no partial file.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class LastBatch(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What the record of a table says after some batches. Which files hold its rows the table's format knows."""
+    """A table after some batches. Which files hold its rows is known to the table's format."""
 
     version: int = manifests.VERSION
     number: int
@@ -146,12 +146,12 @@ class Ledger:
             raise UsageError(f"{self.root} holds no table of Halfmoon") from None
 
     def create_or_check(self, table: Table) -> None:
-        """Make the table, or see that it is the same. Raises UsageError naming what differs."""
+        """Create the table, or check that it is the same. Raises UsageError naming what differs."""
         if not self._create(self._folder / "table.json", text(table)):
             self.check(table)
 
     def check(self, table: Table) -> None:
-        """See that the table, where there is one, is the same. Raises UsageError naming what differs."""
+        """Check that the table, if there is one, is the same. Raises UsageError naming what differs."""
         if not (self._folder / "table.json").exists():
             return
         have = self.table()
@@ -166,7 +166,7 @@ class Ledger:
     def decide(self, manifest: Manifest) -> Manifest | None:
         """Write a batch's manifest, or return the one that is there: the first counts, and its files are the batch.
 
-        None: a snapshot took the batch up, so that nothing is left to do.
+        None: a snapshot has the batch, so that nothing is left to do.
 
         Raises:
             UsageError: the batch was published with other ranges, or does not follow the last: the checkpoint is another one, or
@@ -188,7 +188,7 @@ class Ledger:
         return published
 
     def batch(self, id: str, number: int) -> Manifest | None:
-        """Return the manifest of a batch; None: it is not published, or a snapshot took it up."""
+        """Return the manifest of a batch; None: it is not published, or a snapshot has it."""
         path = self._batch(id, number)
         try:
             return read(Manifest, path.read_bytes(), f"batch {number} of {id}")
@@ -196,9 +196,10 @@ class Ledger:
             return None
 
     def state(self) -> State:
-        """Return the table as it stands now. Raises StoreError when a batch is lost, or the table changes at each of many looks.
+        """Return the table as it stands now. Raises StoreError when a batch is lost, or the table changes at each of many tries.
 
-        A snapshot may take batches up, and `prune` remove them, between two looks. So the snapshots are looked at once more.
+        Between listing the snapshots and reading the batches, a snapshot may replace batches and `prune` remove them. So the
+        snapshots are listed again at the end: if there is a newer one, all is read again.
         """
         for _ in range(TRIES):
             numbers = self._snapshots()
@@ -211,7 +212,7 @@ class Ledger:
                 continue
             if self._snapshots()[-1:] == numbers[-1:]:
                 return state
-        raise StoreError(f"others changed the record of {self.root} at each of {TRIES} looks at it. Run this again")
+        raise StoreError(f"others changed the record of {self.root} at each of {TRIES} tries to read it. Run this again")
 
     # ------------------------------------------------------------ snapshots
 
@@ -220,7 +221,7 @@ class Ledger:
         return self._create(self._folder / "snapshots" / _STEM.format(snapshot.number), text(snapshot))
 
     def prune(self, keep_ms: int) -> None:
-        """Remove batches and snapshots that a snapshot made needless, once that is ``keep_ms`` old."""
+        """Remove batches and snapshots that a later snapshot contains, once that is ``keep_ms`` old."""
         numbers = self._snapshots()
         try:
             old = bisect_right(numbers, now_ms() - keep_ms, key=lambda number: self._snapshot(number).made_ms)
@@ -228,7 +229,7 @@ class Ledger:
                 return
             newest_old = self._snapshot(numbers[old - 1])
         except FileNotFoundError:
-            return  # somebody else is at it
+            return  # another driver prunes the same files
         for id, last in newest_old.last.items():
             for number in self._numbers(self._folder / "batches" / check_id(id)):
                 if number <= last.batch:
@@ -242,8 +243,8 @@ class Ledger:
         for file in (*manifest.files, *manifest.quarantine):
             if not (self.root / file.path).is_file():
                 raise StoreError(
-                    f"batch {manifest.batch} of {manifest.id}: {file.path} was written and is gone, by a vacuum or by somebody's "
-                    "hand. Nothing of the batch is in the table; run it again"
+                    f"batch {manifest.batch} of {manifest.id}: {file.path} was written and is gone: a vacuum or somebody "
+                    "removed it. Nothing of the batch is in the table; run it again"
                 )
 
     def _snapshots(self) -> list[int]:

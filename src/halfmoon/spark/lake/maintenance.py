@@ -1,7 +1,7 @@
-"""Upkeep of tables: small files joined, copies taken out, files that belong to no table removed.
+"""Maintenance of tables: merges small files, deletes duplicates, removes unreferenced files.
 
-All of it replaces some files by others in one step, which fails when the table changed in between; then nothing has happened, and
-the files written for it are removed. Replaced files stay for a while, for queries that began before.
+Each operation replaces files in one step, which fails when the table changed in between; then nothing has happened, and the files
+written for it are removed. Replaced files stay for a while, for queries that began before.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from halfmoon.spark.lake.table import LakeTable
 
 FILE_BYTES = 128 << 20
 KEEP_MS = 24 * 3_600_000
-"""How old a file that no table knows must be to be removed: longer than any batch runs, and than any query reads."""
+"""How old an unreferenced file must be to be removed: longer than any batch runs, and than any query reads."""
 
 KEEP_MS_MIN = 3_600_000
-"""The least that may be asked for. A batch names its files only when all are written, so those of one under way look lost."""
+"""The minimum. A batch names its files only when all are written, so those of a running one look unreferenced."""
 
 COPIES_MAX = 1_000_000
-"""Copies taken out in one round; the driver holds their offsets."""
+"""Duplicates deleted in one round; the driver holds their offsets."""
 
 
 def compact(session: SparkSession, table: LakeTable, *, file_bytes: int = FILE_BYTES, compression: str = "zstd") -> int:
-    """Join files of less than half of ``file_bytes`` to larger ones, within their partition; return how many went.
+    """Merge files of less than half of ``file_bytes`` into larger ones, within their partition; return how many were merged.
 
-    The table's record of its batches becomes one, too. Raises TableChanged when the table changed meanwhile in a way that matters.
+    The manifests of the table's batches become one snapshot, too. Raises TableChanged when the table changed meanwhile in a way
+    that matters.
     """
     table.recover()
     rewrites = []
@@ -46,9 +47,9 @@ def compact(session: SparkSession, table: LakeTable, *, file_bytes: int = FILE_B
 
 
 def dedup(session: SparkSession, table: LakeTable, by: str, *, compression: str = "zstd") -> int:
-    """Take copies out of a table for good, ``by`` msgId or keys: the first offset stays; return how many rows went.
+    """Delete duplicates from a table, ``by`` msgId or keys: the first offset stays; return how many rows were deleted.
 
-    Only the files that have copies are written anew. Raises TableChanged when the table changed meanwhile in a way that matters;
+    Only files with duplicates are rewritten. Raises TableChanged when the table changed meanwhile in a way that matters;
     run again, it goes on.
     """
     table.recover()
@@ -62,7 +63,7 @@ def dedup(session: SparkSession, table: LakeTable, by: str, *, compression: str 
         files = {Path(file.path).name: file for file in table.live()}
         if not places.keys() <= files.keys():
             if foreign := [name for name in sorted(places.keys() - files.keys()) if not FILE_NAME.fullmatch(name)]:
-                raise UsageError(f"copies lie in {foreign[0]} of another writer, and only files of ours are written anew")
+                raise UsageError(f"duplicates are in {foreign[0]} of another writer, and only files of Halfmoon are rewritten")
             raise TableChanged(f"the table in {table.root} changed meanwhile. Run this again")
         rewrites = [Rewrite((files[name].path,), offsets, files[name].partition) for name, offsets in sorted(places.items())]
         dropped = counted(places)
@@ -71,7 +72,7 @@ def dedup(session: SparkSession, table: LakeTable, by: str, *, compression: str 
 
 
 def vacuum(table: LakeTable, *, keep_ms: int = KEEP_MS) -> list[str]:
-    """Remove files of ours that the table no longer needs; return their paths in the table. Files of other writers stay.
+    """Remove files of Halfmoon that the table no longer needs; return their paths in the table. Files of other writers stay.
 
     * Of attempts that were killed or overtaken: once they are older than ``keep_ms``.
     * In a Delta table: when the table's own time for them is over (``delta.deletedFileRetentionDuration``, a week unless set), as
@@ -79,7 +80,7 @@ def vacuum(table: LakeTable, *, keep_ms: int = KEEP_MS) -> list[str]:
     * In an Iceberg table: when ``keep_ms`` is over and no snapshot has them, so after its owner expired the snapshots from before:
       ``catalog.load_table(name).maintenance.expire_snapshots().older_than(time).commit()`` of pyiceberg.
 
-    A batch that takes longer than ``keep_ms`` may lose files to it; then it is an error, and not in the table.
+    A batch that takes longer than ``keep_ms`` may lose files to it; then it fails, and is not in the table.
     Raises UsageError for less than `KEEP_MS_MIN`.
     """
     check_keep(keep_ms)
@@ -96,7 +97,7 @@ def check_keep(keep_ms: int) -> None:
 
 
 def sweep(table: LakeTable, keep_ms: int) -> list[str]:
-    """Do what `vacuum` does, at any age: for tables that nobody fills or reads."""
+    """Do what `vacuum` does, at any age: for tables without writers and readers."""
     table.recover()
     table.ledger.prune(keep_ms)
     gone = table.format.vacuum()

@@ -24,7 +24,7 @@ ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """Names of who fills a table. They become names of files and of properties, so they are letters, digits, dot, _ and -."""
 
 FILE_NAME = re.compile(r"(part|refused|merge_spans)-[0-9a-f]{16}-\d+\.parquet")
-"""Names of the files that ingests and upkeep write. Files with other names belong to other writers."""
+"""Names of the files that ingests and maintenance write. Files with other names belong to other writers."""
 
 MANIFEST_BYTES_MAX = 64 << 20
 """A manifest or snapshot is read whole. One file of a table costs about 200 bytes, so this is some 300,000 files."""
@@ -68,7 +68,7 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What one attempt of one task wrote. ``gaps`` are offsets that were asked for and are gone; ``refused`` counts by reason."""
+    """What one attempt of one task wrote. ``gaps`` are offsets that were to be read and are gone; ``refused`` counts by reason."""
 
     attempt: str
     spans: tuple[Span, ...] = ()

@@ -1,4 +1,4 @@
-"""Files written anew from others: joined, or without some rows. Tasks do it, a row group at a time."""
+"""Rewrites files: merges them, or leaves out rows. Tasks do it, a row group at a time."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _batches(root: str, rewrite: Rewrite) -> Iterator[pa.RecordBatch]:
 
 
 def _rows_at_once(known: pq.FileMetaData) -> int:
-    """Return how many rows of a file make about `BATCH_BYTES`, as far as its sizes before compression tell."""
+    """Return how many rows of a file make about `BATCH_BYTES`, by its sizes before compression."""
     size = sum(known.row_group(number).total_byte_size for number in range(known.num_row_groups))
     return min(max(BATCH_BYTES * int(known.num_rows) // max(int(size), 1), 1), BATCH_ROWS)
 
@@ -108,7 +108,7 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _chunks(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield a batch whole, or in pieces of about `BATCH_BYTES`: a dictionary may have told too little."""
+    """Yield a batch whole, or in pieces of about `BATCH_BYTES`: the size of a dictionary-encoded file may have been too low."""
     rows = max(1, batch.num_rows // max(1, -(-batch.nbytes // BATCH_BYTES)))
     for begin in range(0, batch.num_rows, rows):
         yield batch.slice(begin, rows)

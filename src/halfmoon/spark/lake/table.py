@@ -38,7 +38,7 @@ class Format(Protocol):
         ...
 
     def last(self, id: str) -> int:
-        """Return the last batch of an id that the table has by its own word; -1: it has none."""
+        """Return the last batch of an id that the table itself records; -1: it has none."""
         ...
 
     def apply(self, manifest: Manifest) -> bool:
@@ -69,7 +69,7 @@ class Format(Protocol):
         """Put files in the place of others, in one step; ``copies`` are the rows left out.
 
         Raises:
-            TableChanged: one of those is no longer there, or somebody else changed the table at that moment.
+            TableChanged: one of those is no longer there, or another writer changed the table at that moment.
         """
         ...
 
@@ -104,7 +104,7 @@ class LakeTable:
         self.recover()
 
     def publish(self, manifest: Manifest) -> Manifest | None:
-        """Put a batch into the table, once however often it is asked. Return the manifest that counts, None if it is long in.
+        """Put a batch into the table, once however often it is asked. Return the manifest that counts, None if a snapshot has it.
 
         Raises:
             UsageError: the batch is there with other ranges, or does not follow the last.
@@ -115,7 +115,7 @@ class LakeTable:
         return counted
 
     def recover(self) -> int:
-        """Finish batches that were decided and not taken in, in order; return how many. A driver may have died between."""
+        """Apply batches that were decided and are not in the table, in order; return how many. A driver may have died between."""
         return self._apply(self.ledger.state().batches)
 
     def state(self) -> State:
@@ -154,16 +154,16 @@ class LakeTable:
         return counts
 
     def add_snapshot(self) -> bool:
-        """Take all batches up into one snapshot; False: there is nothing to take up, or another driver was faster.
+        """Replace all batches by one snapshot; False: there is none, or another driver was faster.
 
-        What a snapshot has is never settled again, so these very batches go into the table before.
+        Batches of a snapshot are never applied again, so these very batches are applied to the table first.
         """
         state = self.ledger.state()
         self._apply(state.batches)
         return bool(state.batches) and self.ledger.add_snapshot(snapshot_of(state))
 
     def _apply(self, batches: Sequence[Manifest]) -> int:
-        """Put those of some batches into the table that it lacks; one look tells about all of an id."""
+        """Apply those batches that the table lacks; the format is asked once for each id."""
         have = {id: self.format.last(id) for id in {batch.id for batch in batches}}
         return sum(self.format.apply(batch) for batch in batches if batch.batch > have[batch.id])
 

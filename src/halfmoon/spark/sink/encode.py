@@ -1,4 +1,4 @@
-"""Arrow rows as the bodies of batches: what the sinks send. Checks every row before anything of its batch leaves; asks nobody.
+"""Arrow rows as the bodies of batches: what the sinks send. Checks every row before anything of its batch is sent. Pure.
 
 Columns: ``body`` (binary or string) is required; ``topic``, ``tags``, ``keys``, ``properties``, ``shardingKey``, ``delayLevel``,
 ``deliverAt`` and ``queueId`` may be there. The general path is `halfmoon.wire.record.encode_batch`.
@@ -32,7 +32,7 @@ DELAY_LEVEL_MAX = 18
 _DELIVER_MS_MAX = 10**15
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 MADE_BY_SOURCE = "msgId"
-"""A column that tells that a frame was read from a topic."""
+"""A column by which a frame is known to come from a topic."""
 _SEPARATORS = "[\x01\x02]"
 
 
@@ -120,7 +120,7 @@ COLUMNS = {
     "deliverAt": ("timestamp or bigint (ms)", (*_WHOLE, pa.types.is_timestamp)),
     "queueId": ("int", _WHOLE),
 }
-"""The columns that a sink takes, what they are to be, and how that is told."""
+"""The columns that a sink takes: the name of the type for messages, and what checks it."""
 
 
 def check_columns(schema: pa.Schema, *, topic: str | None) -> list[str]:
@@ -148,7 +148,7 @@ def chunks_of(batch: pa.RecordBatch, ids: Ids, first: int, encoding: Encoding) -
     """Yield what a batch of rows is sent as. ``first`` is the number of its first row in its task.
 
     Raises:
-        MessageIllegal: a row cannot be sent; the text tells which one of the task and why. Pieces that came before are good.
+        MessageIllegal: a row cannot be sent; the text says which one of the task and why. Chunks that came before are good.
     """
     if batch.num_rows > 1 and batch.nbytes > SLICE_BYTES:
         half = batch.num_rows // 2
@@ -277,7 +277,7 @@ def _may_hold_separators(texts: pa.StringArray) -> bool:
 
 
 def _given(rows: _Rows) -> list[_Field]:
-    """Return the users' own properties of each row as they travel. Of rows that were read from a topic, as `MADE_BY_SOURCE` tells,
+    """Return the users' own properties of each row as they travel. Of rows that were read from a topic, as `MADE_BY_SOURCE` shows,
     those of the protocol stay behind: the copy is a message of its own, and has keys and tags from their columns."""
     column = rows.column("properties")
     if column is None:
@@ -390,7 +390,7 @@ def _is_delayed(rows: _Rows) -> NDArray[np.bool_]:
 
 
 class _Routes(NamedTuple):
-    """Where each row goes: a code that counts topics and queues, and what the codes mean."""
+    """Where each row goes: a code, and the topic and queue of each code."""
 
     codes: Ints
     places: list[tuple[str, MessageQueue | None]]

@@ -1,8 +1,8 @@
 """The sink ``exactly-once``: what tasks sent becomes visible once for each batch, whole, when Spark's commit says so.
 
-A task PREPAREs its rows at the brokers, where nobody sees them. The driver's commit has each broker VOTE that it holds them whole,
-DECIDEs once which attempts the batch is made of, and has them APPLYed. Whatever runs again after the decision (a task, a commit,
-the whole batch) finds it made and adds nothing. Who talks to the brokers is given: `halfmoon.client.batches`, or a test's own.
+A task PREPAREs its rows at the brokers, where they are invisible. The driver's commit has each broker VOTE that it holds them
+whole, DECIDEs once which attempts the batch is made of, and has them APPLYed. Whatever runs again after the decision (a task, a
+commit, the whole batch) finds it made and adds nothing. Functions take what talks to the brokers: `halfmoon.client.batches`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from halfmoon.wire.bodies.batches import BatchPromise, sum_of
 log = logging.getLogger("halfmoon.spark")
 
 UNKNOWN = "rows of a decision that was lost"
-"""The digest with which a coordinator is asked for a decision that it must have: where it has none, a repeat fails by it again."""
+"""The digest with which a coordinator is asked for a decision that it must have. If it has none, it stores this one, and a repeat
+fails again."""
 
 
 class Transactions(Protocol):
@@ -67,10 +68,10 @@ class NotDecided(HalfmoonError):
 
 @dataclass
 class PrepareReport(WriterCommitMessage):
-    """What a task says when it is done: O(brokers), whatever the rows.
+    """What a task reports: its size depends on the number of brokers, not of rows.
 
     ``checksums`` and ``counts`` by broker name; ``too_large`` rows went as dead letters; ``crc_sum`` is that of all
-    rows, None where nobody asks for it.
+    rows, None without ``strictReplay``.
     """
 
     batch: BatchName
@@ -100,7 +101,7 @@ def crc_sum(batch: pa.RecordBatch) -> int:
 
 
 _BESIDE = ("keys", "tags", "properties")
-"""Columns that tell rows apart, beside the body."""
+"""Columns that distinguish rows, beside the body."""
 
 
 def transactions_of(options: SinkOptions) -> Transactions:
@@ -117,7 +118,7 @@ def transactions_of(options: SinkOptions) -> Transactions:
 def prepare(
     transactions: Transactions, options: SinkOptions, batch: BatchName, partition: int, batches: Iterable[pa.RecordBatch]
 ) -> PrepareReport:
-    """Send the rows of a task to brokers that keep them unseen; return what the commit needs to know.
+    """Send the rows of a task to brokers, which keep them invisible; return what the commit needs to know.
 
     Raises:
         MessageIllegal, UsageError: a row cannot be sent. NoRoute, NetworkError, BrokerError: brokers failed too often, or for good.
@@ -171,7 +172,7 @@ class _Preparing:
         return self._report
 
     def leave(self) -> None:
-        """Give up what is under way, where something failed."""
+        """Cancel requests in flight, where something failed."""
         while self._waiting:
             self._waiting.popleft()[2].cancel()
 
@@ -209,7 +210,7 @@ def commit_batch(transactions: Transactions, options: SinkOptions, messages: Ite
 
     Raises:
         NotDecided: a broker does not hold an attempt whole, or aborted it; nothing is visible, and the batch may run again.
-        UsageError: the batch was decided with other rows than these, or so long ago that nobody knows with which
+        UsageError: the batch was decided with other rows than these, or so long ago that it is not known with which
             (``strictReplay``); or a broker has published it, and its coordinator does not know.
         NetworkError, BrokerError: brokers failed too often; what is decided is published without us, too.
     """
@@ -248,7 +249,7 @@ def _voted(
 def _lost_decision(batch: BatchName, coordinator: str) -> UsageError:
     return UsageError(
         f"{_name(batch)} is published in part at least, and {coordinator}, which decides, knows nothing of it: its store was lost, "
-        "or it knew of too many ids (batch_ids_max). Compare the topic with the query's input; a new transactionalId begins anew"
+        "or it knew of too many ids (batch_ids_max). Compare the topic with the query's input; a new transactionalId starts over"
     )
 
 
@@ -263,7 +264,7 @@ def _check_content(batch: BatchName, decision: DecideResult, digest: str) -> Non
     without one, with later ones behind it, is run by a query whose checkpoint is older than the topic.
     """
     what_to_do = (
-        "was the checkpoint restored from a backup? Go on with the newest checkpoint; a new transactionalId begins anew, and "
+        "was the checkpoint restored from a backup? Go on with the newest checkpoint; a new transactionalId starts over, and "
         "writes a second time what the backup does not know of; strictReplay=false goes on behind what is there"
     )
     if decision.digest is None and decision.last > batch.number:
@@ -294,7 +295,9 @@ def _prepared(messages: Iterable[WriterCommitMessage | None]) -> Iterator[Prepar
 def _coordinator(reports: Sequence[PrepareReport]) -> str:
     names = sorted(frozenset().union(*(message.coordinators for message in reports)))
     if len(names) != 1:
-        raise NotDecided(f"brokers do not agree on who coordinates {reports[0].batch.owner}: {', '.join(names) or 'none was told'}")
+        raise NotDecided(
+            f"brokers do not agree on who coordinates {reports[0].batch.owner}: {', '.join(names) or 'none was named'}"
+        )
     return names[0]
 
 
@@ -307,7 +310,7 @@ def _parts(reports: Sequence[PrepareReport]) -> dict[str, dict[str, BatchPromise
 
 
 def _digest(reports: Sequence[PrepareReport]) -> str:
-    """Return what tells a batch's content: the same whatever the order of rows and however tasks share them; empty: not wanted."""
+    """Return a digest of a batch's content: the same whatever the order of rows and however tasks share them; empty: not wanted."""
     if any(message.crc_sum is None for message in reports):
         return ""
     total = sum(message.crc_sum or 0 for message in reports)

@@ -33,7 +33,7 @@ NEEDED_DELIVERIES = {
 
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions:
-    """What a sink was asked for. Times are in ms, sizes in bytes."""
+    """The options of a sink. Times are in ms, sizes in bytes."""
 
     endpoints: str = option(parse=option_parsing.text, alias="nameServer", why="Name servers: `host:port` joined by `;`.")
     topic: str = option("", parse=option_parsing.text, why="The topic for all rows; by default the column `topic`.")
@@ -120,7 +120,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 def sys_flag_of(options: SinkOptions) -> int:
-    """Return what tells brokers' consumers how bodies are compressed."""
+    """Return the flag by which consumers know how bodies are compressed."""
     kind = COMPRESSIONS.get(options.compression, 0)
     return COMPRESSED | kind if kind else 0
 

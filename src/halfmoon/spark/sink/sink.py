@@ -39,15 +39,15 @@ from halfmoon.wire.record import decode_batch
 log = logging.getLogger("halfmoon.spark")
 
 SINGLES = 64
-"""Single messages under way for each request of ``inFlight``: a batch has about as many and more."""
+"""Single messages in flight for each request of ``inFlight``: a batch has about as many and more."""
 
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
-"""Local properties of a stream's tasks. Spark's own and told nowhere: a test holds them."""
+"""Local properties of a stream's tasks. Spark does not document them: a test checks that they exist."""
 
 
 @dataclass
 class SendReport(WriterCommitMessage):
-    """What a task says when it is done: how many rows it sent, in how many requests, and how many of them as dead letters."""
+    """What a task reports: how many rows it sent, in how many requests, and how many of them as dead letters."""
 
     rows: int
     requests: int
@@ -68,7 +68,7 @@ def stream_task() -> Task:
     context = TaskContext.get()
     query, batch = (None if context is None else context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID))
     if context is None or not query or batch is None:
-        raise UsageError("this Spark does not tell a task its query and batch, without which the sink cannot tell a repeat")
+        raise UsageError("this Spark does not give a task its query and batch, without which the sink cannot recognise a repeat")
     return Task(query, int(batch), context.partitionId())
 
 
@@ -122,7 +122,7 @@ class ExactlyBatchWriter(BatchWriter):
         report(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Tell the brokers that they may forget them."""
+        """Tell the brokers to drop them."""
         abort_attempts(transactions_of(self._options), messages)
 
 
@@ -141,7 +141,7 @@ class ExactlyStreamWriter(StreamWriter):
         report(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Tell the brokers that they may forget these attempts: a hint, for the batch may be decided."""
+        """Tell the brokers to drop these attempts: a hint, because the batch may be decided."""
         abort_attempts(transactions_of(self._options), messages)
 
 
@@ -220,7 +220,7 @@ class Sending:
         self._rows = self._requests = 0
 
     def rows(self, batch: pa.RecordBatch) -> None:
-        """Send a batch of rows; waits while too much is under way."""
+        """Send a batch of rows; waits while too many requests are in flight."""
         for chunk in chunks_of(batch, self._ids, self._rows, self._encoding):
             for encoded, queues in self._one_by_one(chunk) if self._single else self._together(chunk):
                 self._wait_for_room(SINGLES if encoded.properties is not None else 1)
@@ -235,7 +235,7 @@ class Sending:
         return SendReport(self._rows, self._requests, self._encoding.dead.count if self._encoding.dead else 0)
 
     def leave(self) -> None:
-        """Give up what is under way, where something failed."""
+        """Cancel requests in flight, where something failed."""
         while self._waiting:
             self._waiting.popleft().cancel()
 
@@ -254,7 +254,7 @@ class Sending:
     def _one_by_one(self, chunk: Chunk) -> Iterator[tuple[Encoded, Sequence[MessageQueue]]]:
         """Yield the messages of a piece singly, each to the one queue that it goes to in every attempt."""
         if chunk.single is not None:
-            raise UsageError("delivery=idempotent takes no delayed rows: brokers do not tell their repeats")
+            raise UsageError("delivery=idempotent takes no delayed rows: brokers do not recognise their repeats")
         for item in decode_batch(chunk.body):
             queue = chunk.queue
             if queue is None:

@@ -1,4 +1,4 @@
-"""Rows over the limit of a message, and what a sink sends in their place: a dead letter that tells which row it was. Pure."""
+"""Rows over the limit of a message, and what a sink sends in their place: a dead letter that says which row it was. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Reading a store's own files, where the workers see them: a queue's entries and the log, mapped, never written.
 
-A broker runs over them meanwhile. So only offsets are read that the broker said are visible: what lies behind them in the files may
-be stale. Each record must be the one that its entry says, or nothing is given. Follows the layout of RocketMQ 4.9.7.
+A broker runs over them meanwhile. So only offsets are read that the broker reported as visible: what follows them in the files may
+be stale. Each record must be the one that its entry names, or it is an error. Follows the layout of RocketMQ 4.9.7.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class Files:
         *,
         missing: Missing | None = None,
     ) -> Iterator[bytes]:
-        """Yield the records of [begin, end) as stored, in order; the broker must have said that all of them are visible.
+        """Yield the records of [begin, end) as stored, in order; the broker must have reported all of them as visible.
 
-        ``missing(begin, end)`` is told of offsets without a message; without it they are an error.
+        ``missing(begin, end)`` is called for offsets without a message; without it they are an error.
 
         Raises:
             UsageError: there is no such queue in the directory, or it belongs to another broker.
@@ -145,7 +145,7 @@ class _Records(NamedTuple):
 
 
 class _Queue:
-    """One queue of the directory. File names are looked up once: what is asked for was there before."""
+    """One queue of the directory. File names are listed once: whatever is read was there before."""
 
     def __init__(self, files: Files, queue: MessageQueue) -> None:
         self._files, self._queue = files, queue

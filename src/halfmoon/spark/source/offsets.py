@@ -38,7 +38,7 @@ def available_bounds(options: SourceOptions, client: Ranges) -> dict[MessageQueu
         NoRoute: a topic that was named does not exist.
         UsageError: ``assign`` names queues that do not exist.
         NoPermission: a topic that was named may not be read.
-        NetworkError, BrokerError: nobody answers, or the broker refuses.
+        NetworkError, BrokerError: no server answers, or the broker refuses.
     """
     bounds: dict[MessageQueue, tuple[int, int]] = {}
     for topic in topic_names(options, client):

@@ -45,7 +45,7 @@ def option(
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """What a source was asked for. Times are in ms, sizes in bytes; None: not given."""
+    """The options of a source. Times are in ms, sizes in bytes; None: not given."""
 
     endpoints: str = option(parse=option_parsing.text, alias="nameServer", why="Name servers: `host:port` joined by `;`.")
     topic: tuple[str, ...] = option(

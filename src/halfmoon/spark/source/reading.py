@@ -152,7 +152,7 @@ def _advice(span: Range, retries: int) -> Iterator[None]:
     except TopicNotFound as exc:
         raise UsageError(
             f"topic {span.topic} is not there any more, and {span} is still to be read: is it deleted? Created again, "
-            "failOnDataLoss=false goes on with what is in it then; or begin anew with another checkpoint location"
+            "failOnDataLoss=false goes on with what is in it then; or start over with another checkpoint location"
         ) from exc
     except NoPermission as exc:
         exc.add_note(f"{span} may not be read, and nothing is lost by that: let the topic be read (--perm 6), and its broker")

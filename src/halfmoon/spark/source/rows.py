@@ -1,4 +1,4 @@
-"""Stored records as Arrow rows: what the source yields. Reads bytes it is given; asks nobody.
+"""Stored records as Arrow rows: what the source yields. Pure.
 
 `batch_of` is the only way in. The compiled twin makes columns of ordinary records where it is installed, numpy of all others;
 the general path is `halfmoon.wire.record`.

@@ -99,7 +99,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             UsageError: messages are gone (with ``failOnDataLoss``), or the options do not fit what is there.
-            HalfmoonError: nobody has answered for `OUTAGE_S`.
+            HalfmoonError: no broker or name server has answered for `OUTAGE_S`.
         """
         at = position_from_json(start)
         if at is None:
@@ -149,7 +149,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.fail_on_data_loss:
             raise UsageError(
                 f"deleted and created again since this query read it: {names}; what it had not read is gone. failOnDataLoss=false "
-                "reads the new topic from its beginning; or begin anew with another checkpoint location"
+                "reads the new topic from its beginning; or start over with another checkpoint location"
             )
         log.warning("topics created again, read from their beginning by failOnDataLoss=false: %s", names)
         ends = {queue: offset for queue, offset in at.ends.items() if (queue.topic, queue.broker_name) not in recreated}
@@ -175,7 +175,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise UsageError(
                 f"messages are gone that this query has not read: {'; '.join(map(str, lost[:4]))}"
                 f"{f' and {len(lost) - 4} more queues' if len(lost) > 4 else ''}. failOnDataLoss=false goes on with the oldest "
-                "message that is there; or begin anew with another checkpoint location"
+                "message that is there; or start over with another checkpoint location"
             )
         for loss in lost:
             log.warning("messages lost, passed over by failOnDataLoss=false: %s", loss)
@@ -183,7 +183,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ------------------------------------------------------------ asking
 
     def _bounds(self, at: Position) -> Bounds | None:
-        """Return the ends of all queues; None when nobody answers, which may pass.
+        """Return the bounds of all queues; None when no server answers, which may be temporary.
 
         A broker that is restarted takes its queues out of the route for a while, and with the last one goes the topic.
         """
@@ -252,7 +252,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return total / count if count else 1.0
 
     def _sampled(self, queue: MessageQueue, low: int, high: int, offset: int) -> float:
-        """Return the mean size of the next messages of a queue, or what an earlier sample of its topic said."""
+        """Return the mean size of the next messages of a queue, or that of an earlier sample of its topic."""
         mean, at = self._sizes.get(queue.topic, (0.0, 0.0))
         if mean and time.monotonic() - at < SAMPLE_S:
             return mean
