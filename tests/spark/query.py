@@ -12,6 +12,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from halfmoon.spark.source import stream
 from halfmoon.spark.source.options import source_options
 from halfmoon.spark.source.source import arrow_schema, scan_of
+from tests.spark.waiting import Clock
 
 
 def sent(value: Any) -> Any:
@@ -23,7 +24,8 @@ def sent(value: Any) -> Any:
 class Query:
     """What Spark's engine does with a stream reader, one trigger at a time, with a checkpoint of texts."""
 
-    def __init__(self, nameserver: str, **given: str) -> None:
+    def __init__(self, nameserver: str, clock: Clock | None = None, **given: str) -> None:
+        self.clock = clock
         self.given = {"endpoints": nameserver, **given}
         self.log: list[str] = []
         self.committed = 0
@@ -32,7 +34,9 @@ class Query:
     def restart(self) -> None:
         """Begin anew with the checkpoint as it is."""
         options = source_options(self.given, "stream")
-        self.reader = stream.StreamReader(options, scan_of(options, from_arrow_schema(arrow_schema(options))))
+        scan = scan_of(options, from_arrow_schema(arrow_schema(options)))
+        times: dict[str, Any] = {} if self.clock is None else {"now": self.clock.monotonic, "sleep": self.clock.sleep}
+        self.reader = stream.StreamReader(options, scan, **times)
         self.start = self.log[self.committed - 1] if self.committed else json.dumps(self.reader.initialOffset())
 
     def plan(self, limit: ReadLimit | None = None) -> bool:

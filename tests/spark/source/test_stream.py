@@ -21,6 +21,7 @@ from halfmoon.spark.source import stream
 from halfmoon.spark.source.reading import DataLoss, client_of
 from halfmoon.testing.local import LocalCluster
 from tests.spark.query import Query
+from tests.spark.waiting import Clock
 
 Send = Callable[..., None]
 
@@ -117,7 +118,8 @@ def test_all_there_is_means_all_whatever_the_limits(query, made: str, send: Send
 
 
 def test_a_batch_waits_for_enough_messages_but_not_too_long(query, made: str, send: Send):
-    found = query(minOffsetsPerTrigger="3", maxTriggerDelay="600ms")
+    clock = Clock()
+    found = query(clock=clock, minOffsetsPerTrigger="3", maxTriggerDelay="15m")
     found.batch()
     send(made, ["a", "b"])
     assert found.batch() is None
@@ -125,7 +127,7 @@ def test_a_batch_waits_for_enough_messages_but_not_too_long(query, made: str, se
     assert sorted(found.batch() or []) == ["a", "b", "c"]
     send(made, ["d"])
     assert found.batch() is None
-    time.sleep(0.6)
+    clock.sleep(900)
     assert found.batch() == ["d"]
 
 
@@ -292,14 +294,15 @@ def test_messages_that_go_while_a_batch_waits_to_be_run_are_a_loss_or_passed_ove
 
 
 def test_a_deleted_topic_is_waited_for_and_then_the_query_fails_with_what_to_do(
-    query, cluster: LocalCluster, made: str, send: Send, monkeypatch: pytest.MonkeyPatch
+    query, cluster: LocalCluster, made: str, send: Send
 ):
-    found = query(retries="1")
+    clock = Clock()
+    found = query(clock=clock, retries="1")
     found.batch()
     with Admin(nameserver=cluster.nameserver) as admin:
         admin.delete_topic(made)
     assert not found.plan()
-    monkeypatch.setattr(stream, "OUTAGE_S", 0.0)
+    clock.sleep(stream.OUTAGE_S)
 
     with pytest.raises(UsageError, match="is the topic deleted"):
         found.plan()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -63,10 +63,20 @@ TASK_MESSAGES = 1_000
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans and reads the batches of a stream. See `halfmoon.spark.source.checkpoint` for what the offsets say."""
+    """Plans and reads the batches of a stream. See `halfmoon.spark.source.checkpoint` for what the offsets say.
 
-    def __init__(self, options: SourceOptions, scan: Scan) -> None:
-        self._options, self._scan = options, scan
+    ``now`` and ``sleep`` are in seconds; tests give others than the system's.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        scan: Scan,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._options, self._scan, self._now, self._sleep = options, scan, now, sleep
         self._target: Bounds | None = None
         self._newest: Offsets = {}
         self._reported: Offsets = {}
@@ -104,7 +114,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         at = position_from_json(start)
         if at is None:
             return self._first(limit).to_json()
-        until = time.monotonic() + IDLE_S
+        until = self._now() + IDLE_S
         while True:
             bounds = self._bounds(at)
             if bounds is None:
@@ -112,9 +122,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = self._next(self._without_recreated(at), bounds, limit)
             if end is not None:
                 return end.to_json()
-            if self._target is not None or self._too_few_since is not None or time.monotonic() > until:
+            if self._target is not None or self._too_few_since is not None or self._now() > until:
                 return start
-            time.sleep(IDLE_STEP_S)
+            self._sleep(IDLE_STEP_S)
 
     def _first(self, limit: ReadLimit) -> Position:
         """Return the end of the first batch. It says where every queue begins, so that running it again reads the same."""
@@ -161,7 +171,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is not None or not 0 < count < options.min_offsets_per_trigger:
             self._too_few_since = None
             return False
-        now = time.monotonic()
+        now = self._now()
         if self._too_few_since is None:
             self._too_few_since = now
         if (now - self._too_few_since) * 1000 < options.max_trigger_delay:
@@ -202,7 +212,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         client = client_of(self._options)
         bounds = available_bounds(self._options, client)
         if losses(at.ends, bounds):  # a broker that is just starting may know less than it will
-            time.sleep(PAUSE_S)
+            self._sleep(PAUSE_S)
             bounds = available_bounds(self._options, client)
         return bounds
 
@@ -214,7 +224,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {queue: (low, max(low, min(high, target[queue][1]))) for queue, (low, high) in bounds.items() if queue in target}
 
     def _note_outage(self, exc: HalfmoonError) -> None:
-        now = time.monotonic()
+        now = self._now()
         if self._silent_since is None:
             self._silent_since = now
             log.warning("no answer about the topics; the query waits: reason=%s", exc)
@@ -226,7 +236,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"for {OUTAGE_S:.0f} s nobody could say what the topics hold: {exc}. {remedy} Started again, the query goes on "
                 "where it stands"
             ) from exc
-        time.sleep(PAUSE_S)
+        self._sleep(PAUSE_S)
 
     # ------------------------------------------------------------ limits
 
@@ -254,7 +264,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _sampled(self, queue: MessageQueue, low: int, high: int, offset: int) -> float:
         """Return the mean size of the next messages of a queue, or that of an earlier sample of its topic."""
         mean, at = self._sizes.get(queue.topic, (0.0, 0.0))
-        if mean and time.monotonic() - at < SAMPLE_S:
+        if mean and self._now() - at < SAMPLE_S:
             return mean
         begin = max(low, offset)
         size = number = 0
@@ -263,7 +273,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ):
             size, number = size + len(raw), number + len(records(raw).at)
         mean = size / number if number else mean or 1.0
-        self._sizes[queue.topic] = (mean, time.monotonic())
+        self._sizes[queue.topic] = (mean, self._now())
         return mean
 
     # ------------------------------------------------------------ batches
