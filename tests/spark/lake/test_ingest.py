@@ -17,8 +17,8 @@ pytest.importorskip("pyiceberg")
 
 from halfmoon.client.ranges import Ranges
 from halfmoon.errors import UsageError
+from halfmoon.spark.lake import files, schemas
 from halfmoon.spark.lake import ingest as module
-from halfmoon.spark.lake import schemas, tasks
 from halfmoon.spark.lake.dedup import Dedup
 from halfmoon.spark.lake.files import layout_for
 from halfmoon.spark.lake.ingest import Ingested, ingest, ingest_stream
@@ -227,6 +227,6 @@ def test_tasks_read_the_store_where_its_files_are(cluster: LocalCluster, topic: 
     given = source_options({**options(cluster, topic), "readFrom": f"files:{cluster.data}"}, "batch")
     monkeypatch.setattr(Ranges, "read", lambda *_, **__: pytest.fail("the broker was asked"))
 
-    found = list(tasks.messages(given, ("body",), [Range(topic, "broker-a", 0, 0, 3)], []))
+    found = list(files.messages(given, ("body",), [Range(topic, "broker-a", 0, 0, 3)], []))
 
     assert [bytes(body) for batch in found for body in batch.column("body").to_pylist()] == [b"a", b"b", b"c"]
