@@ -214,7 +214,7 @@ def test_nothing_is_kept_of_an_id_whose_decisions_are_refused(talk):
     for number in range(3):
         header, _ = Driver(talk, id=f"nobody-told-of-{number}").decide(0)
         assert (header.result, header.last) == ("REFUSED", -1)
-        assert "nobody coordinates" in header.reason
+        assert "no broker coordinates" in header.reason
     assert not talk.broker.batches.streams.table
 
 
@@ -258,7 +258,7 @@ def test_an_abort_drops_what_was_not_voted_for_and_asks_about_the_rest(talk, dri
 
 def test_an_apply_with_missing_messages_is_refused(talk, driver):
     driver.stored(0, "a", "one")
-    with pytest.raises(AssertionError, match="not here"):
+    with pytest.raises(AssertionError, match="has no attempt other"):
         driver.apply(0, promises={"other": BatchPromise(1, 1)})
     assert read(talk) == []
 

@@ -17,29 +17,29 @@ def test_a_large_check_leaves_a_debt_that_time_pays():
     assert bucket.take(300)
 
 
-def test_pursuits_go_on_in_order_of_time_and_keep_nothing_twice(monkeypatch):
+def test_throttled_groups_go_on_in_order_of_time_and_keep_nothing_twice(monkeypatch):
     monkeypatch.setattr(check_rate, "_PASSED_MAX", 3)
-    pursuits = ThrottledGroups()
-    pursuits.begin(7, 100, 50)
-    pursuits.begin(8, 101, 40)
+    throttled = ThrottledGroups()
+    throttled.begin(7, 100, 50)
+    throttled.begin(8, 101, 40)
     for index in (100, 102, 102, 99, *range(103, 120)):
-        pursuits.add(7, index)
-    assert (pursuits.due(), pursuits.next(39), pursuits.next(50)) == (40, None, 8)
-    assert pursuits.first(8) == 101
-    pursuits.go_on(8, 60)
-    assert pursuits.next(50) == 7
+        throttled.add(7, index)
+    assert (throttled.due(), throttled.next(39), throttled.next(50)) == (40, None, 8)
+    assert throttled.first(8) == 101
+    throttled.go_on(8, 60)
+    assert throttled.next(50) == 7
     found = []
-    while (index := pursuits.first(7)) is not None:
+    while (index := throttled.first(7)) is not None:
         found.append(index)
-        pursuits.add(7, index)
-        pursuits.pass_on(7)
+        throttled.add(7, index)
+        throttled.pass_on(7)
     assert found == [100, *range(102, 120)]
-    assert 7 not in pursuits
-    assert 8 in pursuits
-    assert len(pursuits) == 1
+    assert 7 not in throttled
+    assert 8 in throttled
+    assert len(throttled) == 1
 
 
-def test_paced_groups_are_looked_at_once_a_message_and_not_once_a_group(make_talk, monkeypatch):
+def test_throttled_groups_are_looked_at_once_a_message_and_not_once_a_group(make_talk, monkeypatch):
     talk = make_talk(transaction_checks_per_second=10, **CHECKS)
     produce(talk, *(f"g{k}" for k in range(30)))
     for k in range(300):

@@ -197,7 +197,7 @@ def test_no_clock_of_a_producer_decides_anything(make_talk):
     assert talk.broker.transactions.index.pending_count == 2
 
 
-def test_checks_are_paced_per_group_and_a_fast_group_delays_no_other(make_talk):
+def test_checks_have_a_rate_per_group_and_a_fast_group_delays_no_other(make_talk):
     talk = make_talk(transaction_checks_per_second=20, **CHECKS)
     produce(talk, "many", peer=1)
     produce(talk, "few", peer=2)

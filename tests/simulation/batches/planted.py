@@ -51,7 +51,7 @@ def deciding(*arguments: Any) -> Any:
 def showing(*arguments: Any) -> Any:
     """A broker that publishes a batch where everybody looks on."""
     broker = Broker(*arguments)
-    broker.batches.publishing._hold = lambda id, batch, lane: None  # type: ignore[method-assign]
+    broker.batches.publishing._hold = lambda id, batch, progress: None  # type: ignore[method-assign]
     return broker
 
 
@@ -93,8 +93,8 @@ def repeating(*arguments: Any) -> Any:
     """Rule 2: a broker that does not look for what is published already."""
     broker = Broker(*arguments)
     broker.batches.publishing._already = lambda application: set()  # type: ignore[method-assign]
-    for lane in broker.batches.publishing._lanes.values():  # the start has looked
-        lane.already.clear()
+    for progress in broker.batches.publishing._progress.values():  # the start has looked
+        progress.already.clear()
     return broker
 
 
@@ -196,8 +196,8 @@ def counting_from_the_piece(*arguments: Any) -> Any:
     broker = Broker(*arguments)
     delays = broker.delays
 
-    def put(topic: str, queue_id: int, wish: RequestedDelay, draft: Draft, now: int, identity: int) -> None:
-        deliver_ms = wish.deliver_ms or draft[4] + delays.levels.delay_ms(wish.level)
+    def put(topic: str, queue_id: int, delay: RequestedDelay, draft: Draft, now: int, identity: int) -> None:
+        deliver_ms = delay.deliver_ms or draft[4] + delays.levels.delay_ms(delay.level)
         delays.timer.park(topic, queue_id, deliver_ms, draft, now, identity=identity)
 
     delays.put = put  # type: ignore[method-assign]
@@ -209,8 +209,8 @@ def parking_again(*arguments: Any) -> Any:
     broker = Broker(*arguments)
     broker.batches.publishing._delays = _Blind(broker.delays)  # type: ignore[assignment]
     parked = {prepared_offset(record) for record in broker.delays.parked_behind(0)}
-    for lane in broker.batches.publishing._lanes.values():  # the start has looked
-        lane.already -= parked
+    for progress in broker.batches.publishing._progress.values():  # the start has looked
+        progress.already -= parked
     return broker
 
 

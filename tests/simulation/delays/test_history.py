@@ -79,7 +79,7 @@ class Forgetful(Broker):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        for level, lane in self.delays.lanes.items():
+        for level, lane in self.delays.level_queues.items():
             lane.offset = self.store.queue_max("SCHEDULE_TOPIC_XXXX", level - 1)
 
 

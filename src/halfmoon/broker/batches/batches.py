@@ -1,11 +1,11 @@
-"""Batch transactions: what many tasks sent becomes visible once, whole and in order, or never. The service of one broker.
+"""Batch transactions: the messages of many tasks become visible once, whole and in order, or never. The service of one broker.
 
 A broker is *participant* for the messages that it holds and *coordinator* for the ids that fall to it; often both. The parts:
-`batchrecords` (what is written), `batchstate` (what is known), `batchcoordinator` (decisions), `batchdoubt` (what participants
-ask), `batchpublishing` (order, each once), `batchlist` (what operators ask).
+`records` (what is written), `state` (what is known), `coordinator` (decisions), `recovery` (participants ask about attempts in
+doubt), `publishing` (in order, each message once), `query` (for operators).
 
-Nothing is answered that a crash could take back: a vote, a decision, a promise to give an attempt up and an application are on the
-device first, in whatever flush mode.
+No reply says what a crash could undo: votes, decisions, promises to give an attempt up and applied batches are on the device
+first, in any flush mode.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ from halfmoon.wire.headers.batch import (
 from halfmoon.wire.json import from_json
 
 LOOK_MS, IDLE_LOOK_MS = 1000, 60_000
-"""How often attempts are looked at that may have expired; and where there are none, ids that nobody uses."""
+"""How often attempts are checked for expiry; and idle ids, if there are no attempts."""
 AGAIN_MS = 100
-"""How long publishing rests that the store refused."""
+"""How long publishing pauses after a refusal of the store."""
 SNAPSHOT_STEPS, SNAPSHOT_MS = 2000, 3_600_000
-"""A snapshot is due so many steps, or so long, after the last: a start reads what lies behind it, and log files from it on stay."""
+"""A snapshot is due after so many steps, or so long after the last: a start reads the log behind it, and these log files stay."""
 PIECE_TIMEOUT_MIN_MS = 1000
 
 
 class Batches:
-    """All of it. ``start`` has an operation driven in the background; ``host`` and ``name_servers`` are this broker's."""
+    """The service that answers 31030 to 31037. ``start`` runs an operation in the background."""
 
     def __init__(
         self, context: Context, sends: Sends, delays: Delays, name_servers: Iterable[str], start: Callable[[Op[None], str], None]
@@ -84,16 +84,16 @@ class Batches:
         self.recovery = Recovery(self, settings.name, list(name_servers), start, self._log.warning)
         self.listing = Listing(settings.name, self.streams, self.publishing, self.counters)
         self._waiting: dict[tuple[str, int], list[Request]] = {}
-        """Requests to apply that are answered once their batch is published."""
+        """ApplyBatch requests that are answered once their batch is published."""
         self._finishing: set[str] = set()
-        """Ids with a batch that is in the log to its end, and not durable yet."""
+        """Ids with a batch that is in the log completely, and not durable yet."""
         self._blocked_ms = 0
         self._stuck: set[str] = set()
-        """Ids with a batch to publish with a piece that cannot be read any more."""
+        """Ids with a batch that cannot be published, for one of its pieces is unreadable."""
         self._steps = 0
         self._snapshot_ms = now
         self._kept_from: int | None = None
-        """Where the first step lies that a start needs."""
+        """Physical offset of the first step that a start needs."""
         self._look_ms = now
         self._restore(now)
         store.maintenance.pin(self.needed_from)
@@ -112,31 +112,31 @@ class Batches:
         }
 
     def _restore(self, now: int) -> None:
-        """Read the log; what was being published goes on."""
-        for place, store_ms, found in self._journal.replay():
-            if isinstance(found, StoredPiece):
-                self.streams.piece(found, restored=True)
+        """Read the log; batches that were being published go on."""
+        for place, store_ms, record in self._journal.replay():
+            if isinstance(record, StoredPiece):
+                self.streams.piece(record, restored=True)
                 continue
             self._kept_from = place if self._kept_from is None else self._kept_from
-            if isinstance(found, Snapshot):
+            if isinstance(record, Snapshot):
                 if not self.streams.table:
-                    self.streams.restore(found, place)
+                    self.streams.restore(record, place)
                     self._snapshot_ms = store_ms
             else:
-                self.streams.take(found, store_ms, place)
+                self.streams.take(record, store_ms, place)
                 self._steps += 1
-        for stream in self.streams.table.values():  # nobody could be heard meanwhile
+        for stream in self.streams.table.values():  # no task could reach the broker while it was down
             for attempt in stream.attempts.values():
                 attempt.heard_ms = now
         self._publishing = self._unfinished()
-        self.publishing.resume((name, each) for name, stream in self._publishing.items() for each in stream.applying.values())
+        self.publishing.resume((id, batch) for id, stream in self._publishing.items() for batch in stream.applying.values())
 
     def _unfinished(self) -> dict[str, Stream]:
-        """Return the ids whose batches a start found published in part, or not at all."""
+        """Return the ids with batches that a start found decided and not published completely."""
         return {stream.name: stream for stream in self.streams.table.values() if stream.applying}
 
     def needed_from(self) -> int:
-        """Return the physical offset from which on log files hold something that is needed."""
+        """Return the physical offset from which on the log is needed."""
         places = (self._kept_from, self.streams.needed_from())
         return min((place for place in places if place is not None), default=self._store.end_offset)
 
@@ -154,7 +154,7 @@ class Batches:
         self._snapshot_ms, self._steps = now, 0
 
     def _stream(self, id: str, now: int) -> Stream:
-        """Return an id's stream, made when it is missing. Raises SystemBusy (2) when there are too many."""
+        """Return an id's stream, created if it is missing. Raises SystemBusy (2) when there are too many."""
         if id not in self.streams.table and len(self.streams) >= self._settings.batch_ids_max:
             self._make_room(now)
         self._look_ms = min(self._look_ms, now + LOOK_MS)
@@ -163,19 +163,9 @@ class Batches:
     # ------------------------------------------------------------ first phase
 
     def prepare(self, request: Request) -> Reply | None:
-        """Keep a piece of an attempt (31030)."""
+        """Store a piece of an attempt (31030)."""
         h, now = request.header(PrepareBatch), request.now
-        check_names(h.transactional_id, h.attempt, h.coordinator)
-        if min(h.batch_id, h.partition, h.first_seq) < 0:
-            raise InvalidParameter("batch id, partition and first sequence are 0 or more")
-        if (h.sys_flag or 0) & ~GIVEN_FLAGS:
-            raise InvalidParameter(f"a piece may say how its bodies are compressed, and nothing else: sysFlag {h.sys_flag}")
-        if h.timeout_ms is not None and not PIECE_TIMEOUT_MIN_MS <= h.timeout_ms <= self._settings.batch_timeout_max_ms:
-            raise InvalidParameter(
-                f"a timeout of {h.timeout_ms} ms is not between {PIECE_TIMEOUT_MIN_MS} and {self._settings.batch_timeout_max_ms} "
-                "(batch_timeout_max_ms)"
-            )
-        self._check_place(h.topic, h.queue_id, now)
+        self._check_piece(h, now)
         stream = self.streams.get(h.transactional_id)
         if stream is not None and self.is_decided(stream, h.batch_id):
             return Reply(header=PrepareBatchReply(result="DECIDED", coordinator=stream.coordinator or h.coordinator))
@@ -183,7 +173,7 @@ class Batches:
             if not self._sends.ready(topic, queue_id):
                 self._queue_waiters.wait(request, topic, queue_id, self.prepare)
                 return None
-        body, host = bytes(request.command.body), request.peer.host
+        body = bytes(request.command.body)
         self._sends.check_size(len(body))
         checksum = piece_checksum(h.topic, h.queue_id, h.first_seq, body)
         stream = self._stream(h.transactional_id, now)
@@ -191,28 +181,41 @@ class Batches:
         known = None if attempt is None else attempt.pieces.get((h.topic, h.queue_id, h.first_seq))
         if known is None:
             self._check_room(attempt, len(body))
-            sys_flag = h.sys_flag or 0
-            count = self._looked_at(h, body, sys_flag, host, now)
-            if count != h.count:
-                raise MessageRefused(f"the piece holds {count} messages, its header says {h.count}")
-            timeout_ms = self._settings.batch_timeout_ms if h.timeout_ms is None else h.timeout_ms
-            piece = self._journal.write_piece(h, timeout_ms, checksum, body, host, sys_flag, now)
-            found = StoredPiece(h.transactional_id, h.batch_id, h.attempt, h.coordinator, timeout_ms, now, piece)
-            self.streams.piece(found, restored=False)
-            self.counters["pieces"] += 1
-            self.counters["prepared"] += count
+            self._store_piece(h, body, checksum, request.peer.host, now)
         elif known.checksum != checksum or known.count != h.count:
             raise MessageRefused(f"another piece of attempt {h.attempt} begins at {h.first_seq} of this queue")
-        elif attempt is not None:
+        elif attempt is not None:  # the same piece again: its reply was lost
             attempt.heard_ms = now
         return Reply(header=PrepareBatchReply(result="STORED", coordinator=stream.coordinator))
 
-    def _looked_at(self, h: PrepareBatch, body: bytes, sys_flag: int, host: bytes, now: int) -> int:
-        """Return how many messages a piece holds. Raises what says that one is illegal."""
+    def _check_piece(self, h: PrepareBatch, now: int) -> None:
+        """Raise the refusal of a piece that no attempt can have, whatever its messages are."""
+        check_names(h.transactional_id, h.attempt, h.coordinator)
+        if min(h.batch_id, h.partition, h.first_seq) < 0:
+            raise InvalidParameter("batch id, partition and first sequence are 0 or more")
+        if (h.sys_flag or 0) & ~GIVEN_FLAGS:
+            raise InvalidParameter(f"the sysFlag of a piece may only say how its bodies are compressed: {h.sys_flag}")
+        if h.timeout_ms is not None and not PIECE_TIMEOUT_MIN_MS <= h.timeout_ms <= self._settings.batch_timeout_max_ms:
+            raise InvalidParameter(
+                f"a timeout of {h.timeout_ms} ms is not between {PIECE_TIMEOUT_MIN_MS} and {self._settings.batch_timeout_max_ms} "
+                "(batch_timeout_max_ms)"
+            )
+        self._check_place(h.topic, h.queue_id, now)
+
+    def _store_piece(self, h: PrepareBatch, body: bytes, checksum: int, host: bytes, now: int) -> None:
+        """Store a new piece. Raises the refusal of a message that cannot be stored, which would show only when it is published."""
+        sys_flag = h.sys_flag or 0
         drafts = drafts_of(self._sends, body, sys_flag, now, host)
         if may_wait(body):
             self.publishing.check(h.topic, h.queue_id, drafts, now)
-        return len(drafts)
+        if len(drafts) != h.count:
+            raise MessageRefused(f"the piece holds {len(drafts)} messages, its header says {h.count}")
+        timeout_ms = self._settings.batch_timeout_ms if h.timeout_ms is None else h.timeout_ms
+        piece = self._journal.write_piece(h, timeout_ms, checksum, body, host, sys_flag, now)
+        stored = StoredPiece(h.transactional_id, h.batch_id, h.attempt, h.coordinator, timeout_ms, now, piece)
+        self.streams.piece(stored, restored=False)
+        self.counters["pieces"] += 1
+        self.counters["prepared"] += len(drafts)
 
     def _check_place(self, topic: str, queue_id: int, now: int) -> None:
         check_topic(topic)
@@ -260,7 +263,7 @@ class Batches:
         """Return why attempts cannot be promised; None: they can."""
         stream = self.streams.get(id)
         if stream is None:
-            return "nothing of it is here" if any(promise.count for promise in promises.values()) else None
+            return f"this broker has no attempt of {id}" if any(promise.count for promise in promises.values()) else None
         if self.is_decided(stream, batch):
             return f"batch {batch} is decided"
         if stream.coordinator and stream.coordinator != coordinator:
@@ -278,7 +281,7 @@ class Batches:
         stream = self.streams.get(h.transactional_id)
         if stream is None:
             if any(promise.count for promise in promises.values()):
-                raise BrokerError(f"nothing of {h.transactional_id} is here")
+                raise BrokerError(f"this broker has no attempt of {h.transactional_id}")
             return Reply(header=ApplyBatchReply(result="APPLIED"))
         if h.batch_id > stream.applied:
             self.begin(stream, h.batch_id, h.coordinator, promises, request.now)
@@ -303,7 +306,7 @@ class Batches:
         earlier = [each for each in stream.attempts.values() if each.batch < batch and each.voted]
         if earlier:
             for attempt in earlier:
-                attempt.wanted = True
+                attempt.ask_soon = True
             self._look_ms = now
             raise SystemBusy(f"batch {earlier[0].batch} of {stream.name} is in doubt here, its coordinator is being asked")
         if (reason := lacking(stream, batch, promises)) is not None:
@@ -315,15 +318,15 @@ class Batches:
         self._look_ms = now
 
     def _ready(self) -> list[Stream]:
-        """Return the ids with something to publish now."""
-        ready = [each for each in self._publishing.values() if each.name not in self._finishing and each.name not in self._stuck]
-        return [each for each in ready if self.publishing.is_free(each.name, each.applying[min(each.applying)])]
+        """Return the ids with a batch to publish now."""
+        streams = [s for s in self._publishing.values() if s.name not in self._finishing and s.name not in self._stuck]
+        return [s for s in streams if self.publishing.is_free(s.name, s.applying[min(s.applying)])]
 
     def _publish(self, now: int) -> None:
-        """Publish some of every batch that is being applied: of each id the earliest first."""
+        """Publish a part of every batch that is being applied: of each id the earliest first."""
         for stream in self._ready():
             application = stream.applying[min(stream.applying)]
-            if not self.publishing.is_free(stream.name, application):  # one before it in this turn took a queue
+            if not self.publishing.is_free(stream.name, application):  # a batch before it in this turn took a queue
                 continue
             try:
                 if self.publishing.go_on(stream.name, application, now):
@@ -338,7 +341,7 @@ class Batches:
                 self._tell(stream.name, application.batch, Reply(1, f"the batch cannot be published: {exc}"))
 
     def _published(self, stream: Stream, application: Application, now: int) -> None:
-        """All of a batch is in the log: once that is durable its end is written down and those who wait are told."""
+        """All of a batch is in the log: once that is durable, write down its end and answer those who wait for it."""
         self._finishing.add(stream.name)
 
         def done(failure: BrokerError | None, now: int) -> None:
@@ -351,7 +354,7 @@ class Batches:
             reply = Reply(header=ApplyBatchReply(result="APPLIED", count=application.count))
             try:
                 self.write(Finished(stream.name, application.batch), now)
-            except BrokerError as exc:  # a start would look for what is published already, and find all of it
+            except BrokerError as exc:  # harmless: the next start finds all messages published
                 self._log.warning("the end of batch %d of %s is not written: %s", application.batch, stream.name, exc.remark)
                 self.streams.take(Finished(stream.name, application.batch), now, self._store.end_offset)
             if not stream.applying:
@@ -366,7 +369,7 @@ class Batches:
             self.pending_replies.reply_now(request, reply)
 
     def abort(self, request: Request) -> Reply:
-        """Take a hint that attempts will not be decided (31035)."""
+        """Drop attempts that will not be decided, or ask about them soon if they were voted for (31035)."""
         h = request.header(AbortBatch)
         check_names(h.transactional_id)
         dropped = 0
@@ -376,7 +379,7 @@ class Batches:
             if attempt is None:
                 continue
             if attempt.voted:
-                attempt.wanted = True
+                attempt.ask_soon = True
                 self._look_ms = request.now
             else:
                 self.drop(h.transactional_id, attempt, request.now)
@@ -391,7 +394,7 @@ class Batches:
     # ------------------------------------------------------------ time
 
     def turn(self, now: int) -> None:
-        """Carry out what coordinators answered."""
+        """Carry out the answers of coordinators."""
         self.recovery.turn(now)
 
     def due(self) -> int | None:
@@ -403,7 +406,7 @@ class Batches:
         return self._look_ms
 
     def stepped(self, by_ms: int) -> None:
-        """The clock was set: no task was silent for that long. When an id was used last is a date like that of a message."""
+        """The clock was set: no task seems silent because of it. When an id was last used is a date, like that of a message."""
         self._look_ms += by_ms
         self._blocked_ms += by_ms
         self._log.stepped(by_ms)
@@ -412,7 +415,7 @@ class Batches:
                 attempt.heard_ms += by_ms
 
     def tick(self, now: int) -> bool:
-        """Go on publishing, ask about what is in doubt, forget and save; return whether the log may have grown."""
+        """Go on publishing, ask about attempts in doubt, forget idle ids, write snapshots; return whether the log has grown."""
         self._log.tick(now)
         if not len(self.streams) or self._store.refusal is not None:
             self._look_ms = self._blocked_ms = max(self._look_ms, now + LOOK_MS)
@@ -440,15 +443,15 @@ class Batches:
             self._snapshot(now)
 
     def _is_idle(self, stream: Stream, at_ms: int) -> bool:
-        """Whether nobody used an id for long before a time, and nothing of it is on its way."""
+        """Whether an id was unused for long before a time, and nothing of it is in progress."""
         if at_ms - stream.touched_ms < self._settings.batch_retention_ms or stream.attempts or stream.applying:
             return False
         return not any(decision.waiting for decision in stream.decisions.values())
 
     def _make_room(self, now: int) -> None:
-        """Forget the id that was not used for longest, of those whose messages have all left the log. Raises SystemBusy (2)."""
+        """Forget the id that is idle for longest, of those whose messages have all left the log. Raises SystemBusy (2)."""
         oldest_ms, first = self._store.earliest_ms(), self._store.min_offset
-        idle = [each for each in self.streams.table.values() if each.place < first and self._is_idle(each, oldest_ms)]
+        idle = [stream for stream in self.streams.table.values() if stream.place < first and self._is_idle(stream, oldest_ms)]
         if not idle:
             raise SystemBusy(
                 f"the broker knows {len(self.streams)} transactional ids, its bound (batch_ids_max), and none of which all "
@@ -456,16 +459,16 @@ class Batches:
             )
         name = min(idle, key=lambda stream: stream.touched_ms).name
         self.write(Forgotten(name, -1), now)
-        self._log.warning("the transactional id %.255s is forgotten: the broker knows as many as it may (batch_ids_max)", name)
+        self._log.warning("the transactional id %.255s is forgotten: the broker is at its bound (batch_ids_max)", name)
 
 
 def lacking(stream: Stream, batch: int, promises: dict[str, BatchPromise]) -> str | None:
-    """Return what is missing of promised attempts; None: nothing is."""
+    """Return what is missing of promised attempts; None: nothing."""
     for name, promise in promises.items():
         attempt = stream.attempts.get((batch, name))
         if attempt is None:
             if promise.count:
-                return f"attempt {name} is not here"
+                return f"this broker has no attempt {name}"
             continue
         if (reason := attempt.lacks(promise)) is not None:
             return reason
@@ -485,10 +488,10 @@ def check_names(*names: str) -> None:
     """Raise InvalidParameter (29) unless all are 1 to 255 printable characters."""
     for name in names:
         if not 0 < len(name) <= 255 or not name.isprintable():
-            raise InvalidParameter(f"{name[:50]!r} is no name: 1 to 255 printable characters")
+            raise InvalidParameter(f"{name[:50]!r} is not a name of 1 to 255 printable characters")
 
 
 COUNTERS = (
     "pieces", "prepared", "votes_yes", "votes_no", "decided", "already", "refused", "applied", "resolved", "given_up", "dropped",
 )  # fmt: skip
-"""What is counted since the start, see `halfmoon.cli.tx.batches`."""
+"""Events since the start, see `halfmoon.cli.tx.batches`."""

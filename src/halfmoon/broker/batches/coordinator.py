@@ -1,8 +1,8 @@
-"""The coordinator of batch transactions: which attempts a batch is made of, said once; and what became of an attempt.
+"""The coordinator of batch transactions: decides once which attempts a batch consists of, and answers for the outcome of each.
 
-A decision is one durable record, the first wins. An attempt that a participant gives up is written down before the answer, and no
-decision may name it any more. A decision is kept until every participant has said that it applied it. Who coordinates an id is
-a fact that brokers were told before its first message; a broker decides only what it coordinates.
+A decision is one durable record; the first wins. When a participant gives an attempt up, that is recorded before the reply, and no
+decision may name the attempt any more. A decision is kept until every participant has reported it as applied. Brokers learn who
+coordinates an id before its first message; a broker decides only what it coordinates.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DIGEST_MAX = 128
 
 
 class Coordinator:
-    """The service of the broker ``name``. ``write`` writes a step and carries it out; ``stream`` gives an id's stream, made when
+    """The service of the broker ``name``. ``write`` writes a step and carries it out; ``stream`` returns an id's stream, created if
     it is missing."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Coordinator:
         self._stream, self._counters = stream, counters
 
     def coordinate(self, request: Request) -> Reply | None:
-        """Tell who coordinates an id, or take it in (31037)."""
+        """Answer who coordinates an id, or record it (31037)."""
         h = request.header(CoordinateBatches)
         _check_names(h.transactional_id, *filter(None, (h.coordinator, h.instead_of)))
         self._pending_replies.check_room()
@@ -58,11 +58,11 @@ class Coordinator:
         return None
 
     def may_change(self, known: str, last: int, instead_of: str | None) -> bool:
-        """Whether another may coordinate an id: nobody is known, or one that is replaced and was not seen to decide."""
+        """Whether another broker may coordinate an id: none is known, or the known one is replaced and has not decided here."""
         return not known or (known == instead_of and not (known == self._name and last >= 0))
 
     def decide(self, request: Request) -> Reply | None:
-        """Record a decision, or tell the recorded one (31032)."""
+        """Record a decision, or answer the recorded one (31032)."""
         h, now = request.header(DecideBatch), request.now
         decision = from_json(BatchDecision, request.command.body, bounds=BATCH_BODY)
         _check(h, decision)
@@ -71,12 +71,12 @@ class Coordinator:
         if stream is not None and self.is_recorded(stream, h.batch_id):
             stream = self._stream(h.transactional_id, now)  # it is in use
             self._counters["already"] += 1
-            self._pending_replies.reply(request, _told(stream, h.batch_id, "ALREADY"), durable=True)
+            self._pending_replies.reply(request, _recorded(stream, h.batch_id, "ALREADY"), durable=True)
             return None
-        if stream is None or stream.coordinator != self._name:  # an id that nobody told us of is not kept for it
+        if stream is None or stream.coordinator != self._name:  # an unknown id is not created for it
             self._counters["refused"] += 1
-            known, last = ("nobody", -1) if stream is None else (stream.coordinator or "nobody", stream.last)
-            reason = f"{known} coordinates {h.transactional_id}, and not {self._name}"
+            known, last = ("no broker", -1) if stream is None else (stream.coordinator or "no broker", stream.last)
+            reason = f"{known} coordinates {h.transactional_id}, not {self._name}"
             return Reply(header=DecideBatchReply(result="REFUSED", last=last, reason=reason))
         stream = self._stream(h.transactional_id, now)
         given_up = stream.given_up.get(h.batch_id, set())
@@ -85,11 +85,11 @@ class Coordinator:
             self._counters["refused"] += 1
             reason = f"attempt {min(named)} was given up"
             return Reply(header=DecideBatchReply(result="REFUSED", last=stream.last, reason=reason))
-        if sum(bool(each.waiting) for each in stream.decisions.values()) >= UNAPPLIED_MAX:
+        if sum(bool(d.waiting) for d in stream.decisions.values()) >= UNAPPLIED_MAX:
             raise SystemBusy(f"{UNAPPLIED_MAX} batches of {h.transactional_id} are decided and not applied everywhere")
         self._write(Decided(h.transactional_id, h.batch_id, decision.participants, h.digest), now)
         self._counters["decided"] += 1
-        self._pending_replies.reply(request, _told(stream, h.batch_id, "DECIDED"), durable=True)
+        self._pending_replies.reply(request, _recorded(stream, h.batch_id, "DECIDED"), durable=True)
         return None
 
     def is_recorded(self, stream: Stream, batch: int) -> bool:
@@ -97,7 +97,7 @@ class Coordinator:
         return batch <= stream.last
 
     def resolve(self, request: Request) -> Reply | None:
-        """Tell a participant what became of an attempt, or note what it has applied (31034)."""
+        """Answer a participant the outcome of an attempt, or record what it has applied (31034)."""
         h = request.header(ResolveBatch)
         self._pending_replies.check_room()
         if h.applied:
@@ -115,14 +115,14 @@ class Coordinator:
         return None
 
     def acknowledge(self, id: str, batch: int, participant: str, now: int) -> None:
-        """Note that a participant has applied everything up to a batch."""
+        """Record that a participant has applied everything up to a batch."""
         stream = self._streams.get(id)
         waiting = () if stream is None else stream.decisions.values()
         if any(decision.batch <= batch and participant in decision.waiting for decision in waiting):
             self._write(Acknowledged(id, batch, participant), now)
 
     def verdict(self, id: str, batch: int, attempt: str, now: int, *, give_up: bool) -> tuple[str, Decision | None]:
-        """Return COMMIT with the decision, ABORT or UNDECIDED; good only once the log is durable up to its present end.
+        """Return COMMIT with the decision, ABORT or UNDECIDED; valid only once the log is durable up to its present end.
 
         With ``give_up`` an attempt of an undecided batch is given up, and so the answer is ABORT.
         """
@@ -144,7 +144,7 @@ class Coordinator:
         return "ABORT", None
 
     def give_up(self, id: str, batch: int, attempt: str, now: int) -> None:
-        """Write down that no decision will name an attempt."""
+        """Record that no decision will name an attempt."""
         self._write(GivenUp(id, batch, attempt), now)
         self._counters["given_up"] += 1
 
@@ -164,8 +164,8 @@ def _check_names(*names: str) -> None:
         raise InvalidParameter("a transactional id and a broker have names of 1 to 255 printable characters")
 
 
-def _told(stream: Stream, batch: int, result: str) -> Reply:
-    """Return the recorded decision as an answer."""
+def _recorded(stream: Stream, batch: int, result: str) -> Reply:
+    """Return the recorded decision as a reply."""
     decision = stream.decisions.get(batch)
     digest = None if decision is None else decision.digest
     complete = decision is None or not decision.waiting

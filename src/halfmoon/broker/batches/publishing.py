@@ -1,10 +1,9 @@
-"""Publishing decided batches: their messages go where they belong, in order, each once, some at a time.
+"""Publishing decided batches: their messages are stored in their queues, in order, each once, a part at a time.
 
-A visible record carries who it is in its prepared-transaction offset: the physical offset of its piece plus its number in it, from
-1 on, for 0 is nobody. What a start found in the log may be published in part: then the queues behind it tell which messages are
-there already. Its queues are held meanwhile: in each the batch is seen at once, when all of it is durable here. A message that
-asks to come later is parked when it is published: its delay begins then, and its parked record
-carries who it is.
+A visible record has its identity in its prepared-transaction offset: the physical offset of its piece plus its number in it, from 1
+on, for 0 means none. A start may find a batch published in part: then the queues tell which of its messages are there. Its queues
+are held meanwhile: consumers see all of a batch in a queue at once, when all of it is durable here. A message with a delay is
+parked when it is published: its delay begins then, and its parked record has the identity.
 """
 
 from __future__ import annotations
@@ -32,23 +31,23 @@ from halfmoon.store.store import Store
 from halfmoon.wire.codes import COMPRESSED, COMPRESSION_MASK
 
 MESSAGES_A_TURN, BYTES_A_TURN = 4096, 4 * 1024 * 1024
-"""What is published of one batch, in whole pieces, before anybody else has its turn: some 10 ms."""
+"""What is published of one batch, in whole pieces, before others have their turn: some 10 ms."""
 
 PARKED_AS = 4
-"""As how many messages one counts that may ask to come later: each is stored by itself."""
+"""As how many messages one counts that may have a delay: each is stored by itself."""
 
 
 GIVEN_FLAGS = COMPRESSED | COMPRESSION_MASK
-"""Bits of sysFlag that a sender gives its messages."""
+"""Bits of sysFlag that a sender may set."""
 
 _DELAYED = tuple(name.encode() for name in DELAYED)
 _LONGEST = b"TIMER_OUT_MS\x01%d\x02TIMER_LOOK_MS\x01%d\x02" % (10**15, 10**15)
 """The most that parking adds to a message's properties, beside its place."""
 
 
-class Lane(msgspec.Struct):
-    """What is left of one batch. ``already``: messages that were found in the log; ``queues``: where it goes; ``begun``: a piece
-    of it was published."""
+class BatchProgress(msgspec.Struct):
+    """What is left of one batch. ``already``: identities found in the log; ``queues``: where it goes; ``begun``: a piece of it was
+    published."""
 
     left: deque[Piece]
     already: set[int]
@@ -57,56 +56,57 @@ class Lane(msgspec.Struct):
 
 
 class Publishing:
-    """The lanes of one broker, by id and batch. ``published`` and ``skipped`` count messages since the start."""
+    """The batches that one broker publishes, by id and batch. ``published`` and ``skipped`` count messages since the start."""
 
     messages_a_turn = MESSAGES_A_TURN
 
     def __init__(self, store: Store, sends: Sends, topics: Topics, delays: Delays, warn: Callable[..., None]) -> None:
         self._store, self._sends, self._topics, self._delays, self._warn = store, sends, topics, delays, warn
-        self._lanes: dict[tuple[str, int], Lane] = {}
+        self._progress: dict[tuple[str, int], BatchProgress] = {}
         self._held: dict[tuple[str, int], tuple[str, int]] = {}
-        """Queues that show nothing until the batch of an id is there whole."""
+        """Queues that show no new messages until a batch, by id and number, is complete."""
         self.published = self.skipped = 0
 
     def resume(self, unfinished: Iterable[tuple[str, Application]]) -> None:
-        """Begin with batches that a start found decided and not finished. Of one that lacks a message nothing was ever seen."""
+        """Continue the batches that a start found decided and not finished. Of an incomplete one consumers have seen nothing."""
         for id, application in unfinished:
-            self._lane(id, application)
-        for (id, batch), lane in self._lanes.items():
-            own = {piece.physical_offset + number for piece in lane.left for number in range(1, piece.count + 1)}
-            if own <= lane.already or not own & lane.already:
+            self._progress_of(id, application)
+        for (id, batch), progress in self._progress.items():
+            own = {piece.physical_offset + number for piece in progress.left for number in range(1, piece.count + 1)}
+            if own <= progress.already or not own & progress.already:
                 continue
-            for topic, queue_id in lane.queues:
-                first = min((at for at, who in self._behind(lane, topic, queue_id) if who in own), default=None)
+            for topic, queue_id in progress.queues:
+                first = min((at for at, who in self._behind(progress, topic, queue_id) if who in own), default=None)
                 self._store.hold(topic, queue_id, first)
                 self._held[topic, queue_id] = id, batch
 
-    def _behind(self, lane: Lane, topic: str, queue_id: int) -> Iterator[tuple[int, int]]:
-        """Yield queue offset and identity of what lies in a queue behind the first piece for it."""
-        place = min(piece.physical_offset for piece in lane.left if (piece.topic, piece.queue_id) == (topic, queue_id))
+    def _behind(self, progress: BatchProgress, topic: str, queue_id: int) -> Iterator[tuple[int, int]]:
+        """Yield queue offset and identity of the records of a queue behind the first piece for it."""
+        place = min(piece.physical_offset for piece in progress.left if (piece.topic, piece.queue_id) == (topic, queue_id))
         for entry in entries_behind(self._store, topic, queue_id, place):
             record = self._store.record(entry.physical_offset, entry.size)
             if record is not None:
                 yield entry.queue_offset, prepared_offset(record)
 
-    def _lane(self, id: str, application: Application) -> Lane:
-        lane = self._lanes.get((id, application.batch))
-        if lane is None:
+    def _progress_of(self, id: str, application: Application) -> BatchProgress:
+        progress = self._progress.get((id, application.batch))
+        if progress is None:
             pieces = in_order(application)
             queues = {(piece.topic, piece.queue_id) for piece in pieces}
-            lane = self._lanes[id, application.batch] = Lane(deque(pieces), self._already(application), queues)
-        return lane
+            progress = self._progress[id, application.batch] = BatchProgress(deque(pieces), self._already(application), queues)
+        return progress
 
     def is_free(self, id: str, application: Application) -> bool:
-        """Whether no other batch is being published to one of a batch's queues: it takes all of them, or waits."""
+        """Whether no other batch holds one of a batch's queues: it takes all of them, or waits."""
         held = self._held
         return not held or all(
-            held.get(queue, (id, application.batch)) == (id, application.batch) for queue in self._lane(id, application).queues
+            held.get(queue, (id, application.batch)) == (id, application.batch)
+            for queue in self._progress_of(id, application).queues
         )
 
-    def _hold(self, id: str, batch: int, lane: Lane) -> None:
+    def _hold(self, id: str, batch: int, progress: BatchProgress) -> None:
         """Take the queues of a batch. Raises what `Sends.append` does."""
-        for topic, queue_id in lane.queues:
+        for topic, queue_id in progress.queues:
             try:
                 self._store.hold(topic, queue_id)
             except StoreNotWritable as exc:
@@ -116,7 +116,7 @@ class Publishing:
     @property
     def is_midway(self) -> bool:
         """Whether some batch is in the log in part."""
-        return any(lane.begun and lane.left for lane in self._lanes.values())
+        return any(progress.begun and progress.left for progress in self._progress.values())
 
     def release(self, id: str, batch: int) -> None:
         """Show a batch: in each queue at once."""
@@ -125,29 +125,29 @@ class Publishing:
             self._store.release(topic, queue_id)
 
     def go_on(self, id: str, application: Application, now: int) -> bool:
-        """Publish some of a batch; return whether all of it is. What it raises leaves the rest for later.
+        """Publish a part of a batch; return whether all of it is. After an error the rest is left for later.
 
         Raises what `Sends.append` does, and CorruptRecord when a piece cannot be read any more.
         """
-        lane = self._lane(id, application)
-        self._hold(id, application.batch, lane)
+        progress = self._progress_of(id, application)
+        self._hold(id, application.batch, progress)
         messages = size_bytes = 0
-        while lane.left:
+        while progress.left:
             if messages >= self.messages_a_turn or size_bytes >= BYTES_A_TURN:
                 return False
-            piece = lane.left[0]
-            messages += self._publish(piece, lane.already, now)
-            lane.left.popleft()
-            lane.begun = True
+            piece = progress.left[0]
+            messages += self._publish(piece, progress.already, now)
+            progress.left.popleft()
+            progress.begun = True
             size_bytes += piece.size
-        del self._lanes[id, application.batch]
+        del self._progress[id, application.batch]
         return True
 
     def _publish(self, piece: Piece, already: set[int], now: int) -> int:
-        """Publish a piece but for what is ``already``; return how many messages that cost a turn."""
+        """Publish a piece except the messages in ``already``; return as how many messages it counts in this turn."""
         record = self._store.record(piece.physical_offset, piece.size)
         if record is None:
-            raise CorruptRecord(piece.physical_offset, "a piece of a batch is not there any more")
+            raise CorruptRecord(piece.physical_offset, "a piece of a batch is missing")
         parts = whole_record(record)
         sys_flag = parts.sys_flag & GIVEN_FLAGS
         drafts = drafts_of(self._sends, parts.body, sys_flag, parts.born_ms, parts.born_host)
@@ -166,73 +166,73 @@ class Publishing:
         return len(drafts) * (PARKED_AS if later else 1)
 
     def _append(self, piece: Piece, named: Sequence[Draft], already: set[int], now: int) -> None:
-        """Park the messages that ask to come later and store the others, in order.
+        """Park the messages with a delay and store the others, in order.
 
-        Should the store refuse one, those before it are in ``already``, and are not stored again.
+        If the store refuses one, those before it are in ``already`` and are not stored again.
         """
-        for wish, group in groupby(((self._requested_delay(draft, now), draft) for draft in named), key=itemgetter(0)):
+        for delay, group in groupby(((self._requested_delay(draft, now), draft) for draft in named), key=itemgetter(0)):
             drafts = [draft for _, draft in group]
-            if wish is None:
+            if delay is None:
                 self._sends.append(piece.topic, piece.queue_id, drafts, now)
                 already.update(draft[7] for draft in drafts)
                 continue
             for draft in drafts:
-                self._delays.put(piece.topic, piece.queue_id, wish, draft, now, identity=draft[7])
+                self._delays.put(piece.topic, piece.queue_id, delay, draft, now, identity=draft[7])
                 already.add(draft[7])
 
     def _requested_delay(self, draft: Draft, now: int) -> RequestedDelay | None:
         try:
-            return self._delays.wanted(draft[1], now)
-        except BrokerError as exc:  # it was taken when the piece came; the settings are others now
+            return self._delays.requested(draft[1], now)
+        except BrokerError as exc:  # it was accepted with the piece; the settings have changed since
             self._warn("a message of a batch is published without its delay: %s", exc)
             return None
 
     def check(self, topic: str, queue_id: int, drafts: Iterable[Draft], now: int) -> None:
-        """See whether messages that ask to come later can be parked. Raises MessageRefused (13), BrokerError 1."""
+        """Check that messages with a delay can be parked. Raises MessageRefused (13), BrokerError 1."""
         timed = 0
         for draft in drafts:
-            if (wish := self._delays.wanted(draft[1], now)) is not None:
-                with_place(draft[1], topic, queue_id, _LONGEST, keep_asked=wish.deliver_ms is not None)
-                timed += wish.deliver_ms is not None
+            if (delay := self._delays.requested(draft[1], now)) is not None:
+                with_place(draft[1], topic, queue_id, _LONGEST, keep_asked=delay.deliver_ms is not None)
+                timed += delay.deliver_ms is not None
         self._delays.timer.check_room(timed)
 
     def _already(self, application: Application) -> set[int]:
-        """Return who of a batch is published: nobody, unless a start found some of its attempts in the log."""
+        """Return the identities of a batch that are published: none, unless a start found some of its attempts in the log."""
         pieces = [piece for attempt in application.attempts.values() if attempt.restored for piece in attempt.pieces.values()]
         lowest: dict[tuple[str, int], int] = {}
         for piece in pieces:
             queue = piece.topic, piece.queue_id
             lowest[queue] = min(piece.physical_offset, lowest.get(queue, piece.physical_offset))
-        found: set[int] = set()
+        published: set[int] = set()
         for (topic, queue_id), place in lowest.items():
             for entry in entries_behind(self._store, topic, queue_id, place):
                 record = self._store.record(entry.physical_offset, entry.size)
                 if record is not None and (identity := prepared_offset(record)):
-                    found.add(identity)
+                    published.add(identity)
         if lowest:
-            found |= {prepared_offset(record) for record in self._delays.parked_behind(min(lowest.values()))} - {0}
-        return found
+            published |= {prepared_offset(record) for record in self._delays.parked_behind(min(lowest.values()))} - {0}
+        return published
 
     def _make_readable(self, topic: str, queue_id: int, now: int) -> None:
-        """See to it that consumers see the queue: the topic may have been deleted or made smaller since the attempt."""
+        """Let consumers see the queue: the topic may have been deleted or shrunk since the attempt."""
         config = self._topics.get(topic)
         if config is None:
             self._topics.ensure(topic, queue_id + 1, now)
-            self._warn("topic %s is made anew: a batch for it is decided", topic)
+            self._warn("topic %s is created again: a batch for it is decided", topic)
         elif queue_id >= config.read_queue_nums:
             self._topics.put(structs.replace(config, read_queue_nums=queue_id + 1), now)
-            self._warn("topic %s has %d queues to read again: a batch for the last is decided", topic, queue_id + 1)
+            self._warn("topic %s has %d read queues again: a batch for the last one is decided", topic, queue_id + 1)
 
 
 def in_order(application: Application) -> list[Piece]:
     """Return the pieces of a batch as they are published: in each queue by partition, then by sequence."""
     pieces = [(piece, attempt.name) for attempt in application.attempts.values() for piece in attempt.pieces.values()]
-    pieces.sort(key=lambda each: (each[0].topic, each[0].queue_id, each[0].partition, each[1], each[0].first_seq))
+    pieces.sort(key=lambda named: (named[0].topic, named[0].queue_id, named[0].partition, named[1], named[0].first_seq))
     return [piece for piece, _ in pieces]
 
 
 def may_wait(body: bytes) -> bool:
-    """Whether a piece may hold a message that asks to come later."""
+    """Whether a piece may hold a message with a delay."""
     return any(name in body for name in _DELAYED)
 
 
@@ -243,8 +243,8 @@ def drafts_of(sends: Sends, body: bytes, sys_flag: int, born_ms: int, host: byte
         MessageRefused: the body does not parse, holds none or too many, or a message is not one that a batch can have.
         NoPermission: a message is transactional by itself.
     """
-    found = batch_drafts(body, sends.cluster_pair, sys_flag, born_ms, host, 0, PROPERTIES_BYTES_MAX)
-    return _prepared(sends, body, sys_flag, born_ms, host) if found is None else found
+    drafts = batch_drafts(body, sends.cluster_pair, sys_flag, born_ms, host, 0, PROPERTIES_BYTES_MAX)
+    return _prepared(sends, body, sys_flag, born_ms, host) if drafts is None else drafts
 
 
 def _prepared(sends: Sends, body: bytes, sys_flag: int, born_ms: int, host: bytes) -> list[Draft]:

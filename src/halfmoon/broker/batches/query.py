@@ -1,4 +1,4 @@
-"""What operators ask about batch transactions: ids, what is undecided of them, counters. Changes nothing."""
+"""Queries about batch transactions for operators: ids, their undecided attempts, counters. Changes nothing."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Listing:
         return Reply(body=to_json(body))
 
     def counters(self) -> dict[str, int]:
-        """Return what happened since the start, by name."""
+        """Return the numbers of events since the start, by name."""
         return {**self._counters, "published": self._publishing.published, "skipped": self._publishing.skipped}
 
     def texts(self) -> dict[str, str]:
-        """Return what runtime information (28) says."""
+        """Return the fields for runtime information (28)."""
         return {
             "batchIds": str(len(self._streams)), "batchAttemptsUndecided": str(self._streams.attempt_count),
             "batchBytesUndecided": str(self._streams.held_bytes),
@@ -55,8 +55,8 @@ def _shown(stream: Stream, now: int) -> BatchId:
     waiting = sorted({participant for decision in stream.decisions.values() for participant in decision.waiting})
     return BatchId(
         stream.name, stream.coordinator, stream.applied, stream.last, max(0, now - stream.touched_ms),
-        sum(map(len, stream.given_up.values())), waiting, [_attempt(stream, each, now) for each in held[:ATTEMPTS_SHOWN]],
-        len(held), sum(each.size_bytes for each in held),
+        sum(map(len, stream.given_up.values())), waiting, [_attempt(stream, attempt, now) for attempt in held[:ATTEMPTS_SHOWN]],
+        len(held), sum(attempt.size_bytes for attempt in held),
     )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
-"""What batch transactions write into the log: pieces of attempts in one queue of a system topic, steps in another.
+"""Records of batch transactions: pieces of attempts in one queue of a system topic, steps in another.
 
-A piece is a record whose body is the batch of a PREPARE as it came; what else was said of it stands in its properties. A step is a
-small JSON record. State in memory follows from pieces and steps in the order of the log alone; a snapshot is a step that says all
-of it, so that older steps may go. Writes and reads records; decides nothing.
+The body of a piece is the batch of a PrepareBatch request as it came, its properties are the fields of the request. A step is a
+small JSON record. The state in memory follows from pieces and steps in the order of the log alone; a snapshot is a step with all of
+it, so that older steps may go. Writes and reads records; decides nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Parts = dict[str, dict[str, BatchPromise]]
 
 
 class Piece(msgspec.Struct, gc=False):
-    """Messages of one queue that one PREPARE brought; ``index`` is the queue offset of its record."""
+    """Messages of one queue from one PrepareBatch; ``index`` is the queue offset of its record."""
 
     partition: int
     first_seq: int
@@ -108,7 +108,7 @@ class Acknowledged(_Step):
     participant: str
 
 
-class Told(_Step):
+class Reported(_Step, tag="told"):
     """The coordinator knows that everything up to a batch is applied here."""
 
 
@@ -163,7 +163,7 @@ class Snapshot(msgspec.Struct, tag_field="step", tag="snapshot"):
     pieces_from: int
 
 
-Step = Voted | Applied | Finished | Dropped | Decided | GivenUp | Acknowledged | Told | Coordinated | Forgotten
+Step = Voted | Applied | Finished | Dropped | Decided | GivenUp | Acknowledged | Reported | Coordinated | Forgotten
 _decode = json_decoder(Step | Snapshot).decode
 _encode = msgspec.json.Encoder().encode
 

@@ -1,5 +1,6 @@
-"""What a participant asks the coordinator of a batch transaction: what became of an attempt that nobody decides; and what it
-tells it: what was applied here. Operations of the core; the coordinator is found through the name servers.
+"""Recovery of batch transactions: a participant asks the coordinator about attempts in doubt, and reports the batches it applied.
+
+Operations of the core; the coordinator is found through the name servers.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from halfmoon.broker.batches.coordinator import Coordinator
-from halfmoon.broker.batches.records import Parts, Step, Told
+from halfmoon.broker.batches.records import Parts, Reported, Step
 from halfmoon.broker.batches.state import Attempt, Stream, Streams
 from halfmoon.broker.send.pending_replies import PendingReplies
 from halfmoon.effects import Call, Op
@@ -21,11 +22,11 @@ from halfmoon.wire.headers.route import GetBrokerClusterInfo
 
 ASK_TIMEOUT_MS = 5000
 ASKED_MAX = 64
-"""Questions under way."""
+"""Requests in progress."""
 
 
 class Participant(Protocol):
-    """What `Recovery` needs of the service."""
+    """What recovery needs of the service."""
 
     streams: Streams
     pending_replies: PendingReplies
@@ -42,7 +43,7 @@ class Participant(Protocol):
 
 
 class Recovery:
-    """The questions of one broker, ``name``. ``start`` has an operation driven in the background."""
+    """The requests of one broker, ``name``. ``start`` runs an operation in the background."""
 
     def __init__(
         self, batches: Participant, name: str, name_servers: list[str], start: Callable[[Op[None], str], None],
@@ -51,43 +52,43 @@ class Recovery:
         self._batches, self._name, self._name_servers, self._start, self._warn = batches, name, name_servers, start, warn
         self._asking: set[tuple[str, int, str]] = set()
         self.answers: list[Callable[[int], None]] = []
-        """What operations brought; carried out in the core's turn, for they write nothing themselves."""
+        """The results of operations; carried out in the core's turn, for operations write nothing themselves."""
 
     def turn(self, now: int) -> None:
-        """Carry out what was answered since the last turn."""
+        """Carry out the answers since the last turn."""
         answers, self.answers = self.answers, []
         for answer in answers:
             answer(now)
 
     def look(self, stream: Stream, now: int) -> bool:
-        """Ask about what has waited too long, and tell what was applied; return whether there is more to look at soon."""
+        """Ask about attempts that have waited too long, and report applied batches; return whether to look again soon."""
         heard_ms = stream.heard_ms()
         for attempt in list(stream.attempts.values()):
-            if attempt.wanted or now - heard_ms[attempt.batch] >= attempt.timeout_ms:
+            if attempt.ask_soon or now - heard_ms[attempt.batch] >= attempt.timeout_ms:
                 self.ask(stream, attempt, now)
-        untold = stream.applied > stream.told and bool(stream.coordinator)
-        if untold and not stream.applying:
-            self._tell(stream, now)
-        return bool(stream.attempts) or untold
+        unreported = stream.applied > stream.told and bool(stream.coordinator)
+        if unreported and not stream.applying:
+            self._report(stream, now)
+        return bool(stream.attempts) or unreported
 
-    # ------------------------------------------------------------ what became of an attempt
+    # ------------------------------------------------------------ attempts in doubt
 
     def ask(self, stream: Stream, attempt: Attempt, now: int) -> None:
-        """Find out what became of an attempt; until its coordinator says so it stays."""
+        """Ask the coordinator for the outcome of an attempt, which stays until then."""
         key = (stream.name, attempt.batch, attempt.name)
         if key in self._asking or len(self._asking) >= ASKED_MAX:
             return
         self._asking.add(key)
         if stream.coordinator != self._name:
-            self._start(self._ask(key, stream.coordinator), "ask what became of a batch")
+            self._start(self._ask(key, stream.coordinator), "ask for the outcome of a batch")
             return
         result, decision = self._batches.coordinator.verdict(*key, now, give_up=True)
         parts = {} if decision is None else decision.parts
 
-        def known(failure: BrokerError | None, now: int) -> None:
+        def durable(failure: BrokerError | None, now: int) -> None:
             self._answered(key, result if failure is None else None, parts, now)
 
-        self._batches.pending_replies.when_durable(known)
+        self._batches.pending_replies.when_durable(durable)
 
     def _ask(self, key: tuple[str, int, str], coordinator: str) -> Op[None]:
         id, batch, attempt = key
@@ -99,7 +100,7 @@ class Recovery:
             parts = from_json(BatchDecision, reply.body).participants if result == "COMMIT" else {}
         except (HalfmoonError, PeerError) as exc:
             result = None
-            self._warn("what became of batch %d of %.255r is not known: %s", batch, id, exc)
+            self._warn("the outcome of batch %d of %.255r is unknown: %s", batch, id, exc)
         self.answers.append(lambda now: self._answered(key, result, parts, now))
 
     def _answered(self, key: tuple[str, int, str], result: str | None, parts: Parts, now: int) -> None:
@@ -117,9 +118,9 @@ class Recovery:
         except BrokerError as exc:
             self._warn("batch %d of %.255r stays in doubt: %s", batch, id, exc.remark)
 
-    # ------------------------------------------------------------ what was applied
+    # ------------------------------------------------------------ applied batches
 
-    def _tell(self, stream: Stream, now: int) -> None:
+    def _report(self, stream: Stream, now: int) -> None:
         key, batch, coordinator = (stream.name, -1, ""), stream.applied, stream.coordinator
         if key in self._asking or len(self._asking) >= ASKED_MAX:
             return
@@ -129,31 +130,31 @@ class Recovery:
             if failure is not None:
                 self._asking.discard(key)
             elif coordinator == self._name:
-                self._told(stream.name, batch, now, by_us=True)
+                self._reported(stream.name, batch, now, by_us=True)
             else:
-                self._start(self._say(stream.name, batch, coordinator), "tell that a batch is applied")
+                self._start(self._report_to(stream.name, batch, coordinator), "report an applied batch")
 
         self._batches.pending_replies.when_durable(durable)
 
-    def _say(self, id: str, batch: int, coordinator: str) -> Op[None]:
+    def _report_to(self, id: str, batch: int, coordinator: str) -> Op[None]:
         try:
             header = ResolveBatch(transactional_id=id, batch_id=batch, participant=self._name, applied=True)
             yield from self._call(coordinator, header)
-            self.answers.append(lambda now: self._told(id, batch, now))
+            self.answers.append(lambda now: self._reported(id, batch, now))
         except HalfmoonError as exc:
             self._asking.discard((id, -1, ""))
-            self._warn("%s is not told that batch %d of %.255r is applied: %s", coordinator, batch, id, exc)
+            self._warn("%s could not be told that batch %d of %.255r is applied: %s", coordinator, batch, id, exc)
 
-    def _told(self, id: str, batch: int, now: int, *, by_us: bool = False) -> None:
+    def _reported(self, id: str, batch: int, now: int, *, by_us: bool = False) -> None:
         self._asking.discard((id, -1, ""))
         if self._batches.streams.get(id) is None:
             return
         try:
             if by_us:
                 self._batches.coordinator.acknowledge(id, batch, self._name, now)
-            self._batches.write(Told(id, batch), now)
+            self._batches.write(Reported(id, batch), now)
         except BrokerError as exc:
-            self._warn("that batch %d of %.255r is applied is not noted: %s", batch, id, exc.remark)
+            self._warn("that batch %d of %.255r is applied could not be recorded: %s", batch, id, exc.remark)
 
     # ------------------------------------------------------------ other brokers
 
@@ -166,7 +167,7 @@ class Recovery:
 
     def _address(self, broker: str) -> Op[str]:
         """Return the address of a broker's master. Raises what a call does, and BrokerError when no name server knows it."""
-        error: HalfmoonError = BrokerError(f"no name server is configured that could know the broker {broker}")
+        error: HalfmoonError = BrokerError(f"no name server is configured to look up the broker {broker}")
         for name_server in self._name_servers:
             try:
                 reply = yield Call(name_server, GetBrokerClusterInfo(), b"", ASK_TIMEOUT_MS)

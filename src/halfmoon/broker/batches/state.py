@@ -1,7 +1,7 @@
-"""What is known of batch transactions: ids, their attempts here, and decisions of those that this broker coordinates.
+"""The state of batch transactions: ids, their attempts here, and the decisions of those that this broker coordinates.
 
-Every change is the effect of one piece or step of the log (`Streams.take`), at the time it is written and when it is read again at
-a start: so memory and log cannot differ. Decides nothing, writes nothing.
+Every change follows from one piece or step of the log (`Streams.take`), when it is written and when a start reads it again: so
+memory and log cannot differ. Decides nothing, writes nothing.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from halfmoon.broker.batches.records import (
     GivenUp,
     Parts,
     Piece,
+    Reported,
     SavedAttempt,
     SavedDecision,
     SavedId,
     Snapshot,
     Step,
     StoredPiece,
-    Told,
     Voted,
 )
 from halfmoon.wire.bodies.batches import BatchPromise, sum_of
@@ -38,8 +38,8 @@ PieceKey = tuple[str, int, int]
 
 
 class Attempt(msgspec.Struct):
-    """What one try of one task sent here. ``heard_ms``: the last sign of life. ``restored``: a start found it in the log.
-    ``wanted``: to be asked about before its time."""
+    """What one attempt of a task sent here. ``heard_ms``: the last sign of life. ``restored``: a start found it in the log.
+    ``ask_soon``: ask the coordinator before the timeout."""
 
     name: str
     batch: int
@@ -48,21 +48,21 @@ class Attempt(msgspec.Struct):
     heard_ms: int
     voted: bool = False
     restored: bool = False
-    wanted: bool = False
+    ask_soon: bool = False
     pieces: dict[PieceKey, Piece] = {}
     count: int = 0
     size_bytes: int = 0
 
     def add(self, piece: Piece) -> None:
-        """Take in a piece that is not there yet."""
+        """Add a piece that is not there yet."""
         self.pieces[piece.topic, piece.queue_id, piece.first_seq] = piece
         self.count += piece.count
         self.size_bytes += piece.size
 
     def lacks(self, promise: BatchPromise) -> str | None:
-        """Return what is wrong with the attempt, compared with what was promised; None: it is whole."""
+        """Return how the attempt differs from the promise; None: it is complete."""
         if self.count != promise.count:
-            return f"{self.count} messages of attempt {self.name} are here, {promise.count} were sent"
+            return f"this broker has {self.count} messages of attempt {self.name}, {promise.count} were sent"
         if sum_of(piece.checksum for piece in self.pieces.values()) != promise.checksum:
             return f"the checksum of attempt {self.name} differs"
         ends: dict[tuple[str, int], int] = {}
@@ -74,7 +74,7 @@ class Attempt(msgspec.Struct):
 
 
 class Application(msgspec.Struct):
-    """A decided batch on its way to the consumers."""
+    """A decided batch that is being published."""
 
     batch: int
     attempts: dict[str, Attempt]
@@ -86,7 +86,7 @@ class Application(msgspec.Struct):
 
 
 class Decision(msgspec.Struct):
-    """What a coordinator decided, and who has applied it."""
+    """A coordinator's decision, and the participants that have applied it."""
 
     batch: int
     parts: Parts
@@ -95,7 +95,7 @@ class Decision(msgspec.Struct):
 
     @property
     def waiting(self) -> list[str]:
-        """Participants that have not applied it yet, as far as is known."""
+        """Participants that have not reported it as applied yet."""
         return sorted(self.parts.keys() - self.acknowledged)
 
     def names(self, attempt: str) -> bool:
@@ -110,7 +110,7 @@ class Stream(msgspec.Struct):
     coordinator: str = ""
     touched_ms: int = 0
     place: int = 0
-    """Where in the log it was used last: its messages lie before. Dates do not say so, where the clock was set back."""
+    """Where in the log it was last used: its messages lie before. Dates cannot tell, since the clock may be set back."""
     applied: int = -1
     told: int = -1
     last: int = -1
@@ -121,24 +121,24 @@ class Stream(msgspec.Struct):
     given_up: dict[int, set[str]] = {}
 
     def heard_ms(self) -> dict[int, int]:
-        """Return when each batch with undecided attempts was last heard of: while one task works, the others wait."""
-        found: dict[int, int] = {}
+        """Return when each batch with undecided attempts was last heard of: while one of its tasks works, the others wait."""
+        heard: dict[int, int] = {}
         for attempt in self.attempts.values():
-            found[attempt.batch] = max(attempt.heard_ms, found.get(attempt.batch, 0))
-        return found
+            heard[attempt.batch] = max(attempt.heard_ms, heard.get(attempt.batch, 0))
+        return heard
 
     def held(self) -> Iterator[Attempt]:
-        """Yield every attempt with pieces in the log that are still needed."""
+        """Yield every attempt whose pieces are still needed."""
         yield from self.attempts.values()
         for application in self.applying.values():
             yield from application.attempts.values()
 
     def find(self, batch: int, attempt: str) -> Attempt | None:
         """Return an attempt that is undecided or being published."""
-        found = self.attempts.get((batch, attempt))
-        if found is None and batch in self.applying:
-            found = self.applying[batch].attempts.get(attempt)
-        return found
+        undecided = self.attempts.get((batch, attempt))
+        if undecided is None and batch in self.applying:
+            return self.applying[batch].attempts.get(attempt)
+        return undecided
 
 
 class Streams:
@@ -156,7 +156,7 @@ class Streams:
         return self.table.get(id)
 
     def ensure(self, id: str, now: int, place: int) -> Stream:
-        """Return an id's stream, made when it is missing; it was used now, at a place in the log."""
+        """Return an id's stream, created if it is missing; it is used now, at a place in the log."""
         stream = self.table.get(id)
         if stream is None:
             stream = self.table[id] = Stream(id)
@@ -165,23 +165,23 @@ class Streams:
 
     # ------------------------------------------------------------ pieces
 
-    def piece(self, found: StoredPiece, *, restored: bool) -> None:
-        """Take in a piece, unless its batch is decided here or it is there already."""
-        stream = self.ensure(found.id, found.store_ms, found.piece.physical_offset)
-        if found.batch <= stream.applied and found.batch not in stream.applying:
+    def piece(self, stored: StoredPiece, *, restored: bool) -> None:
+        """Add a piece, unless its batch is decided here or it is there already."""
+        stream = self.ensure(stored.id, stored.store_ms, stored.piece.physical_offset)
+        if stored.batch <= stream.applied and stored.batch not in stream.applying:
             return
-        attempt = stream.find(found.batch, found.attempt)
+        attempt = stream.find(stored.batch, stored.attempt)
         if attempt is None:
-            if found.batch <= stream.applied:
+            if stored.batch <= stream.applied:
                 return
-            attempt = Attempt(found.attempt, found.batch, found.store_ms, found.timeout_ms, found.store_ms, restored=restored)
-            stream.attempts[found.batch, found.attempt] = attempt
+            attempt = Attempt(stored.attempt, stored.batch, stored.store_ms, stored.timeout_ms, stored.store_ms, restored=restored)
+            stream.attempts[stored.batch, stored.attempt] = attempt
             self.attempt_count += 1
-        stream.coordinator = stream.coordinator or found.coordinator
-        piece = found.piece
+        stream.coordinator = stream.coordinator or stored.coordinator
+        piece = stored.piece
         if (piece.topic, piece.queue_id, piece.first_seq) not in attempt.pieces:
             attempt.add(piece)
-            attempt.heard_ms = max(attempt.heard_ms, found.store_ms)
+            attempt.heard_ms = max(attempt.heard_ms, stored.store_ms)
             self.piece_count += 1
             self.held_bytes += piece.size
 
@@ -248,7 +248,7 @@ class Streams:
         _forget_complete(stream)
 
     @_take.register
-    def _(self, step: Told, stream: Stream) -> None:
+    def _(self, step: Reported, stream: Stream) -> None:
         stream.told = max(stream.told, step.batch)
 
     @_take.register
@@ -269,20 +269,20 @@ class Streams:
 
     def restore(self, snapshot: Snapshot, place: int) -> None:
         """Begin with a snapshot at a place in the log; the pieces of its attempts come behind it."""
-        for one in snapshot.ids:
-            stream = self.table[one.name] = Stream(
-                one.name, one.coordinator, one.touched_ms, place, one.applied, one.told, one.last
-            )  # fmt: skip
-            stream.given_up = {batch: set(names) for batch, names in one.given_up.items()}
-            for saved in one.decisions:
-                stream.decisions[saved.batch] = Decision(saved.batch, saved.parts, saved.digest, set(saved.acknowledged))
-            for each in sorted(one.attempts, key=lambda each: each.batch):
-                attempt = Attempt(each.name, each.batch, each.since_ms, each.timeout_ms, each.since_ms, each.voted, restored=True)
+        for saved in snapshot.ids:
+            stream = self.table[saved.name] = Stream(
+                saved.name, saved.coordinator, saved.touched_ms, place, saved.applied, saved.told, saved.last
+            )
+            stream.given_up = {batch: set(names) for batch, names in saved.given_up.items()}
+            for d in saved.decisions:
+                stream.decisions[d.batch] = Decision(d.batch, d.parts, d.digest, set(d.acknowledged))
+            for a in sorted(saved.attempts, key=lambda a: a.batch):
+                attempt = Attempt(a.name, a.batch, a.since_ms, a.timeout_ms, a.since_ms, a.voted, restored=True)
                 self.attempt_count += 1
-                if each.applying:
-                    stream.applying.setdefault(each.batch, Application(each.batch, {})).attempts[each.name] = attempt
+                if a.applying:
+                    stream.applying.setdefault(a.batch, Application(a.batch, {})).attempts[a.name] = attempt
                 else:
-                    stream.attempts[each.batch, each.name] = attempt
+                    stream.attempts[a.batch, a.name] = attempt
 
     def needed_from(self) -> int | None:
         """Return the lowest physical offset of a piece that is still needed; None: there is none."""
@@ -296,22 +296,20 @@ class Streams:
 
 
 def _saved(stream: Stream) -> SavedId:
-    attempts = [
-        SavedAttempt(each.batch, each.name, each.since_ms, each.timeout_ms, each.voted) for each in stream.attempts.values()
-    ] + [
-        SavedAttempt(application.batch, each.name, each.since_ms, each.timeout_ms, each.voted, applying=True)
+    attempts = [SavedAttempt(a.batch, a.name, a.since_ms, a.timeout_ms, a.voted) for a in stream.attempts.values()] + [
+        SavedAttempt(application.batch, a.name, a.since_ms, a.timeout_ms, a.voted, applying=True)
         for application in stream.applying.values()
-        for each in application.attempts.values()
+        for a in application.attempts.values()
     ]
     return SavedId(
         stream.name, stream.coordinator, stream.touched_ms, stream.applied, stream.told, stream.last, attempts,
-        [SavedDecision(each.batch, each.parts, each.digest, sorted(each.acknowledged)) for each in stream.decisions.values()],
+        [SavedDecision(d.batch, d.parts, d.digest, sorted(d.acknowledged)) for d in stream.decisions.values()],
         {batch: sorted(names) for batch, names in stream.given_up.items()},
     )  # fmt: skip
 
 
 def _forget_complete(stream: Stream) -> None:
-    """Forget decisions that every participant has applied; of the last the digest stays, for it is the one that is asked for."""
+    """Forget decisions that every participant has applied; the digest of the last one stays, for drivers ask for it again."""
     for batch in [batch for batch, decision in stream.decisions.items() if not decision.waiting]:
         if batch < stream.last:
             del stream.decisions[batch]

@@ -1,7 +1,7 @@
-"""Delayed messages: parked in ``SCHEDULE_TOPIC_XXXX`` by level, and stored where they belong once they are due.
+"""Delayed messages: parked in ``SCHEDULE_TOPIC_XXXX`` by level, or in the timer's topic, and delivered once they are due.
 
-`Delays` joins the parts: `delaylevels` (the table), `delaylane` (one delivery a level), `delaydelivery` (putting them where they
-belong). Follows ScheduleMessageService (RocketMQ 4.9.8); what differs stands in those modules.
+`Delays` joins the parts: `levels` (the table), `level_queue` (the queue of one level), `timer` (points in time), `delivery`
+(storing messages in their topics). Follows ScheduleMessageService (RocketMQ 4.9.8); what differs is said in those modules.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from halfmoon.wire.codes import TRANSACTION_MASK
 from halfmoon.wire.headers.delay import GetAllDelayOffset, ListDelayedMessages, RecallMessage, RecallMessageReply
 
 AT_ONCE = 64
-"""Messages that one lane delivers before the next, or anybody else, has its turn."""
+"""Messages that one level delivers before the next has its turn."""
 A_TICK = 128
-"""Messages that one tick delivers, about: so much is done before connections are looked at again."""
+"""About how many messages one tick delivers before connections have their turn again."""
 
 QueueReady = Callable[[Request, str, int], bool]
 
@@ -47,14 +47,14 @@ _LEVEL = re.compile(r"-?[0-9]{1,10}")
 
 
 class RequestedDelay(NamedTuple):
-    """How a message asks to come later: by a level from 1 on, or at a time (ms since the epoch)."""
+    """The delay that a message asks for: a level from 1 on, or a point in time (ms since the epoch)."""
 
     level: int
     deliver_ms: int | None
 
 
 class Delays:
-    """Everything about delayed messages. ``levels`` is the table."""
+    """The service of delayed messages. ``levels`` is the table."""
 
     def __init__(self, context: Context, levels: Levels, sends: Sends) -> None:
         settings, store, topics, now = context.settings, context.store, context.topics, context.started_ms
@@ -69,12 +69,14 @@ class Delays:
             for level in sorted(known | set(range(1, len(levels) + 1)))
         }
         keeping.go_on(self.level_queues, self.timer, self.deliveries)
-        self.deliveries.on_made = self._made
+        self.deliveries.on_created = self._queue_created
         self.listing = Listing(settings, store, self.level_queues, self.timer)
         self._turn = 0
         hours = store.settings.file_reserved_hours
         if max(levels.delays_ms, default=0) >= hours * 3_600_000:
-            self._log.warning("a delay level is longer than file_reserved_hours (%d): what waits that long can be lost", hours)
+            self._log.warning(
+                "a delay level is longer than file_reserved_hours (%d): messages that wait that long can be lost", hours
+            )
 
     def handlers(self) -> Handlers:
         """Return what answers which request."""
@@ -86,70 +88,87 @@ class Delays:
 
     # ------------------------------------------------------------ parking
 
-    def send(self, request: Request, header: SendHeaderOf, config: TopicConfig, queue_id: int, there: QueueReady) -> bool:
-        """Park the message of a send and have it answered; return False when it asks for no delay. Raises MessageRefused (13).
+    def send(self, request: Request, header: SendHeaderOf, config: TopicConfig, queue_id: int, queue_ready: QueueReady) -> bool:
+        """Park the message of a send and reply; return False when it asks for no delay. Raises MessageRefused (13).
 
-        ``there`` says whether a queue is there, and else has the request handled anew once it is.
+        ``queue_ready`` says whether a queue exists; if not, it has the request handled again once it does.
         """
-        found = wire_properties.decode((header.properties or "").encode())
-        level = asked_level(found.get("DELAY", "0"))
+        properties = wire_properties.decode((header.properties or "").encode())
+        level = asked_level(properties.get("DELAY", "0"))
         if level > 0:
             level = self.capped(level)
-            if there(request, SCHEDULE_TOPIC, level - 1):
-                self._send_by_level(request, header, config, queue_id, level, found)
+            if queue_ready(request, SCHEDULE_TOPIC, level - 1):
+                self._send_by_level(request, header, config, queue_id, level, properties)
             return True
-        deliver_ms = self.timer.asked(found, request.now)
-        if CANCEL_KEY in found:
-            self._send_cancel(request, header, queue_id, found[CANCEL_KEY], deliver_ms)
+        deliver_ms = self.timer.asked(properties, request.now)
+        if CANCEL_KEY in properties:
+            self._send_cancel(request, header, queue_id, properties[CANCEL_KEY], deliver_ms)
             return True
         if deliver_ms is None or deliver_ms <= request.now:
             return False
-        if there(request, TIMER_TOPIC, 0):
-            self._send_by_time(request, header, config, queue_id, deliver_ms, found)
+        if queue_ready(request, TIMER_TOPIC, 0):
+            self._send_by_time(request, header, config, queue_id, deliver_ms, properties)
         return True
 
     def _send_by_level(
-        self, request: Request, header: SendHeaderOf, config: TopicConfig, queue_id: int, level: int, found: dict[str, str]
+        self,
+        request: Request,
+        header: SendHeaderOf,
+        config: TopicConfig,
+        queue_id: int,
+        level: int,
+        properties: dict[str, str],
     ) -> None:
-        draft, wait = self._draft(request, header, config, found, PARKING)
+        draft, wait = self._draft(request, header, config, properties, PARKING)
         appended = self.park(header.topic, queue_id, level, draft, request.now)
         self._sends.stored(request, queue_id, appended, wait=wait)
 
     def _send_by_time(
-        self, request: Request, header: SendHeaderOf, config: TopicConfig, queue_id: int, deliver_ms: int, found: dict[str, str]
+        self,
+        request: Request,
+        header: SendHeaderOf,
+        config: TopicConfig,
+        queue_id: int,
+        deliver_ms: int,
+        properties: dict[str, str],
     ) -> None:
-        draft, wait = self._draft(request, header, config, found, PARKING - ASKED)
+        draft, wait = self._draft(request, header, config, properties, PARKING - ASKED)
         appended, deliver_ms = self.timer.park(header.topic, queue_id, deliver_ms, draft, request.now)
-        key = found.get("UNIQ_KEY", "")
+        key = properties.get("UNIQ_KEY", "")
         handle = recall_handle(header.topic, self._settings.name, deliver_ms, key) if key else ""
         self._sends.stored(request, queue_id, appended, wait=wait, handle=handle)
 
     def _draft(
-        self, request: Request, header: SendHeaderOf, config: TopicConfig, found: dict[str, str], dropped: frozenset[bytes]
+        self,
+        request: Request,
+        header: SendHeaderOf,
+        config: TopicConfig,
+        properties: dict[str, str],
+        dropped: frozenset[bytes],
     ) -> tuple[Draft, bool]:
-        kept = {name: value for name, value in found.items() if name.encode("utf-8", "replace") not in dropped}
-        plain = msgspec.structs.replace(header, properties=wire_properties.encode(kept).decode())
-        return self._sends.draft(plain, config, request)
+        kept = {name: value for name, value in properties.items() if name.encode("utf-8", "replace") not in dropped}
+        header = msgspec.structs.replace(header, properties=wire_properties.encode(kept).decode())
+        return self._sends.draft(header, config, request)
 
     def _send_cancel(self, request: Request, header: SendHeaderOf, queue_id: int, key: str, deliver_ms: int | None) -> None:
-        """Cancel a message as 5.x clients and brokers ask for it: a message with its topic and unique key, due at the same time."""
+        """Cancel a message as 5.x clients and brokers do: by a message with its topic and unique key, due at the same time."""
         if deliver_ms is None or deliver_ms <= request.now:
-            raise MessageRefused("the message is illegal: a cancel names a time to come")
+            raise MessageRefused("the message is illegal: a cancel needs a time in the future")
         appended, _ = self.cancel(header.topic, key.removeprefix(f"{header.topic}+"), request.peer.host, request.now)
         self._sends.stored(request, queue_id, appended, wait=True)
 
     def cancel(self, topic: str, key: str, born_host: bytes, now: int) -> tuple[Appended, str]:
-        """Forget a message of a topic that waits for a point in time; return where that is written and the message's unique key.
+        """Cancel a message that waits for a point in time; return the record that says so and the message's unique key.
 
-        Raises IllegalOperation (604): no such message waits (any more), and what `Sends.append` does.
+        Raises IllegalOperation (604) when no such message waits (any more), and what `Sends.append` does.
         """
-        found = self.timer.find(topic, key, now)
-        if found is None:
+        waiting = self.timer.find(topic, key, now)
+        if waiting is None:
             raise IllegalOperation("recall failed, no message of this topic and id waits to be delivered")
-        return self.timer.cancel(topic, key, *found, born_host, now), key
+        return self.timer.cancel(topic, key, *waiting, born_host, now), key
 
     def recall(self, request: Request) -> None:
-        """Cancel a message by the handle that its sender was given (370); answered like a send, once that is durable.
+        """Cancel a message by the handle that its sender got (370); answered like a send, once that is durable.
 
         Follows RecallMessageProcessor (5.3.3).
         """
@@ -167,32 +186,32 @@ class Delays:
         appended, key = self.cancel(handle.topic, handle.key, request.peer.host, request.now)
         self._sends.stored(request, 0, appended, wait=True, other=RecallMessageReply(msg_id=key))
 
-    def wanted(self, properties: bytes, now: int) -> RequestedDelay | None:
-        """Return how a message that is stored with these properties asks to come later; None: it does not, or its time is over.
+    def requested(self, properties: bytes, now: int) -> RequestedDelay | None:
+        """Return the delay that a message with these stored properties asks for; None: none, or its time has passed.
 
         Raises MessageRefused (13): no such level or time, or it cancels another; BrokerError 1: timers are switched off.
         """
-        found = wire_properties.decode(properties)
-        level = asked_level(found.get("DELAY", "0"))
+        pairs = wire_properties.decode(properties)
+        level = asked_level(pairs.get("DELAY", "0"))
         if level > 0:
             return RequestedDelay(self.capped(level), None)
-        if CANCEL_KEY in found:
+        if CANCEL_KEY in pairs:
             raise MessageRefused("the message is illegal: a message of a batch cancels no other")
-        deliver_ms = self.timer.asked(found, now)
+        deliver_ms = self.timer.asked(pairs, now)
         return None if deliver_ms is None or deliver_ms <= now else RequestedDelay(0, deliver_ms)
 
-    def put(self, topic: str, queue_id: int, wish: RequestedDelay, draft: Draft, now: int, identity: int) -> None:
-        """Park a message as it wishes, its record marked with ``identity`` as its prepared-transaction offset.
+    def put(self, topic: str, queue_id: int, delay: RequestedDelay, draft: Draft, now: int, identity: int) -> None:
+        """Park a message with the delay that it asks for; ``identity`` becomes the prepared-transaction offset of its record.
 
         Raises what `park` and `Timer.park` do.
         """
-        if wish.deliver_ms is None:
-            self.park(topic, queue_id, wish.level, draft, now, identity=identity)
+        if delay.deliver_ms is None:
+            self.park(topic, queue_id, delay.level, draft, now, identity=identity)
         else:
-            self.timer.park(topic, queue_id, wish.deliver_ms, draft, now, identity=identity)
+            self.timer.park(topic, queue_id, delay.deliver_ms, draft, now, identity=identity)
 
     def parked_behind(self, physical_offset: int) -> Iterator[memoryview]:
-        """Yield all records of parked messages that lie behind a place of the log, delivered or not."""
+        """Yield the records of all parked messages behind a physical offset, delivered or not."""
         queues = [(SCHEDULE_TOPIC, queue_id) for queue_id in self._store.queue_ids(SCHEDULE_TOPIC)]
         for topic, queue_id in [*queues, (TIMER_TOPIC, 0)]:
             for entry in entries_behind(self._store, topic, queue_id, physical_offset):
@@ -201,10 +220,10 @@ class Delays:
                     yield record
 
     def park(self, topic: str, queue_id: int, level: int, draft: Draft, now: int, *, identity: int = 0) -> Appended:
-        """Store a message so that it is delivered to a queue of a topic once the delay of its level is over.
+        """Store a message so that it is delivered to a queue of a topic after the delay of its level.
 
-        ``draft`` is the message as it would be stored there; ways in which it was parked before are forgotten. A level above the
-        last is the last. Its record lies in queue ``level - 1`` of SCHEDULE_TOPIC_XXXX. Waits only when that queue is not `ready`.
+        ``draft`` is the message as it would be stored there; earlier parking is forgotten. A level above the last counts as the
+        last. Its record lies in queue ``level - 1`` of SCHEDULE_TOPIC_XXXX. Waits only when that queue is not `ready`.
 
         Raises what `Sends.append` does, and MessageRefused (13) when its properties have no room for where it belongs or there is
         no level at all.
@@ -220,7 +239,7 @@ class Delays:
         return appended
 
     def capped(self, level: int) -> int:
-        """Return the level that a message is parked by which asks for one from 1 on. Raises MessageRefused when there is none."""
+        """Return the level for a message that asks for one from 1 on. Raises MessageRefused when there are no levels."""
         if level < 1 or not len(self.levels):
             raise MessageRefused(f"the message is illegal: there is no delay level {level}")
         return min(level, len(self.levels))
@@ -235,32 +254,32 @@ class Delays:
         return min(wanted) if wanted else None
 
     def stepped(self, by_ms: int) -> None:
-        """The clock was set: what waits for a date waits for that date. Pauses are too short to be moved."""
+        """The clock was set: messages are due at dates, so nothing moves. Pauses are too short to be moved."""
         self._log.stepped(by_ms)
 
     def tick(self, now: int) -> bool:
-        """Deliver some of what is due, of each level in turn; return whether anything was. ``due`` is past while there is more."""
+        """Deliver some of the messages that are due, of each level in turn; return whether there was one. `due` says if there are more."""
         self._log.tick(now)
-        lanes: list[LevelQueue | Timer] = [
+        sources: list[LevelQueue | Timer] = [
             level_queue for level_queue in self.level_queues.values() if level_queue.due is not None and level_queue.due <= now
         ]
         if (timer_due := self.timer.due) is not None and timer_due <= now:
-            lanes.append(self.timer)
+            sources.append(self.timer)
         if self._store.refusal is not None:
-            for level_queue in lanes:
+            for level_queue in sources:
                 level_queue.wait(now + RETRY_MS)
             return False
         self._turn += 1
         done = 0
-        for place in range(len(lanes)):
+        for place in range(len(sources)):
             if done >= A_TICK:
                 break
-            level_queue = lanes[(place + self._turn) % len(lanes)]
+            level_queue = sources[(place + self._turn) % len(sources)]
             done += self._run_timer(now) if isinstance(level_queue, Timer) else self._run(level_queue, now)
         return done > 0
 
-    def _made(self) -> None:
-        """A queue was made that some lane waits for."""
+    def _queue_created(self) -> None:
+        """A queue was created that a level waits for."""
         for level_queue in self.level_queues.values():
             level_queue.hurry()
         self.timer.hurry()
@@ -297,11 +316,11 @@ class Delays:
         return len(pairs)
 
     def offsets(self, _request: Request) -> Reply:
-        """Return how far each level has come (45)."""
+        """Return the progress of each level (45)."""
         return Reply(body=self._progress.text())
 
     def close(self) -> None:
-        """Save how far everything is, once the log is durable, and give the file back. Waits for the device."""
+        """Save the progress, if the log is durable, and close its file. Waits for the device."""
         self._progress.close()
 
 

@@ -1,10 +1,10 @@
-"""Puts parked messages where they belong, once they are due: reads their records and stores them under the real topic.
+"""Delivery of parked messages that are due: reads their records and stores them in their real topic.
 
-Knows nothing of time. Follows DeliverDelayedMessageTimerTask.messageTimeup (RocketMQ 4.9.8): the delivered record keeps every
-property, those that parked it too, and its born time and host; its tag code is that of its tag again.
-Differs: what can never be delivered is passed over with a warning and stays in its parking queue (4.9.8 tries it for ever, and
-everything behind it waits); a real topic that is gone is made again, and a queue number that the topic has no more is taken modulo
-the number of its queues, so that consumers find the message.
+Knows nothing of time. Follows DeliverDelayedMessageTimerTask.messageTimeup (RocketMQ 4.9.8): the delivered record keeps all
+properties, those of the parking too, and its born time and host; its tag code is the hash of its tag again.
+Differs: a message that can never be delivered is skipped with a warning and stays in its parking queue (4.9.8 retries it for ever,
+and everything behind it waits); a deleted real topic is created again, and a queue number that the topic does not have is taken
+modulo the number of its queues, so that consumers find the message.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from halfmoon.store.store import Store
 from halfmoon.wire.codes import TRANSACTION_MASK
 
 _QUEUE_DIGITS_MAX = 9
-_MAKING_MAX = 1000
-"""Queues that are made in the background at a time; one more is made when it is needed, which waits."""
+_CREATING_MAX = 1000
+"""Queues that are created in the background at a time; one more is created when it is needed, which waits."""
 
 
 class Due(NamedTuple):
-    """A message that is due: its parking queue entry, the topic and queue that it asked for, and itself."""
+    """A message that is due: its parking queue entry, its real topic and queue, and the record to store."""
 
     entry: QueueEntry
     topic: str
@@ -38,7 +38,7 @@ class Due(NamedTuple):
 
 
 def in_order(messages: Iterable[Due | None]) -> list[Due]:
-    """Return messages in the order in which they are stored; None is left out."""
+    """Return messages grouped by topic and queue, in which order they are stored; None is left out."""
     by_queue: dict[tuple[str, int], list[Due]] = {}
     for message in messages:
         if message is not None:
@@ -47,19 +47,19 @@ def in_order(messages: Iterable[Due | None]) -> list[Due]:
 
 
 class Deliveries:
-    """Stores messages that are due. ``delivered`` and ``passed_over`` count since the start."""
+    """Stores messages that are due. ``delivered`` and ``skipped`` count since the start."""
 
     def __init__(self, settings: BrokerSettings, store: Store, topics: Topics, sends: Sends, warn: Callable[..., None]) -> None:
         self._settings, self._store, self._topics, self._sends, self._warn = settings, store, topics, sends, warn
-        self._making: set[tuple[str, int]] = set()
-        self.on_made: Callable[[], None] = lambda: None
-        """Called when a queue is there that was missing."""
-        self.delivered = self.passed_over = 0
+        self._creating: set[tuple[str, int]] = set()
+        self.on_created: Callable[[], None] = lambda: None
+        """Called when a missing queue was created."""
+        self.delivered = self.skipped = 0
 
     def read(self, entries: Iterable[QueueEntry]) -> list[Due]:
         """Return the messages of entries, in the order in which they are stored: by topic and queue, each as it was parked.
 
-        Those that can never be delivered are left out. The order depends on the records alone.
+        Those that can never be delivered are left out. The order depends on the records alone, so a restart repeats it.
         """
         return in_order(self.read_one(entry) for entry in entries)
 
@@ -72,30 +72,30 @@ class Deliveries:
         """Return the record of an entry; None, with a warning, when it cannot be read."""
         record = self._store.record(entry.physical_offset, entry.size)
         if record is None:
-            self._pass_over(entry, "its record is not in the log any more")
+            self._skip(entry, "its record is no longer in the log")
             return None
         try:
             return whole_record(record)
         except CorruptRecord as exc:
-            self._pass_over(entry, f"its record is damaged: {exc}")
+            self._skip(entry, f"its record is damaged: {exc}")
             return None
 
     def due(self, entry: QueueEntry, parts: Parts) -> Due | None:
-        """Return the message of a record as it is to be delivered; None, with a warning, when it names no place for it."""
+        """Return the message of a record as it is to be delivered; None, with a warning, when it names no topic and queue."""
         properties = parts.properties
         topic = (property_of(properties, b"REAL_TOPIC") or b"").decode("utf-8", "replace")
         queue = property_of(properties, b"REAL_QID") or b""
         if not queue.isdigit() or len(queue) > _QUEUE_DIGITS_MAX or int(queue) >= self._settings.queues_max:
-            self._pass_over(entry, f"it names no queue in REAL_QID: {queue[:50]!r}")
+            self._skip(entry, f"it names no queue in REAL_QID: {queue[:50]!r}")
             return None
         if self._topics.get(topic) is None or topic in FORBIDDEN_TO_SEND:
             try:
                 check_topic(topic)
             except BrokerError as exc:
-                self._pass_over(entry, f"it names no topic in REAL_TOPIC: {exc}")
+                self._skip(entry, f"it names no topic in REAL_TOPIC: {exc}")
                 return None
             if topic in FORBIDDEN_TO_SEND:
-                self._pass_over(entry, f"nothing may be delivered to {topic}")
+                self._skip(entry, f"messages may not be delivered to {topic}")
                 return None
         draft = (
             parts.body, properties, parts.flag, parts.sys_flag & ~TRANSACTION_MASK, parts.born_ms, parts.born_host,
@@ -103,20 +103,20 @@ class Deliveries:
         )  # fmt: skip
         return Due(entry, topic, int(queue), draft)
 
-    def _pass_over(self, entry: QueueEntry, reason: str) -> None:
-        self.passed_over += 1
-        self._warn("the parked message at %d of the log is passed over: %s", entry.physical_offset, reason)
+    def _skip(self, entry: QueueEntry, reason: str) -> None:
+        self.skipped += 1
+        self._warn("the parked message at %d of the log is skipped: %s", entry.physical_offset, reason)
 
     def gone(self, level: int, first: int, end: int) -> None:
-        """Tell that a level's queue was cut while messages waited in it: the log keeps its files for a time only."""
-        self._warn("delay level %d: its queue begins at %d, what waited from %d on is gone with its log file", level, end, first)
+        """Log that messages of a level were lost with their log file: the log keeps its files for a limited time."""
+        self._warn("delay level %d: messages from %d to %d were lost, their log file is expired", level, first, end)
 
     # ------------------------------------------------------------ storing
 
     def store(self, messages: Sequence[Due], now: int) -> list[Due]:
         """Store messages that `read` returned, a queue at a time; return those that cannot be stored now."""
         left: list[Due] = []
-        start, passed_over = 0, self.passed_over
+        start, skipped = 0, self.skipped
         while start < len(messages):
             topic, queue_id = messages[start].topic, messages[start].queue_id
             stop = start + 1
@@ -124,15 +124,15 @@ class Deliveries:
                 stop += 1
             left += self._store_group(topic, queue_id, messages[start:stop], now)
             start = stop
-        self.delivered += len(messages) - len(left) - (self.passed_over - passed_over)
+        self.delivered += len(messages) - len(left) - (self.skipped - skipped)
         return left
 
     def _store_group(self, topic: str, queue_id: int, group: Sequence[Due], now: int) -> Sequence[Due]:
         try:
             place = self._place(topic, queue_id, now)
-        except BrokerError as exc:  # there are too many topics: nobody else waits for that
+        except BrokerError as exc:  # there are too many topics: skipped, so that no other message waits for that
             for due in group:
-                self._pass_over(due.entry, f"its topic {topic} is gone and cannot be made again: {exc}")
+                self._skip(due.entry, f"its topic {topic} was deleted and cannot be created again: {exc}")
             return ()
         try:
             if not self.ready(topic, place):
@@ -147,31 +147,31 @@ class Deliveries:
 
     def _one_by_one(self, topic: str, queue_id: int, group: Sequence[Due], now: int, exc: Exception) -> list[Due]:
         if len(group) == 1:
-            self._pass_over(group[0].entry, str(exc))
+            self._skip(group[0].entry, str(exc))
             return []
         return [left for due in group for left in self._store_group(topic, queue_id, [due], now)]
 
     def _place(self, topic: str, queue_id: int, now: int) -> int:
-        """Return the queue that takes the message. Raises SystemBusy when a topic that is gone cannot be made again."""
+        """Return the queue that takes the message. Raises SystemBusy when a deleted topic cannot be created again."""
         config = self._topics.get(topic) or self._topics.ensure(topic, max(queue_id + 1, 4), now)
         count = max(config.read_queue_nums, config.write_queue_nums)
         return queue_id if queue_id < count or count < 1 else queue_id % count
 
     def ready(self, topic: str, queue_id: int) -> bool:
-        """Whether a queue takes messages without waiting; else it is being made.
+        """Whether a queue takes messages without waiting; else it is being created.
 
-        Not before it is needed: an empty queue is one that an Apache broker begins at offset 1.
+        It is created only now, when it is needed: an Apache broker begins an empty queue at offset 1.
         """
         key = (topic, queue_id)
-        if key in self._making:
+        if key in self._creating:
             return False
-        if self._sends.ready(topic, queue_id) or len(self._making) >= _MAKING_MAX:
+        if self._sends.ready(topic, queue_id) or len(self._creating) >= _CREATING_MAX:
             return True
-        self._making.add(key)
+        self._creating.add(key)
 
-        def made(error: Exception | None, now: int) -> None:
-            self._making.discard(key)
-            self.on_made()
+        def created(error: Exception | None, now: int) -> None:
+            self._creating.discard(key)
+            self.on_created()
 
-        self._store.make_ready(topic, queue_id, made)
+        self._store.make_ready(topic, queue_id, created)
         return False

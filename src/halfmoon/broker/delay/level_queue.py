@@ -1,8 +1,8 @@
-"""A lane: the delivery of one delay level, in the order in which its messages were parked. Follows DeliverDelayedMessageTimerTask.
+"""The queue of one delay level: which of its messages are due, in the order of parking. Follows DeliverDelayedMessageTimerTask.
 
-Differs: a lane sleeps until its next message is due instead of looking every 100 ms; a queue of no level any more is delivered too,
-each message when its queue entry says; a message whose time is further away than the level's delay waits for it, unless it was
-parked in the future, which means that the clock was set back.
+Differs: it sleeps until its next message is due instead of looking every 100 ms; the queue of a level that no longer exists is
+delivered too, each message when its queue entry says; a message whose time is further away than the level's delay waits for it,
+unless it was parked in the future, which means that the clock was set back.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from halfmoon.store.store import Store
 from halfmoon.store.timer.messages import SCHEDULE_TOPIC
 
 RETRY_MS = 100
-"""When what could not be stored is tried again. Follows DELAY_FOR_A_WHILE."""
+"""Retry after messages could not be stored. Follows DELAY_FOR_A_WHILE."""
 SOON_MS = 5
-"""When to look again for a queue that is being made, or a message that is not visible yet."""
+"""Retry for a queue that is being created, or a message that is not visible yet."""
 
 BYTES_AT_ONCE = 1 << 20
-"""Bytes of records that one lane delivers at a time, about; a larger message goes alone. Bounds the memory and time of a turn."""
+"""About how many bytes of records one level delivers at a time; a larger message goes alone. Bounds memory and time of a turn."""
 
 
 class LevelQueue:
@@ -32,7 +32,7 @@ class LevelQueue:
         self._levels, self._store, self._deliveries = levels, store, deliveries
         self.left: list[Due] = []
         self._behind = 0
-        """Where the lane goes on once what is left is stored."""
+        """The next offset once what is left is stored."""
         self._promised = 0
         """Queue offset behind the last message that was parked here."""
         self.due: int | None = 0
@@ -72,7 +72,7 @@ class LevelQueue:
         return now if stored_ms > now else entry.tag_code
 
     def _correct(self, now: int) -> Sequence[QueueEntry]:
-        """Find out why there is no entry: the lane is at the end, or its queue was cut."""
+        """Find out why there is no entry: all are delivered, or the beginning of the queue has expired."""
         low = self._store.queue_min(SCHEDULE_TOPIC, self.level - 1)
         high = self._store.queue_max(SCHEDULE_TOPIC, self.level - 1)
         if self.offset < low:
@@ -94,7 +94,7 @@ class LevelQueue:
             self.offset, self.due = behind, now
 
     def hurry(self) -> None:
-        """Try what is left over at once."""
+        """Retry at once what is left."""
         if self.left:
             self.due = 0
 
@@ -105,5 +105,5 @@ class LevelQueue:
             self.offset = behind
 
     def again(self, now: int) -> None:
-        """Try what is left over."""
+        """Retry what is left."""
         self.settle(self.left, self._behind, now)

@@ -25,7 +25,7 @@ _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class Levels:
-    """Delays by level, from 1 on. ``len`` is the last level."""
+    """Delays by level, from 1 on; ``len`` is the last level."""
 
     def __init__(self, text: str) -> None:
         entries = text.split()
@@ -43,7 +43,7 @@ class Levels:
     def tag_code(self, topic: str, properties: bytes, store_ms: int) -> int:
         """Return what the queue entry of a record holds as its tag code: for a parked one when it is due, ms since the epoch.
 
-        For `halfmoon.store.store.Store.open`, which makes lost entries anew. Follows CommitLog.checkMessageAndReturnSize.
+        For `halfmoon.store.store.Store.open`, which restores lost entries. Follows CommitLog.checkMessageAndReturnSize.
         """
         if topic == TIMER_TOPIC:
             return timer_code(properties, store_ms)
@@ -54,10 +54,10 @@ class Levels:
 
 
 def _delay_ms(entry: str) -> int:
-    found = _ENTRY.fullmatch(entry)
-    if found is None:
-        raise SettingError(f"delay_levels: {entry[:50]!r} is not a number from 1 on and one of s, m, h, d")
-    delay_ms = int(found[1]) * _UNIT_MS[found[2]]
+    match = _ENTRY.fullmatch(entry)
+    if match is None:
+        raise SettingError(f"delay_levels: {entry[:50]!r} is not a duration such as 10s (units: s, m, h, d)")
+    delay_ms = int(match[1]) * _UNIT_MS[match[2]]
     if delay_ms > DELAY_MS_MAX:
         raise SettingError(f"delay_levels: {entry} is longer than 40 days")
     return delay_ms

@@ -1,8 +1,8 @@
-"""How far delayed messages are delivered, as it is kept: at once for our own next start, as ``delayOffset.json`` for everybody.
+"""Progress of delayed messages: written at once to a file for the next start, and saved as ``delayOffset.json``, as Apache does.
 
-After a kill nothing is delivered twice: what was begun is looked for in the log. After a loss of power the saved tables count,
-which speak of durable records only; what was delivered since then comes again. Follows ScheduleMessageService (RocketMQ 4.9.8).
-Differs: the original saves what may not be durable yet, and delivers up to ten seconds again after any crash.
+After a kill nothing is delivered twice: deliveries that were begun are searched for in the log. After a loss of power the saved
+tables count, which cover durable records only; what was delivered since then is delivered again. Follows ScheduleMessageService
+(RocketMQ 4.9.8). Differs: the original saves what may not be durable yet, and repeats up to ten seconds after any crash.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OF_THE_TIME = frozenset({LOOK_MS.encode()})
 
 
 class DeliveryProgress:
-    """Keeps progress. ``start`` is what the last process left."""
+    """Keeps the progress. ``start`` is that of the last process."""
 
     def __init__(self, disk: Disk, store: Store, tables: Tables, warn: Callable[..., None]) -> None:
         self._disk, self._store, self._warn = disk, store, warn
@@ -39,7 +39,7 @@ class DeliveryProgress:
         self._changed = (tables.add(PATH, self._dump, patient=True), tables.add(TIMER_PATH, self._dump_timer, patient=True))
         known = self._file.read()
         if known is not None and known.position > store.recovered.found_end:
-            known = None  # it speaks of records that are lost
+            known = None  # it covers records that are lost
             self._file.forget()
         self._table = dict(saved.offset_table) if saved is not None else {}
         self.start = Progress(0, self._table, (timer.due_ms, timer.offset), timer.low)
@@ -50,7 +50,7 @@ class DeliveryProgress:
             )
         self._known = known
         self._open: dict[int, tuple[int, int]] = {}
-        """Deliveries that were begun and are not settled, by level: where the log ended then, and how many entries."""
+        """Deliveries that were begun and are not complete, by level: the end of the log then, and the number of entries."""
         self._level_queues: Mapping[int, LevelQueue] = {}
         self._timer: Timer | None = None
         self._durable = self._candidate = self.start
@@ -63,7 +63,7 @@ class DeliveryProgress:
     # ------------------------------------------------------------ going on
 
     def go_on(self, lanes: Mapping[int, LevelQueue], timer: Timer, deliveries: Deliveries) -> None:
-        """Find out what became of the delivery that was begun, and leave the rest of it to its lane."""
+        """Find out which messages of a delivery that was begun are stored, and leave the others to its level or the timer."""
         self._level_queues, self._timer = lanes, timer
         for level, count, position in self._known.begun if self._known is not None else ():
             self._go_on(level, count, position, deliveries)
@@ -89,11 +89,11 @@ class DeliveryProgress:
     def _left_of_timer(self, timer: Timer, pairs: list[tuple[int, int]], position: int) -> list[Due]:
         left = self._left_of(timer.read(pairs, pairs[0][0]), position)
         if left and left[0].topic == TIMER_TOPIC and not self._left_of(timer.read(pairs, 2**62), position):
-            return []  # the last process was late, and delivered it instead of storing it anew
+            return []  # the last process was late, and delivered it instead of rolling it
         return left
 
     def _left_of(self, messages: list[Due], position: int) -> list[Due]:
-        """Return those messages that the log does not hold, delivered, from the position on at which their delivery was begun."""
+        """Return the messages that are not delivered in the log behind the position at which their delivery was begun."""
         waiting: dict[tuple[object, ...], list[Due]] = {}
         for due in messages:
             waiting.setdefault(_identity(due.topic, due.draft), []).append(due)
@@ -122,13 +122,13 @@ class DeliveryProgress:
     # ------------------------------------------------------------ writing
 
     def begin(self, level: int, count: int = 0) -> None:
-        """So many entries of a level (or the timer: `TIMER`) are about to be delivered; 0: what is left of those begun before."""
+        """Record that so many entries of a level (or the timer: `TIMER`) are about to be delivered; 0: the rest of those begun."""
         position, known = self._open.pop(level, (self._store.end_offset, count))
         self._open[level] = (position, count or known)
         self._write(self._begun())
 
     def done(self, level: int, *, settled: bool) -> None:
-        """What was begun is delivered, or some of it is not and stays with its lane."""
+        """Record that a delivery is complete (``settled``), or that some of it is left."""
         if settled:
             self._open.pop(level, None)
         self._write(self._begun())
@@ -136,7 +136,7 @@ class DeliveryProgress:
             changed()
 
     def _begun(self) -> Progress:
-        """Return progress with what was begun and is not settled."""
+        """Return the progress with deliveries that are begun and not complete."""
         return self._now()._replace(begun=tuple((level, count, position) for level, (position, count) in self._open.items()))
 
     def _write(self, progress: Progress) -> None:
@@ -151,7 +151,7 @@ class DeliveryProgress:
         return Progress(self._store.end_offset, levels, self._timer.cursor, self._timer.known_low)
 
     def _settle(self) -> None:
-        """Bring on what is known to be durable."""
+        """Advance the progress that is known to be durable."""
         assert self._timer is not None
         if self._store.durable_offset >= self._candidate.position:
             self._durable = self._candidate
@@ -170,11 +170,11 @@ class DeliveryProgress:
         return to_json(TimerOffset(due_ms=due_ms, offset=offset, low=self._durable.low))
 
     def text(self) -> bytes:
-        """Return how far each level has come, as ``delayOffset.json`` holds it (45)."""
+        """Return the progress of each level in the form of ``delayOffset.json`` (45)."""
         return to_json(DelayOffsetTable(offset_table={**self._table, **self._now().levels}))
 
     def close(self) -> None:
-        """Save everything, where the log is durable, and give the file back. Waits for the device."""
+        """Save everything, if the log is durable, and close the file. Waits for the device."""
         if self._store.failure is None and self._store.durable_offset >= self._store.end_offset:
             for path, dump in ((PATH, self._dump), (TIMER_PATH, self._dump_timer)):
                 data = dump()
@@ -187,7 +187,7 @@ class DeliveryProgress:
 
 
 def _identity(topic: str, draft: tuple[object, ...]) -> tuple[object, ...]:
-    """What tells a delivered record from every other: all of it that neither its delivery nor the time of it changes."""
+    """What identifies a delivered record: all fields that do not depend on when it is delivered."""
     body, properties, _, _, born_ms, born_host, reconsume_times, _, _ = draft
     assert isinstance(properties, bytes)
     return topic, body, without(properties, _OF_THE_TIME), born_ms, born_host, reconsume_times

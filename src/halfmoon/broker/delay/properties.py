@@ -1,4 +1,4 @@
-"""Properties of a parked message: where it belongs, and which of them say how it is parked. Bytes in, bytes out."""
+"""Properties of a parked message: its real topic and queue, and how it is parked. Bytes in, bytes out."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.wire.properties import without
 
 ASKED = frozenset({b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS"})
-"""What asks for a point in time."""
+"""Properties that ask for a point in time."""
 PARKING = ASKED | {
     b"DELAY", b"REAL_TOPIC", b"REAL_QID", b"TIMER_OUT_MS", b"TIMER_LOOK_MS", b"TIMER_ROLL_TIMES", b"TIMER_CANCELS",
     b"TIMER_DEL_UNIQKEY",
 }  # fmt: skip
-"""Properties that say how a message is parked; a message that is parked again gets them anew."""
+"""Properties that say how a message is parked; they are replaced when it is parked again."""
 
 
 def with_place(properties: bytes, topic: str, queue_id: int, more: bytes, *, keep_asked: bool = False) -> bytes:
-    """Return properties that say where a parked message belongs, and ``more`` pairs.
+    """Return properties with the real topic and queue of a parked message, and ``more`` pairs.
 
-    What says how it was parked before is left out; ``keep_asked`` keeps what asks for a point in time, as 5.x does. Raises
+    Properties of earlier parking are left out; ``keep_asked`` keeps those that ask for a point in time, as 5.x does. Raises
     MessageRefused (13) without room.
     """
     stored = without(properties, PARKING - ASKED if keep_asked else PARKING)

@@ -1,4 +1,4 @@
-"""What waits for its time, as operators ask for it: the next first, over all levels and the timer. Changes nothing."""
+"""Queries for delayed messages that wait, over all levels and the timer, the next first. Changes nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from halfmoon.wire.ids import offset_msg_id, pack_host
 
 COUNT_MAX = 1000
 _LOOKED_AT, _READ_BYTES = 2000, 4 << 20
-"""Entries and bytes of records that one request looks at, about; behind them the answer ends, and says that there is more."""
+"""About how many entries and bytes of records one request reads; beyond them the reply ends and says that there is more."""
 _PAGE = 128
 
 Place = tuple[int, int, int]
@@ -45,26 +45,26 @@ class Listing:
         if not 1 <= header.count <= COUNT_MAX:
             raise InvalidParameter(f"count is 1 to {COUNT_MAX}, not {header.count}")
         after = (header.after_ms, header.after_level, header.after_offset)
-        found: list[DelayedMessage] = []
+        messages: list[DelayedMessage] = []
         more, last, read = False, after, 0
         for looked, place in enumerate(
             merge(self._timed(after), *(self._levelled(level_queue, after) for level_queue in self._level_queues.values()))
         ):
-            if len(found) == header.count or looked >= _LOOKED_AT or read >= _READ_BYTES:
+            if len(messages) == header.count or looked >= _LOOKED_AT or read >= _READ_BYTES:
                 more = True
                 break
             message, last = self._message(place), place
             read += 0 if message is None else message.size_bytes
             if message is not None and header.topic in (None, "", message.topic):
-                found.append(message)
+                messages.append(message)
         body = DelayedMessages(
             now_ms=request.now, by_level=self.counts(), more=more, last_ms=last[0], last_level=last[1], last_offset=last[2],
-            messages=found,
+            messages=messages,
         )  # fmt: skip
         return Reply(body=to_json(body))
 
     def counts(self) -> dict[int, int]:
-        """Return how many wait, by level, 0 for the timer; levels without any are left out."""
+        """Return how many messages wait by level, 0 for the timer; empty levels are left out."""
         counts = {
             level: self._store.queue_max(SCHEDULE_TOPIC, level - 1) - level_queue.offset
             for level, level_queue in self._level_queues.items()
@@ -87,7 +87,7 @@ class Listing:
             at = entries[-1].queue_offset + 1
 
     def _first(self, level_queue: LevelQueue, after: Place) -> int:
-        """Return where the messages of a level begin that are listed behind a place. Reads a few entries, however many wait."""
+        """Return the first offset of a level that is listed behind a place; a binary search, which reads few entries."""
         queue_id = level_queue.level - 1
         first = max(level_queue.offset, self._store.queue_min(SCHEDULE_TOPIC, queue_id))
         if level_queue.level == after[1]:
@@ -112,15 +112,16 @@ class Listing:
 
     def _described(self, place: Place, parts: Parts, size: int) -> DelayedMessage:
         due_ms, level, queue_offset = place
-        found = wire_properties.decode(parts.properties)
-        out, key, queue = found.get(OUT_MS, ""), found.get("UNIQ_KEY", ""), found.get("REAL_QID", "")
+        properties = wire_properties.decode(parts.properties)
+        out, key, queue = properties.get(OUT_MS, ""), properties.get("UNIQ_KEY", ""), properties.get("REAL_QID", "")
         if not level and out.isdecimal():
             due_ms = int(out)
-        topic = found.get("REAL_TOPIC", "")
+        topic = properties.get("REAL_TOPIC", "")
         handle = recall_handle(topic, self._settings.name, due_ms, key) if key and topic and not level else ""
         return DelayedMessage(
             due_ms=due_ms, look_ms=place[0], level=level, queue_offset=queue_offset, topic=topic,
             queue_id=int(queue) if queue.isdecimal() and len(queue) < 10 else -1, msg_id=key,
-            offset_msg_id=offset_msg_id(self._host, parts.physical_offset), tag=found.get("TAGS", ""), keys=found.get("KEYS", ""),
+            offset_msg_id=offset_msg_id(self._host, parts.physical_offset), tag=properties.get("TAGS", ""),
+            keys=properties.get("KEYS", ""),
             size_bytes=size, born_ms=parts.born_ms, parked_ms=parts.store_ms, handle=handle,
         )  # fmt: skip

@@ -1,6 +1,6 @@
-"""Reads messages for a point in time shortly before it comes, so that many that are due at once only have to be stored then.
+"""Reads timer messages shortly before they are due, so that many that are due at once only have to be stored then.
 
-Taking a record apart costs five times what storing the message does. Delivers nothing, and what it holds may be dropped any time.
+Decoding a record costs five times what storing the message does. Delivers nothing, and what it holds may be dropped at any time.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from halfmoon.store.timer.index import TimerIndex
 AHEAD_MS = 2000
 """How long before its time a message is read."""
 READY_MAX, READY_BYTES_MAX = 16_384, 16 * 1024 * 1024
-"""What is held at most; what is due behind it is read when it is its turn."""
+"""Bounds of what is held; later messages are read when they are due."""
 SLICE, GAP_MS = 64, 4
-"""Messages read in one go, and when the next are: connections have more than half of the time."""
+"""Messages read at a time, and the pause after that: connections get more than half of the time."""
 
 Pair = tuple[int, int]
 """(due, queue offset) of a message."""
 
 
 class Prefetched(NamedTuple):
-    """A message that was read: its queue entry, and itself; None, it can never be delivered, and that was said."""
+    """A message that was read: its queue entry and the message; None: it can never be delivered, and that was logged."""
 
     entry: QueueEntry
     message: Due | None
 
 
 class ReadAhead:
-    """What was read ahead. ``read(pair, now)`` reads one message: None, it cannot be read ahead; ``end`` is that of the queue."""
+    """Messages that were read ahead. ``read(pair, now)`` reads one, or returns None; ``end`` returns the end of the queue."""
 
     def __init__(self, index: TimerIndex, read: Callable[[Pair, int], Prefetched | None], end: Callable[[], int]) -> None:
         self._index, self._read, self._end = index, read, end
         self._ready: dict[Pair, Prefetched] = {}
         self._bytes = 0
         self._reached: Pair = (-1, -1)
-        """Everything up to here was looked at."""
+        """Everything up to here has been looked at."""
         self.due: int | None = 0
         """When `run` wants to be called; None: not before a message is parked or delivered."""
 
@@ -51,7 +51,7 @@ class ReadAhead:
         return self._ready.get(pair)
 
     def parked(self, pair: Pair) -> None:
-        """A message waits from now on."""
+        """A message was parked."""
         if pair <= self._reached:
             self._reached = (pair[0], pair[1] - 1)
         wanted = pair[0] - AHEAD_MS
@@ -59,7 +59,7 @@ class ReadAhead:
             self.due = wanted
 
     def gone(self, pairs: Iterable[Pair]) -> None:
-        """These wait no more."""
+        """These no longer wait."""
         full = self._full
         for pair in pairs:
             ready = self._ready.pop(pair, None)

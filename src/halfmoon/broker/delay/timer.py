@@ -1,9 +1,10 @@
-"""Messages for a point in time: parked in ``rmq_sys_wheel_timer``, delivered to the millisecond, cancelled while they wait.
+"""Timer messages: parked in ``rmq_sys_wheel_timer``, delivered at a point in time to the millisecond, and cancelled while they
+wait.
 
 Follows TimerMessageStore and RecallMessageProcessor (RocketMQ 5.3.3) in properties, names and refusals.
 Differs: precision is a millisecond, not a second, and nothing is early; up to 40 days instead of 3; a downtime of any length loses
-nothing that the log still has; a cancel is answered with whether there was something to cancel. A record is stored anew once a
-*window*, so that the log keeps it (5.x does so every two days), and that is invisible outside.
+nothing that the log still has; the reply to a cancel says whether there was a message to cancel. A record is *rolled* (stored
+again) once a *window*, so that the log keeps it; 5.x does so every two days.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from halfmoon.wire.codes import TRANSACTION_MASK
 
 ROLLS, CANCEL_KEY = "TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY"
 READY_AT_ONCE = 256
-"""Messages that were read ahead and are delivered before anybody else has its turn: storing them costs 2 ms."""
+"""Messages that were read ahead and are delivered before others have their turn: storing them costs 2 ms."""
 WINDOW_MS_MAX = 2 * 86_400_000
-"""A parked record is stored anew after two days at the latest. Follows timerRollWindowSlot."""
+"""A parked record is rolled after two days at the latest. Follows timerRollWindowSlot."""
 _WINDOW_MS_MIN = 60_000
 _SAME_KEY_MAX, _KEY_LENGTH_MAX = 64, 255
 _LOOK = LOOK_MS.encode()
@@ -39,7 +40,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
 class Timer:
-    """What waits for a point in time. ``cursor`` is (due, queue offset) of the last message that was delivered, (-1, -1): none."""
+    """Messages that wait for a point in time. ``cursor`` is (due, queue offset) of the last delivered one; (-1, -1): none."""
 
     def __init__(
         self, settings: BrokerSettings, store: Store, sends: Sends, deliveries: Deliveries, cursor: tuple[int, int], low: int
@@ -47,12 +48,12 @@ class Timer:
         self._settings, self._store, self._sends, self._deliveries = settings, store, sends, deliveries
         self.cursor, self.index = cursor, TimerIndex()
         self.known_low = low
-        """`low` as it was when it was looked at last."""
+        """`low` as it was last seen."""
         self.index.rebuild(store, low, cursor)
         reserved_ms = store.settings.file_reserved_hours * 3_600_000
         self._window_ms = max(_WINDOW_MS_MIN, min(WINDOW_MS_MAX, reserved_ms * 2 // 3))
         self._entries: dict[int, QueueEntry] = {}
-        """Of the messages that `next` looked at last, by queue offset."""
+        """The messages that `next` looked at last, by queue offset."""
         self.left: list[Due] = []
         self._behind: list[tuple[int, int]] = []
         self._not_before = 0
@@ -65,19 +66,19 @@ class Timer:
 
     # ------------------------------------------------------------ parking
 
-    def asked(self, found: Mapping[str, str], now: int) -> int | None:
-        """Return when the message with these properties is to be delivered, ms since the epoch; None: it asks for no point in time.
+    def asked(self, properties: Mapping[str, str], now: int) -> int | None:
+        """Return when a message with these properties is to be delivered, ms since the epoch; None: it asks for no point in time.
 
         Raises MessageRefused (13): no number, or further away than `timer_delay_max_s`; BrokerError 1: timers are switched off.
         """
         for name, unit_ms, start in (("TIMER_DELAY_SEC", 1000, now), ("TIMER_DELAY_MS", 1, now), ("TIMER_DELIVER_MS", 1, 0)):
-            text = found.get(name)
+            text = properties.get(name)
             if text is None:
                 continue
             if not _NUMBER.fullmatch(text):
                 raise MessageRefused(f"the message is illegal: {name} is no number: {text[:50]!r}")
             if not self._settings.timer_enable:
-                raise BrokerError("the broker does not deliver messages at a point in time: timer_enable is off")
+                raise BrokerError("the broker takes no timer messages: timer_enable is off")
             deliver_ms = start + int(text) * unit_ms
             if deliver_ms > now + self._settings.timer_delay_max_s * 1000:
                 raise MessageRefused(
@@ -88,7 +89,7 @@ class Timer:
         return None
 
     def check_room(self, count: int) -> None:
-        """See whether so many more messages may wait. Raises BrokerError 1."""
+        """Raise BrokerError 1 if so many more messages would be too many."""
         if count and self.index.count + count > self._settings.timer_messages_max:
             raise BrokerError(f"timer message flow control: {self.index.count} messages wait (timer_messages_max)")
 
@@ -97,9 +98,9 @@ class Timer:
     ) -> tuple[Appended, int]:
         """Store a message so that it is delivered at a time; return where it lies and that time.
 
-        A time before what was delivered already, after the clock was set back, is that of the next message. Raises what
-        `Sends.append` does, MessageRefused (13) without room for properties, and BrokerError 1 when too many wait; not
-        for a message of a batch (``identity``), which is decided and was looked at when it came.
+        A time before the last delivery, after the clock was set back, becomes the time after that. Raises what `Sends.append`
+        does, MessageRefused (13) without room for properties, and BrokerError 1 when too many wait; the latter not for a message of
+        a decided batch (``identity``), which was checked when it came.
         """
         if not identity:
             self.check_room(1)
@@ -122,11 +123,10 @@ class Timer:
     # ------------------------------------------------------------ cancelling
 
     def find(self, topic: str, key: str, now: int) -> tuple[QueueEntry, Parts] | None:
-        """Return the message of a topic with a unique key that waits; None: none does (any more), or its delivery was begun."""
+        """Return the waiting message of a topic with a unique key; None: none waits (any more), or its delivery has begun."""
         if not key or len(key) > _KEY_LENGTH_MAX or not key.isprintable():
             return None
-        found = self._store.query(TIMER_TOPIC, key, _SAME_KEY_MAX, 0, max(now, 2**62))
-        for record in found.records:
+        for record in self._store.query(TIMER_TOPIC, key, _SAME_KEY_MAX, 0, max(now, 2**62)).records:
             try:
                 parts = whole_record(record)
             except CorruptRecord:
@@ -145,7 +145,7 @@ class Timer:
         return self.index.has(*pair) and not (self.left and pair in self._behind)
 
     def cancel(self, topic: str, key: str, entry: QueueEntry, parts: Parts, born_host: bytes, now: int) -> Appended:
-        """Forget a message that waits. A record says so, for the next start; raises what `Sends.append` does."""
+        """Cancel a waiting message. A record says so for the next start; raises what `Sends.append` does."""
         properties = b"".join(
             b"%s\x01%s\x02" % (name.encode(), value)
             for name, value in (
@@ -163,7 +163,7 @@ class Timer:
 
     @property
     def due(self) -> int | None:
-        """When `run` wants to be called; None: nothing waits."""
+        """When it wants to be called; None: nothing waits."""
         if self.left:
             return self._not_before
         first, ahead = self.index.first_due(), self.read_ahead.due
@@ -178,7 +178,7 @@ class Timer:
         self.read_ahead.wait(until)
 
     def next(self, now: int, count_max: int) -> list[tuple[int, int]]:
-        """Return what is due, as (due, queue offset): all to be delivered, or one that is to be stored anew.
+        """Return what is due, as (due, queue offset): messages to deliver, or one to roll.
 
         At most so many, or `READY_AT_ONCE` that were read ahead, and not more than `BYTES_AT_ONCE`, but for one message.
         """
@@ -210,7 +210,7 @@ class Timer:
         return entry
 
     def _rolls(self, pair: tuple[int, int], now: int) -> bool:
-        """Whether a message is to be stored anew: its time is still to come."""
+        """Whether a message is to be rolled: its real time is still to come."""
         entry = self._entry(pair)
         record = None if entry is None or not entry.size else self._store.record(entry.physical_offset, entry.size)
         if record is None or _LOOK not in bytes(record):
@@ -222,7 +222,7 @@ class Timer:
         return out is not None and out.isdigit() and len(out) <= 18 and int(out) > max(now, pair[0])
 
     def read(self, pairs: Sequence[tuple[int, int]], now: int) -> list[Due]:
-        """Return the messages of what `next` gave; one that is stored anew is a message to the timer topic."""
+        """Return the messages of what `next` returned; one that is rolled is a message to the timer topic."""
         if len(pairs) == 1 and self.read_ahead.get(pairs[0]) is None and self._rolls(pairs[0], now):
             return [self._rolled(pairs[0], now)]
         return in_order(map(self._message, pairs))
@@ -234,7 +234,7 @@ class Timer:
         return None if entry is None else self._deliveries.read_one(entry)
 
     def _ready(self, pair: tuple[int, int], now: int) -> Prefetched | None:
-        """Read a message ahead; not one that is to be stored anew."""
+        """Read a message ahead, unless it is to be rolled."""
         self._entries = {}
         entry = None if self._rolls(pair, now) else self._entry(pair)
         return None if entry is None else Prefetched(entry, self._deliveries.read_one(entry))
@@ -261,7 +261,7 @@ class Timer:
         return Due(entry, TIMER_TOPIC, 0, draft)
 
     def settle(self, messages: Sequence[Due], pairs: Sequence[tuple[int, int]], now: int) -> None:
-        """Store messages, and forget these pairs once all of them are."""
+        """Store messages, and forget their pairs once all are stored."""
         if len(messages) == 1 and messages[0].topic == TIMER_TOPIC:
             self._roll(messages[0], pairs, now)
             return
@@ -281,22 +281,22 @@ class Timer:
         self._insert((message.draft[8], appended.queue_offset))
 
     def forget(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """These are delivered."""
+        """Forget pairs that are delivered."""
         self.index.remove_first(pairs)
         self.read_ahead.gone(pairs)
         self.cursor = max(self.cursor, pairs[-1])
 
     def hurry(self) -> None:
-        """Try what is left over at once."""
+        """Retry at once what is left."""
         if self.left:
             self._not_before = 0
 
     def leave(self, messages: Sequence[Due], pairs: Sequence[tuple[int, int]]) -> None:
-        """Begin with messages that the last process left, and forget these pairs once they are stored."""
+        """Begin with messages that the last process left, and forget their pairs once they are stored."""
         self.left, self._behind = list(messages), list(pairs)
         if not messages:
             self.forget(pairs)
 
     def again(self, now: int) -> None:
-        """Try what is left over."""
+        """Retry what is left."""
         self.settle(self.left, self._behind, now)

@@ -1,6 +1,6 @@
-"""How fast producer groups are asked about their half messages, and what of a group waits for its turn.
+"""Check rates: a token bucket for each producer group, and the half messages of throttled groups.
 
-Looks at no clock and asks nobody (see `halfmoon.broker.transactions.checks`).
+Reads no clock and sends nothing (see `halfmoon.broker.transactions.checks`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from math import ceil
 import msgspec
 
 CHECK_BYTES = 16 * 1024
-"""A check of a larger message counts as several, so that a connection is not sent more than it can carry away."""
+"""A check of a larger message counts as several, so that a connection does not get more than it can transmit."""
 _PASSED_MAX = 4096
 
 
 class TokenBucket(msgspec.Struct):
-    """How many checks a group may be sent now: filled with so many a second, never above its size. A large check leaves a debt."""
+    """How many checks a group may be sent now: filled at a rate per second up to its size. A large check leaves a debt."""
 
     rate: float
     size: float
@@ -25,11 +25,11 @@ class TokenBucket(msgspec.Struct):
     filled_ms: int
 
     def level(self, now: int) -> float:
-        """How much is in it."""
+        """How many tokens there are."""
         return min(self.size, self.tokens + (now - self.filled_ms) * self.rate / 1000)
 
     def take(self, now: int, size_bytes: int = 0) -> bool:
-        """Take what a check of so many bytes counts; False: there is not even one."""
+        """Take the tokens for a check of so many bytes; False: there is not even one."""
         self.tokens = self.level(now)
         self.filled_ms = now
         if self.tokens < 1:
@@ -38,18 +38,18 @@ class TokenBucket(msgspec.Struct):
         return True
 
     def due(self) -> int:
-        """When there will be one."""
+        """When there will be a token."""
         return self.filled_ms + max(0, ceil((1 - self.tokens) * 1000 / self.rate))
 
 
 class ThrottledGroups:
-    """Pending half messages of groups that are asked as fast as they may be, by hash of the group: 8 bytes each, in order."""
+    """Half messages of throttled groups, by hash of the group, in order; 8 bytes each."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, array[int]] = {}
         self._passed: dict[int, int] = {}
         self._due: list[tuple[int, int]] = []
-        """A heap of when a group goes on, and its hash: one entry a group, but for the one that is handled."""
+        """A heap of (time, hash of a group): one entry for each group, except the one that is being checked."""
 
     def __contains__(self, group: int) -> bool:
         return group in self._waiting
@@ -58,7 +58,7 @@ class ThrottledGroups:
         return len(self._waiting)
 
     def due(self) -> int | None:
-        """When the first group goes on; None: none waits."""
+        """When the first group goes on; None: no group waits."""
         return self._due[0][0] if self._due else None
 
     def stepped(self, by_ms: int) -> None:
@@ -66,22 +66,22 @@ class ThrottledGroups:
         self._due = [(due + by_ms, group) for due, group in self._due]
 
     def begin(self, group: int, index: int, due: int) -> None:
-        """A group goes on at an index, later."""
+        """Throttle a group, which goes on at an index later."""
         self._waiting[group], self._passed[group] = array("q", [index]), 0
         heappush(self._due, (due, group))
 
     def add(self, group: int, index: int) -> None:
-        """One more half message of a group; what waits already, or went before, does not wait twice."""
+        """Add a half message of a group, unless it waits already or was passed."""
         waiting = self._waiting[group]
         if index > waiting[-1]:
             waiting.append(index)
 
     def next(self, now: int) -> int | None:
-        """Take the group whose time came first; `go_on` gives it back."""
+        """Take the group that is due first; `go_on` puts it back."""
         return heappop(self._due)[1] if self._due and self._due[0][0] <= now else None
 
     def first(self, group: int) -> int | None:
-        """Return the index of a group that is next; None: there is none, and the group is let go."""
+        """Return the next index of a group; None: there is none, and the group is no longer throttled."""
         waiting, passed = self._waiting[group], self._passed[group]
         if passed < len(waiting):
             return waiting[passed]
@@ -89,7 +89,7 @@ class ThrottledGroups:
         return None
 
     def pass_on(self, group: int) -> None:
-        """Step over the one that was next."""
+        """Skip the half message that was next."""
         self._passed[group] += 1
         if self._passed[group] > _PASSED_MAX:  # the last one stays: `add` looks at it
             gone = min(self._passed[group], len(self._waiting[group]) - 1)
@@ -97,5 +97,5 @@ class ThrottledGroups:
             self._passed[group] -= gone
 
     def go_on(self, group: int, due: int) -> None:
-        """The group that was taken goes on at a time."""
+        """Put back the group that was taken; it goes on at a time."""
         heappush(self._due, (due, group))

@@ -1,14 +1,14 @@
-"""Check-back: asks producers what became of half messages that stay undecided, and lets those expire that nobody decides.
+"""Check-back: asks producers about half messages that stay undecided, and lets those expire that nobody decides.
 
-A *round* begins each check interval and looks at what is pending, in the order of storing; nothing decided is looked at. A group
-that is asked as fast as it may be is left to a *pursuit* of its own, so that it delays no other. A check counts once it is sent:
-a group without a live producer costs its messages nothing. It and those before it count no more once a producer answers that it
+A *round* begins each check interval and looks at the pending half messages in the order of storing. A group that has used up its
+check rate is *throttled*: its half messages get a queue of their own, so that it delays no other group. A check counts once it is
+sent: without a live producer none is counted. It and those before it count no more once a producer answers that it
 knows the transaction and that it is open: only silence makes a half message expire. Ages are of the broker's clock, and those after
 which nobody is asked any more are counted in time that it lived (`halfmoon.broker.uptime`). Told the time, never looks at it.
 
 Follows TransactionalMessageServiceImpl.check and AbstractTransactionalMessageCheckListener (RocketMQ 4.9.8).
 Differs: a producer may say that a transaction is open; no copy of the half message is written to ask a question; rounds are sliced,
-so that the broker answers others meanwhile; checks are paced per group.
+so that the broker answers others meanwhile; checks have a rate per group.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from halfmoon.wire.record import encode_record
 log = logging.getLogger("halfmoon.broker.transactions")
 
 LOOKS_A_TICK, ASKS_A_TICK, BYTES_A_TICK, GROUPS_A_TICK = 128, 16, 1024 * 1024, 128
-"""How much one call of `Checks.tick` does at most, some 2 ms: looks of a round and as many of pursuits, messages asked about or
-expired, bytes of half records read (one record more at most), groups learned."""
+"""Bounds of one call of `Checks.tick`, some 2 ms: half messages that a round looks at, and as many of throttled groups; messages
+checked or expired; bytes of half records read (and one record more); groups learned."""
 RECORDS_A_LOOK = 4096
 GONE = "its record is gone or damaged"
 IMMUNITY_MAX_S = 31 * 24 * 3600
 
 
 class CheckCounters(msgspec.Struct):
-    """What happened since the start."""
+    """Events since the start."""
 
     sent: int = 0
     unanswered: int = 0
@@ -57,9 +57,9 @@ class CheckCounters(msgspec.Struct):
 
 
 class _Look(NamedTuple):
-    """What came of looking at one half message."""
+    """The outcome of looking at one half message. ``throttled``: its group has used up its check rate."""
 
-    paced: bool = False
+    throttled: bool = False
 
 
 Expire = Callable[[Half, Parts | None, str, int], bool]
@@ -67,7 +67,7 @@ Expire = Callable[[Half, Parts | None, str, int], bool]
 
 
 class Checks:
-    """The rounds. ``on_round(now)`` is called when one ended."""
+    """The rounds. ``on_round(now)`` is called when one has ended."""
 
     def __init__(
         self, context: Context, index: TransactionIndex, halves: HalfMessages, expire: Expire, uptime: BrokerUptime,
@@ -87,7 +87,7 @@ class Checks:
         self._throttled = ThrottledGroups()
         self._buckets: dict[int, TokenBucket] = {}
         self._hashes: dict[str, int] = {}
-        """Groups that had producers when the round began; the state table knows groups by the hash of their names."""
+        """Groups with producers at the begin of the round; the state table knows groups by the hash of their names."""
         self._unlearned: list[str] = []
         self._live: frozenset[int] = frozenset()
         self._asks_left = self._bytes_left = 0
@@ -99,24 +99,24 @@ class Checks:
         """When `tick` wants to be called, ms since the epoch."""
         if self._at is not None:
             return 0
-        pursuits_due = self._throttled.due()
-        return self.next_round_ms if pursuits_due is None else min(self.next_round_ms, pursuits_due)
+        throttled_due = self._throttled.due()
+        return self.next_round_ms if throttled_due is None else min(self.next_round_ms, throttled_due)
 
     def stepped(self, by_ms: int) -> None:
-        """The clock was set: rounds come as often, and groups are asked as fast, as before. How old what waits is goes by dates."""
+        """The clock was set: rounds and check rates go on as before. Ages of half messages follow from dates."""
         self.next_round_ms += by_ms
         self._throttled.stepped(by_ms)
         for bucket in self._buckets.values():
             bucket.filled_ms += by_ms
 
     def tick(self, now: int) -> None:
-        """Begin a round when it is time for one, and go on with what is under way; a call takes some 2 ms."""
+        """Begin a round when it is due, or continue it; a call takes some 2 ms."""
         if now >= self.next_round_ms and self._at is None:
             self._begin(now)
         self._asks_left, self._bytes_left = ASKS_A_TICK, BYTES_A_TICK
         looks = LOOKS_A_TICK
         while looks > 0 and not self._spent and (group := self._throttled.next(now)) is not None:
-            looks = self._pursue(group, looks, now)
+            looks = self._check_throttled(group, looks, now)
         if self._unlearned:
             self._learn_live(now)
         elif self._at is not None:
@@ -137,7 +137,7 @@ class Checks:
         self._learn_live(now)
 
     def _learn_live(self, now: int) -> None:
-        """Learn the hashes of some groups that have producers now; once all are known, the round goes on."""
+        """Compute the hashes of some groups that have producers; once all are known, the round goes on."""
         for group in self._unlearned[-GROUPS_A_TICK:]:
             self._hashes[group] = tag_hash(group.encode())
         del self._unlearned[-GROUPS_A_TICK:]
@@ -154,13 +154,13 @@ class Checks:
         halves, following = self._index.pending(at, LOOKS_A_TICK, RECORDS_A_LOOK)
         for half in halves:
             if half.index >= self._end or (not self._half_messages.immunity_seen and self._too_young(half, now)):
-                following = self._end  # what follows is younger still
+                following = self._end  # those that follow are younger still
                 break
             group = half.group_hash
             if group in self._throttled:
                 self._throttled.add(group, half.index)
                 continue
-            if self._look_safely(half, now).paced:
+            if self._look_safely(half, now).throttled:
                 self._throttled.begin(group, half.index, self._bucket(group, now).due())
             if self._spent:
                 following = half.index + 1
@@ -169,21 +169,21 @@ class Checks:
         if self._at is None:
             self.on_round(now)
 
-    def _pursue(self, group: int, looks: int, now: int) -> int:
-        """One slice of a group that is asked as fast as it may be; return how many more may be looked at in this tick."""
-        pursuits, bucket = self._throttled, self._bucket(group, now)
-        while (index := pursuits.first(group)) is not None:
+    def _check_throttled(self, group: int, looks: int, now: int) -> int:
+        """One slice of a throttled group; return how many more half messages this tick may look at."""
+        throttled, bucket = self._throttled, self._bucket(group, now)
+        while (index := throttled.first(group)) is not None:
             if bucket.level(now) < 1:
-                pursuits.go_on(group, max(bucket.due(), now + 1))
+                throttled.go_on(group, max(bucket.due(), now + 1))
                 return looks
             if self._spent or looks <= 0:
-                pursuits.go_on(group, now)
+                throttled.go_on(group, now)
                 return looks
             looks -= 1
             half = self._index.half(index)
             if half is not None and half.state == State.PREPARED:
                 self._look_safely(half, now)
-            pursuits.pass_on(group)
+            throttled.pass_on(group)
         return looks
 
     def _bucket(self, group: int, now: int) -> TokenBucket:
@@ -200,7 +200,7 @@ class Checks:
         return 0 <= now - half.store_s * 1000 < self._settings.transaction_timeout_ms  # below 0: the clock was set back
 
     def _look_safely(self, half: Half, now: int) -> _Look:
-        """Look at a half message; our own mistakes with one block no other."""
+        """Look at a half message; a mistake of our own with one blocks no other."""
         try:
             return self._look(half, now)
         except Exception as exc:
@@ -216,33 +216,42 @@ class Checks:
         return f"undecided for longer than messages are kept ({ms // 3_600_000} h)"
 
     def _look(self, half: Half, now: int) -> _Look:
-        """Ask about a half message, or let it expire, or leave it for later."""
-        stored_ms = half.store_s * 1000  # at most a second before it really was
-        if not self._half_messages.immunity_seen and self._too_young(half, now):
+        """Check a half message, let it expire, or leave it for later."""
+        if not self._is_ripe(half, now):
             return _Look()
-        if self._store.sync_flush and half.physical_offset >= self._store.durable_offset:
-            return _Look()  # its sender was not answered, and its record is shown to nobody yet
         sent, counted, history = self._index.checks(half.index)
         if sent and 0 <= now - history[-1].sent_s * 1000 < self._settings.transaction_check_interval_ms:
             return _Look()
-        worn_out = counted >= self._settings.transaction_check_max
-        too_old = now - stored_ms > self._undecided_max_ms and self._uptime.age_ms(stored_ms, now) > self._undecided_max_ms
-        if not (worn_out or too_old):
+        unanswered = counted >= self._settings.transaction_check_max
+        too_old = self._is_too_old(half, now)
+        if not (unanswered or too_old):
             if half.group_hash not in self._live:
                 return _Look()
             if self._bucket(half.group_hash, now).level(now) < 1:
-                return _Look(paced=True)
+                return _Look(throttled=True)
         self._bytes_left -= half.size
         parts = self._parts(half)
         if parts is None:
             self._expire_now(half, None, GONE, now)
-        elif worn_out or checks_written(parts) >= self._settings.transaction_check_max:
+        elif unanswered or checks_written(parts) >= self._settings.transaction_check_max:
             self._expire_now(half, parts, f"{max(counted, checks_written(parts))} checks brought no decision", now)
         elif too_old:
             self._expire_now(half, parts, self._too_old, now)
         else:
             self._ask_in_turn(half, parts, sent, now)
         return _Look()
+
+    def _is_ripe(self, half: Half, now: int) -> bool:
+        """Whether a half message is old enough, and durable with sync flush: before that its sender has no reply."""
+        if not self._half_messages.immunity_seen and self._too_young(half, now):
+            return False
+        return not self._store.sync_flush or half.physical_offset < self._store.durable_offset
+
+    def _is_too_old(self, half: Half, now: int) -> bool:
+        """Whether a half message is undecided for too long. By the clock first: its age by uptime is dearer, and never higher."""
+        stored_ms = half.store_s * 1000  # at most a second before it really was
+        limit_ms = self._undecided_max_ms
+        return now - stored_ms > limit_ms and self._uptime.age_ms(stored_ms, now) > limit_ms
 
     def clear(self, below: int, now: int) -> bool:
         """Expire some of what is pending in the log below a physical offset; return False when the store takes nothing now."""
@@ -256,7 +265,7 @@ class Checks:
                 parts = self._parts(half)
                 reason = GONE if parts is None else "its log file goes: the disk needs the room"
                 done = self._expire_now(half, parts, reason, now)
-            except Exception as exc:  # our own mistake: its file stays, and the next look tries again
+            except Exception as exc:  # our own mistake: its file stays, and the next call tries again
                 self._warn("half message %d cannot expire: %s: %s", half.index, type(exc).__name__, exc)
                 done = False
             if not done:
@@ -287,7 +296,7 @@ class Checks:
         self._send(half, parts, sent, member, now)
 
     def _minimum_age_ms(self, parts: Parts) -> int:
-        """Return the age before the first check: the half message's own, where it names one, else the broker's."""
+        """Return the age before the first check: the half message's own if it names one, else the broker's setting."""
         text = wire_properties.value_of(parts.properties, IMMUNITY.encode()) if IMMUNITY.encode() in parts.properties else None
         if text is not None and text.isdigit() and len(text) < 10:
             return min(int(text), IMMUNITY_MAX_S) * 1000
@@ -300,7 +309,7 @@ class Checks:
         return self._random.choice(members) if members else None
 
     def ask(self, half: Half, now: int) -> None:
-        """Ask at once, whatever the age and the pace. Raises BrokerError when there is nobody to ask."""
+        """Check at once, regardless of age and rate. Raises BrokerError when no producer of the group is connected."""
         parts = self._parts(half)
         if parts is None:
             raise BrokerError(GONE)
@@ -313,7 +322,7 @@ class Checks:
         """Send the check and count it."""
         topic, queue_id = real_queue(parts.properties)
         if not topic:
-            self._expire_now(half, parts, "it does not say where it belongs", now)
+            self._expire_now(half, parts, "it names no topic and queue", now)
             return
         history = self._index.checks(half.index).history
         if history and history[-1].answer == Answer.NONE:

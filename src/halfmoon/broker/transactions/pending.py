@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from halfmoon.broker.context import Context
 from halfmoon.broker.lookup import FOR_EVER_MS
@@ -56,31 +56,33 @@ class Pending:
         self.by_hand = 0
 
     def list(self, request: Request) -> Reply:
-        """Answer undecided half messages, the oldest first (31001)."""
+        """Answer undecided half messages, the oldest first (31001); beyond the bounds the reply says where to go on."""
         header = request.header(ListPendingTransactions)
         count = min(max(header.count, 1), COUNT_MAX)
-        wanted = None if header.group is None else tag_hash(header.group.encode())
-        found: list[Transaction] = []
-        at, looks, read, read_bytes = max(header.start, self._index.lowest_pending()), 0, 0, 0
-        while len(found) < count and looks < LOOKS_MAX and read < RECORDS_MAX and read_bytes < BYTES_MAX and at < self._index.end:
-            halves, following = self._index.pending(at, 1024)
-            for half in halves:
-                looks += 1
-                if not self._shown(half) or request.now - half.store_s * 1000 < header.older_than_ms:
-                    following = self._index.end
-                    break
-                if wanted is not None and half.group_hash != wanted:
-                    continue
+        group_hash = None if header.group is None else tag_hash(header.group.encode())
+        transactions: list[Transaction] = []
+        following, end = -1, self._index.end
+        read = read_bytes = 0
+        for looks, half in enumerate(self._pending_from(header.start), 1):
+            if not self._shown(half) or request.now - half.store_s * 1000 < header.older_than_ms:
+                break  # those that follow are younger still
+            if group_hash is None or half.group_hash == group_hash:
                 read, read_bytes = read + 1, read_bytes + half.size
-                one = self._transaction(half, request.now)
-                if header.group is None or one.group == header.group:
-                    found.append(one)
-                if len(found) == count or read == RECORDS_MAX or read_bytes >= BYTES_MAX:
-                    following = half.index + 1
-                    break
-            at = following
-        following = -1 if at >= self._index.end else at
-        return Reply(0, None, None, to_json(PendingTransactions(request.now, self._index.pending_count, following, found)))
+                transaction = self._transaction(half, request.now)
+                if header.group is None or transaction.group == header.group:
+                    transactions.append(transaction)
+            if len(transactions) == count or looks >= LOOKS_MAX or read >= RECORDS_MAX or read_bytes >= BYTES_MAX:
+                following = half.index + 1 if half.index + 1 < end else -1
+                break
+        body = PendingTransactions(request.now, self._index.pending_count, following, transactions)
+        return Reply(0, None, None, to_json(body))
+
+    def _pending_from(self, index: int) -> Iterator[Half]:
+        """Yield the pending half messages from an index on."""
+        index = max(index, self._index.lowest_pending())
+        while index < self._index.end:
+            half_messages, index = self._index.pending(index, 1024)
+            yield from half_messages
 
     def get(self, request: Request) -> Reply:
         """Answer one transaction (31002)."""
