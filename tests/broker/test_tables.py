@@ -42,7 +42,7 @@ def test_that_the_copy_saved_before_is_taken_is_said(data: bytes | None, why: st
         disk.save(PATH, data, keep_previous=False)
     assert load(disk) == b"older"
     assert why in caplog.text
-    assert f"{PATH}.bak, saved before it, is taken" in caplog.text
+    assert f"{PATH}.bak, later changes are lost" in caplog.text
 
 
 def test_that_an_empty_table_is_begun_with_is_said(caplog):

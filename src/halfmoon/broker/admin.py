@@ -191,7 +191,7 @@ class Admin:
         marks = stats.day_marks
         yesterday = marks[0] if len(marks) > 1 else (0, 0, 0)
         used = store.disk_used_ratio()
-        found = {
+        texts = {
             "brokerVersionDesc": "V4_9_8", "brokerVersion": str(VERSION), "bootTimestamp": str(stats.booted_ms),
             "runtime": _duration(stats.running_ms(now)), "startAcceptSendRequestTimeStamp": str(self._settings.start_accept_ms),
             "putTps": put_rates, "getTransferedTps": get_rates, "getTransferredTps": get_rates, "getFoundTps": get_rates,
@@ -209,9 +209,9 @@ class Admin:
             "EndTransactionQueueSize": "0", **self._of_transactions(now),
         }  # fmt: skip
         for pool in ("send", "pull", "query"):
-            found[f"{pool}ThreadPoolQueueSize"] = found[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
-            found[f"{pool}ThreadPoolQueueCapacity"] = "0"
-        return found
+            texts[f"{pool}ThreadPoolQueueSize"] = texts[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+            texts[f"{pool}ThreadPoolQueueCapacity"] = "0"
+        return texts
 
 
 def _window(item: Item, window: int) -> BrokerStatsItem:

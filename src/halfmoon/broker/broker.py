@@ -77,7 +77,7 @@ class Broker:
         self.redelivery = Redelivery(context, self.sends, self.delays)
         self.gate = Gate(context, self.sends, transactions.half_messages, transactions.duplicates, self.delays, self.redelivery)
         self.pulls = Pulls(context, self.holds)
-        self.membership = Membership(context, self.pulls)
+        self.membership = Membership(context, self.pulls.filters.check)
         self.locks = Locks(settings, self.topics, self.membership.tell)
         self.progress, self.resets, self.relay, self.queries = Progress(context), Resets(context), Relay(context), Queries(context)
         self.admin = Admin(context, self._topic_deleted, self._runtime_texts)

@@ -1,4 +1,4 @@
-"""Names of topics and groups: what is allowed, which are the system's, how retry and dead-letter topics are called.
+"""Names of topics and groups: legal characters, system topics, retry and dead-letter topics.
 
 Follows TopicValidator, MixAll and TopicPublishInfo (RocketMQ 4.9.8). Holds no state.
 """
@@ -60,10 +60,10 @@ def check_group(group: str) -> None:
 
 
 def retry_topic(group: str) -> str:
-    """Return the topic from which a group gets again what it could not consume."""
+    """Return the topic from which a group receives messages again that it could not consume."""
     return RETRY_PREFIX + group
 
 
 def dead_letter_topic(group: str) -> str:
-    """Return the topic that keeps what a group gave up."""
+    """Return the topic of a group's dead letters."""
     return DEAD_PREFIX + group

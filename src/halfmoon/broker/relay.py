@@ -1,7 +1,7 @@
-"""Requests that the broker passes on to connected clients and whose answers go back to who asked: 307, 309, and 221 for 223.
+"""Requests that the broker relays to connected clients, and whose replies it returns to the caller: 307, 309, and 221 for 223.
 
-Keeps what is under way, at most `UNDER_WAY_MAX`, each with a deadline; never waits itself. Follows AdminBrokerProcessor and
-Broker2Client (RocketMQ 4.9.8).
+Keeps the requests in progress, at most `IN_PROGRESS_MAX`, each with a deadline; never waits itself. Follows AdminBrokerProcessor
+and Broker2Client (RocketMQ 4.9.8).
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from halfmoon.wire.ids import parse_offset_msg_id
 from halfmoon.wire.json import REQUEST
 from halfmoon.wire.table import Header
 
-UNDER_WAY_MAX = 10_000
-"""Relayed requests under way, so that clients that never answer cannot fill the memory."""
+IN_PROGRESS_MAX = 10_000
+"""Relayed requests in progress, so that clients that never answer cannot fill the memory."""
 
 TIMEOUT_MS = 10_000
 """How long a client may take. Follows AdminBrokerProcessor.callConsumer."""
 STATUS_TIMEOUT_MS = 3_000
-"""How long the members may take that are asked side by side for their offsets.
+"""How long members may take that are asked for their offsets at the same time.
 
-Differs: the original asks one after the other, five seconds each, which is as long as who asks waits in all.
+Differs: the original asks one after the other, five seconds each, which is all the time that the caller waits.
 """
 
 Answered = Callable[[Reply], None]
 
 
-class _UnderWay(msgspec.Struct, eq=False):
+class _InProgress(msgspec.Struct, eq=False):
     answered: Answered
     peer: int
     asker: int
@@ -51,12 +51,12 @@ class _UnderWay(msgspec.Struct, eq=False):
 
 
 class Relay:
-    """Requests under way to clients."""
+    """The service that answers 223, 307 and 309."""
 
     def __init__(self, context: Context) -> None:
         self._clients, self._peers, self._answer = context.clients, context.peers, context.pending_replies.reply_now
         self._record, self._broker_name = context.store.record, context.settings.name
-        self._under_way: dict[int, _UnderWay] = {}
+        self._in_progress: dict[int, _InProgress] = {}
         self._deadlines: list[tuple[int, int]] = []
         self._opaque = 0
 
@@ -71,12 +71,12 @@ class Relay:
     # ------------------------------------------------------------ one client
 
     def running_info(self, request: Request) -> None:
-        """Pass 307 on to the client it names; the client's body goes back unchanged."""
+        """Relay 307 to the client it names; the client's body is returned unchanged."""
         header = request.header(GetConsumerRunningInfo)
         self._ask_named(request, header.consumer_group, header.client_id, header)
 
     def consume_directly(self, request: Request) -> None:
-        """Pass 309 on to the client it names, with the message that it names by the broker's id."""
+        """Relay 309 to the client it names, with the message of the broker's id in it."""
         header = request.header(ConsumeMessageDirectly)
         try:
             offset = parse_offset_msg_id(header.msg_id or "").physical_offset
@@ -93,7 +93,7 @@ class Relay:
 
         Raises:
             BrokerError: the client is not connected.
-            SystemBusy: too many are under way.
+            SystemBusy: too many are in progress.
         """
         member = self._clients.member(group, client_id)
         if member is None:
@@ -106,9 +106,9 @@ class Relay:
     # ------------------------------------------------------------ all members
 
     def status(self, request: Request) -> None:
-        """Ask the members of a group (221), or the one that 223 names, for their offsets; answer what came in time by client id.
+        """Ask the members of a group (221), or the one that 223 names, for their offsets; answer by client id what came in time.
 
-        Who does not answer, or not well, is left out, as in the original. Raises BrokerError when nobody is online.
+        Members without a valid reply are left out, as in the original. Raises BrokerError when no member is online.
         """
         header = request.header(InvokeBrokerToGetConsumerStatus)
         info = self._clients.group(header.group)
@@ -120,9 +120,9 @@ class Relay:
                 raise BrokerError(f"the client does not support this feature. version={member.version}")
         wanted = (header.client_addr or "").strip()
         asked = [member for member in members if not wanted or member.client_id == wanted]
-        found: dict[str, dict[MessageQueue, int]] = {}
+        by_client: dict[str, dict[MessageQueue, int]] = {}
         if not asked:
-            self._answer(request, _status(found))
+            self._answer(request, _status(by_client))
             return
         self._check_room(len(asked))
         question = GetConsumerStatusFromClient(topic=header.topic, group=header.group, client_addr=header.client_addr)
@@ -133,48 +133,48 @@ class Relay:
             left -= 1
             offsets = _offsets(reply)
             if offsets is not None:
-                found[client_id] = offsets
+                by_client[client_id] = offsets
             if not left:
-                self._answer(request, _status(found))
+                self._answer(request, _status(by_client))
 
         for member in asked:
             name = member.client_id
             self._ask(request, member, question, b"", STATUS_TIMEOUT_MS, lambda reply, name=name: answered(name, reply))  # type: ignore[misc]
 
-    # ------------------------------------------------------------ under way
+    # ------------------------------------------------------------ in progress
 
     def _check_room(self, count: int) -> None:
-        if len(self._under_way) + count > UNDER_WAY_MAX:
-            raise SystemBusy(f"{UNDER_WAY_MAX} requests to clients are under way")
+        if len(self._in_progress) + count > IN_PROGRESS_MAX:
+            raise SystemBusy(f"{IN_PROGRESS_MAX} requests to clients are in progress")
 
     def _ask(self, request: Request, member: Member, header: Header, body: bytes, timeout_ms: int, answered: Answered) -> None:
         self._opaque = self._opaque + 1 & 0x7FFFFFFF
         command = request_command(header, body, opaque=self._opaque)
         command.language = int(Language.JAVA)
-        request.command.fields, request.command.body = {}, b""  # what is kept for seconds shall be small
-        self._under_way[self._opaque] = _UnderWay(answered, member.peer.number, request.peer.number, timeout_ms)
+        request.command.fields, request.command.body = {}, b""  # it is kept for seconds: free what is not needed any more
+        self._in_progress[self._opaque] = _InProgress(answered, member.peer.number, request.peer.number, timeout_ms)
         heappush(self._deadlines, (request.now + timeout_ms, self._opaque))
         self._peers.answer(member.peer, encode(command))
 
     def answered(self, peer: int, command: Command) -> None:
-        """A client answered: pass it back. An answer that nobody waits for, or of another connection, is ignored."""
-        waiting = self._under_way.get(command.opaque)
+        """Return a client's reply to the caller. One that nobody waits for, or from another connection, is ignored."""
+        waiting = self._in_progress.get(command.opaque)
         if waiting is not None and waiting.peer == peer:
-            del self._under_way[command.opaque]
+            del self._in_progress[command.opaque]
             waiting.answered(Reply(command.code, command.remark, None, command.body))
 
     def lost(self, peer: int) -> None:
-        """A connection is gone: who asked for it hears so at once, what it asked for is forgotten."""
-        for opaque, waiting in list(self._under_way.items()):
+        """A connection was lost: its callers are told at once, its own requests are forgotten."""
+        for opaque, waiting in list(self._in_progress.items()):
             if waiting.asker == peer:
-                del self._under_way[opaque]
+                del self._in_progress[opaque]
             elif waiting.peer == peer:
-                del self._under_way[opaque]
+                del self._in_progress[opaque]
                 waiting.answered(Reply(int(ResponseCode.SYSTEM_ERROR), "the client's connection was lost"))
 
     def due(self) -> int | None:
         """When the first client has taken too long."""
-        while self._deadlines and self._deadlines[0][1] not in self._under_way:
+        while self._deadlines and self._deadlines[0][1] not in self._in_progress:
             heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
@@ -183,9 +183,9 @@ class Relay:
         self._deadlines = [(deadline + by_ms, opaque) for deadline, opaque in self._deadlines]
 
     def tick(self, now: int) -> None:
-        """Give up clients that took too long (207)."""
+        """Time out clients that took too long (207)."""
         while (due := self.due()) is not None and due <= now:
-            waiting = self._under_way.pop(heappop(self._deadlines)[1])
+            waiting = self._in_progress.pop(heappop(self._deadlines)[1])
             why = f"no answer from the client in {waiting.timeout_ms} ms"
             waiting.answered(Reply(int(ResponseCode.CONSUME_MSG_TIMEOUT), why))
 
@@ -199,5 +199,5 @@ def _offsets(reply: Reply) -> dict[MessageQueue, int] | None:
         return None
 
 
-def _status(found: dict[str, dict[MessageQueue, int]]) -> Reply:
-    return Reply(body=to_json(ConsumerStatus(consumer_table=found)))
+def _status(by_client: dict[str, dict[MessageQueue, int]]) -> Reply:
+    return Reply(body=to_json(ConsumerStatus(consumer_table=by_client)))

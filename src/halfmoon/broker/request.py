@@ -1,4 +1,4 @@
-"""What a handler is given and gives back, `Request` and `Reply`, and what it is answered when it fails."""
+"""`Request` and `Reply`, the argument and the result of a handler, and the refusal of a request that fails."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger("halfmoon.broker")
 
 
 class Request(msgspec.Struct):
-    """One request, who sent it, and when it is handled."""
+    """One request, its connection, and the time at which it is handled."""
 
     command: Command
     peer: Peer
@@ -34,7 +34,7 @@ class Request(msgspec.Struct):
         return self.command.header(cls)
 
     def body(self, cls: type[B]) -> B:
-        """Return the request's JSON body. Raises BrokerError 1 when it is not one of this shape."""
+        """Return the request's JSON body. Raises BrokerError 1 when it does not have this shape."""
         try:
             return from_json(cls, self.command.body, bounds=REQUEST)
         except PeerError as exc:
@@ -42,7 +42,7 @@ class Request(msgspec.Struct):
 
 
 class Reply(msgspec.Struct):
-    """What the peer is answered: a response code, its explanation, a header of the protocol table and a body."""
+    """A reply: response code, remark, header and body."""
 
     code: int = 0
     remark: str | None = None
@@ -51,17 +51,16 @@ class Reply(msgspec.Struct):
 
 
 Handler = Callable[[Request], Reply | None]
-"""Answers a request; None: it is answered later, or by itself."""
+"""Returns the reply to a request; None: the handler replies itself, now or later."""
 
 Handlers = Mapping[type[Header], Handler]
-"""What answers which request, by the class of its header."""
+"""Handlers by the class of the request's header."""
 
 
 def refusal_of(error: Exception, what: str) -> BrokerError:
-    """Return what a request that failed is refused with. ``what`` names it in the log.
+    """Return the refusal of a request that failed. ``what`` names the request in the log.
 
-    A peer's mistake and what the disk says are one line there; a mistake of our own is all that is known of it, and the broker
-    goes on.
+    An error of the peer or of the disk is one line there, a mistake of our own a traceback; the broker goes on.
     """
     if isinstance(error, BrokerError):
         return error

@@ -1,4 +1,4 @@
-"""Counters and rates of a broker: what was put and read by topic and group, in windows of a minute, an hour and a day.
+"""Counters and rates of a broker: messages put and got by topic and group, in windows of a minute, an hour and a day.
 
 A counter is a running sum with samples of it: each 10 s (7 kept), each 10 min (7 kept), each hour (25 kept). The broker's own
 rates of the last 10 s, minute and 10 minutes come from samples of their own.
@@ -12,7 +12,7 @@ from collections import deque
 from typing import NamedTuple
 
 ITEMS_MAX = 40_000
-"""Counters of all names together, each up to 1.2 KB; new ones beyond it are not counted."""
+"""Counters of all names together, each up to 1.2 KB; beyond the bound new ones are not counted."""
 
 _PUTS = "TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE", "BROKER_PUT_NUMS"
 _GETS = "GROUP_GET_NUMS", "GROUP_GET_SIZE", "BROKER_GET_NUMS"
@@ -20,7 +20,7 @@ _WINDOWS = ((10_000, 7), (600_000, 7), (3_600_000, 25))  # minute, hour, day: sa
 
 
 class Rate(NamedTuple):
-    """What one window says: how much, per second, and per occurrence."""
+    """The rate of one window: total, per second, and per occurrence."""
 
     total: int
     per_second: float
@@ -37,14 +37,14 @@ class Item:
         self.samples = (array("q"), array("q"), array("q"))  # a window's samples, each as time in ms, total, times
 
     def sample(self, window: int, now: int) -> None:
-        """Take a sample; the oldest goes when there are enough."""
+        """Take a sample; over the bound the oldest is dropped."""
         samples = self.samples[window]
         samples.extend((now, self.total, self.times))
         if len(samples) > 3 * _WINDOWS[window][1]:
             del samples[:3]
 
     def rate(self, window: int) -> Rate:
-        """Return what the window (0 minute, 1 hour, 2 day) says: the difference of its newest and oldest sample."""
+        """Return the rate of a window (0 minute, 1 hour, 2 day): the difference of its newest and oldest sample."""
         samples = self.samples[window]
         if len(samples) < 6:
             return Rate(0, 0.0, 0.0)
@@ -59,12 +59,12 @@ class Stats:
     def __init__(self, cluster: str, now: int) -> None:
         self._cluster = cluster
         self._items: dict[tuple[str, str], Item] = {}
-        self._at_hand: dict[tuple[str, str | None], tuple[Item, Item, Item]] = {}
-        """What `put` and `got` add to, by topic, and group or None; at most as many as there are counters."""
+        self._cached: dict[tuple[str, str | None], tuple[Item, Item, Item]] = {}
+        """The three counters of `moved`, by topic and group or None; at most as many as there are counters."""
         self._next_ms = [now + interval for interval, _ in _WINDOWS]
         self._due = min(self._next_ms)
         self._ahead_ms = 0
-        """By how much the clock was set forward: taken off times of samples, and what is wanted, for both only last."""
+        """By how much the clock was set forward: subtracted from all times, for only differences count."""
         self._broker_samples: deque[tuple[int, int, int]] = deque([(now, 0, 0)], maxlen=62)
         self.booted_ms = now
         self.puts_failed = 0
@@ -74,7 +74,7 @@ class Stats:
 
     def moved(self, topic: str, group: str | None, count: int, size_bytes: int) -> None:
         """Count messages that were stored (``group`` None), or handed to a consumer group."""
-        items = self._at_hand.get((topic, group))
+        items = self._cached.get((topic, group))
         if items is None:
             self._first(topic, group, (count, size_bytes, count))
             return
@@ -87,7 +87,7 @@ class Stats:
         all_nums.times += 1
 
     def _first(self, topic: str, group: str | None, amounts: tuple[int, int, int]) -> None:
-        """Count by name, and keep the counters at hand when there was room for them."""
+        """Count by name, and cache the counters if there was room for them."""
         names, key = (_PUTS, topic) if group is None else (_GETS, f"{topic}@{group}")
         items = []
         for name, of, amount in zip(names, (key, key, self._cluster), amounts):
@@ -95,7 +95,7 @@ class Stats:
             items.append(self.item(name, of))
         nums, size, all_nums = items
         if nums is not None and size is not None and all_nums is not None:
-            self._at_hand[topic, group] = (nums, size, all_nums)
+            self._cached[topic, group] = (nums, size, all_nums)
 
     def add(self, name: str, key: str, amount: int) -> None:
         """Add to a counter, made on its first use."""
@@ -123,7 +123,7 @@ class Stats:
 
     def forget(self, *, topic: str | None = None, group: str | None = None) -> None:
         """Drop the counters of a deleted topic or group."""
-        self._at_hand.clear()
+        self._cached.clear()
         for name, key in list(self._items):
             parts = key.split("@")
             if (topic is not None and topic in parts) or (group is not None and len(parts) > 1 and parts[-1] == group):
@@ -149,24 +149,24 @@ class Stats:
         self._due = min(self._next_ms)
 
     def stepped(self, by_ms: int) -> None:
-        """The clock was set: what was counted in a minute was counted in a minute."""
+        """The clock was set: windows stay as long as they are."""
         self._ahead_ms += by_ms
 
     def running_ms(self, now: int) -> int:
-        """Return for how long the broker has run."""
+        """Return how long the broker has been running."""
         return now - self._ahead_ms - self.booted_ms
 
     def recent(self, now: int) -> tuple[list[float], list[float]]:
         """Return messages put and got per second, each over about the last 10 s, minute and 10 minutes, or since the start."""
         now -= self._ahead_ms
         puts, gets = self.total("BROKER_PUT_NUMS"), self.total("BROKER_GET_NUMS")
-        found: tuple[list[float], list[float]] = ([], [])
+        rates: tuple[list[float], list[float]] = ([], [])
         for back_ms in (10_000, 60_000, 600_000):
             then, puts0, gets0 = next((s for s in reversed(self._broker_samples) if now - s[0] >= back_ms), self._broker_samples[0])
             seconds = max(now - then, 1000) / 1000
-            found[0].append((puts - puts0) / seconds)
-            found[1].append((gets - gets0) / seconds)
-        return found
+            rates[0].append((puts - puts0) / seconds)
+            rates[1].append((gets - gets0) / seconds)
+        return rates
 
     def _mark_day(self, now: int) -> None:
         day_ms = now - now % 86_400_000

@@ -1,9 +1,8 @@
-"""Which JSON tables of ``config/`` changed and are to be saved, and how they are read again. Never writes by itself.
+"""The JSON tables of ``config/``: which have changed and are to be saved, and reading them. Never writes by itself.
 
-A table is saved whole, atomically and durably (`Disk.save`), as `Work`: at most one save of a table is under way, and changes
-meanwhile lead to one more. Who must know that something is saved is told (`when_saved`); while a table cannot be saved, what
-depends on it is refused (`check`). Reading falls back to the ``.bak`` of the save before when the file is missing or does not
-parse.
+A table is saved whole, atomically and durably (`Disk.save`), as `Work`: at most one save of a table is in progress, and changes
+meanwhile lead to another one. `when_saved` calls back once tables are saved; while a table cannot be saved, requests that depend on
+it are refused (`check`). Reading falls back to the ``.bak`` of the previous save if the file is missing or does not parse.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ log = logging.getLogger("halfmoon.broker.tables")
 
 T = TypeVar("T")
 
-Told = Callable[[str | None, int], None]
-"""Called with None, or why a table is not saved, and the time."""
+OnSaved = Callable[[str | None, int], None]
+"""Called with None, or the reason why a table is not saved; and the time."""
 
 WAITING_MAX = 1000
-"""Those who wait for a table, at most: commands of operators."""
+"""Commands of operators that may wait for one table."""
 
 
 class _Table:
@@ -34,8 +33,8 @@ class _Table:
     def __init__(self, path: str, dump: Callable[[], bytes], patient: bool) -> None:
         self.path, self.dump, self.patient = path, dump, patient
         self.changed = self.busy = False
-        self.waiting: list[Told] = []
-        """Those who wait for a save that begins after what they did."""
+        self.waiting: list[OnSaved] = []
+        """Callbacks of changes that the next save covers."""
 
 
 class Tables:
@@ -46,14 +45,14 @@ class Tables:
         self._tables: dict[str, _Table] = {}
         self._in_a_hurry = False
         self.touched = False
-        """A table may have something to save."""
+        """A table may have changes to save."""
         self.failed: dict[str, str] = {}
         """Paths whose last save failed, with the reason; tried again with the next change or `save_changed`."""
 
     def load(self, path: str, parse: Callable[[bytes], T]) -> T | None:
-        """Return what a saved table holds, from its ``.bak`` when the file is missing, empty or damaged; None when neither exists.
+        """Return a saved table, from its ``.bak`` if the file is missing, empty or damaged; None if neither exists.
 
-        That an older copy is taken, or nothing where a table was, is logged.
+        It is logged when the older copy is used, or when nothing is left of a table.
 
         Raises:
             StoreError: both exist and neither parses. Differs: the original starts with an empty table and forgets in silence.
@@ -67,14 +66,14 @@ class Tables:
                 empty.append(f"{name} is empty")
                 continue
             try:
-                found = parse(data)
+                table = parse(data)
             except PeerError as exc:
                 reasons.append(f"{name}: {exc}")
                 continue
             if name != path:
                 why = "; ".join([*reasons, *empty]) or f"{path} is missing"
-                log.warning("%s: %s, saved before it, is taken: what changed since then is forgotten", why, name)
-            return found
+                log.warning("%s: using the older copy %s, later changes are lost", why, name)
+            return table
         if reasons:
             raise StoreError(
                 f"a saved table cannot be read: {'; '.join(reasons)}. Put back a copy of {path}, or remove it and {path}.bak to"
@@ -85,7 +84,7 @@ class Tables:
         return None
 
     def add(self, path: str, dump: Callable[[], bytes], *, patient: bool = False) -> Callable[[], None]:
-        """Take in a table; return the function that marks it changed. A patient one waits for the next round of saves."""
+        """Add a table; return the function that marks it changed. A ``patient`` one waits for the next round of saves."""
         table = self._tables[path] = _Table(path, dump, patient)
 
         def changed() -> None:
@@ -105,7 +104,7 @@ class Tables:
         for table in self._tables.values():
             patient = (table.patient and not self._in_a_hurry) or table.path in self.failed
             if self._in_a_hurry and table.path in self.failed:
-                continue  # it was tried at the stop or just before: nobody waits for another end
+                continue  # it was tried at the stop or just before, and would fail again
             if table.changed and not table.busy and (everything_changed or not patient or table.waiting):
                 table.changed, table.busy = False, True
                 waiting, table.waiting = table.waiting, []
@@ -118,43 +117,43 @@ class Tables:
         return works
 
     def hurry(self) -> None:
-        """The broker stops: from now on no table waits for the next round, and each is tried once more only."""
+        """The broker stops: no table waits for the next round any more, and each is tried only once more."""
         self._in_a_hurry = self.touched = True
         self.failed.clear()
 
-    def when_saved(self, paths: Iterable[str], told: Told, now: int) -> None:
-        """Have tables saved as they are now, and ``told`` called once, when all are or could not be."""
+    def when_saved(self, paths: Iterable[str], on_saved: OnSaved, now: int) -> None:
+        """Save tables as they are now; call ``on_saved`` once, when all are saved or have failed."""
         changed = [table for table in map(self._tables.__getitem__, paths) if table.changed or table.busy]
         ended: list[str | None] = []
 
-        def one_ended(reason: str | None, now: int) -> None:
+        def save_ended(reason: str | None, now: int) -> None:
             ended.append(reason)
             if len(ended) == len(changed):
-                told("; ".join(filter(None, ended)) or None, now)
+                on_saved("; ".join(filter(None, ended)) or None, now)
 
         for table in changed:
             table.changed = self.touched = True
-            table.waiting.append(one_ended)
+            table.waiting.append(save_ended)
         if not changed:
-            told(None, now)
+            on_saved(None, now)
 
     def check(self, *paths: str) -> None:
-        """To be asked before anything is changed. Raises ServiceNotAvailable while a table cannot be saved, SystemBusy."""
+        """Call it before anything is changed. Raises ServiceNotAvailable while a table cannot be saved, SystemBusy."""
         for path in paths:
             if (reason := self.failed.get(path)) is not None:
                 raise ServiceNotAvailable(f"service not available now: {path} cannot be saved: {reason}")
             if len(self._tables[path].waiting) >= WAITING_MAX:
                 raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: the disk does not keep up")
 
-    def _saved(self, table: _Table, waiting: list[Told], result: Any, now: int) -> None:
+    def _saved(self, table: _Table, waiting: list[OnSaved], result: Any, now: int) -> None:
         table.busy = False
         self.touched = True
         if isinstance(result, Exception):
             if table.path not in self.failed:
-                log.error("a table is not saved, and what depends on it is refused: path=%s error=%s", table.path, result)
+                log.error("a table cannot be saved, requests that depend on it are refused: path=%s error=%s", table.path, result)
             self.failed[table.path] = str(result)
             table.changed = True
         elif self.failed.pop(table.path, None) is not None:
             log.warning("a table is saved again: path=%s", table.path)
-        for told in waiting:
-            told(self.failed.get(table.path), now)
+        for on_saved in waiting:
+            on_saved(self.failed.get(table.path), now)

@@ -36,22 +36,22 @@ class Topics:
     """The topic table with its version.
 
     ``on_change(topic)`` is called with each created or changed topic, or None for many; before that ``on_recreated(topic)`` with
-    one that was deleted since the start.
+    a topic that was deleted since the start.
     """
 
     def __init__(self, settings: BrokerSettings, tables: Tables, now: int) -> None:
         self._settings, self._tables = settings, tables
         self.epoch = 0
-        """Counts changes, so that what was derived from the table can be checked cheaply."""
+        """Counts changes, so that caches derived from the table can be checked cheaply."""
         self.on_change: Callable[[str | None], None] = lambda topic: None
         saved = tables.load(PATH, lambda data: from_json(TopicConfigTable, data, bounds=None))
         self._table: dict[str, TopicConfig] = dict(saved.topic_config_table) if saved is not None else {}
         self.version: DataVersion = saved.data_version if saved is not None else DataVersion(timestamp=now)
         self.on_recreated: Callable[[str], None] = lambda topic: None
         self._deleted: dict[str, None] = {}
-        self._deleted_birth_ms = -1  # the newest of a topic that was deleted: one that is made in the same millisecond gets another
+        self._deleted_birth_ms = -1  # the newest of a deleted topic: one created in the same millisecond gets another
         self._texts: dict[str, bytes] = {}
-        """Topics as they stand in JSON, so that one more in a large table does not cost a table."""
+        """Topics encoded as JSON, so that one more in a large table does not cost encoding all."""
         self._changed = tables.add(PATH, self._dump)
         for config in self._predefined():
             if config.topic_name not in self._table:
@@ -60,7 +60,7 @@ class Topics:
 
     def _predefined(self) -> list[TopicConfig]:
         s = self._settings
-        found = [
+        configs = [
             topic_config(SELF_TEST_TOPIC, 1),
             topic_config(BENCHMARK_TOPIC, 1024),
             topic_config(s.cluster, 16, Perm.INHERIT | (Perm.READ | Perm.WRITE if s.cluster_topic else 0)),
@@ -74,10 +74,10 @@ class Topics:
             topic_config(BATCH_TOPIC, 2),
         ]
         if s.auto_create_topics:
-            found.append(topic_config(TEMPLATE_TOPIC, s.default_queue_count, 7))
+            configs.append(topic_config(TEMPLATE_TOPIC, s.default_queue_count, 7))
         if s.trace_topic:
-            found.append(topic_config(s.trace_topic_name, 1))
-        return found
+            configs.append(topic_config(s.trace_topic_name, 1))
+        return configs
 
     def _dump(self) -> bytes:
         texts = self._texts
@@ -109,7 +109,8 @@ class Topics:
         return list(self._table)
 
     def table(self) -> TopicConfigTable:
-        """Return all topics with the version, as registration and slaves read it; topics lose what the broker itself may not.
+        """Return all topics with the version, as registration and slaves read it; without permissions that the broker does not
+        have.
 
         Follows registerBrokerAll (4.9.8): a broker without R or W announces its own permission for every topic.
         """
@@ -120,7 +121,7 @@ class Topics:
         return TopicConfigTable(topic_config_table=changed, data_version=self.version)
 
     def text(self) -> bytes | None:
-        """Return `table` as JSON, at the price of what changed; None when topics are announced with less permission."""
+        """Return `table` as JSON, at the cost of what changed; None when topics are announced with less permission."""
         return self._dump() if self._settings.permission & 6 == 6 else None
 
     # ------------------------------------------------------------ creating
@@ -172,9 +173,9 @@ class Topics:
         return config
 
     def adopt(self, stored: Iterable[str], queue_ids: Callable[[str], list[int]], now: int) -> None:
-        """Enter topics that have queues on disk but are in no table, because a crash came before the table was saved.
+        """Add topics that have queues on disk but are not in the table, because a crash came before it was saved.
 
-        Their birth is not known: with another one they would pass for topics that were made anew.
+        Their birth is unknown: with a new one they would look like recreated topics.
         """
         for topic in stored:
             if topic not in self._table:
@@ -196,7 +197,7 @@ class Topics:
             raise BrokerError(f"The topic[{topic}] is conflict with system topic.")
 
     def own_names(self) -> set[str]:
-        """Return the names that this broker's own topics have because of its settings; `SYSTEM_TOPICS` are every broker's."""
+        """Return the names of system topics that depend on this broker's settings; `SYSTEM_TOPICS` are those of every broker."""
         s = self._settings
         return {s.cluster, s.name, f"{s.cluster}_REPLY_TOPIC"} | ({s.trace_topic_name} if s.trace_topic else set())
 
@@ -214,7 +215,7 @@ class Topics:
             self.on_change(None)
 
     def set_ordered(self, topics: set[str]) -> None:
-        """Mark exactly these topics as ordered (told by a name server's answer)."""
+        """Mark exactly these topics as ordered; a name server's reply lists them."""
         for name, config in self._table.items():
             if config.order != (name in topics):
                 config.order = name in topics
@@ -222,16 +223,16 @@ class Topics:
                 self.epoch += 1
 
 
-def check_birth(topic: str, birth_ms: int | None, said: int | None) -> None:
+def check_birth(topic: str, birth_ms: int | None, claimed: int | None) -> None:
     """Check that an offset speaks of the topic that is there, made at ``birth_ms``; ``said`` is the birth that came with it.
 
     None and numbers below 0 say nothing. A topic whose birth is not known (`Topics.adopt`) may be any. Peers are told 0 of it; one
     that comes back with 0 for a known birth speaks of another topic, for nothing else gives a topic a birth.
     Raises TopicMadeAnew (31017).
     """
-    if said is not None and said >= 0 and birth_ms is not None and said != birth_ms:
+    if claimed is not None and claimed >= 0 and birth_ms is not None and claimed != birth_ms:
         raise TopicMadeAnew(
-            f"topic {topic} was deleted and made again: the offset is one of the topic made at {said}, not at {birth_ms}"
+            f"topic {topic} was deleted and made again: the offset is one of the topic made at {claimed}, not at {birth_ms}"
         )
 
 

@@ -104,7 +104,7 @@ def test_progress_whose_file_is_gone_is_missed_by_name(talk, caplog):
         talk.disk.remove(path)
     talk.open()
 
-    assert "config/consumerOffset.json is missing: the progress of groups is not known" in caplog.text
+    assert "config/consumerOffset.json is missing: the progress of these groups is unknown" in caplog.text
     assert "they begin as new ones do: G" in caplog.text
 
 
@@ -286,7 +286,7 @@ def test_progress_in_a_topic_that_is_not_there_is_dropped_at_a_start_and_said(ta
     talk.broker.topics.delete(T, talk.now)
     talk.broker.store.delete_topic(T, talk.now)
     talk.restart()  # as if a kill had come before the progress was saved without it
-    assert "progress is dropped: its topics are not there: orders" in caplog.text
+    assert "progress is dropped for topics that do not exist: orders" in caplog.text
     made(talk)
     assert query(talk).header(OffsetReply).offset == 0
 

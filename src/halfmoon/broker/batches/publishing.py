@@ -227,7 +227,7 @@ class Publishing:
 def in_order(application: Application) -> list[Piece]:
     """Return the pieces of a batch as they are published: in each queue by partition, then by sequence."""
     pieces = [(piece, attempt.name) for attempt in application.attempts.values() for piece in attempt.pieces.values()]
-    pieces.sort(key=lambda named: (named[0].topic, named[0].queue_id, named[0].partition, named[1], named[0].first_seq))
+    pieces.sort(key=lambda pair: (pair[0].topic, pair[0].queue_id, pair[0].partition, pair[1], pair[0].first_seq))
     return [piece for piece, _ in pieces]
 
 

@@ -211,14 +211,14 @@ class Journal:
     def replay(self) -> Iterator[tuple[int, int, StoredPiece | Step | Snapshot]]:
         """Yield (physical offset, store ms, piece or step) in the order of the log, from the last snapshot on and that first; of
         pieces before the snapshot those that it may need. Damaged records are left out."""
-        found = last_with_code(self._store, BATCH_TOPIC, STEPS, _SNAPSHOT_PAIR[1])
+        snapshot_entry = last_with_code(self._store, BATCH_TOPIC, STEPS, _SNAPSHOT_PAIR[1])
         begin, pieces_from = 0, 0
         first: list[tuple[int, int, StoredPiece | Step | Snapshot]] = []
-        if found is not None and (read := self._step(found)) is not None and isinstance(read[2], Snapshot):
-            first, begin, pieces_from = [read], found.queue_offset + 1, read[2].pieces_from
+        if snapshot_entry is not None and (read := self._step(snapshot_entry)) is not None and isinstance(read[2], Snapshot):
+            first, begin, pieces_from = [read], snapshot_entry.queue_offset + 1, read[2].pieces_from
         pieces = (self._piece(entry) for entry in entries(self._store, BATCH_TOPIC, PIECES, pieces_from))
         steps = (self._step(entry) for entry in entries(self._store, BATCH_TOPIC, STEPS, begin))
-        known = (each for each in merge(_kept(pieces), _kept(steps), key=_place))
+        known = (record for record in merge(_kept(pieces), _kept(steps), key=_place))
         yield from chain(first, known)
 
     def _step(self, entry: QueueEntry) -> tuple[int, int, StoredPiece | Step | Snapshot] | None:
@@ -239,21 +239,21 @@ class Journal:
             parts = whole_record(record)
         except CorruptRecord:
             return None
-        said = wire_properties.decode(parts.properties)
+        pairs = wire_properties.decode(parts.properties)
         try:
-            q, b, a, p, s, t, i, c, k, x, m = (said[name] for name in _NAMES)
+            q, b, a, p, s, t, i, c, k, x, m = (pairs[name] for name in _NAMES)
             piece = Piece(int(p), int(s), t, int(i), int(c), int(x), entry.physical_offset, entry.size, entry.queue_offset)
-            found = StoredPiece(q, int(b), a, k, int(m), parts.store_ms, piece)
+            stored = StoredPiece(q, int(b), a, k, int(m), parts.store_ms, piece)
         except (KeyError, ValueError):
             return None
-        return entry.physical_offset, parts.store_ms, found
+        return entry.physical_offset, parts.store_ms, stored
 
 
 _Read = tuple[int, int, StoredPiece | Step | Snapshot]
 
 
-def _kept(found: Iterator[_Read | None]) -> Iterator[_Read]:
-    return (each for each in found if each is not None)
+def _kept(records: Iterator[_Read | None]) -> Iterator[_Read]:
+    return (record for record in records if record is not None)
 
 
 def _place(read: _Read) -> int:

@@ -1,7 +1,7 @@
-"""Who is connected: producers and consumers by group, what each consumer group subscribes to, and who must be told of changes.
+"""Connected clients: producers and consumers by group, and the subscriptions of each consumer group.
 
 Learns from heartbeats, unregistering and lost connections. Follows ConsumerManager, ConsumerGroupInfo and ProducerManager
-(RocketMQ 4.9.8). Stores nothing and sends nothing: it returns the groups whose members are to be notified (code 40).
+(RocketMQ 4.9.8). Saves nothing and sends nothing: it returns the groups whose members are to be notified (code 40).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from halfmoon.wire.bodies import ConsumeFromWhere
 from halfmoon.wire.peer import Peer
 
 MEMBERS_MAX = 10_000
-"""Members of one group, so that heartbeats cannot fill the memory; one over it is not taken in."""
+"""Members of one group, so that heartbeats cannot fill the memory; one over it is refused."""
 GROUPS_OF_PEER_MAX = 1_000
 """Groups that one connection may belong to, for the same reason."""
 SUBSCRIPTION_BYTES_MAX = 32 * 1024 * 1024
@@ -34,7 +34,7 @@ class Member(msgspec.Struct):
 
 
 class ConsumerGroup(msgspec.Struct):
-    """The members of a consumer group now, and what the newest heartbeats say of it."""
+    """The present members of a consumer group, and the subscriptions of the newest heartbeat."""
 
     name: str
     consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
@@ -64,7 +64,7 @@ class Clients:
     # ------------------------------------------------------------ joining
 
     def producer(self, group: str, member: Member) -> bool:
-        """Take in or refresh a producer; return False when a bound is reached."""
+        """Add or refresh a producer; return False when a bound is reached."""
         if not self._admit(self.producers.get(group, {}), member.peer.number, ("producer", group)):
             return False
         self.producers.setdefault(group, {})[member.peer.number] = member
@@ -74,7 +74,7 @@ class Clients:
         self, group: str, member: Member, consume_type: ConsumeType, model: MessageModel, consume_from: ConsumeFromWhere,
         subscriptions: Iterable[Subscription],
     ) -> bool:  # fmt: skip
-        """Take in or refresh a consumer with all its subscriptions; return whether the group changed in a way members must know.
+        """Add or refresh a consumer with all its subscriptions; return whether the group changed in a way that members must know.
 
         A new connection, a new topic and a topic left out count as changes; a newer version of a known subscription does not.
         Topics that this heartbeat leaves out are dropped from the group, even when another member still names them: members of
@@ -135,15 +135,15 @@ class Clients:
         return changed
 
     def stepped(self, by_ms: int) -> None:
-        """The clock was set: who was heard a moment ago still was."""
-        for member in {id(member): member for _, _, member in self._everybody()}.values():  # one may be in many groups
+        """The clock was set: members seem as recently heard as before."""
+        for member in {id(member): member for _, _, member in self._all_members()}.values():  # one may be in many groups
             member.heard_ms += by_ms
 
     def expire(self, before_ms: int) -> tuple[list[str], list[Peer]]:
         """Forget members not heard from since ``before_ms``; return the groups that changed and the connections to close."""
         changed: list[str] = []
         silent: dict[int, Peer] = {}
-        for kind, group, member in list(self._everybody()):
+        for kind, group, member in list(self._all_members()):
             if member.heard_ms < before_ms:
                 silent[member.peer.number] = member.peer
                 self._of_peer.get(member.peer.number, set()).discard((kind, group))
@@ -151,7 +151,7 @@ class Clients:
                     changed.append(group)
         return changed, list(silent.values())
 
-    def _everybody(self) -> Iterator[tuple[str, str, Member]]:
+    def _all_members(self) -> Iterator[tuple[str, str, Member]]:
         for group, members in self.producers.items():
             for member in members.values():
                 yield "producer", group, member

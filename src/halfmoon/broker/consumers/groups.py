@@ -1,4 +1,4 @@
-"""Consumer groups and what each may do, saved as ``config/subscriptionGroup.json``. Knows nothing of who is connected.
+"""Consumer groups and their settings, saved as ``config/subscriptionGroup.json``. Knows nothing of connections.
 
 Follows SubscriptionGroupManager (RocketMQ 4.9.8).
 """
@@ -30,7 +30,7 @@ class Groups:
         self.version: DataVersion = saved.data_version if saved is not None else DataVersion(timestamp=now)
         self._changed = tables.add(PATH, self._dump)
         self.saved = self._table.keys() - set(PREDEFINED)
-        """Those that were there at the start, but for the original's own."""
+        """The groups in the file at the start, without the original's own."""
         for name in PREDEFINED:
             self._table.setdefault(name, SubscriptionGroupConfig(group_name=name))
 

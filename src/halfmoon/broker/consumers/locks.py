@@ -1,7 +1,7 @@
 """Which client of a group may consume which queue: the locks of ordered consumption (41 and 42). In memory, as in the original.
 
-Follows RebalanceLockManager (RocketMQ 4.9.8): a lock lives 60 s and its owner renews it. Sends nothing: whoever waits for a queue
-that became free is told through ``tell``.
+Follows RebalanceLockManager (RocketMQ 4.9.8): a lock lives 60 s and its owner renews it. Sends nothing: ``tell`` notifies a group
+when a queue that another member waits for becomes free.
 
 Differs: locks do not outlive their client for a minute. A client that asks for it (``releaseOnClose``, as ours does) gives its
 locks back with its connection, because it takes a lost connection for lost locks as well; those of other clients end
@@ -32,7 +32,7 @@ LOCKS_MAX = 200_000
 CLIENT_ID_LENGTH_MAX = 1024
 
 _STALE_MAX = 1000
-"""Entries about locks that are not there any more: so many, and as many as there are locks twice, are swept out together."""
+"""Entries about locks that are not there any more: more than these and twice the number of locks are removed together."""
 
 Place = tuple[str, str, int]
 """group, topic, queue number"""
@@ -51,7 +51,7 @@ class Lock(msgspec.Struct):
 
 
 class Locks:
-    """The service that answers 41 and 42. ``tell(group)`` has the members of a group share out anew."""
+    """The service that answers 41 and 42. ``tell(group)`` has the members of a group rebalance."""
 
     def __init__(self, settings: BrokerSettings, topics: Topics, tell: Callable[[str], None]) -> None:
         self._settings, self._topics, self._tell = settings, topics, tell
@@ -82,7 +82,7 @@ class Locks:
         return Reply(body=to_json(LockBatchReply(lock_ok_mq_set=mine)))
 
     def unlock(self, request: Request) -> Reply:
-        """Give queues back (42); those of other clients stay locked, and nothing is said of it."""
+        """Unlock queues (42); those of other clients stay locked, without an error."""
         data = self._asked(request)
         for queue in data.mq_set:
             place = (data.consumer_group, queue.topic, queue.queue_id)
@@ -124,9 +124,9 @@ class Locks:
     # ------------------------------------------------------------ connections and time
 
     def lost(self, peer: int, *, by_us: bool = False) -> None:
-        """A connection is gone: its locks go with it, or end when their owner takes them for lost.
+        """A connection was lost: its locks are freed, or end when their owner considers them lost.
 
-        ``by_us``: this broker closed it. Who fell silent may not hear of that for long, and goes on consuming until then.
+        ``by_us``: this broker closed it. A silent client may notice that much later, and goes on consuming until then.
         """
         for place in sorted(self._of_peer.pop(peer, ())):
             lock = self._get(place)
@@ -197,7 +197,7 @@ class Locks:
         lock.due_ms = lock.until_ms
         heappush(self._ends, (lock.due_ms, place))
         if len(self._ends) > 2 * self._count + _STALE_MAX:  # left by locks that were given back before their time
-            self._ends = sorted({(due_ms, each) for due_ms, each in self._ends if self._is_due(each, due_ms)})
+            self._ends = sorted({(due_ms, other) for due_ms, other in self._ends if self._is_due(other, due_ms)})
 
     def _is_due(self, place: Place, due_ms: int) -> bool:
         lock = self._get(place)

@@ -1,4 +1,4 @@
-"""Heartbeats and what follows from them: who is in which group, who is told of changes, and who may ask about it.
+"""Heartbeats and group membership: who is in which group, notices of changes, and queries about members.
 
 Follows ClientManageProcessor and ConsumerManageProcessor (RocketMQ 4.9.8).
 Differs: a group or client id that breaks the rules of names is refused with code 1 instead of making a topic of it.
@@ -6,16 +6,17 @@ Differs: a group or client id that breaks the rules of names is refused with cod
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from halfmoon.broker.consumers.clients import Member
 from halfmoon.broker.context import Context
 from halfmoon.broker.names import check_group, retry_topic
 from halfmoon.broker.pull.filters import EXPRESSION_LENGTH_MAX
-from halfmoon.broker.pull.pulls import Pulls
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.topics import UNIT_SUB
 from halfmoon.errors import BrokerError, ConsumerNotOnline, SubscriptionParseFailed
 from halfmoon.limits import TOPIC_LENGTH_MAX
-from halfmoon.model import ConsumeType, MessageModel
+from halfmoon.model import ConsumeType, MessageModel, Subscription
 from halfmoon.wire.bodies import (
     CheckClientBody,
     Connection,
@@ -53,12 +54,12 @@ CLIENT_ID_LENGTH_MAX = 1024
 class Membership:
     """The service that answers 34, 35, 38, 46, 203, 204 and 328, and sends 40."""
 
-    def __init__(self, context: Context, pulls: Pulls) -> None:
+    def __init__(self, context: Context, check_subscription: Callable[[Subscription], None]) -> None:
         self._clients, self._groups, self._topics = context.clients, context.groups, context.topics
-        self._pulls, self._peers = pulls, context.peers
+        self._check_subscription, self._peers = check_subscription, context.peers
         self._notices = 0
         self.changed: dict[str, None] = {}
-        """Consumer groups whose members are to be told at the end of this turn, in order."""
+        """Consumer groups whose members are to be notified at the end of this turn, in order."""
 
     def handlers(self) -> Handlers:
         """Return what answers which request."""
@@ -75,7 +76,7 @@ class Membership:
     # ------------------------------------------------------------ joining and leaving
 
     def heartbeat(self, request: Request) -> Reply:
-        """Take in a client with its groups, each for itself (34): one that is refused keeps no other out."""
+        """Add a client to its groups, each by itself (34): a refusal of one does not affect the others."""
         data = request.body(HeartbeatData)
         if not 1 <= len(data.client_id) <= CLIENT_ID_LENGTH_MAX:
             raise BrokerError(f"the heartbeat's clientID has {len(data.client_id)} characters, not 1 to {CLIENT_ID_LENGTH_MAX}")
@@ -92,7 +93,7 @@ class Membership:
                 self._consumer(consumer, member, request.now)
             except BrokerError as refusal:
                 refusals.append(refusal)
-        if refusals:  # of several the client hears the first; what was not refused is taken in
+        if refusals:  # the client hears the first; the other groups have the member
             raise refusals[0]
         return Reply()
 
@@ -107,12 +108,7 @@ class Membership:
             self._topics.ensure(
                 retry_topic(data.group_name), config.retry_queue_nums, now, sys_flag=UNIT_SUB if data.unit_mode else 0
             )
-        if len(data.subscription_data_set) > SUBSCRIPTIONS_MAX:
-            raise BrokerError(f"a consumer subscribes to at most {SUBSCRIPTIONS_MAX} topics")
-        if any(len(subscription.sub_string) > EXPRESSION_LENGTH_MAX for subscription in data.subscription_data_set):
-            raise SubscriptionParseFailed(f"a subscription is longer than {EXPRESSION_LENGTH_MAX} characters")
-        if not all(subscription.topic for subscription in data.subscription_data_set):
-            raise BrokerError(f"a subscription of the consumer group {data.group_name} names no topic")
+        _check_subscriptions(data)
         changed = self._clients.consumer(
             data.group_name, member,
             data.consume_type if data.consume_type is not None else ConsumeType.CONSUME_PASSIVELY,
@@ -131,24 +127,24 @@ class Membership:
         return Reply()
 
     def lost(self, peer: int) -> None:
-        """A connection is gone: its groups hear of it at once."""
+        """A connection was lost: its groups are notified at once."""
         self.changed.update(dict.fromkeys(self._clients.lost(peer)))
 
     def expire(self, before_ms: int) -> None:
-        """Drop clients that were not heard from, close their connections, and tell the others."""
+        """Drop clients that were not heard from, close their connections, and notify the others."""
         groups, silent = self._clients.expire(before_ms)
         for peer in silent:
             self._peers.close(peer, "no heartbeat")
         self.changed.update(dict.fromkeys(groups))
 
     def tell(self, group: str) -> None:
-        """Have the members of a group told at the end of this turn to share out anew."""
+        """Notify the members of a group at the end of this turn, so that they rebalance."""
         self.changed[group] = None
 
     def notify(self) -> None:
-        """Tell every member of the groups that changed in this turn (40, one-way), those who caused it included.
+        """Notify every member of the groups that changed in this turn (40, one-way), including those who caused it.
 
-        Once a turn and group: thousands of members that come or go together cost thousands of notices, not millions.
+        Once a turn for each group: thousands of members that come or go together cost thousands of notices, not millions.
         """
         groups, self.changed = self.changed, {}
         for group in groups:
@@ -177,7 +173,7 @@ class Membership:
         body = request.body(CheckClientBody)
         wanted = body.subscription_data
         if wanted.expression_type != "TAG" or wanted.class_filter_mode:
-            self._pulls.filters.check(wanted.subscription())
+            self._check_subscription(wanted.subscription())
         return Reply()
 
     def consumer_connections(self, request: Request) -> Reply:
@@ -204,6 +200,16 @@ class Membership:
         """Return all producers by group (328)."""
         data = {group: [_producer(member) for member in members.values()] for group, members in self._clients.producers.items()}
         return Reply(body=to_json(ProducerTable(data=data)))
+
+
+def _check_subscriptions(data: ConsumerData) -> None:
+    """Raise the refusal of subscriptions that are too many, too long, or without a topic."""
+    if len(data.subscription_data_set) > SUBSCRIPTIONS_MAX:
+        raise BrokerError(f"a consumer subscribes to at most {SUBSCRIPTIONS_MAX} topics")
+    if any(len(subscription.sub_string) > EXPRESSION_LENGTH_MAX for subscription in data.subscription_data_set):
+        raise SubscriptionParseFailed(f"a subscription is longer than {EXPRESSION_LENGTH_MAX} characters")
+    if not all(subscription.topic for subscription in data.subscription_data_set):
+        raise BrokerError(f"a subscription of the consumer group {data.group_name} names no topic")
 
 
 def _language(code: int) -> str:

@@ -26,28 +26,28 @@ class Offsets:
     """Progress by ``topic@group`` and queue. An update overwrites, also backwards, as the original does."""
 
     def __init__(self, tables: Tables, groups: Iterable[str] = ()) -> None:
-        """``groups`` are those that were saved: where they are there and no progress is, it is said."""
+        """``groups`` are the saved ones: if there are some and no file with progress, that is logged."""
         saved = tables.load(PATH, lambda data: from_json(ConsumerOffsetTable, data, bounds=None))
         self._table: dict[str, dict[int, int]] = dict(saved.offset_table) if saved is not None else {}
         self._count = sum(map(len, self._table.values()))
         self._tables = tables
         self._changed: Callable[[], None] = tables.add(PATH, self._dump, patient=True)
         if saved is None:
-            self._changed()  # from the first save on the file is there, and missed when it is gone
+            self._changed()  # saved at once, so that a later start notices when the file is missing
             if names := sorted(groups):
-                text = "%s is missing: the progress of groups is not known, they begin as new ones do: %s"
+                text = "%s is missing: the progress of these groups is unknown, they begin like new ones: %s"
                 log.warning(text, PATH, listed(names))
 
     def _dump(self) -> bytes:
         return to_json(ConsumerOffsetTable(offset_table=self._table))
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return the queue offset that the group consumes next, or None when it never said."""
+        """Return the queue offset that the group consumes next, or None if it has none."""
         queues = self._table.get(f"{topic}@{group}")
         return None if queues is None else queues.get(queue_id)
 
     def check(self) -> None:
-        """To be asked before progress is acknowledged. Raises ServiceNotAvailable while it cannot be saved."""
+        """Call it before progress is acknowledged. Raises ServiceNotAvailable while it cannot be saved."""
         self._tables.check(PATH)
 
     def put(self, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -73,11 +73,11 @@ class Offsets:
 
     def topics_by_group(self) -> dict[str, list[str]]:
         """Return the topics in which each group has progress, in one pass."""
-        found: dict[str, list[str]] = {}
+        topics: dict[str, list[str]] = {}
         for key in self._table:
             topic, _, group = key.rpartition("@")
-            found.setdefault(group, []).append(topic)
-        return found
+            topics.setdefault(group, []).append(topic)
+        return topics
 
     def groups_of(self, topic: str) -> list[str]:
         """Return the groups that have progress in a topic."""
@@ -97,12 +97,12 @@ class Offsets:
         return self._dump()
 
     def drop_unknown(self, topics: Container[str]) -> None:
-        """Forget progress in topics that are not there: they were deleted, and a kill came before this table was saved."""
+        """Forget progress in topics that do not exist: they were deleted, and a kill came before this table was saved."""
         gone = sorted({topic for topic in map(_topic_of, self._table) if topic not in topics})
         for topic in gone:
             self.remove(topic=topic)
         if gone:
-            log.warning("progress is dropped: its topics are not there: %s", listed(gone))
+            log.warning("progress is dropped for topics that do not exist: %s", listed(gone))
 
     def clamp(self, bounds: Iterable[tuple[str, int, int]]) -> None:
         """Bring progress back to the end of its queue: ``bounds`` gives (topic, queue id, end). For a start after lost writes.

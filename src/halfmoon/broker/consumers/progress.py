@@ -1,4 +1,4 @@
-"""How far groups have come: reading and storing offsets, lag, and who consumes what.
+"""Progress of consumer groups: reading and storing offsets, lag, and which group consumes what.
 
 Follows ConsumerManageProcessor and AdminBrokerProcessor (RocketMQ 4.9.8).
 """
@@ -66,8 +66,8 @@ class Progress:
             lowest, in_memory = self._store.queue_min(header.topic, header.queue_id), self._store.in_memory
             if lowest <= 0 and header.set_zero_if_not_found is not False and in_memory(header.topic, header.queue_id, 0):
                 offset = 0
-        told = NOTHING if offset is None else offset
-        self._stale_offsets.give(request.peer, header.topic, header.queue_id, told, header.consumer_group)
+        given = NOTHING if offset is None else offset
+        self._stale_offsets.give(request.peer, header.topic, header.queue_id, given, header.consumer_group)
         if offset is not None:
             return Reply(header=OffsetReply(offset=offset, topic_birth_ms=birth_ms))
         not_found = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
@@ -76,7 +76,7 @@ class Progress:
     def update(self, request: Request) -> Reply:
         """Store a group's offset in a queue (15); also backwards.
 
-        Refused (14) while progress cannot be saved, and (31017) when it speaks of a topic of that name that was deleted.
+        Refused (14) while progress cannot be saved, and (31017) for offsets of a deleted topic of that name.
         """
         header = request.header(UpdateConsumerOffset)
         self._offsets.check()
@@ -144,7 +144,7 @@ class Progress:
     def all_consume_stats(self, request: Request) -> Reply:
         """Return the progress of all groups (317)."""
         ordered = request.header(GetBrokerConsumeStats).is_order
-        found, total = [], 0
+        by_group, total = [], 0
         consumed = self._offsets.topics_by_group()
         for group in sorted(self._groups.names()):
             stats = []
@@ -153,12 +153,12 @@ class Progress:
                 if config is None or config.order != ordered:
                     continue
                 lag = self._lag(group, [topic])
-                total += sum(w.broker_offset - w.consumer_offset for w in lag.offset_table.values())
+                total += sum(wrapper.broker_offset - wrapper.consumer_offset for wrapper in lag.offset_table.values())
                 if lag.offset_table:
                     stats.append(lag)
-            found.append({group: stats})
+            by_group.append({group: stats})
         address = f"{self._settings.address}:{self._settings.port}"
-        return Reply(body=to_json(BrokerConsumeStats(broker_addr=address, consume_stats_list=found, total_diff=total)))
+        return Reply(body=to_json(BrokerConsumeStats(broker_addr=address, consume_stats_list=by_group, total_diff=total)))
 
     def groups_of_topic(self, request: Request) -> Reply:
         """Return the groups that consume a topic now or have consumed it (300)."""
@@ -168,7 +168,7 @@ class Progress:
         )
 
     def time_span(self, request: Request) -> Reply:
-        """Return how old the messages are that a group is at, by queue (303)."""
+        """Return the age of the messages at a group's offsets, by queue (303)."""
         header = request.header(QueryConsumeTimeSpan)
         config = self._topics.existing(header.topic)
         spans = []

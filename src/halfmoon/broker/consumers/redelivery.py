@@ -1,14 +1,13 @@
-"""Redelivery: messages that a group could not consume come again later from its retry topic, and at last lie in its dead letters.
+"""Redelivery: messages that a group could not consume are delivered again from its retry topic, and end as dead letters.
 
-A group gives a message back by its place in the log (36), or publishes it to its retry topic by itself when that is refused.
-The copy waits on a delay level that grows with each time. Decides and stores; the waiting is `halfmoon.broker.delay.delay`'s.
+A group sends a message back by its physical offset (36), or, if that is refused, publishes it to its retry topic itself. The copy
+waits on a delay level that grows with each attempt. Decides and stores; delays are those of `halfmoon.broker.delay.delay`.
 
 Follows SendMessageProcessor.asyncConsumerSendMsgBack and handleRetryAndDLQ (RocketMQ 4.9.8).
-Differs: only what the group consumes can be given back, so that no client fills another group's topics; a message that was
-consumed out of a topic of dead letters is tried again like a new one; a reason that the client tells is kept with the message;
-with sync flush the copy is durable before the answer; a retry topic with fewer queues than its group's setting loses nothing; a
-message that a client publishes for the last time lies in the dead letters at once, where the original delays it first; a
-send-back makes no group.
+Differs: a group can only send back what it consumes, so that no client fills another group's topics; a message that was consumed
+from a dead-letter topic is retried like a new one; a reason from the client is stored with the message; with sync flush the copy is
+durable before the reply; a retry topic with fewer queues than its group's setting loses nothing; a message that a client publishes
+for the last time becomes a dead letter at once, where the original delays it first; sending back creates no group.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from halfmoon.wire.record import decode_record
 log = logging.getLogger("halfmoon.broker")
 
 FIRST_LEVEL = 3
-"""Delay level of the first redelivery; each one after it waits a level longer."""
+"""Delay level of the first redelivery; each further one waits a level longer."""
 
 _NEVER_CONSUMED = frozenset((HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC))
 _OF_THE_LAST_WAIT = frozenset((
@@ -80,7 +79,7 @@ class Redelivery:
             ConsumerSendMsgBack: self.send_back,
         }
 
-    # ------------------------------------------------------------ given back
+    # ------------------------------------------------------------ sent back
 
     def send_back(self, request: Request) -> Reply | None:
         """Store a message again that a group could not consume (36), or refuse it; nothing changes then."""
@@ -91,7 +90,7 @@ class Redelivery:
         if not self._settings.permission & Perm.WRITE:
             raise NoPermission(f"the broker[{self._settings.address}] sending message is forbidden")
         if config.retry_queue_nums <= 0:
-            return Reply()  # the group wants nothing again
+            return Reply()  # the group wants no redelivery
         parts, message_id = self._given(header)
         copy = self._copy(header, config, parts, message_id, request)
         place = (SCHEDULE_TOPIC, copy.level - 1) if copy.level else (copy.topic, copy.queue_id)
@@ -102,9 +101,9 @@ class Redelivery:
         return None
 
     def _given(self, header: ConsumerSendMsgBack) -> tuple[Parts, str]:
-        """Return the message that is given back and its broker's id.
+        """Return the message that is sent back and its broker's id.
 
-        Raises BrokerError when there is none, none that the group consumes, or another one than the client means.
+        Raises BrokerError when there is none, when the group does not consume it, or when it is not the one that the client means.
         """
         record = self._store.record(header.offset) if header.offset >= 0 else None
         if record is None:
@@ -143,17 +142,17 @@ class Redelivery:
         return Copy(topic, queue_id, level, draft, f"{name}@{header.group}")
 
     def _retry_queue(self, header: ConsumerSendMsgBack, config: SubscriptionGroupConfig, now: int) -> int:
-        """Return a queue of the group's retry topic, which is made when it is missing. Raises BrokerError, NoPermission."""
+        """Return a queue of the group's retry topic, created if it is missing. Raises BrokerError, NoPermission."""
         topic = retry_topic(header.group)
         if len(topic) > TOPIC_LENGTH_MAX:
             raise BrokerError(f"the group {header.group} has too long a name for a retry topic")
-        found = self._topics.ensure(topic, config.retry_queue_nums, now, sys_flag=UNIT_SUB if header.unit_mode else 0)
-        if not found.perm & Perm.WRITE or found.write_queue_nums < 1:
+        retry = self._topics.ensure(topic, config.retry_queue_nums, now, sys_flag=UNIT_SUB if header.unit_mode else 0)
+        if not retry.perm & Perm.WRITE or retry.write_queue_nums < 1:
             raise NoPermission(f"the topic[{topic}] sending message is forbidden")
-        return self._random.randrange(min(config.retry_queue_nums, found.write_queue_nums, max(1, found.read_queue_nums)))
+        return self._random.randrange(min(config.retry_queue_nums, retry.write_queue_nums, max(1, retry.read_queue_nums)))
 
     def _dead_letters(self, group: str, now: int) -> str:
-        """Return the topic of a group's dead letters, which is made when it is missing."""
+        """Return the topic of a group's dead letters, created if it is missing."""
         return self._topics.ensure(dead_letter_topic(group), 1, now).topic_name
 
     def _store_copy(self, request: Request, copy: Copy) -> None:
@@ -169,9 +168,9 @@ class Redelivery:
     # ------------------------------------------------------------ published by the client itself
 
     def published(self, request: Request, header: SendHeaderOf) -> SendHeaderOf:
-        """Return a send to a retry topic as it is to be carried out: to the dead letters when it was tried often enough.
+        """Return a send to a retry topic as it is to be carried out: to the dead letters if it was tried often enough.
 
-        Raises GroupNotFound (26) for a group that there is none of and that may not be made.
+        Raises GroupNotFound (26) for a group that does not exist and may not be created.
         """
         group = header.topic[len(RETRY_PREFIX) :]
         config = self._groups.existing(group, request.now)
@@ -183,23 +182,23 @@ class Redelivery:
         return msgspec.structs.replace(header, topic=topic, queue_id=0, properties=kept.decode())
 
 
-def _times_max(config: SubscriptionGroupConfig, told: int | None, version: int) -> int:
-    """Return how often a message comes again: as the client says where it is new enough to, else as its group is set."""
-    return config.retry_max_times if told is None or version < VERSION_V3_4_9 else told
+def _times_max(config: SubscriptionGroupConfig, asked: int | None, version: int) -> int:
+    """Return the maximum of attempts: that of the client if it is new enough to send one, else the group's setting."""
+    return config.retry_max_times if asked is None or version < VERSION_V3_4_9 else asked
 
 
 def _properties(parts: Parts, message_id: str, origin: str, reason: str | None) -> bytes:
-    """Return the copy's properties. Raises MessageRefused when they have no room for what a redelivery needs."""
+    """Return the copy's properties. Raises MessageRefused when there is no room for those that a redelivery needs."""
     kept = without(parts.properties, _OF_THE_LAST_WAIT)
     first_id = (wire_properties.value_of(kept, b"ORIGIN_MESSAGE_ID") or message_id.encode()).decode(errors="replace")
     pairs = {"RETRY_TOPIC": origin, "ORIGIN_MESSAGE_ID": first_id}
-    told = one_line(reason or "")
-    if told:
-        pairs[RECONSUME_REASON] = told
-    found = with_pairs(kept, pairs)
-    if wire_properties.value_of(found, b"ORIGIN_MESSAGE_ID") is None:
+    line = one_line(reason or "")
+    if line:
+        pairs[RECONSUME_REASON] = line
+    properties = with_pairs(kept, pairs)
+    if wire_properties.value_of(properties, b"ORIGIN_MESSAGE_ID") is None:
         raise MessageRefused(f"the message's properties leave no room to deliver it again: {len(kept)} bytes")
-    return found
+    return properties
 
 
 def _draft(parts: Parts, properties: bytes, times: int) -> Draft:

@@ -1,6 +1,6 @@
-"""Moving a group to other offsets: to those of a time (222), or to given ones (31010). Its members are told (220).
+"""Moving a group to other offsets: to those of a time (222), or to given ones (31010). Its members are notified (220).
 
-Holds nothing of its own. Follows Broker2Client.resetOffset (RocketMQ 4.9.8), with the fields that 5.x added.
+Has no state. Follows Broker2Client.resetOffset (RocketMQ 4.9.8), with the fields that 5.x added.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from halfmoon.wire.command import encode, request_command
 from halfmoon.wire.headers.offset import InvokeBrokerToResetOffset, MoveGroupOffsets, ResetConsumerClientOffset
 
 ALL, NO_OFFSET = -1, -1
-"""As 5.x writes "every queue" and "by the time" in a 222."""
+"""In a 222 of 5.x: every queue; no given offset, but a time."""
 
 
 class Resets:
@@ -34,7 +34,7 @@ class Resets:
         }
 
     def reset(self, request: Request) -> Reply:
-        """Move a group to the messages of a time (222): tell every member (220) and answer the offsets.
+        """Move a group to the messages of a time (222): notify every member (220) and answer the offsets.
 
         Without force only queues that would go back are moved. Raises 206 when nobody of the group is online.
 
@@ -46,7 +46,7 @@ class Resets:
         if config is None:
             raise BrokerError(f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}")
         if header.timestamp < -1:
-            raise BrokerError(f"[reset-offset] no time: {header.timestamp}; -1 is the end")
+            raise BrokerError(f"[reset-offset] not a timestamp: {header.timestamp} (-1: the end)")
         table = {}
         for queue_id in self._queue_ids(config, ALL if header.queue_id is None else header.queue_id):
             known = self._offsets.get(header.group, header.topic, queue_id)
@@ -100,7 +100,7 @@ class Resets:
         table = request.body(ResetOffsetBody).offset_table
         for queue, offset in table.items():
             if queue.topic != header.topic or queue.broker_name != self._settings.name:
-                raise BrokerError(f"{queue} is no queue of topic {header.topic} at this broker")
+                raise BrokerError(f"{queue} is not a queue of topic {header.topic} at this broker")
             self._check_queue(config, queue.queue_id)
             self._existing(header.topic, queue.queue_id, offset)
         return self._move(header.topic, header.group, 0, dict(table), info)
@@ -112,8 +112,8 @@ class Resets:
                 raise BrokerError(f"the client does not support this feature. version={member.version}")
         for queue, offset in table.items():
             self._offsets.put(group, topic, queue.queue_id, offset)
-        found = ResetOffsetBody(offset_table=table)
-        body, as_list = to_json(found), found.list_json()
+        offsets = ResetOffsetBody(offset_table=table)
+        body, as_list = to_json(offsets), offsets.list_json()
         notice = ResetConsumerClientOffset(topic=topic, group=group, timestamp=timestamp, is_force=False)
         for member in members:
             command = request_command(notice, as_list if member.language == Language.CPP else body, oneway=True)

@@ -258,7 +258,7 @@ class Delays:
         self._log.stepped(by_ms)
 
     def tick(self, now: int) -> bool:
-        """Deliver some of the messages that are due, of each level in turn; return whether there was one. `due` says if there are more."""
+        """Deliver some of the due messages, of each level in turn; return whether there was one. `due` says if there are more."""
         self._log.tick(now)
         sources: list[LevelQueue | Timer] = [
             level_queue for level_queue in self.level_queues.values() if level_queue.due is not None and level_queue.due <= now

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from halfmoon import sql92
 from halfmoon.broker.consumers.clients import Clients
 from halfmoon.broker.names import RETRY_PREFIX
-from halfmoon.broker.pull.bitmaps import STEPS_OF_ARRIVALS, BitMaps, Wishes
+from halfmoon.broker.pull.bitmaps import STEPS_OF_ARRIVALS, BitMaps, Expressions
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import BrokerError, SubscriptionParseFailed, SystemBusy, UsageError
 from halfmoon.model import Subscription, java_hash, tags_of
@@ -35,22 +35,22 @@ _WEIGHT_OF_TABLE, _WEIGHT_OF_SCAN = 20, 2
 """Steps for each 100 bytes of properties that are read into a table, or of a value that is searched or read as a floating-point
 number. Where there is no table each name that is looked up takes one."""
 _WEIGHT_OF_RETRY = 4
-"""The same, to find out of which topic a message is."""
+"""The same, to find the topic from which a message came."""
 GROUPS_OF_TOPIC_MAX = 256
-"""Groups of a topic whose expressions are evaluated ahead: bits are of no use for hundreds, and messages come all the time."""
+"""Groups of a topic whose expressions are evaluated when messages arrive: for hundreds the bits are of no use."""
 
 _COMPILED_MAX, _COMPILED_CHARACTERS_MAX = 1_000, 1_000_000
 _STEPS_OF_CHARACTER = 20
-"""What reading an expression costs, refused or not: up to four microseconds a character."""
+"""Cost of parsing an expression, refused or not: up to four microseconds a character."""
 CHARACTERS_CHECKED_MAX = 5_000
 """Characters of new expressions after which a turn checks no more for consumers that start: 20 ms."""
 
-NO_CLASS_FILTERS = "filters by a class of the consumer's are not supported: subscribe by tags or by SQL92"
+NO_CLASS_FILTERS = "class filters are not supported: subscribe by tags or by SQL92"
 NOT_SUPPORTED = "The broker does not support consumer to filter message by SQL92"
 
 
 class Budget:
-    """What tests may still cost in this turn of the loop."""
+    """The steps that property filters may still take in this turn."""
 
     __slots__ = ("left",)
 
@@ -81,13 +81,13 @@ class SqlTest:
     def select(self, area: memoryview, base: int, entries: bytes, at_most: int) -> tuple[list[int], int, bool]:
         """Return the indexes of entries whose records match, how many were looked at, and whether the turn's budget is used up."""
         left, steps, weight = self._budget.left, self._filter.steps, self._weight
-        found, looked, spent = self._filter.records(area, base, entries, left, steps, weight, at_most)
+        matching, looked, spent = self._filter.records(area, base, entries, left, steps, weight, at_most)
         self._budget.left -= spent + _STEPS_OF_CALL
-        return found, looked, self._budget.left <= 0
+        return matching, looked, self._budget.left <= 0
 
 
 class RetryTest:
-    """The test of a retry topic: each message is tested with the group's filter of the topic that it came from.
+    """The test of a retry topic: each message is tested with the group's filter of its first topic.
 
     A message of a topic for which the group has no expression passes. Used when ``filterSupportRetry`` is on.
     """
@@ -119,7 +119,7 @@ Wanted = frozenset[int] | Test | None
 
 
 class Filters:
-    """The service that makes of a subscription what the store can select by."""
+    """Turns subscriptions into what the store can select by."""
 
     def __init__(self, settings: BrokerSettings, clients: Clients) -> None:
         self._settings, self._clients = settings, clients
@@ -127,17 +127,17 @@ class Filters:
         self._characters = 0
         self.budget = Budget()
         self.bitmaps = BitMaps(_bloom(settings)) if settings.filter_bitmap else None
-        self._wishes: dict[str, Wishes] = {}
-        self._wishes_epoch = -1
+        self._expressions: dict[str, Expressions] = {}
+        self._expressions_epoch = -1
 
     def turn(self) -> None:
-        """A turn of the loop begins: tests may take their time again."""
+        """A turn of the loop begins, with a new budget."""
         self.budget.left = STEPS_OF_TURN
         if self.bitmaps is not None:
             self.bitmaps.room = STEPS_OF_ARRIVALS
 
     def of_expression(self, topic: str, expression: str | None, expression_type: str | None, group: str = "") -> Wanted:
-        """Return what an expression wants that a pull of a group brought.
+        """Return what the expression of a pull selects.
 
         Raises:
             SubscriptionParseFailed: it does not parse, is too long or of an unknown kind (23).
@@ -159,15 +159,15 @@ class Filters:
             raise SubscriptionParseFailed("parse the consumer's subscription failed") from exc
 
     def of_subscription(self, known: Subscription, group: str = "") -> Wanted:
-        """Return what a subscription of a group wants that heartbeats brought. Raises as `of_expression`."""
+        """Return what a subscription from heartbeats selects. Raises as `of_expression`."""
         if known.expression_type == "TAG":
             return known.codes or None
         return self.of_expression(known.topic, known.expression, known.expression_type, group)
 
     def check(self, known: Subscription) -> None:
-        """See whether a subscription would be taken. Raises as `of_expression`, and SystemBusy when this turn read too much."""
+        """Check that a subscription can be accepted. Raises as `of_expression`, and SystemBusy when this turn parsed too much."""
         if self.budget.left < -CHARACTERS_CHECKED_MAX * _STEPS_OF_CHARACTER:
-            raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: too many expressions are to be read")
+            raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: too many expressions are to be parsed")
         self.of_subscription(known)
 
     def of_retries(self, group: str, topic: str) -> RetryTest | None:
@@ -181,38 +181,38 @@ class Filters:
                 try:
                     filters[name.encode()] = self.compiled(known.expression)
                 except BrokerError:
-                    continue  # its pulls are refused; what comes back of it is not lost
+                    continue  # its pulls are refused; its retries are not filtered, so none is lost
         return RetryTest(filters, self.budget) if filters else None
 
     def arrived(self, store: Store, arrival: Arrival) -> None:
-        """Look at new messages on behalf of the groups that read their topic with expressions, where that is switched on."""
+        """Make the bits of new messages for the groups with expressions on their topic, if bitmaps are switched on."""
         if self.bitmaps is not None:
-            self.bitmaps.arrived(store, arrival, self._wishes_of(arrival.topic))
+            self.bitmaps.arrived(store, arrival, self._expressions_of(arrival.topic))
 
     def forget(self, topic: str) -> None:
-        """A topic is gone."""
+        """A topic was deleted."""
         if self.bitmaps is not None:
             self.bitmaps.forget(topic)
 
-    def _wishes_of(self, topic: str) -> Wishes:
+    def _expressions_of(self, topic: str) -> Expressions:
         """Return the expressions of the groups that read a topic: the same object as long as nothing of them changed."""
-        if self._wishes_epoch != self._clients.epoch:
-            self._wishes_epoch = self._clients.epoch
+        if self._expressions_epoch != self._clients.epoch:
+            self._expressions_epoch = self._clients.epoch
             fresh: dict[str, dict[str, tuple[sql92.Marks, sql92.Filter]]] = {}
             for name, info in self._clients.consumers.items():
                 for known in info.subscriptions.values():
                     if known.expression_type == "SQL92" and len(fresh.setdefault(known.topic, {})) < GROUPS_OF_TOPIC_MAX:
-                        self._wish(fresh[known.topic], name, known)
-            self._wishes = {
-                name: self._wishes[name] if _expressions(self._wishes.get(name, {})) == _expressions(wishes) else wishes
-                for name, wishes in fresh.items()
+                        self._add_expression(fresh[known.topic], name, known)
+            self._expressions = {
+                name: self._expressions[name] if _texts(self._expressions.get(name, {})) == _texts(expressions) else expressions
+                for name, expressions in fresh.items()
             }
-        return self._wishes.get(topic, {})
+        return self._expressions.get(topic, {})
 
-    def _wish(self, wishes: dict[str, tuple[sql92.Marks, sql92.Filter]], group: str, known: Subscription) -> None:
+    def _add_expression(self, expressions: dict[str, tuple[sql92.Marks, sql92.Filter]], group: str, known: Subscription) -> None:
         assert self.bitmaps is not None
         try:
-            wishes[group] = (self.bitmaps.marks(group, known.topic), self.compiled(known.expression))
+            expressions[group] = (self.bitmaps.marks(group, known.topic), self.compiled(known.expression))
         except BrokerError:
             pass  # its pulls are refused
 
@@ -220,24 +220,24 @@ class Filters:
         """Return an expression made ready. Raises as `of_expression`."""
         if not self._settings.property_filter:
             raise BrokerError(NOT_SUPPORTED)
-        found = self._compiled.get(expression)
-        if found is None:
+        compiled = self._compiled.get(expression)
+        if compiled is None:
             self.budget.left -= len(expression) * _STEPS_OF_CHARACTER
             try:
-                found = sql92.compile(expression)
+                compiled = sql92.compile(expression)
             except UsageError as exc:
                 raise SubscriptionParseFailed(f"parse the consumer's subscription failed: {exc}") from exc
             if len(self._compiled) >= _COMPILED_MAX or self._characters + len(expression) > _COMPILED_CHARACTERS_MAX:
                 self._compiled.clear()
                 self._characters = 0
-            self._compiled[expression] = found
+            self._compiled[expression] = compiled
             self._characters += len(expression)
-        return found
+        return compiled
 
 
 def _bloom(settings: BrokerSettings) -> sql92.Bloom:
     return sql92.Bloom(settings.bloom_error_percent, settings.bloom_groups)
 
 
-def _expressions(wishes: Wishes) -> dict[str, str]:
-    return {group: compiled.expression for group, (_, compiled) in wishes.items()}
+def _texts(expressions: Expressions) -> dict[str, str]:
+    return {group: compiled.expression for group, (_, compiled) in expressions.items()}

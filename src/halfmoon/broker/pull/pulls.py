@@ -126,7 +126,7 @@ class Pulls:
         plan = self._plan(header, now)
         if plan is None:
             if not self._defer(Pull(peer, opaque, serialization, header, None, header.queueOffset, 0)):
-                raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: too many expressions are to be read")
+                raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: too many expressions are to be parsed")
             return
         if header.topicBirthMs is not None:
             check_birth(header.topic, plan.birth_ms, header.topicBirthMs)
@@ -154,8 +154,8 @@ class Pulls:
         begin = lowest if begin is None else begin
         if not self._stale_offsets.must_restart(peer, topic, queue_id, group, header.queueOffset, begin):
             return False
-        found = ReadResult(ReadStatus.OFFSET_OVERFLOW_BADLY, begin, lowest, end, [], 0, 0)
-        self._answer(Pull(peer, opaque, serialization, header, plan, header.queueOffset, 0), found)
+        result = ReadResult(ReadStatus.OFFSET_OVERFLOW_BADLY, begin, lowest, end, [], 0, 0)
+        self._answer(Pull(peer, opaque, serialization, header, plan, header.queueOffset, 0), result)
         return True
 
     def _commit(self, peer: Peer, header: PullHeader) -> None:
@@ -203,29 +203,29 @@ class Pulls:
             return
         header, peer = pull.header, pull.peer
         count = header.maxMsgNums if header.maxMsgNums > 1 and peer.out_bytes < ANSWER_BYTES_MAX else 1
-        found = self._store.read(header.topic, header.queueId, pull.offset, count, plan.wanted)
-        if found.pieces:
-            self._answer(pull, found)
+        result = self._store.read(header.topic, header.queueId, pull.offset, count, plan.wanted)
+        if result.pieces:
+            self._answer(pull, result)
             return
-        if found.status is ReadStatus.NO_MATCHED_LOGIC_QUEUE:
-            found = EMPTY_QUEUE
-        if pull.until_ms > self._now and self._waits(pull, plan, found) and self._hold(pull, pull.until_ms):
+        if result.status is ReadStatus.NO_MATCHED_LOGIC_QUEUE:
+            result = EMPTY_QUEUE
+        if pull.until_ms > self._now and self._waits(pull, plan, result) and self._hold(pull, pull.until_ms):
             pull.held = True
             return
-        if pull.held and found.status is ReadStatus.OFFSET_OVERFLOW_ONE and pull.offset != pull.header.queueOffset:
-            found = found._replace(status=ReadStatus.NO_MATCHED_MESSAGE)  # it was moved on while it waited
-        self._answer(pull, found)
+        if pull.held and result.status is ReadStatus.OFFSET_OVERFLOW_ONE and pull.offset != pull.header.queueOffset:
+            result = result._replace(status=ReadStatus.NO_MATCHED_MESSAGE)  # it was moved on while it waited
+        self._answer(pull, result)
 
-    def _waits(self, pull: Pull, plan: Plan, found: ReadResult) -> bool:
+    def _waits(self, pull: Pull, plan: Plan, result: ReadResult) -> bool:
         """Whether a pull with this result may be held: the first time if there is nothing new.
 
         Later, if the messages that woke it do not match, which only reading can tell: it moves on over them.
         """
         if not pull.held:
-            return _code(found, pull.header) == 19
-        all_seen = found.status is ReadStatus.NO_MATCHED_MESSAGE and found.next_offset == found.max_offset
+            return _code(result, pull.header) == 19
+        all_seen = result.status is ReadStatus.NO_MATCHED_MESSAGE and result.next_offset == result.max_offset
         if plan.by_properties and all_seen:
-            pull.offset = found.next_offset
+            pull.offset = result.next_offset
             return True
         return False
 
@@ -305,14 +305,14 @@ class Pulls:
 
     # ------------------------------------------------------------ answers
 
-    def _answer(self, pull: Pull, found: ReadResult) -> None:
-        header, code = pull.header, _code(found, pull.header)
+    def _answer(self, pull: Pull, result: ReadResult) -> None:
+        header, code = pull.header, _code(result, pull.header)
         if self._stale_offsets.newest_before:
-            self._stale_offsets.give(pull.peer, header.topic, header.queueId, found.next_offset, header.consumerGroup)
-        if found.count:
-            self._stats.moved(header.topic, header.consumerGroup, found.count, found.size_bytes)
+            self._stale_offsets.give(pull.peer, header.topic, header.queueId, result.next_offset, header.consumerGroup)
+        if result.count:
+            self._stats.moved(header.topic, header.consumerGroup, result.count, result.size_bytes)
         birth_ms = None if header.topicBirthMs is None or pull.plan is None else pull.plan.birth_ms or 0
-        status, next_offset, low, high, pieces, _, size_bytes = found
+        status, next_offset, low, high, pieces, _, size_bytes = result
         remark, offsets = "FOUND" if pieces else status.name, (next_offset, low, high)
         head = pull_head(pull.opaque, pull.serialization, code, remark, offsets, birth_ms, size_bytes, VERSION)
         pull.peer.out_bytes += size_bytes
@@ -337,10 +337,10 @@ def fields_used(sent: PullMessage) -> PullHeader:
     )  # fmt: skip
 
 
-def _code(found: ReadResult, header: PullHeader) -> int:
-    if found.pieces:
+def _code(result: ReadResult, header: PullHeader) -> int:
+    if result.pieces:
         return 0
-    code = CODES.get(found.status)
+    code = CODES.get(result.status)
     if code is None:  # an empty queue
         return 21 if header.queueOffset != 0 else 19
     return code

@@ -51,11 +51,11 @@ class RangeReads:
         if not 0 <= header.queue_id < topic.read_queue_nums:
             raise BrokerError(f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] has {topic.read_queue_nums}")
         wanted = self._wanted(header)
-        found = self._find(header, request.peer.out_bytes, wanted)
+        result = self._find(header, request.peer.out_bytes, wanted)
         passed_over = None
-        if wanted is not None and found.status is ReadStatus.FOUND and arrays.np is not None:
-            passed_over = found.next_offset - header.begin - found.count
-        self._answer(request, found, passed_over)
+        if wanted is not None and result.status is ReadStatus.FOUND and arrays.np is not None:
+            passed_over = result.next_offset - header.begin - result.count
+        self._answer(request, result, passed_over)
 
     def weigh(self, request: Request) -> Reply:
         """Return about how many bytes ranges have. Raises BrokerError."""
@@ -78,22 +78,22 @@ class RangeReads:
 
     def _find(self, header: ReadRange, out_bytes: int, wanted: Wanted) -> ReadResult:
         room = min(header.max_bytes, RANGE_BYTES_MAX) if out_bytes < ANSWER_BYTES_MAX else 1
-        found = self._store.ranges.read(header.topic, header.queue_id, header.begin, header.end, room, wanted)
-        if found is None:
+        result = self._store.ranges.read(header.topic, header.queue_id, header.begin, header.end, room, wanted)
+        if result is None:
             count = min(header.end - header.begin, 1024) if room > 1 else 1
-            found = self._store.read(header.topic, header.queue_id, header.begin, count, None, room)
-        return EMPTY_QUEUE if found.status is ReadStatus.NO_MATCHED_LOGIC_QUEUE else found
+            result = self._store.read(header.topic, header.queue_id, header.begin, count, None, room)
+        return EMPTY_QUEUE if result.status is ReadStatus.NO_MATCHED_LOGIC_QUEUE else result
 
-    def _answer(self, request: Request, found: ReadResult, passed_over: int | None) -> None:
+    def _answer(self, request: Request, result: ReadResult, passed_over: int | None) -> None:
         command, peer = request.command, request.peer
         if command.is_oneway or peer.closing:
             return
         reply = ReadRangeReply(
-            next_begin_offset=found.next_offset, min_offset=found.min_offset, max_offset=found.max_offset, count=found.count,
+            next_begin_offset=result.next_offset, min_offset=result.min_offset, max_offset=result.max_offset, count=result.count,
             passed_over=passed_over,
         )  # fmt: skip
-        code = CODES.get(found.status, 19)  # 19 for an empty queue: the range begins at its end
-        head = encode_header(reply_to(command.opaque, command.serialization, Reply(code, found.status.name, reply)))
-        peer.out_bytes += found.size_bytes
-        prefix = _PREFIX.pack(4 + len(head) + found.size_bytes, command.serialization << 24 | len(head))
-        self._peers.answers(peer, [prefix + head, *found.pieces])
+        code = CODES.get(result.status, 19)  # 19 for an empty queue: the range begins at its end
+        head = encode_header(reply_to(command.opaque, command.serialization, Reply(code, result.status.name, reply)))
+        peer.out_bytes += result.size_bytes
+        prefix = _PREFIX.pack(4 + len(head) + result.size_bytes, command.serialization << 24 | len(head))
+        self._peers.answers(peer, [prefix + head, *result.pieces])

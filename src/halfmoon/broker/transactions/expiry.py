@@ -106,7 +106,7 @@ class Expiry:
     def _copied_before(self) -> set[int]:
         """Return the pending half messages of which the topic has a copy: a process ended before their op records."""
         store, lowest = self._store, self._index.half(self._index.lowest_pending())
-        found: set[int] = set()
+        copied: set[int] = set()
         end, first = store.queue_max(EXPIRED_TOPIC, 0), store.queue_min(EXPIRED_TOPIC, 0)
         for offset in range(end - 1, max(first, end - _COPIED_MAX) - 1, -1):
             pieces = store.read(EXPIRED_TOPIC, 0, offset, 1).pieces
@@ -115,8 +115,8 @@ class Expiry:
                 break
             half = None if copy is None else self._half_of(copy)
             if half is not None and half.state == State.PREPARED:
-                found.add(half.index)
-        return found
+                copied.add(half.index)
+        return copied
 
     def _half_of(self, copy: StoredMessage) -> Half | None:
         """Return the half message that a copy names; None when it is gone or another one: Apache's copies name place 0."""
@@ -137,14 +137,14 @@ class Expiry:
         except UsageError as exc:
             raise BrokerError(f"resume: {exc}") from exc
         parts = self._copy(place)
-        found = wire_properties.decode(parts.properties)
-        unique = found.get("UNIQ_KEY", "")
+        pairs = wire_properties.decode(parts.properties)
+        unique = pairs.get("UNIQ_KEY", "")
         self._check_not_resuming(unique or str(place))
         if unique:
             self._check_resumable(unique, place)
         self._late_decisions.check_room()
         kept = with_pairs(without(parts.properties, _NOT_RESUMED), {CHECK_TIMES: "0"})
-        group, draft = found.get(PRODUCER_GROUP, ""), _draft(parts, kept, 0)
+        group, draft = pairs.get(PRODUCER_GROUP, ""), _draft(parts, kept, 0)
         appended = self._half_messages.append((*real_queue(kept), group, Messages([draft])), request.now)
         index, resumed = appended.queue_offset, appended.physical_offsets[0]
         if (copy := message_of(self._store.record(place))) is not None:

@@ -96,21 +96,21 @@ class HalfMessages:
 
     def prepare(self, text: bytes, topic: str, suffix: bytes) -> Prepared:
         """Return the properties that a half message is stored with, ``suffix`` at their end. Raises MessageRefused (13)."""
-        found = wire_properties.decode(text)
-        group = found.get(PRODUCER_GROUP, "")
+        pairs = wire_properties.decode(text)
+        group = pairs.get(PRODUCER_GROUP, "")
         if not group:
             raise MessageRefused(f"a half message names its producer group in {PRODUCER_GROUP}: nobody could be asked about it")
         try:
             check_group(group)
         except BrokerError as exc:
             raise MessageRefused(f"no producer can be of the group that {PRODUCER_GROUP} names: {exc.remark}") from exc
-        if delays := sorted(DELAYS & found.keys()):
+        if delays := sorted(DELAYS & pairs.keys()):
             self._warn("a half message to %s asks for a delay (%s), which is cleared", topic, ", ".join(delays))
-        if IMMUNITY in found:
+        if IMMUNITY in pairs:
             self.immunity_seen = True
-        wait = found.get("WAIT", "true").lower() == "true"
-        kept = {name: value for name, value in found.items() if name not in OURS and name not in DELAYS}
-        tag = found.get("TAGS", "")
+        wait = pairs.get("WAIT", "true").lower() == "true"
+        kept = {name: value for name, value in pairs.items() if name not in OURS and name not in DELAYS}
+        tag = pairs.get("TAGS", "")
         try:
             stored = wire_properties.encode(kept) + suffix
         except MessageIllegal as exc:

@@ -91,11 +91,11 @@ class LateDecisions:
         self._note(place).committed = committed
 
     def _note(self, place: int) -> _Fresh:
-        found = self._fresh.pop(place, None) or _Fresh()
-        found.end = self._store.end_offset
+        fresh = self._fresh.pop(place, None) or _Fresh()
+        fresh.end = self._store.end_offset
         if self._store.sync_flush:
-            self._fresh[place] = found  # the last: they go in the order of their ends
-        return found
+            self._fresh[place] = fresh  # the last: they go in the order of their ends
+        return fresh
 
     # ------------------------------------------------------------ what is so
 
@@ -115,8 +115,8 @@ class LateDecisions:
         return None
 
     def _half(self, place: int) -> StoredMessage | None:
-        found = message_of(self._store.record(place)) if place >= 0 else None
-        return found if found is not None and found.topic == HALF_TOPIC else None
+        message = message_of(self._store.record(place)) if place >= 0 else None
+        return message if message is not None and message.topic == HALF_TOPIC else None
 
     def successor(self, copy: Copy) -> tuple[int, int] | None:
         """Return half queue offset and place of the half message that a copy was resumed as, the newest; None: it was not."""
@@ -133,11 +133,11 @@ class LateDecisions:
         fresh = self._fresh.get(copy.half_place)
         if fresh is not None and fresh.committed is not None:
             return fresh.committed
-        for one in messages_with(self._store, copy.topic, copy.key):
-            if one.prepared_transaction_offset == copy.half_place and one.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT:
+        for message in messages_with(self._store, copy.topic, copy.key):
+            if message.prepared_transaction_offset == copy.half_place and message.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT:
                 return True
         ops = messages_with(self._store, OP_TOPIC, copy.key)
-        return False if any(one.prepared_transaction_offset == copy.half_place for one in ops) else None
+        return False if any(message.prepared_transaction_offset == copy.half_place for message in ops) else None
 
     # ------------------------------------------------------------ what is to be stored
 

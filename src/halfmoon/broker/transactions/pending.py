@@ -1,4 +1,4 @@
-"""What operators ask about transactions and decide by hand: pending half messages, one transaction, checks, decisions, figures.
+"""Transactions for operators: pending half messages, one transaction, checks and decisions by hand, statistics.
 
 These requests are Halfmoon's own (31001 to 31005); the resume of an expired message is the original's (323).
 """
@@ -36,7 +36,7 @@ RECORDS_MAX, BYTES_MAX = 128, 1024 * 1024
 """Half records that one listing reads, and their bytes (one record more at most): it ends early then and says where to go on."""
 GROUPS_MAX = 1000
 KEYED_MAX, NAMED_MAX = 32, 8
-"""Half messages with a key that are looked at, and how many of several are named."""
+"""Half messages with a key that are looked at, and how many ids an error lists."""
 OPERATOR_LENGTH_MAX = 200
 DECIDED_BY = b"DECIDED_BY\x01"
 """Property of the op record of a decision by hand."""
@@ -194,22 +194,23 @@ class Pending:
     def _groups(self) -> dict[str, GroupTransactions]:
         """Find the groups that have something pending and the oldest of each, among the oldest that are pending."""
         index, counts = self._index, dict(self._index.pending_by_group)
-        found: dict[int, GroupTransactions] = {}
+        oldest: dict[int, GroupTransactions] = {}
         at, looks = index.lowest_pending(), 0
-        while at < index.end and len(found) < min(len(counts), GROUPS_MAX) and looks < LOOKS_MAX:
+        while at < index.end and len(oldest) < min(len(counts), GROUPS_MAX) and looks < LOOKS_MAX:
             halves, at = index.pending(at, 1024)
             looks += max(len(halves), 64)
             for half in halves:
-                if half.group_hash not in found:
+                if half.group_hash not in oldest:
                     name = self._group_of(half)
                     producers = len(self._clients.producers.get(name, {}))
-                    found[half.group_hash] = GroupTransactions(name, counts.get(half.group_hash, 0), half.store_s * 1000, producers)
+                    count = counts.get(half.group_hash, 0)
+                    oldest[half.group_hash] = GroupTransactions(name, count, half.store_s * 1000, producers)
         groups: dict[str, GroupTransactions] = {}
-        for one in found.values():
-            if one.group in groups:  # several whose names cannot be read
-                groups[one.group].pending += one.pending
+        for transactions in oldest.values():
+            if transactions.group in groups:  # several whose names cannot be read
+                groups[transactions.group].pending += transactions.pending
             else:
-                groups[one.group] = one
+                groups[transactions.group] = transactions
         return groups
 
     def _group_of(self, half: Half) -> str:
@@ -227,33 +228,33 @@ class Pending:
         """
         if wanted.offset is not None:
             half = self._index.half(wanted.offset)
-            found: Sequence[Half] = [] if half is None else [half]
+            halves: Sequence[Half] = [] if half is None else [half]
         else:
             name = wanted.id or ""
             place = self._place(name)
             half = None if place is None else self._half_at(place)
-            found = self._keyed(name) if half is None else [half]
-        found = [half for half in found if half.state != State.NONE and self._shown(half)]
-        if not found:
+            halves = self._keyed(name) if half is None else [half]
+        halves = [half for half in halves if half.state != State.NONE and self._shown(half)]
+        if not halves:
             what = repr(wanted.id or "") if wanted.offset is None else f"at offset {wanted.offset}"
             raise QueryNotFound(f"there is no half message {what}")
-        return found[-1]
+        return halves[-1]
 
     def _keyed(self, key: str) -> Sequence[Half]:
         """Return the half messages of the transaction that a key names, the oldest first."""
-        found: defaultdict[str, set[Half]] = defaultdict(set)
+        by_transaction: defaultdict[str, set[Half]] = defaultdict(set)
         for record in self._store.query(HALF_TOPIC, key, KEYED_MAX, 0, FOR_EVER_MS).records if key else ():
             parts = whole_record(record)
             half = self._half_at(parts.physical_offset)
             if half is not None and half.state != State.NONE:
-                found[_text(parts, "UNIQ_KEY") or str(half.index)].add(half)
-        if key in found:
-            return sorted(found[key])
-        if len(found) > 1:
-            ids = [offset_msg_id(self._host, max(halves).physical_offset) for halves in found.values()]
+                by_transaction[_text(parts, "UNIQ_KEY") or str(half.index)].add(half)
+        if key in by_transaction:
+            return sorted(by_transaction[key])
+        if len(by_transaction) > 1:
+            ids = [offset_msg_id(self._host, max(halves).physical_offset) for halves in by_transaction.values()]
             more = " and more" if len(ids) > NAMED_MAX else ""
             raise BrokerError(f"the key {key!r} names {len(ids)} transactions, give one of: {', '.join(ids[:NAMED_MAX])}{more}")
-        return sorted(next(iter(found.values()), ()))
+        return sorted(next(iter(by_transaction.values()), ()))
 
     def _shown(self, half: Half) -> bool:
         """Whether anybody may see a half message: with sync flush not before it is durable, for its sender was not answered."""
@@ -289,27 +290,27 @@ class Pending:
         sent, counted, history = self._index.checks(half.index)
         settings = self._settings
         interval, state = settings.transaction_check_interval_ms, State(half.state).name
-        found = Transaction(
+        transaction = Transaction(
             index=half.index, commit_log_offset=half.physical_offset, size_bytes=half.size, state=state,
             offset_msg_id=offset_msg_id(self._host, half.physical_offset), stored_ms=half.store_s * 1000, checks_sent=sent,
             checks_left=max(0, settings.transaction_check_max - counted),
-            checks=[TransactionCheck(c.sent_s * 1000, f"{c.producer:06x}", Answer(c.answer).name) for c in history],
+            checks=[TransactionCheck(check.sent_s * 1000, f"{check.producer:06x}", Answer(check.answer).name) for check in history],
         )  # fmt: skip
         if half.state == State.PREPARED:
-            due = history[-1].sent_s * 1000 + interval if history else found.stored_ms + settings.transaction_timeout_ms
+            due = history[-1].sent_s * 1000 + interval if history else transaction.stored_ms + settings.transaction_timeout_ms
             first = max(self._checks.next_round_ms, now)
-            found.next_check_ms = first if due <= first else first + -(-(due - first) // interval) * interval
+            transaction.next_check_ms = first if due <= first else first + -(-(due - first) // interval) * interval
         try:
             parts = self._parts(half)
         except BrokerError:
-            return found
+            return transaction
         text = wire_properties.decode(parts.properties)
-        found.msg_id, found.group, found.keys = text.get("UNIQ_KEY", ""), text.get(PRODUCER_GROUP, ""), text.get("KEYS", "")
-        found.topic, found.queue_id = real_queue(parts.properties)
-        found.tag = text.get("TAGS", "")
-        found.born_ms, found.stored_ms = parts.born_ms, parts.store_ms
-        found.producers = len(self._clients.producers.get(found.group, {}))
-        return found
+        transaction.msg_id, transaction.group = text.get("UNIQ_KEY", ""), text.get(PRODUCER_GROUP, "")
+        transaction.topic, transaction.queue_id = real_queue(parts.properties)
+        transaction.tag, transaction.keys = text.get("TAGS", ""), text.get("KEYS", "")
+        transaction.born_ms, transaction.stored_ms = parts.born_ms, parts.store_ms
+        transaction.producers = len(self._clients.producers.get(transaction.group, {}))
+        return transaction
 
 
 def _text(parts: Parts, name: str) -> str:

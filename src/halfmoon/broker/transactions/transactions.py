@@ -141,8 +141,8 @@ class Transactions:
         low = store.queue_min(OP_TOPIC, 0)
         while low < end:
             middle = (low + end) // 2
-            found = store.read(OP_TOPIC, 0, middle, 1)
-            place = int.from_bytes(found.pieces[0][28:36], "big") if found.pieces else -1
+            result = store.read(OP_TOPIC, 0, middle, 1)
+            place = int.from_bytes(result.pieces[0][28:36], "big") if result.pieces else -1
             if place < half.physical_offset:
                 low = middle + 1
             else:
