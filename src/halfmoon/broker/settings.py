@@ -1,4 +1,4 @@
-"""What can be set of a broker, beside its store (`halfmoon.store.settings`). Values only."""
+"""Settings of a broker, besides those of its store (`halfmoon.store.settings`). Values only."""
 
 from __future__ import annotations
 
@@ -20,68 +20,72 @@ class VipChannel(Enum):
 class BrokerSettings:
     """Settings of one broker."""
 
-    cluster: str = setting("DefaultCluster", java="brokerClusterName", form=forms.NAME, why="Brokers of one cluster share topics.")
-    name: str = setting("broker-a", java="brokerName", form=forms.NAME, why="Master and slaves of one name hold the same messages.")
-    broker_id: int = setting(0, java="brokerId", low=0, high=0, why="0 is the master; slaves are not built yet.")
-    address: str = setting(
-        "127.0.0.1", java="brokerIP1", form=forms.IP, why="The address that clients are told, part of every message id."
+    cluster: str = setting(
+        "DefaultCluster", java="brokerClusterName", form=forms.NAME, why="Brokers of the same cluster share topics."
     )
-    port: int = setting(10911, java="listenPort", low=0, high=65535, why="Where clients connect; 0 takes a free one.")
+    name: str = setting(
+        "broker-a", java="brokerName", form=forms.NAME, why="A master and its slaves have the same name and hold the same messages."
+    )
+    broker_id: int = setting(0, java="brokerId", low=0, high=0, why="0 is the master; slaves are not supported yet.")
+    address: str = setting(
+        "127.0.0.1", java="brokerIP1", form=forms.IP, why="Address that clients connect to; part of every message id."
+    )
+    port: int = setting(10911, java="listenPort", low=0, high=65535, why="Port for clients; 0: a free one.")
     vip_channel: VipChannel = setting(
         VipChannel.IF_FREE,
-        why="Listen two ports below, too, for clients with vipChannelEnabled: IF_FREE only warns when that port is taken.",
+        why="Also listen two ports below, for clients with vipChannelEnabled; IF_FREE: only warn if that port is taken.",
     )
     busy_poll_us: int = setting(
         500,
         low=0,
         high=100_000,
-        why="Busy polling: how long the event loop waits for the next request of a lone, quick client without sleeping. Nearly "
-        "halves its latency, and keeps a core busy meanwhile; 0: always sleep.",
+        why="Busy polling: how long the event loop waits for the next request of a single fast client without sleeping. Nearly "
+        "halves its latency, but keeps a core busy; 0: always sleep.",
     )
     nameserver: str = setting(
-        "", java="namesrvAddr", form=forms.ADDRESSES, why="Name servers to register with, joined by semicolons."
+        "", java="namesrvAddr", form=forms.ADDRESSES, why="Name servers to register with, separated by semicolons."
     )
-    region: str = setting("DefaultRegion", java="regionId", form=forms.NAME, why="Told to senders in every answer.")
+    region: str = setting("DefaultRegion", java="regionId", form=forms.NAME, why="Region name in every reply to a send.")
     permission: int = setting(6, java="brokerPermission", low=0, high=7, why="Bits: 2 write, 4 read.")
 
     auto_create_topics: bool = setting(True, java="autoCreateTopicEnable", why="A send to an unknown topic creates it.")
     auto_create_groups: bool = setting(True, java="autoCreateSubscriptionGroup", why="A consumer of an unknown group creates it.")
     default_queue_count: int = setting(
-        8, java="defaultTopicQueueNums", low=1, high=1024, why="Most queues of a topic that a send creates."
+        8, java="defaultTopicQueueNums", low=1, high=1024, why="Maximum number of queues of a topic that a send creates."
     )
-    cluster_topic: bool = setting(True, java="clusterTopicEnable", why="A topic with the cluster's name, for tools.")
-    broker_topic: bool = setting(True, java="brokerTopicEnable", why="A topic with the broker's name, for tools.")
-    trace_topic: bool = setting(True, java="traceTopicEnable", why="Whether clients' traces have a topic from the start.")
+    cluster_topic: bool = setting(True, java="clusterTopicEnable", why="Create a topic with the cluster's name, for tools.")
+    broker_topic: bool = setting(True, java="brokerTopicEnable", why="Create a topic with the broker's name, for tools.")
+    trace_topic: bool = setting(True, java="traceTopicEnable", why="Create the topic for client traces at the start.")
     trace_topic_name: str = setting(
-        "RMQ_SYS_TRACE_TOPIC", java="msgTraceTopicName", form=forms.TOPIC, why="Where clients send traces."
+        "RMQ_SYS_TRACE_TOPIC", java="msgTraceTopicName", form=forms.TOPIC, why="Topic for client traces."
     )
     topics_max: int = setting(
-        50_000, low=100, high=1_000_000, why="Bound of the topic table, so that senders cannot fill the memory."
+        50_000, low=100, high=1_000_000, why="Maximum number of topics, so that senders cannot fill the memory."
     )
-    groups_max: int = setting(50_000, low=100, high=1_000_000, why="Bound of the group table, for the same reason.")
-    queues_max: int = setting(1024, low=8, high=16384, why="Most queues of one topic; the original pre-creates one with 1024.")
+    groups_max: int = setting(50_000, low=100, high=1_000_000, why="Maximum number of consumer groups, for the same reason.")
+    queues_max: int = setting(1024, low=8, high=16384, why="Maximum number of queues of a topic; BenchmarkTest has 1024.")
 
     delay_levels: str = setting(
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
         java="messageDelayLevel",
         form=forms.DELAYS,
-        why="How long each delay level waits, 40 days at most.",
+        why="Duration of each delay level, at most 40 days.",
     )
-    timer_enable: bool = setting(True, java="timerWheelEnable", why="Whether messages may ask for a point in time (5.x clients).")
+    timer_enable: bool = setting(True, java="timerWheelEnable", why="Accept messages with a delivery time (5.x clients).")
     timer_delay_max_s: int = setting(
-        3_456_000, java="timerMaxDelaySec", low=1, high=3_456_000, why="How far that point may lie ahead; 40 days."
+        3_456_000, java="timerMaxDelaySec", low=1, high=3_456_000, why="Longest delay of such a message; 40 days."
     )
     timer_messages_max: int = setting(
-        4_000_000, low=1, high=100_000_000, why="Bound on messages that wait for one: 16 to 24 bytes of memory each."
+        4_000_000, low=1, high=100_000_000, why="Maximum number of such messages that wait: 16 to 24 bytes of memory each."
     )
-    recall_enable: bool = setting(True, java="recallMessageEnable", why="Whether a producer may cancel such a message.")
-    reject_transactions: bool = setting(False, java="rejectTransactionMessage", why="Refuses half messages.")
+    recall_enable: bool = setting(True, java="recallMessageEnable", why="Producers may cancel such a message.")
+    reject_transactions: bool = setting(False, java="rejectTransactionMessage", why="Refuse half messages.")
     half_messages_readable: bool = setting(
         True,
-        why="Audits may read half messages and op records if they say so; else nobody can. By its id anyone may see one anyway.",
+        why="Audits may read half messages and op records; consumers never can. A single one can always be viewed by its id.",
     )
     transaction_timeout_ms: int = setting(
-        6000, java="transactionTimeOut", low=0, high=2**31 - 1, why="A half message is asked about once it is this old."
+        6000, java="transactionTimeOut", low=0, high=2**31 - 1, why="Age of a half message before its first check."
     )
     transaction_check_max: int = setting(
         15,
@@ -91,91 +95,110 @@ class BrokerSettings:
         why="A half message expires after this many checks that no producer answers with a decision or with *still open*.",
     )
     transaction_check_interval_ms: int = setting(
-        60_000, java="transactionCheckInterval", low=10, high=2**31 - 1, why="How often undecided half messages are asked about."
+        60_000, java="transactionCheckInterval", low=10, high=2**31 - 1, why="Interval between checks of a half message."
     )
     transaction_undecided_max_ms: int = setting(
         0, low=0, high=2**40, why="A half message expires when it is undecided for this long; 0: as long as messages are kept."
     )
     transaction_checks_per_second: int = setting(
-        500, low=1, high=1_000_000, why="Checks a producer group is sent in a second, so that its return is no storm."
+        500, low=1, high=1_000_000, why="Maximum rate of checks to a producer group, so that its return causes no storm."
     )
     batch_timeout_ms: int = setting(
         3_600_000, low=1000, high=604_800_000,
-        why="An attempt of a batch transaction that does not say for how long is asked about, and given up, so long after "
-        "its batch was last heard of.",
+        why="Default timeout of an attempt of a batch transaction: this long after the last activity of its batch, the "
+        "coordinator is asked to give it up.",
     )  # fmt: skip
     batch_timeout_max_ms: int = setting(
-        604_800_000, low=1000, high=2**40, why="An attempt that asks to be kept for longer without a word is refused."
+        604_800_000, low=1000, high=2**40, why="Maximum timeout of an attempt; a longer one is refused."
     )
     batch_retention_ms: int = setting(
         604_800_000, low=60_000, high=2**40,
-        why="The id of a job without transactionalId is forgotten after this; any other id stays, but for batch_ids_max.",
+        why="How long the id of a job without transactionalId is remembered. Other ids stay, within batch_ids_max.",
     )  # fmt: skip
     batch_ids_max: int = setting(
         10_000, low=1, high=1_000_000,
-        why="Bound on transactional ids that are known, 300 bytes each. At it the one goes that is idle for longest, of those "
-        "whose messages left the log batch_retention_ms ago; else new ones are refused.",
+        why="Maximum number of transactional ids, 300 bytes each. Beyond it the longest idle id is forgotten whose messages left "
+        "the log batch_retention_ms ago; without such an id new ones are refused.",
     )  # fmt: skip
-    batch_attempts_max: int = setting(100_000, low=1, high=10_000_000, why="Bound on undecided attempts: 500 bytes each.")
-    batch_pieces_max: int = setting(500_000, low=1, high=50_000_000, why="Bound on the requests they came with: 300 bytes each.")
+    batch_attempts_max: int = setting(100_000, low=1, high=10_000_000, why="Maximum number of undecided attempts: 500 bytes each.")
+    batch_pieces_max: int = setting(
+        500_000, low=1, high=50_000_000, why="Maximum number of pieces of undecided attempts: 300 bytes each."
+    )
     batch_bytes_max: int = setting(
-        32 * 1024**3, low=1024**2, high=2**60, why="Bound on undecided bytes of the log: its files stay until they are decided."
+        32 * 1024**3,
+        low=1024**2,
+        high=2**60,
+        why="Maximum size of undecided pieces in the log: its files stay until they are decided.",
     )
-    long_polling: bool = setting(True, java="longPollingEnable", why="A pull that finds nothing waits for a message.")
+    long_polling: bool = setting(True, java="longPollingEnable", why="Hold a pull that finds nothing until a message arrives.")
     short_polling_ms: int = setting(
-        1000, java="shortPollingTimeMills", low=1, high=60_000, why="How long such a pull waits when long polling is off."
+        1000, java="shortPollingTimeMills", low=1, high=60_000, why="How long such a pull is held when long polling is off."
     )
-    holds_max: int = setting(100_000, low=100, high=10_000_000, why="Bound on waiting pulls; one over it is answered at once.")
-    property_filter: bool = setting(
-        True, java="enablePropertyFilter", why="Consumers may filter by the properties of messages, with SQL92."
+    holds_max: int = setting(
+        100_000, low=100, high=10_000_000, why="Maximum number of held pulls; further ones are answered at once."
     )
+    property_filter: bool = setting(True, java="enablePropertyFilter", why="Consumers may filter by message properties with SQL92.")
     filter_bitmap: bool = setting(
         False, java="enableCalcFilterBitMap",
-        why="SQL92 expressions are evaluated once when a message comes: for many readers of the same, or readers that read again.",
+        why="Evaluate SQL92 expressions once, when a message arrives: for many readers, or readers that read again.",
     )  # fmt: skip
     bloom_error_percent: int = setting(
-        20, java="maxErrorRateOfBloomFilter", low=1, high=99, why="How often such an evaluation may be done again in vain."
+        20, java="maxErrorRateOfBloomFilter", low=1, high=99, why="Bloom filter: false-positive rate."
     )
     bloom_groups: int = setting(
-        32, java="expectConsumerNumUseFilter", low=1, high=4096, why="Groups of one topic for which that holds."
+        32,
+        java="expectConsumerNumUseFilter",
+        low=1,
+        high=4096,
+        why="Bloom filter: number of groups of a topic for which that rate holds.",
     )
     filter_support_retry: bool = setting(
-        False, java="filterSupportRetry", why="Messages that come again are filtered by the expression of their first topic, too."
+        False, java="filterSupportRetry", why="Filter retries by the expression of their first topic."
     )
     sync_timeout_ms: int = setting(
-        5000, java="syncFlushTimeout", low=1, high=600_000, why="A send waits this long for the sync, then is answered 10."
+        5000,
+        java="syncFlushTimeout",
+        low=1,
+        high=600_000,
+        why="Sync flush: how long a send waits for the sync before it is answered with 10.",
     )
-    start_accept_ms: int = setting(0, java="startAcceptSendRequestTimeStamp", low=0, why="Sends before this time are refused.")
+    start_accept_ms: int = setting(0, java="startAcceptSendRequestTimeStamp", low=0, why="Refuse sends before this time.")
 
     register_ms: int = setting(
         30_000,
         java="registerNameServerPeriod",
         low=10_000,
         high=60_000,
-        why="How often the broker tells the name servers it lives.",
+        why="Interval of the registration with name servers.",
     )
     register_timeout_ms: int = setting(
-        6000, java="registerBrokerTimeoutMills", low=100, high=60_000, why="Wait for one name server."
+        6000, java="registerBrokerTimeoutMills", low=100, high=60_000, why="Timeout of a registration with one name server."
     )
     force_register: bool = setting(
-        True, java="forceRegister", why="Register each time, or only after asking whether anything changed."
+        True, java="forceRegister", why="Register every time; false: only if the name server has older data."
     )
-    compressed_register: bool = setting(False, java="compressedRegister", why="Deflate the topic table on the way to name servers.")
+    compressed_register: bool = setting(
+        False, java="compressedRegister", why="Compress the topic table that is sent to name servers."
+    )
     save_offsets_ms: int = setting(
         5000,
         java="flushConsumerOffsetInterval",
         low=100,
         high=600_000,
-        why="A crash repeats at most this much of consumers' progress.",
+        why="Interval of saving consumers' progress: a crash loses at most this much.",
     )
-    client_expiry_ms: int = setting(120_000, java="channelExpiredTimeout", low=1000, why="A client silent this long is gone.")
+    client_expiry_ms: int = setting(
+        120_000, java="channelExpiredTimeout", low=1000, why="A client without a heartbeat for this long is removed."
+    )
     order_lock_ms: int = setting(
         60_000, java="rocketmq.broker.rebalance.lockMaxLiveTime", low=1000, high=3_600_000,
-        why="A queue of an orderly consumer is free when its lock was not renewed this long.",
+        why="The lock of an orderly consumer on a queue expires when it is not renewed for this long.",
     )  # fmt: skip
     order_lock_orphan_ms: int = setting(
         30_000, low=0, high=3_600_000,
-        why="The same once the owner's connection is gone: Java clients stop consuming 30 s after a renewal.",
+        why="The same once the owner's connection is lost: Java clients stop consuming 30 s after a renewal.",
     )  # fmt: skip
-    query_max: int = setting(64, java="maxMsgsNumBatch", low=1, high=4096, why="Most messages of a query's answer.")
+    query_max: int = setting(
+        64, java="maxMsgsNumBatch", low=1, high=4096, why="Maximum number of messages in the reply to a query."
+    )
     unique_query_max: int = setting(32, java="defaultQueryMaxNum", low=1, high=4096, why="The same for a query by unique key.")

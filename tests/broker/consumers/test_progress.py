@@ -105,7 +105,7 @@ def test_progress_whose_file_is_gone_is_missed_by_name(talk, caplog):
     talk.open()
 
     assert "config/consumerOffset.json is missing: the progress of these groups is unknown" in caplog.text
-    assert "they begin as new ones do: G" in caplog.text
+    assert "they begin like new ones: G" in caplog.text
 
 
 def test_a_group_without_progress_has_none_to_miss(talk, caplog):
