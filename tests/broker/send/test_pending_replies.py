@@ -1,0 +1,61 @@
+"""Replies that wait for the device: in order, refused after a failed sync, timed out, and bounded."""
+
+import pytest
+
+from halfmoon.broker.send import pending_replies as module
+from halfmoon.errors import SystemBusy
+from tests.broker.talk import send_header
+
+
+def called(log, name):
+    return lambda refusal, now: log.append((name, None if refusal is None else refusal.code))
+
+
+def test_with_async_flush_a_reply_waits_only_where_it_must_be_durable(talk):
+    talk.held_back, log = [], []
+    talk.send()
+    pending = talk.broker.pending_replies
+    pending.after_flush(called(log, "flushed"))
+    pending.when_durable(called(log, "durable"))
+    assert log == [("flushed", None)]
+
+    talk.release()
+    talk.wait(1_000)
+    assert log == [("flushed", None), ("durable", None)]
+
+
+def test_with_sync_flush_replies_go_out_in_the_order_of_the_log(make_talk):
+    talk = make_talk(store={"flush_disk_type": "SYNC_FLUSH"})
+    talk.send()
+    talk.held_back, log = [], []
+    opaque = talk.post(send_header())
+    talk.turn()
+    pending = talk.broker.pending_replies
+    assert not pending.can_reply
+    for name in ("a", "b"):
+        pending.after_flush(called(log, name))
+    assert (log, talk.answer(opaque)) == ([], None)
+
+    talk.release()
+    talk.turn()
+    assert log == [("a", None), ("b", None)]
+    assert talk.answer(opaque).code == 0
+
+
+def test_a_reply_with_a_deadline_is_called_once_either_way(make_talk):
+    talk = make_talk(store={"flush_disk_type": "SYNC_FLUSH"})
+    talk.send()
+    talk.held_back, log = [], []
+    talk.post(send_header(), oneway=True)
+    talk.turn()
+    talk.broker.pending_replies.with_deadline(talk.now + 10, called(log, "done"), lambda: log.append("timeout"))
+    talk.wait(20)
+    talk.release()
+    talk.turn()
+    assert log == ["timeout"]
+
+
+def test_too_many_are_refused(talk, monkeypatch):
+    monkeypatch.setattr(module, "WAITING_MAX", 0)
+    with pytest.raises(SystemBusy):
+        talk.broker.pending_replies.check_room()
