@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from msgspec import structs
+
 from halfmoon.broker.names import (
     BATCH_TOPIC,
     BENCHMARK_TOPIC,
@@ -153,6 +155,20 @@ class Topics:
     def ensure(self, topic: str, queue_count: int, now: int, *, perm: int = 6, sys_flag: int = 0) -> TopicConfig:
         """Return the topic's configuration, created with these values when it is missing."""
         return self._table.get(topic) or self.put(topic_config(topic, queue_count, perm, sys_flag), now)
+
+    def make_readable(self, topic: str, queue_id: int, now: int) -> str | None:
+        """Let consumers see a queue whose topic may have been deleted or shrunk; return what was changed, None: nothing.
+
+        Raises SystemBusy (2) when there are too many topics.
+        """
+        config = self._table.get(topic)
+        if config is None:
+            self.ensure(topic, queue_id + 1, now)
+            return f"topic {topic} is created again"
+        if queue_id >= config.read_queue_nums:
+            self.put(structs.replace(config, read_queue_nums=queue_id + 1), now)
+            return f"topic {topic} has {queue_id + 1} read queues again"
+        return None
 
     def put(self, config: TopicConfig, now: int) -> TopicConfig:
         """Create or replace a topic. Raises SystemBusy when the table is at its bound."""

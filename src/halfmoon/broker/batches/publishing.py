@@ -14,16 +14,15 @@ from itertools import groupby
 from operator import itemgetter
 
 import msgspec
-from msgspec import structs
 
 from halfmoon.broker.batches.records import Piece
 from halfmoon.broker.batches.state import Application
 from halfmoon.broker.delay.delay import Delays, RequestedDelay
 from halfmoon.broker.delay.properties import with_place
-from halfmoon.broker.send.sends import DELAYED, Sends
+from halfmoon.broker.send.sends import DELAYED, Sends, items_of
 from halfmoon.broker.topics import Topics
-from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceNotAvailable, StoreNotWritable
-from halfmoon.hot import BATCH_MAX, Draft, batch_drafts, batch_items
+from halfmoon.errors import BrokerError, CorruptRecord, ServiceNotAvailable, StoreNotWritable
+from halfmoon.hot import Draft, batch_drafts
 from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.store.entries import entries_behind, prepared_offset
 from halfmoon.store.records import whole_record
@@ -156,7 +155,8 @@ class Publishing:
             for identity, draft in enumerate(drafts, piece.physical_offset + 1)
             if identity not in already
         ]
-        self._make_readable(piece.topic, piece.queue_id, now)
+        if (change := self._topics.make_readable(piece.topic, piece.queue_id, now)) is not None:
+            self._warn("%s: a batch for queue %d is decided", change, piece.queue_id)
         if later := may_wait(parts.body):
             self._append(piece, named, already, now)
         elif named:
@@ -213,16 +213,6 @@ class Publishing:
             published |= {prepared_offset(record) for record in self._delays.parked_behind(min(lowest.values()))} - {0}
         return published
 
-    def _make_readable(self, topic: str, queue_id: int, now: int) -> None:
-        """Let consumers see the queue: the topic may have been deleted or shrunk since the attempt."""
-        config = self._topics.get(topic)
-        if config is None:
-            self._topics.ensure(topic, queue_id + 1, now)
-            self._warn("topic %s is created again: a batch for it is decided", topic)
-        elif queue_id >= config.read_queue_nums:
-            self._topics.put(structs.replace(config, read_queue_nums=queue_id + 1), now)
-            self._warn("topic %s has %d read queues again: a batch for the last one is decided", topic, queue_id + 1)
-
 
 def in_order(application: Application) -> list[Piece]:
     """Return the pieces of a batch as they are published: in each queue by partition, then by sequence."""
@@ -248,14 +238,8 @@ def drafts_of(sends: Sends, body: bytes, sys_flag: int, born_ms: int, host: byte
 
 
 def _prepared(sends: Sends, body: bytes, sys_flag: int, born_ms: int, host: bytes) -> list[Draft]:
-    try:
-        items = batch_items(body)
-    except ValueError as exc:
-        raise MessageRefused(f"the batch does not parse: {exc}") from exc
-    if not 1 <= len(items) <= BATCH_MAX:
-        raise MessageRefused(f"a piece of a batch holds 1 to {BATCH_MAX} messages, not {len(items)}")
     drafts: list[Draft] = []
-    for item_body, properties, flag in items:
+    for item_body, properties, flag in items_of(body):
         text, code, _ = sends.prepare(properties)
         drafts.append((item_body, text, flag, sys_flag, born_ms, host, 0, 0, code))
     return drafts

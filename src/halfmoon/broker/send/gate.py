@@ -22,11 +22,11 @@ from halfmoon.broker.names import FORBIDDEN_TO_SEND, HALF_TOPIC, OP_TOPIC, RETRY
 from halfmoon.broker.request import Handlers, Request, refusal_of
 from halfmoon.broker.send.duplicates import Duplicates
 from halfmoon.broker.send.replies import StoredGroup
-from halfmoon.broker.send.sends import MULTI_TAG, SendHeaderOf, Sends, may_be_delayed, sender_of
+from halfmoon.broker.send.sends import MULTI_TAG, SendHeaderOf, Sends, items_of, may_be_delayed, sender_of
 from halfmoon.broker.topics import topic_text
 from halfmoon.broker.transactions.half import HalfMessages
 from halfmoon.errors import BrokerError, MessageRefused, NoPermission
-from halfmoon.hot import BATCH_MAX, Draft, Frame, Group, Messages, Reader, batch_items
+from halfmoon.hot import Draft, Frame, Group, Messages, Reader
 from halfmoon.model import REPEAT
 from halfmoon.store.store import Appended
 from halfmoon.wire import properties as wire_properties
@@ -287,14 +287,8 @@ class Gate:
     # ------------------------------------------------------------ batches
 
     def _batch(self, body: bytes, suffix: bytes, common: tuple[int, int, bytes, int, int]) -> list[Draft]:
-        try:
-            items = batch_items(body)
-        except ValueError as exc:
-            raise MessageRefused(f"the batch does not parse: {exc}") from exc
-        if not 1 <= len(items) <= BATCH_MAX:
-            raise MessageRefused(f"a batch holds 1 to {BATCH_MAX} messages, not {len(items)}")
         drafts: list[Draft] = []
-        for item_body, item_properties, flag in items:
+        for item_body, item_properties, flag in items_of(body):
             if may_be_delayed(item_properties.decode("utf-8", "replace")) and not _is_no_delay(item_properties):
                 raise MessageRefused("the message is illegal: a message of a batch cannot be delayed")
             text, code, _ = self._sends.prepare(item_properties, suffix)

@@ -23,7 +23,7 @@ from halfmoon.errors import (
     StoreNotWritable,
     SystemBusy,
 )
-from halfmoon.hot import AT_ONCE, DURABLE, NO_ANSWER, Draft, Group, Messages, stored_properties, tag_hash
+from halfmoon.hot import AT_ONCE, BATCH_MAX, DURABLE, NO_ANSWER, Draft, Group, Messages, batch_items, stored_properties, tag_hash
 from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.store.store import Appended
 from halfmoon.wire import properties as wire_properties
@@ -207,3 +207,14 @@ def sender_of(request: Request, *, wait: bool) -> tuple[int, int, int, int]:
     command = request.command
     how = NO_ANSWER if command.is_oneway else DURABLE if wait else AT_ONCE
     return request.peer.number, command.opaque, command.serialization, how
+
+
+def items_of(body: bytes) -> list[tuple[bytes, bytes, int]]:
+    """Return the (body, properties, flag) of each message of a batch. Raises MessageRefused (13) for others."""
+    try:
+        items = batch_items(body)
+    except ValueError as exc:
+        raise MessageRefused(f"the batch does not parse: {exc}") from exc
+    if not 1 <= len(items) <= BATCH_MAX:
+        raise MessageRefused(f"a batch holds 1 to {BATCH_MAX} messages, not {len(items)}")
+    return items

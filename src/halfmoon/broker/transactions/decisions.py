@@ -383,17 +383,8 @@ class Decisions:
         return readable
 
     def _make_readable(self, topic: str, queue_id: int, now: int) -> None:
-        """Let consumers see the queue: the topic may have been deleted or shrunk since the first phase.
-
-        Raises SystemBusy (2) when there are too many topics.
-        """
-        config = self._topics.get(topic)
-        if config is None:
-            self._topics.ensure(topic, queue_id + 1, now)
-            self._warn("topic %s is created again: a transaction to it is committed", topic)
-        elif queue_id >= config.read_queue_nums:
-            self._topics.put(structs.replace(config, read_queue_nums=queue_id + 1), now)
-            self._warn("topic %s has %d read queues again: a transaction to the last one is committed", topic, queue_id + 1)
+        if (change := self._topics.make_readable(topic, queue_id, now)) is not None:
+            self._warn("%s: a transaction to queue %d is committed", change, queue_id)
 
     def _ended(self, completions: Completions, decided: Decided, stored: list[Appended | Exception]) -> None:
         """Enter decisions whose records are stored into the index and answer their callers.
