@@ -5,19 +5,95 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests import house
+from tests.house import ROOT, name_of
+
 LINES_MAX = 530
 
 LONG_FILES: dict[str, str] = {
     "tests/client/core/consume/test_pull_consumer.py": "one fixture runs all that a poll promises for both faces",
 }
 """Python files that may be longer, each with its reason."""
+
+CROWDED = {"src/halfmoon/client/core/consume": 16}
+"""Folders that may hold more files, and how many."""
+
+LONG_FUNCTIONS = {
+    "src/halfmoon/columns/messages.py: Messages.encode": 50,  # one pass over what touches every message: a call more costs
+    "simulation/transactions/log.py: read_log": 49,
+}
+"""Functions that may have more lines, and how many. Only shrinks."""
+
+BRANCHING = {
+    "src/halfmoon/columns/record.py: gather": 16,  # one pass over what touches every message: a call more costs
+    "simulation/batches/checkers.py: check_batches": 19,
+    "simulation/transactions/days.py: check_days": 18,
+    "simulation/transactions/producers.py: Producer._second_phase": 16,
+    "src/halfmoon/broker/batches/batches.py: Batches.prepare": 18,
+    "src/halfmoon/broker/transactions/pending.py: Pending.list": 17,
+    "src/halfmoon/cli/dlq.py: replay": 19,
+    "src/halfmoon/store/log/files.py: _usable_files": 16,
+}
+"""Functions that may have more branches, and how many. Only shrinks."""
+
+UNTESTED: dict[str, int] = {
+    # histories, their checkers and what they plant: tests/simulation runs them against faults that are planted
+    "simulation": 3,
+    "simulation/batches": 4,
+    "simulation/delays": 1,
+    "simulation/messages": 1,
+    "simulation/order": 1,
+    "simulation/polls": 1,
+    "simulation/redelivery": 1,
+    "simulation/transactions": 8,
+    # services: tests/broker asks them through requests to a whole broker
+    "src/halfmoon/broker": 6,
+    "src/halfmoon/broker/batches": 6,
+    "src/halfmoon/broker/consumers": 2,
+    "src/halfmoon/broker/delay": 5,
+    "src/halfmoon/broker/send": 2,
+    "src/halfmoon/broker/transactions": 1,
+    # commands and what they print: tests of the command they belong to
+    "src/halfmoon/cli/demo": 7,
+    "src/halfmoon/cli/outbox": 2,
+    "src/halfmoon/cli/shared": 3,
+    "src/halfmoon/cli/spark": 5,
+    "src/halfmoon/cli/tx": 2,
+    # functions over columns: tests/columns runs both twins of all of them
+    "src/halfmoon/columns": 6,
+    # parts of the publisher and of consumers: tests/events runs them whole
+    "src/halfmoon/events": 2,
+    "src/halfmoon/events/consuming": 2,
+    "src/halfmoon/events/outbox": 1,
+    # providers and tables: tests/events runs the same promises over each database
+    "src/halfmoon/events/databases": 1,
+    "src/halfmoon/events/dbapi": 1,
+    "src/halfmoon/events/declarations": 3,
+    "src/halfmoon/events/dedup": 4,
+    "src/halfmoon/events/django": 7,
+    "src/halfmoon/events/django/management/commands": 4,
+    "src/halfmoon/events/django/migrations": 2,
+    "src/halfmoon/events/sqlalchemy": 3,
+    # parts of a source, sink or table: tests/spark runs them whole, in a session
+    "src/halfmoon/spark": 1,
+    "src/halfmoon/spark/jobs": 4,
+    "src/halfmoon/spark/lake": 4,
+    "src/halfmoon/spark/sink": 1,
+    "src/halfmoon/spark/source": 2,
+    # parts of the filter language: tests/sql92 evaluates expressions
+    "src/halfmoon/sql92": 6,
+    # parts of fsck and of the transaction index: tests/store damages whole directories
+    "src/halfmoon/store/check": 1,
+    "src/halfmoon/store/transactions": 2,
+}
+"""Source files of a folder that have no test module of their name, at most. Only shrinks."""
 
 FORBIDDEN_WORDS = {"manager", "helper", "helpers", "util", "utils", "impl"}
 
@@ -56,11 +132,6 @@ FILES = tracked()
 PYTHON = [path for path in FILES if path.suffix == ".py"]
 
 
-def name_of(path: Path) -> str:
-    """Return a file's path inside the repository."""
-    return path.relative_to(ROOT).as_posix()
-
-
 def words(name: str) -> set[str]:
     """Return the words of a snake_case or CamelCase name, in small letters."""
     return {word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", name)}
@@ -91,6 +162,69 @@ def test_files_are_short_or_say_why_not():
 
     assert long - set(LONG_FILES) == set(), "split at the second noun, or list the file with its reason"
     assert set(LONG_FILES) - long == set(), "no longer long: take it off the list"
+
+
+def over(measured: dict[str, int], allowed: dict[str, int]) -> dict[str, int]:
+    """Return what is above its bound in this house and above what its exception allows."""
+    return {place: number for place, number in measured.items() if number > allowed.get(place, 0)}
+
+
+def test_a_folder_holds_as_many_files_as_a_reader_looks_through():
+    assert over(house.crowded(), CROWDED) == {}, "group them by what they are about"
+
+
+def test_a_function_fits_a_screen():
+    assert over(house.long_functions(), LONG_FUNCTIONS) == {}, "see what it does one after the other, and name that"
+
+
+def test_a_function_has_few_branches():
+    assert over(house.branching_functions(), BRANCHING) == {}, "a step of its own for each case, or a table"
+
+
+def test_every_source_file_has_a_test_module_at_the_same_path():
+    untested = house.untested()
+    folders = Counter(path.rpartition("/")[0] for path in untested)
+
+    assert over(folders, UNTESTED) == {}, f"one of these wants tests in a module named after it: {untested}"
+
+
+def test_no_exception_is_of_something_that_is_gone():
+    places = {place.partition(":")[0] for place in (*CROWDED, *LONG_FUNCTIONS, *BRANCHING, *UNTESTED)}
+
+    assert [place for place in places if not (ROOT / place).exists()] == []
+
+
+def test_branches_and_lines_are_counted_for_each_function_alone():
+    source = """
+class A:
+    def f(self, x):
+        '''Two lines
+        of text.'''
+        def inner():
+            return [y for y in x if y and x or y]
+        if x and y:
+            return 1
+        for z in x:
+            try:
+                pass
+            except OSError:
+                pass
+"""
+    assert house.functions_of(source) == [("A.f", 12, 4), ("A.f.inner", 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("source", "tests"),
+    [
+        ("src/halfmoon/model.py", "tests/test_model.py"),
+        ("src/halfmoon/wire/headers/pull.py", "tests/wire/headers/test_pull.py"),
+        ("src/halfmoon/wire/bodies/__init__.py", "tests/wire/test_bodies.py"),
+        ("src/halfmoon/__init__.py", "tests/test_halfmoon.py"),
+        ("simulation/disk.py", "tests/simulation/test_disk.py"),
+    ],
+)
+def test_a_test_module_is_named_after_its_source_file(source: str, tests: str):
+    assert house.test_module_of(source) == tests
 
 
 def test_no_file_or_class_has_a_name_that_says_nothing():
