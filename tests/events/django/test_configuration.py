@@ -160,7 +160,7 @@ def test_the_publisher_is_made_once_by_many_threads():
 
 
 def test_a_request_opens_the_publisher_so_that_brokers_can_ask(file_bus: MemoryBus):
-    opening = project.Opening()
+    opening = project.OpenOnRequest()
     request_started.connect(opening.request_started)
     try:
         assert not [one for one in file_bus._members if one.answers]
@@ -172,7 +172,7 @@ def test_a_request_opens_the_publisher_so_that_brokers_can_ask(file_bus: MemoryB
 
 
 def test_a_publisher_that_cannot_be_opened_harms_no_request(caplog: pytest.LogCaptureFixture):
-    opening = project.Opening()
+    opening = project.OpenOnRequest()
     request_started.connect(opening.request_started)
     try:
         with override_settings(HALFMOON={"GROUP": "P_one", "TRANSPORT": MemoryBus()}):

@@ -1,7 +1,7 @@
 """Sessions and connections that were opened in this context and have had no transaction yet.
 
-A database begins a transaction with the first statement; what is published before that belongs to the session it stands in, if
-there is only one it can be. Providers note what is opened, and that it is over: with its first transaction, or when it is closed.
+A database begins a transaction with the first statement. What is published before that belongs to the unused session around it, if
+there is only one. Providers note what is opened, and when it is used: with its first transaction, or when it is closed.
 Bound by contextvars, as transactions are. Holds sessions weakly, begins nothing and decides nothing.
 """
 
@@ -13,28 +13,28 @@ from contextvars import ContextVar
 from typing import Any
 
 UNUSED_MAX = 100
-"""Of one context. The oldest are forgotten, and have to be named: nobody means one of a hundred."""
+"""Of one context. Older ones are forgotten, and a publish has to name them."""
 
 _numbers = itertools.count(1)
 
 
-class Opening:
+class UnusedSession:
     """One session or connection, from its opening to its first transaction. ``number`` tells which came first."""
 
-    __slots__ = ("_handle", "number", "over")
+    __slots__ = ("_handle", "number", "used")
 
     def __init__(self, handle: object) -> None:
         self._handle = weakref.ref(handle)
         self.number = next_number()
-        self.over = False
+        self.used = False
 
     @property
     def handle(self) -> Any:
         """What was opened; None when it has had a transaction, was closed, or is gone."""
-        return None if self.over else self._handle()
+        return None if self.used else self._handle()
 
 
-_opened: ContextVar[tuple[Opening, ...]] = ContextVar("halfmoon_opened", default=())
+_unused: ContextVar[tuple[UnusedSession, ...]] = ContextVar("halfmoon_unused_sessions", default=())
 
 
 def next_number() -> int:
@@ -42,25 +42,25 @@ def next_number() -> int:
     return next(_numbers)
 
 
-def opened(handle: object) -> Opening:
+def note_opened(handle: object) -> UnusedSession:
     """Note that something was opened in this context."""
-    opening = Opening(handle)
-    _opened.set((*opened_here(), opening)[-UNUSED_MAX:])
-    return opening
+    session = UnusedSession(handle)
+    _unused.set((*unused_sessions(), session)[-UNUSED_MAX:])
+    return session
 
 
-def opened_here() -> tuple[Opening, ...]:
-    """Return what was opened in this context and is not over, oldest first."""
-    return tuple(opening for opening in _opened.get() if opening.handle is not None)
+def unused_sessions() -> tuple[UnusedSession, ...]:
+    """Return what was opened in this context and has had no transaction, oldest first."""
+    return tuple(session for session in _unused.get() if session.handle is not None)
 
 
-def put_aside() -> tuple[Opening, ...]:
+def put_aside() -> tuple[UnusedSession, ...]:
     """Have nothing open in this context; returns what was, for `put_back`."""
-    aside = opened_here()
-    _opened.set(())
+    aside = unused_sessions()
+    _unused.set(())
     return aside
 
 
-def put_back(aside: tuple[Opening, ...]) -> None:
+def put_back(aside: tuple[UnusedSession, ...]) -> None:
     """End `put_aside`."""
-    _opened.set((*aside, *opened_here())[-UNUSED_MAX:])
+    _unused.set((*aside, *unused_sessions())[-UNUSED_MAX:])

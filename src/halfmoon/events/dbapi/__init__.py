@@ -22,7 +22,7 @@ from typing import Any
 from halfmoon.errors import UsageError
 from halfmoon.events.databases import error_classification
 from halfmoon.events.databases.database import Busy, Refused, Rows, Values
-from halfmoon.events.databases.unused_sessions import opened_here
+from halfmoon.events.databases.unused_sessions import unused_sessions
 from halfmoon.events.dbapi.driver import autocommits, dialect_of, paramstyle_of, written
 from halfmoon.events.dbapi.proxy import ProxyConnection, undone
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
@@ -89,7 +89,7 @@ class DbapiProvider:
 
     def _unused(self, after: int) -> list[ProxyConnection]:
         """Return the connections that were opened in this context after a number, and whose next statement begins a transaction."""
-        handles = [opening.handle for opening in opened_here() if opening.number > after]
+        handles = [session.handle for session in unused_sessions() if session.number > after]
         own = [handle for handle in handles if isinstance(handle, ProxyConnection) and handle._source is self]
         return [connection for connection in own if not autocommits(connection._real, self.dialect)]
 

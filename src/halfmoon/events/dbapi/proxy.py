@@ -14,12 +14,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from halfmoon.events.databases import error_classification, mysql, sqlite
-from halfmoon.events.databases.unused_sessions import opened
+from halfmoon.events.databases.unused_sessions import note_opened
 from halfmoon.events.dbapi.driver import autocommits, in_transaction, speaks_of_transactions, words
 from halfmoon.events.transaction import LocalTransaction, Status, adopt, bind
 
 _RUNNING = {"execute", "executemany", "executescript", "callproc", "copy", "stream", "copy_expert", "copy_from", "copy_to"}
-_OWN = {"_real", "_source", "_local", "_savepoints", "_dropped", "_dialect", "_opening"}
+_OWN = {"_real", "_source", "_local", "_savepoints", "_dropped", "_dialect", "_unused_session"}
 _IMPLIED = "implied"
 """Whether a statement of MySQL committed by itself what came before it, or may have."""
 
@@ -34,7 +34,7 @@ class ProxyConnection:
         self._dropped = dropped
         self._local: LocalTransaction | None = None
         self._savepoints: list[str] = []
-        self._opening = opened(self)
+        self._unused_session = note_opened(self)
         if in_transaction(real):
             self.begun()
 
@@ -95,10 +95,10 @@ class ProxyConnection:
     def __enter__(self) -> Self:
         """Begin a block, at whose end the driver commits or rolls back: what is published in it belongs to it."""
         self._real.__enter__()
-        self._opening.over = True
-        self._opening = opened(self)
+        self._unused_session.used = True
+        self._unused_session = note_opened(self)
         if self._local is not None:
-            self._opening.over = True
+            self._unused_session.used = True
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> Any:
@@ -126,11 +126,11 @@ class ProxyConnection:
     @property
     def unused(self) -> bool:
         """Whether it has had no transaction, in its present ``with`` block or since it was opened, and was not closed."""
-        return not self._opening.over
+        return not self._unused_session.used
 
     def begun(self) -> LocalTransaction:
         """A transaction begins, if none runs: with a statement, or with what is published before one."""
-        self._opening.over = True
+        self._unused_session.used = True
         if self._local is None:
             local = self._local = LocalTransaction(self._source, weakref.ref(self))
             dropped = self._dropped
@@ -142,14 +142,14 @@ class ProxyConnection:
 
     def _ended(self, status: Status) -> None:
         local, self._local = self._local, None
-        self._opening.over = True
+        self._unused_session.used = True
         self._savepoints.clear()
         if local is not None:
             local.end(undone(local) if status is Status.ROLLED_BACK else status)
 
     def _commit(self, commit: Callable[[], None]) -> None:
         if self._local is None:
-            self._opening.over = True
+            self._unused_session.used = True
             commit()
             return
         self._local.before_commit()

@@ -12,7 +12,7 @@ from django.db import connections
 
 from halfmoon.events.django.configuration import SETTING, read
 from halfmoon.events.django.databases import provider
-from halfmoon.events.django.project import Opening, settings_changed
+from halfmoon.events.django.project import OpenOnRequest, settings_changed
 from halfmoon.events.django.system_checks import check_settings
 
 
@@ -34,5 +34,5 @@ class HalfmoonEvents(AppConfig):
         for module in configured.checks:
             import_module(module)
         if configured.start:
-            self._opening = Opening()  # signals hold their receivers weakly
-            request_started.connect(self._opening.request_started)
+            self._open_on_request = OpenOnRequest()  # signals hold their receivers weakly
+            request_started.connect(self._open_on_request.request_started)

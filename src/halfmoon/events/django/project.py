@@ -95,7 +95,7 @@ events = cast(Publisher, project)
 """The project's publisher."""
 
 
-class Opening:
+class OpenOnRequest:
     """Opens the project's publisher with the first request of a web process, so that brokers can ask it. Requests do not wait."""
 
     def __init__(self) -> None:

@@ -8,40 +8,40 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from halfmoon.events.databases.unused_sessions import Opening, opened, opened_here
+from halfmoon.events.databases.unused_sessions import UnusedSession, note_opened, unused_sessions
 
-_COVERED = "_halfmoon_covered"
-_OPENING = "halfmoon_opening"
+_NOTED = "_halfmoon_noted"
+_UNUSED = "halfmoon_unused"
 
 
-def cover(session_class: type[Session]) -> None:
+def note_openings(session_class: type[Session]) -> None:
     """Note from now on which sessions of a class are opened in which context. Again, it does nothing."""
-    if _COVERED in vars(session_class):
+    if _NOTED in vars(session_class):
         return
-    setattr(session_class, _COVERED, True)
+    setattr(session_class, _NOTED, True)
     made = session_class.__init__
 
     @wraps(made)
     def initialized(session: Session, *args: Any, **options: Any) -> None:
         made(session, *args, **options)
-        if _OPENING not in session.info:
-            session.info[_OPENING] = opened(session)
+        if _UNUSED not in session.info:
+            session.info[_UNUSED] = note_opened(session)
 
     setattr(session_class, "__init__", initialized)  # noqa: B010  # mypy takes no assignment to a method
     for name in ("close", "invalidate"):
-        setattr(session_class, name, _ending(getattr(session_class, name)))
+        setattr(session_class, name, _marking_used(getattr(session_class, name)))
 
 
-def over(session: Session) -> None:
+def mark_used(session: Session) -> None:
     """A session has a transaction, or is closed: from now on its transactions say what belongs to it."""
-    if isinstance(opening := session.info.get(_OPENING), Opening):
-        opening.over = True
+    if isinstance(unused := session.info.get(_UNUSED), UnusedSession):
+        unused.used = True
 
 
-def closed_unused(session: Session) -> bool:
+def used_or_closed(session: Session) -> bool:
     """Return whether a session was closed, or had a transaction, since it was opened; False for one that nobody saw opened."""
-    opening = session.info.get(_OPENING)
-    return isinstance(opening, Opening) and opening.over
+    unused = session.info.get(_UNUSED)
+    return isinstance(unused, UnusedSession) and unused.used
 
 
 def unused_here(session_class: type[Session], after: int) -> list[Session]:
@@ -49,14 +49,14 @@ def unused_here(session_class: type[Session], after: int) -> list[Session]:
 
     Sessions with ``autobegin=False`` wait for their ``begin()``, and do not count.
     """
-    sessions = [opening.handle for opening in opened_here() if opening.number > after]
+    sessions = [unused.handle for unused in unused_sessions() if unused.number > after]
     return [session for session in sessions if isinstance(session, session_class) and session.autobegin]
 
 
-def _ending(method: Callable[..., None]) -> Callable[..., None]:
+def _marking_used(method: Callable[..., None]) -> Callable[..., None]:
     @wraps(method)
     def ended(session: Session, *args: Any, **options: Any) -> None:
-        over(session)
+        mark_used(session)
         method(session, *args, **options)
 
     return ended

@@ -122,7 +122,7 @@ class SessionProvider:
         if known_engine is not None:
             outcome.hear(known_engine)
         self._listen()
-        session_lifecycle.cover(session_class)
+        session_lifecycle.note_openings(session_class)
 
     @property
     def dialect(self) -> str:
@@ -221,7 +221,7 @@ class SessionProvider:
             return self._begin(session, transaction).local  # it began before this provider was made
         if root is not None:
             raise TransactionEnded("the session's transaction has ended: begin another one, and publish inside it")
-        if session_lifecycle.closed_unused(session) or not session.autobegin:
+        if session_lifecycle.used_or_closed(session) or not session.autobegin:
             raise NoTransaction("the session is closed, or waits for its begin(): publish inside a transaction")
         return self._begun(session)
 
@@ -276,7 +276,7 @@ class SessionProvider:
         self._end_dropped()
         if (before := self._root(session)) is not None:
             self._finish(before)
-        session_lifecycle.over(session)
+        session_lifecycle.mark_used(session)
         root = session.info[self] = _Root(self, session, transaction)
         self._open.add(root)
         bind(root.local)
