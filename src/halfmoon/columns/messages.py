@@ -106,19 +106,14 @@ class Messages:
         The first record lies at physical offset ``at`` and has ``queue_offset``; ``host`` is the store's. PREPARED and ROLLBACK
         records get queue offset 0, use none up and have no entry.
 
-        Raises:
-            MessageIllegal: a record is longer than ``size_max``, or a number has no place in it; none is encoded.
+        Raises MessageIllegal when a record is longer than ``size_max``, or a number has no place in it; none is encoded then.
         """
-        name = topic.encode()
-        chunks: list[bytes] = []
-        flat: list[int] = []
-        places: list[int] = []
-        end, done = at + room, len(self.places)
+        name, end, done = topic.encode(), at + room, len(self.places)
+        chunks, flat, places = list[bytes](), list[int](), list[int]()
+        drafts = self.drafts[done:] if done else self.drafts
         layout, known_host, bits, fixed = HEAD, None, 0, 0
         try:
-            for body, properties, flag, sys_flag, born_ms, born_host, reconsume, prepared, code in (
-                self.drafts[done:] if done else self.drafts
-            ):
+            for body, properties, flag, sys_flag, born_ms, born_host, reconsume, prepared, code in drafts:
                 if born_host is not known_host:  # the messages of one connection share it
                     bits, known_host = _host_bits(len(born_host), len(host)), born_host
                     layout = HEADS[bits]
@@ -141,7 +136,7 @@ class Messages:
                     queue_offset += 1
                 places.append(at)
                 at += size
-            if done + len(places) < len(self.drafts):  # the room ended
+            if len(places) < len(drafts):  # the room ended
                 self._keep_whole(chunks, flat, places)
             entries = _packed(flat)
         except struct_error:
