@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         watch,
     )
 
+# Modules load when a name is first used: a module of consumers that only declares with `@on` loads no client.
 _PLACES = {
     "checks.checks": "CheckContext",
     "encoding.codec": "Codecs",

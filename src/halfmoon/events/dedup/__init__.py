@@ -43,7 +43,7 @@ def ledger_of(dedup: Any) -> Ledger:
         if callable(getattr(dedup, "proxied", None)):
             ledger = ConnectionLedger(dedup)
         return ledger or ProviderLedger(dedup)
-    if "sqlalchemy.orm" in sys.modules:  # who has such a thing has loaded it
+    if "sqlalchemy.orm" in sys.modules:  # an extra, imported for who uses it only: who has a sessionmaker has loaded it
         ledger = import_module("halfmoon.events.dedup.sqlalchemy").ledger(dedup)
     if ledger is None:
         raise UsageError(

@@ -386,7 +386,7 @@ def _provider(session: Any, provider: Provider | None, bind: Any) -> Provider:
     if session is None:
         return LOCAL if provider is None else provider
     try:
-        module = import_module("halfmoon.events.sqlalchemy")
+        module = import_module("halfmoon.events.sqlalchemy")  # SQLAlchemy is an extra: imported only for who uses it
     except ModuleNotFoundError as exc:
         if exc.name != "sqlalchemy":  # something else is missing, and says what
             raise
