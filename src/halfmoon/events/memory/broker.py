@@ -153,7 +153,7 @@ class MemoryBroker:
         self._seen.setdefault((stored.topic, stored.msg_id), record)
 
     def _commit(self, record: Record) -> None:
-        """Store a half message once more, where consumers see it. Follows `halfmoon.broker.transactions.half_record`."""
+        """Store a half message once more, where consumers see it. Follows `halfmoon.broker.transactions.half`."""
         half = record.stored
         properties = {name: text for name, text in half.properties.items() if name != CHECK_TIMES}
         place = self._place()
