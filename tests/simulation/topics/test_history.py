@@ -107,8 +107,8 @@ def says_nothing(*arguments: Any) -> None:
         ("halfmoon.broker.consumers.progress.check_birth", says_nothing, ("push", "poll"), ("cut",)),
         ("halfmoon.client.core.consume.offsets.OffsetTable.birth", lambda *_: -1, ("orderly", "broadcast"), ()),
         ("halfmoon.client.core.consume.orderly.same_topic", anything, ("orderly",), ("kill",)),
-        ("halfmoon.broker.pull.deleted_topics.StaleOffsets.elsewhere", never, FOREIGN, ("busy",)),
-        ("halfmoon.broker.pull.deleted_topics.StaleOffsets.ignores", never, FOREIGN, ("busy",)),
+        ("halfmoon.broker.pull.deleted_topics.StaleOffsets.must_restart", never, FOREIGN, ("busy",)),
+        ("halfmoon.broker.pull.deleted_topics.StaleOffsets.is_stale", never, FOREIGN, ("busy",)),
     ],
 )
 def test_offsets_that_are_taken_for_those_of_the_new_topic_are_found_in_every_seed(
