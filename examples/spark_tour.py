@@ -122,13 +122,10 @@ print(
 )
 
 # %% A lake table: Delta here; `kind="iceberg"` is as good. Tasks write the files themselves; run again, it goes on.
-from halfmoon.spark.lake import schemas
-from halfmoon.spark.lake.files import layout_for
-from halfmoon.spark.lake.ingest import ingest
-from halfmoon.spark.lake.table import LakeTable
+from halfmoon.spark import LakeTable, from_ddl, ingest, layout_for
 
 table = LakeTable(place / "lake", kind="delta")
-layout = layout_for(table.root, decode="json", schema=schemas.from_ddl("id int, customer string, cents long"), partition="day")
+layout = layout_for(table.root, decode="json", schema=from_ddl("id int, customer string, cents long"), partition="day")
 source = {"endpoints": nameserver, "topic": "orders"}
 print("ingested:", ingest(spark, table, layout, source).rows, "and again:", ingest(spark, table, layout, source).rows)
 
@@ -136,22 +133,20 @@ print("ingested:", ingest(spark, table, layout, source).rows, "and again:", inge
 with Producer(group="P_shop", nameserver=nameserver) as producer:
     producer.send(Message("orders", json.dumps({"id": 60, "customer": "c-4", "cents": 6000}).encode(), tag="web", keys=["o-60"]))
 
-from halfmoon.spark.jobs.query import sql
-from halfmoon.spark.jobs.reading import Cluster
+from halfmoon.spark import Cluster, sql
 
 both = sql(spark, Cluster(nameserver), "select count(*), count(distinct keys) from topic.orders", archives={"orders": table})
 print("table and log:", tuple(both.first()))
 
 # %% How far behind is a group? A picture of it while it catches up.
-from halfmoon.spark.jobs.lag import lag, samples
-from halfmoon.spark.jobs.plots import lag_plot
+from halfmoon.spark import lag, lag_plot, sample_lag
 
 seen = []
 with PullConsumer(group="C_slow", nameserver=nameserver, consume_from=ConsumeFrom.FIRST_OFFSET, batch_max=8) as consumer:
     consumer.assign(consumer.queues("orders"))
     for queue in consumer.queues("orders"):
         consumer.commit({queue: 0})
-    for sample in samples(Cluster(nameserver), "C_slow", "orders", every_s=0.2, for_s=60):
+    for sample in sample_lag(Cluster(nameserver), "C_slow", "orders", every_s=0.2, for_s=60):
         seen.append(sample)
         if sample.messages == 0:
             break

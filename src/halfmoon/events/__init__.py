@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
     from halfmoon.events.event import Event
     from halfmoon.events.local_block import local_transaction
+    from halfmoon.events.outbox.relay import RelaySettings
     from halfmoon.events.publishing.delivery_modes import Published
     from halfmoon.events.publishing.publisher import Publisher
     from halfmoon.events.transaction import (
@@ -55,6 +56,7 @@ _PLACES = {
     "PublishedBefore TransactionDoomed TransactionEnded",
     "event": "Event",
     "local_block": "local_transaction",
+    "outbox.relay": "RelaySettings",
     "publishing.delivery_modes": "Published",
     "publishing.publisher": "Publisher",
     "consuming.running": "run run_async",
@@ -78,6 +80,7 @@ __all__ = [
     "Published",
     "PublishedBefore",
     "Publisher",
+    "RelaySettings",
     "Status",
     "Synchronization",
     "TransactionDoomed",

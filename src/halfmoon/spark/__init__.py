@@ -1,6 +1,7 @@
 """Topics as tables and tables as topics, in PySpark alone: a source, a sink, a lake pipeline and the jobs on them.
 
-Nothing outside this package imports PySpark or pyarrow; they come with the extra ``halfmoon[spark]``.
+The public names; they are loaded when first used. Nothing outside this package imports PySpark or pyarrow; they come with the extra
+``halfmoon[spark]``.
 """
 
 from __future__ import annotations
@@ -9,16 +10,70 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from halfmoon.spark.jobs.audits import delay_audit, transaction_audit
+    from halfmoon.spark.jobs.dead_letters import dead_letters_of, replay_dead_letters
+    from halfmoon.spark.jobs.lag import lag, sample_lag
+    from halfmoon.spark.jobs.plots import lag_plot, latency_plot, lateness_plot
+    from halfmoon.spark.jobs.query import sql
+    from halfmoon.spark.jobs.reading import Cluster
+    from halfmoon.spark.jobs.replay import replay
+    from halfmoon.spark.lake.dedup import Dedup
+    from halfmoon.spark.lake.files import layout_for
+    from halfmoon.spark.lake.ingest import ingest, ingest_stream
+    from halfmoon.spark.lake.maintenance import compact, dedup, vacuum
+    from halfmoon.spark.lake.schemas import from_ddl
+    from halfmoon.spark.lake.table import LakeTable
+    from halfmoon.spark.lake.verify import verify
     from halfmoon.spark.sessions import register, session
     from halfmoon.spark.sink.target_queues import by_key
 
-_MODULE_OF = {
-    "by_key": "halfmoon.spark.sink.target_queues",
-    "register": "halfmoon.spark.sessions",
-    "session": "halfmoon.spark.sessions",
+_MODULES = {
+    "jobs.audits": "delay_audit transaction_audit",
+    "jobs.lag": "lag sample_lag",
+    "jobs.plots": "lag_plot lateness_plot latency_plot",
+    "jobs.query": "sql",
+    "jobs.reading": "Cluster",
+    "jobs.dead_letters": "dead_letters_of replay_dead_letters",
+    "jobs.replay": "replay",
+    "lake.dedup": "Dedup",
+    "lake.files": "layout_for",
+    "lake.ingest": "ingest ingest_stream",
+    "lake.maintenance": "compact dedup vacuum",
+    "lake.schemas": "from_ddl",
+    "lake.table": "LakeTable",
+    "lake.verify": "verify",
+    "sessions": "register session",
+    "sink.target_queues": "by_key",
 }
+_MODULE_OF = {name: f"halfmoon.spark.{module}" for module, names in _MODULES.items() for name in names.split()}
 
-__all__ = ["by_key", "register", "session"]
+__all__ = [
+    "Cluster",
+    "Dedup",
+    "LakeTable",
+    "by_key",
+    "compact",
+    "dead_letters_of",
+    "dedup",
+    "delay_audit",
+    "from_ddl",
+    "ingest",
+    "ingest_stream",
+    "lag",
+    "lag_plot",
+    "latency_plot",
+    "lateness_plot",
+    "layout_for",
+    "register",
+    "replay",
+    "replay_dead_letters",
+    "sample_lag",
+    "session",
+    "sql",
+    "transaction_audit",
+    "vacuum",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -40,7 +40,7 @@ def test_the_lag_of_a_group_is_told_in_messages_bytes_and_seconds(spark, cluster
     assert [(found[queue].messages, found[queue].bytes) for queue in (0, 1)] == [(1, 5), (0, 0)]
     assert 0 < found[0].seconds < 600
     assert found[1].seconds == 0
-    seen = list(lag.samples(place, group, made, every_s=0.05, for_s=0.3))
+    seen = list(lag.sample_lag(place, group, made, every_s=0.05, for_s=0.3))
     assert len(seen) >= 2
     assert {(one.topic, one.messages) for one in seen} == {(made, 1)}
     assert all(one.behind_ms > 0 for one in seen)

@@ -98,7 +98,7 @@ def lag(shared: SharedOptions, group: str, topic: str | None) -> None:
 def watch(shared: SharedOptions, group: str, topic: str | None, for_s: float, every_s: float) -> list[lags.Sample]:
     """Show the lag of a group again and again, and return what was seen. Needs no Spark session."""
     cluster, samples = Cluster(shared.nameserver, shared.options), []
-    for sample in lags.samples(cluster, group, topic, every_s=every_s, for_s=for_s):
+    for sample in lags.sample_lag(cluster, group, topic, every_s=every_s, for_s=for_s):
         samples.append(sample)
         if shared.as_json:
             show_json(sample._asdict())

@@ -68,7 +68,7 @@ class Sample(NamedTuple):
     behind_ms: int
 
 
-def samples(
+def sample_lag(
     cluster: Cluster, group: str, topic: str | None = None, *, every_s: float, for_s: float,
     wait: Callable[[float], None] = time.sleep,
 ) -> Iterator[Sample]:  # fmt: skip

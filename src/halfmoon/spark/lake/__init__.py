@@ -2,13 +2,10 @@
 
 ::
 
-    from halfmoon.spark.lake import schemas
-    from halfmoon.spark.lake.files import layout_for
-    from halfmoon.spark.lake.ingest import ingest
-    from halfmoon.spark.lake.table import LakeTable
+    from halfmoon.spark import LakeTable, from_ddl, ingest, layout_for
 
     table = LakeTable("lake/orders", kind="delta")
-    layout = layout_for("lake/orders", decode="json", schema=schemas.from_ddl("id bigint, total double"), partition="day")
+    layout = layout_for("lake/orders", decode="json", schema=from_ddl("id bigint, total double"), partition="day")
     ingest(session, table, layout, {"endpoints": "127.0.0.1:9876", "topic": "orders"})
     table.read(session).show()
 
