@@ -18,9 +18,6 @@ EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 NEEDS = {"halfmoon.events.sqlalchemy": "sqlalchemy", "halfmoon.events.django": "django", "halfmoon.spark": "pyspark"}
 """Modules that come with an extra, and what it installs."""
 
-SIMULATION = ("halfmoon.testing.cluster", "halfmoon.testing.clients", "halfmoon.testing.history")
-"""What docs/testing.md shows to those who test Halfmoon itself."""
-
 
 def public(module: object) -> list[str]:
     """Return the public names of a module, as the page defines them."""
@@ -62,7 +59,6 @@ def test_examples_of_pages_and_programs_import_from_public_modules_only() -> Non
         (page, module, name)
         for page, module, name in found
         if f"{module}.{name}" not in MODULES
-        and module not in SIMULATION
         and (module not in MODULES or (name and name not in public(importlib.import_module(module))))
     ]
 
