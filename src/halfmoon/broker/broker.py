@@ -6,7 +6,6 @@ table of handlers. Never waits, never reads a clock, opens no file by itself.
 
 from __future__ import annotations
 
-import logging
 from random import Random
 from typing import Any
 
@@ -44,8 +43,6 @@ from halfmoon.wire.headers.topic import UpdateAndCreateTopic
 from halfmoon.wire.ids import pack_host
 from halfmoon.wire.peer import Peer
 from halfmoon.wire.table import request_type
-
-log = logging.getLogger("halfmoon.broker")
 
 PULL_JSON = b'{"code":%d,' % request_type(PullMessage).code
 CREATE_TOPIC = request_type(UpdateAndCreateTopic).code

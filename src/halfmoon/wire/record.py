@@ -20,7 +20,6 @@ Buffer = bytes | bytearray | memoryview
 RECORD_BYTES_MAX = BODY_BYTES_MAX + 64 * 1024
 """A record of the default maxMessageSize. Follows the original, which allows 64 KiB beside the body."""
 
-_I16 = Struct(">h")
 _I32 = Struct(">i")
 
 

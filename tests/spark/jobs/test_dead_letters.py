@@ -105,9 +105,3 @@ def test_what_took_long_is_not_made_up_for_by_sending_faster(monkeypatch):
     list(dead_letters._sent(slow(rows), Replay(rate=2.0), lambda one: one.msgId, send, lambda done, failed: None))
 
     assert sent == pytest.approx([130.0, 130.5, 137.5, 138.0])
-
-
-def test_copies_name_their_dead_letters(spark):
-    rows = [row(msgId="x", properties={"DEAD_LETTER_ID": "7F01"}, queueOffset=9), row(msgId="y")]
-
-    assert [(one.deadId, one.queueOffset) for one in dead_letters.copies(frame(spark, rows)).collect()] == [("7F01", 9)]

@@ -11,13 +11,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import types
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from halfmoon.errors import BadMessage, UsageError
 from halfmoon.hot import MAGIC_V2, NATIVE, row_columns
 from halfmoon.spark.source import rows
-from halfmoon.spark.source.rows import COLUMNS, DDL, MS_MAX, MS_MIN, SCHEMA, batch_of, schema_of
+from halfmoon.spark.source.rows import COLUMNS, MS_MAX, MS_MIN, SCHEMA, batch_of, schema_of
 from halfmoon.wire import properties
 from halfmoon.wire.codes import COMPRESSED, LZ4, ZLIB, ZSTD
 from halfmoon.wire.compression import compress, decompress
@@ -136,14 +134,6 @@ def any_record(draw: st.DrawFn) -> bytes:
         reconsume_times=draw(i32),
         prepared_transaction_offset=draw(i64),
     )
-
-
-def test_the_schema_is_the_one_that_spark_makes_of_its_text():
-    kinds = {"string": types.StringType(), "int": types.IntegerType(), "bigint": types.LongType(), "binary": types.BinaryType()}
-    kinds |= {"timestamp": types.TimestampType(), "map<string,string>": types.MapType(types.StringType(), types.StringType())}
-    fields = [types.StructField(name, kinds[kind]) for name, kind in (column.split(" ") for column in DDL.split(", "))]
-
-    assert to_arrow_schema(types.StructType(fields), timezone="UTC") == SCHEMA
 
 
 @given(st.lists(any_record(), max_size=6))

@@ -13,7 +13,6 @@ from halfmoon.hot import property_of
 from halfmoon.store.records import tag_hash_of
 from halfmoon.store.timer.messages import SCHEDULE_TOPIC, TIMER_TOPIC, timer_code
 
-DEFAULT = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 LEVELS_MAX = 64
 DELAY_MS_MAX = 40 * 86_400_000
 """Longest delay of any kind: 40 days."""

@@ -12,7 +12,6 @@ REAL_QID and counts of checks that a sender made up are dropped.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -27,8 +26,6 @@ from halfmoon.store.store import Appended
 from halfmoon.store.transactions.index import TransactionIndex
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.codes import TRANSACTION_MASK
-
-log = logging.getLogger("halfmoon.broker.transactions")
 
 PRODUCER_GROUP, REAL_TOPIC, REAL_QUEUE, CHECK_TIMES = "PGROUP", "REAL_TOPIC", "REAL_QID", "TRANSACTION_CHECK_TIMES"
 IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"

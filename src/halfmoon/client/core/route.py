@@ -298,11 +298,6 @@ class RouteTable:
             del self.brokers[name]
             self._searches.pop(name, None)
 
-    def broker_names(self, topic: str) -> list[str]:
-        """Names of the brokers that hold a topic, as far as known."""
-        route = self._routes.get(topic)
-        return sorted(route.brokers) if route else []
-
     def known(self, topic: str) -> Route | None:
         """The route of a topic, as far as known."""
         return self._routes.get(topic)

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from halfmoon.client.admin import Admin
 from halfmoon.errors import HalfmoonError, NoRoute
-from halfmoon.model import DEAD_LETTER_ID, RECONSUME_REASON, DeadLetter, Replayed
+from halfmoon.model import RECONSUME_REASON, DeadLetter, Replayed
 from halfmoon.spark.jobs.reading import Cluster, frame_of, ranges_of
 from halfmoon.wire.ids import offset_msg_id, pack_host
 
@@ -125,13 +125,6 @@ def _sent(rows: Iterator[Any], replay: Replay, find: Find, send: Send, on_progre
             word, failed = f"failed: {exc}", failed + 1
         on_progress(before + 1, failed)
         yield (row.msgId, row.deadGroup, row.topic, row.brokerName, row.queueOffset, target, word, copy, datetime.now(UTC))
-
-
-def copies(visible: DataFrame) -> DataFrame:
-    """Return replayed copies among visible messages: deadId, topic, brokerName, queueOffset, replayedAt."""
-    return visible.where(_property(DEAD_LETTER_ID).isNotNull()).select(
-        _property(DEAD_LETTER_ID).alias("deadId"), "topic", "brokerName", "queueOffset", F.col("storeTimestamp").alias("replayedAt")
-    )
 
 
 # ---------------------------------------------------------------- of a running cluster

@@ -148,11 +148,6 @@ def lateness(audit: DataFrame, shares: Sequence[float] = (0.5, 0.95, 0.99, 1.0))
     )
 
 
-def states(audit: DataFrame) -> DataFrame:
-    """Return how many messages are in which state, by topic and level."""
-    return audit.groupBy("topic", "level", "state").count().orderBy("topic", "level", "state")
-
-
 def parse_levels(text: str) -> dict[int, int]:
     """Return the delays of ``messageDelayLevel`` (``1s 5s 1m 2h``) by level, in ms; entries that are none are left out."""
     units = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -23,13 +23,6 @@ from halfmoon.wire.columns import Ints, Pairs, Records, Spans, bad_bodies, recor
 from halfmoon.wire.compression import decompress
 from halfmoon.wire.ids import host_hex, host_text
 
-DDL = (
-    "topic string, brokerName string, queueId int, queueOffset bigint, commitOffset bigint, msgId string, keys string, "
-    "tags string, properties map<string,string>, bornTimestamp timestamp, bornHost string, storeTimestamp timestamp, "
-    "sysFlag int, flag int, reconsumeTimes int, preparedTransactionOffset bigint, body binary"
-)
-"""The source's schema as Spark reads it. ``sysFlag`` is as stored without the bit of compressed bodies, for ``body`` never is."""
-
 _TIME = pa.timestamp("us", tz="UTC")
 
 SCHEMA = pa.schema(
@@ -53,7 +46,7 @@ SCHEMA = pa.schema(
         ("body", pa.binary()),
     ]
 )
-"""The same as Arrow holds it, equal to what Spark makes of `DDL`."""
+"""The source's columns. ``sysFlag`` is as stored without the bit of compressed bodies, for ``body`` never is."""
 
 COLUMNS: tuple[str, ...] = tuple(SCHEMA.names)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from random import Random
 
-from halfmoon.client.core.consume.offsets import LocalOffsets, offsets_of
+from halfmoon.client.core.consume.offsets import LocalOffsets
 from halfmoon.client.core.consume.pull_consumer import PullConsumerCore
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.settings import PullSettings
 from halfmoon.model import ConsumeFrom, MessageModel, MessageQueue
+from halfmoon.wire.bodies import LocalOffsetTable, from_json
 from tests.client.queue_of import ME, Queues, started
 from tests.client.scripted import Later, Scripted
 
@@ -27,6 +28,10 @@ class File:
     def save(self, data: bytes) -> None:
         self.data = data
 
+    def offsets(self) -> dict[MessageQueue, int]:
+        """Return what was saved."""
+        return from_json(LocalOffsetTable, self.data or b"").offset_table
+
 
 def broadcast(script, file):
     settings = PullSettings(group="C", nameserver="ns:1", model=MessageModel.BROADCASTING, consume_from=ConsumeFrom.FIRST_OFFSET)
@@ -43,7 +48,7 @@ def test_a_member_that_gets_everything_stores_what_was_confirmed_and_begins_ther
     core = broadcast(script, file)
     given = [script.run(core.poll(100, count_max=1))[0].queue_offset for _ in range(3)]
     script.run(core.stop())
-    stored = offsets_of(file.data or b"")
+    stored = file.offsets()
     script = Scripted()
     Queues(script).fill(10)
     again = broadcast(script, file)
@@ -77,5 +82,5 @@ def test_progress_is_saved_one_table_after_the_other_so_that_no_older_one_comes_
 
     script.run(core.commit())
 
-    assert offsets_of(file.data or b"") == {ONE: 2}
+    assert file.offsets() == {ONE: 2}
     assert file.begun[1] - file.begun[0] == 1_000

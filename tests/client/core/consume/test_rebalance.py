@@ -10,7 +10,6 @@ from halfmoon.client.core.consume.rebalance import (
     average,
     by_circle,
     consistent_hash,
-    fixed,
     strategy,
 )
 from halfmoon.errors import UsageError
@@ -66,10 +65,6 @@ def test_consistent_hash_moves_little_when_a_member_joins():
     after = {queue: name for name in "abcde" for queue in consistent_hash(name, queues(100), list("abcde"))}
 
     assert all(after[queue] in (before[queue], "e") for queue in before)
-
-
-def test_fixed_shares_are_what_was_given():
-    assert fixed(queues(2))("anybody", queues(8), ["x"]) == queues(2)
 
 
 def test_an_unknown_strategy_is_an_error_that_names_the_known_ones():

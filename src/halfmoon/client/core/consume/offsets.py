@@ -197,8 +197,3 @@ class LocalOffsets(OffsetTable):
 def offsets_json(offsets: dict[MessageQueue, int], births: dict[MessageQueue, int] | None = None) -> bytes:
     """Return the offsets of queues as ``{"offsetTable":{{queue}:offset}}``, with ``topicBirths`` like it where some are known."""
     return to_json(LocalOffsetTable(offset_table=offsets, topic_births=births or None))
-
-
-def offsets_of(data: bytes) -> dict[MessageQueue, int]:
-    """Return the offsets of queues from their JSON, raw keys or quoted ones."""
-    return dict(from_json(LocalOffsetTable, data).offset_table)

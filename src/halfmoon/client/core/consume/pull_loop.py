@@ -6,8 +6,6 @@ becomes of what a pull brought.
 
 from __future__ import annotations
 
-import logging
-
 from halfmoon.client.core.consume.member import GroupMember, HeldQueue
 from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets
 from halfmoon.client.core.consume.pull import pull
@@ -30,8 +28,6 @@ THROTTLED_PAUSE_MS = 20
 
 IDLE_PAUSE_MS = 100
 """Pause after an empty reply that was not held, so that a broker is not asked in a busy loop."""
-
-log = logging.getLogger("halfmoon.client")
 
 
 class PullLoop(GroupMember):

@@ -120,11 +120,6 @@ class Window:
         """Whether all was handed on."""
         return self.head >= self.end
 
-    @property
-    def under_way(self) -> int:
-        """Parts that were asked for and not handed on."""
-        return len(self._asked)
-
     def ask(self) -> Segment | None:
         """Return the next part to ask for; None: nothing now."""
         if self._left:  # what an answer left over; its part counted already

@@ -7,7 +7,7 @@ number), members by text. Follows AllocateMessageQueueStrategy and its classes (
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from hashlib import md5
 
 from halfmoon.errors import UsageError
@@ -43,11 +43,6 @@ def consistent_hash(member: str, queues: Sequence[MessageQueue], members: Sequen
     ring = sorted((_point(f"{name}-{i}"), name) for name in members for i in range(VIRTUAL_NODES))
     points = [point for point, _ in ring]
     return [queue for queue in queues if ring[bisect_left(points, _point(_queue_text(queue))) % len(ring)][1] == member]
-
-
-def fixed(chosen: Collection[MessageQueue]) -> Strategy:
-    """CONFIG: always these queues."""
-    return lambda member, queues, members: list(chosen)
 
 
 STRATEGIES: dict[str, Strategy] = {"AVG": average, "AVG_BY_CIRCLE": by_circle, "CONSISTENT_HASH": consistent_hash}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,8 +41,6 @@ COMPRESS_IN_THREAD_BYTES = 256 * 1024
 _KINDS = {"ZLIB": ZLIB, "LZ4": LZ4, "ZSTD": ZSTD}
 
 _NOW, _STEADY = Now(), Steady()
-
-log = logging.getLogger("halfmoon.client")
 
 
 class FirstAttempt(msgspec.Struct, gc=False):
