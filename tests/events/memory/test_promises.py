@@ -12,7 +12,7 @@ import pytest
 
 from halfmoon import PullConsumer
 from halfmoon.broker.consumers.redelivery import FIRST_LEVEL
-from halfmoon.broker.delay.levels import DEFAULT, Levels
+from halfmoon.broker.delay.levels import Levels
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import BrokerError, NotRunning, NotWritable, UsageError
 from halfmoon.events import Consumers, Event, Publisher, local_transaction
@@ -345,7 +345,7 @@ def test_a_transport_that_is_not_started_or_closed_says_so_as_the_clients_does(c
 
 
 def test_the_numbers_of_a_bus_are_those_of_a_broker_as_it_is_set():
-    broker, delays = BrokerSettings(), Levels(DEFAULT)
+    broker, delays = BrokerSettings(), Levels(BrokerSettings().delay_levels)
     asked = []
 
     bus = MemoryBus()
