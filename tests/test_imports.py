@@ -119,6 +119,11 @@ LAZY = {
     ("halfmoon.cli.spark.commands", "halfmoon.cli.spark.lake"): "as above",
     ("halfmoon.cli.spark.maintenance", "halfmoon.cli.spark.tables"): "as above",
     ("halfmoon.cli.spark.commands", "halfmoon.spark.jobs.plots"): "matplotlib is an extra, and half a second",
+    ("halfmoon.cli.main", "halfmoon.cli.servers"): "a server is ready sooner without what other commands need",
+    ("halfmoon.cli.main", "halfmoon.cli.shared.command_group"): "as above",
+    ("halfmoon.events.dedup", "halfmoon.events.dedup.sqlalchemy"): "SQLAlchemy is an extra",
+    ("halfmoon.events.dedup", "halfmoon.events.dedup.django"): "Django is an extra",
+    ("halfmoon.events.publishing.publisher", "halfmoon.events.sqlalchemy"): "SQLAlchemy is an extra",
     ("halfmoon.arrays", "numpy"): "a start without keys to index need not wait 60 ms for it; it is optional besides",
 }
 """Imports inside functions that save time for many and dodge nothing, each with its reason."""
@@ -152,7 +157,8 @@ def layer_of(module: str) -> str:
 
 
 def imports_of(tree: ast.AST, module: str, *, package: bool = False) -> Iterator[Import]:
-    """Yield every import of a module; ``from package import module`` counts as an import of that module."""
+    """Yield every import of a module; ``from package import module`` counts as an import of that module, and so does
+    ``import_module`` of a text."""
     inside = {
         id(node)
         for function in ast.walk(tree)
@@ -171,6 +177,10 @@ def imports_of(tree: ast.AST, module: str, *, package: bool = False) -> Iterator
             for alias in node.names:
                 full = f"{base}.{alias.name}"
                 yield Import(full if full in MODULES else base, node.lineno, id(node) in inside)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            name = getattr(node.args[0], "value", None)
+            if isinstance(name, str):  # else it comes from a table, or from a user
+                yield Import(name, node.lineno, id(node) in inside)
 
 
 @cache

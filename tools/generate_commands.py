@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from halfmoon.cli.main import COMMANDS
-from halfmoon.cli.shared.command_group import load
+from halfmoon.cli.shared.command_group import COMMANDS, load
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from halfmoon.cli.main import COMMANDS
+from halfmoon.cli.shared.command_group import COMMANDS
 
 NOUNS = {
     "topic": ("create", "list", "show", "delete"),

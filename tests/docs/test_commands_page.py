@@ -7,8 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from halfmoon.cli.main import COMMANDS
-from halfmoon.cli.shared.command_group import load
+from halfmoon.cli.shared.command_group import COMMANDS, load
 from tools import generate_commands
 
 

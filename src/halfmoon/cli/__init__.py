@@ -1,1 +1,1 @@
-"""The command ``halfmoon``: one module a noun, a table of them in `halfmoon.cli.main`. Uses the client's public names only."""
+"""The command ``halfmoon``: one module a noun, a table of them in `shared.command_group`. Uses the client's public names only."""

@@ -1,21 +1,47 @@
-"""The command that holds all others, its help and its errors. Knows commands by the table of `halfmoon.cli.main` only."""
+"""The command that holds all others, its help and its errors. Loads a command's module only when it is asked for."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from halfmoon import __version__
-from halfmoon.cli.main import COMMANDS, module
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.output import report
 from halfmoon.errors import HalfmoonError
 from halfmoon.hot import NATIVE
+
+COMMANDS = {
+    "serve": ("halfmoon.cli.shared.server_help", "Run a name server and a broker in one process."),
+    "nameserver": ("halfmoon.cli.shared.server_help", "Run a name server alone."),
+    "broker": ("halfmoon.cli.shared.server_help", "Run a broker alone: another master of a cluster."),
+    "topic": ("halfmoon.cli.topic", "Create, list, show and delete topics."),
+    "group": ("halfmoon.cli.group", "List, show, create, delete and reset consumer groups."),
+    "produce": ("halfmoon.cli.produce", "Send messages, and print a line for each one that is stored."),
+    "consume": ("halfmoon.cli.consume", "Show the messages of a topic; with --follow, also new ones as they arrive."),
+    "msg": ("halfmoon.cli.msg", "Find stored messages."),
+    "tx": ("halfmoon.cli.tx.commands", "Show pending transactions, and decide them by hand."),
+    "delay": ("halfmoon.cli.delay", "List and cancel delayed messages."),
+    "dlq": ("halfmoon.cli.dlq", "List, show and replay dead letters."),
+    "events": ("halfmoon.cli.events", "Run event consumers, and list what is declared."),
+    "outbox": ("halfmoon.cli.outbox.commands", "Relay, list, retry and drop events in a database outbox."),
+    "spark": ("halfmoon.cli.spark.commands", "Topics as tables with Spark: ingest, SQL, lag, audits, replay."),
+    "filter": ("halfmoon.cli.filter", "Try SQL92 filters without a broker."),
+    "status": ("halfmoon.cli.status", "Show whether the cluster is healthy, degraded or down."),
+    "bench": ("halfmoon.cli.bench", "Benchmark a cluster with this client, which reaches its limit long before a broker does."),
+    "fsck": ("halfmoon.cli.fsck", "Check every record of the log, and compare every index with it."),
+    "demo": (
+        "halfmoon.cli.demo.command",
+        "Run the whole story with real processes, kill them with -9, and check that everything agrees.",
+    ),
+}
+"""Each command, the module with its ``app``, and its line in the list of all, for which no module is imported."""
 
 
 class Commands(TyperGroup):
@@ -39,8 +65,8 @@ class Commands(TyperGroup):
 
 
 def load(name: str) -> Any:
-    """Return a command of the table, ready to run."""
-    apps = module(name).app
+    """Return a command of the table, ready to run. The one place that imports by name: each command costs only what it needs."""
+    apps = import_module(COMMANDS[name][0]).app
     command = typer.main.get_command(apps[name] if isinstance(apps, dict) else apps)
     command.name = name
     return command
