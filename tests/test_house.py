@@ -46,7 +46,7 @@ UNTESTED: dict[str, int] = {
     "src/halfmoon/cli/spark": 4,
     "src/halfmoon/cli/tx": 1,
     # parts of the publisher and of consumers: tests/events runs them whole
-    "src/halfmoon/events": 2,
+    "src/halfmoon/events": 1,
     "src/halfmoon/events/consuming": 2,
     "src/halfmoon/events/outbox": 1,
     # providers and tables: tests/events runs the same promises over each database

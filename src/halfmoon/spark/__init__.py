@@ -81,3 +81,7 @@ def __getattr__(name: str) -> Any:
     if module is None:
         raise AttributeError(f"module 'halfmoon.spark' has no attribute {name!r}")
     return getattr(import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
