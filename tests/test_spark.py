@@ -14,5 +14,5 @@ def test_each_public_name_is_there_and_documented(name: str) -> None:
 
 
 def test_what_is_not_there_is_an_error_that_names_it() -> None:
-    with pytest.raises(AttributeError, match="module 'halfmoon.spark' has no attribute 'Nothing'"):
+    with pytest.raises(AttributeError, match=r"module 'halfmoon\.spark' has no attribute 'Nothing'"):
         _ = spark.Nothing
