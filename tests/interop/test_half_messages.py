@@ -9,7 +9,7 @@ import pytest
 
 from halfmoon import LocalTransactionState, Message, TransactionProducer
 from halfmoon.client.admin import Admin
-from halfmoon.client.core.consume.ranges import QueueEnds
+from halfmoon.client.core.ranges import QueueEnds
 from halfmoon.client.ranges import Ranges
 from halfmoon.errors import NoRoute
 from halfmoon.wire.record import decode_records

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from halfmoon import MessageQueue, PullConsumer
-from halfmoon.client.core.consume.ranges import QueueEnds
+from halfmoon.client.core.ranges import QueueEnds
 from halfmoon.client.ranges import Ranges
 from halfmoon.errors import NoRoute
 from halfmoon.model import StoredMessage

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from halfmoon.client.anonymous import AnonymousClient, of_process
 from halfmoon.client.blocking import Blocking
-from halfmoon.client.core.consume.ranges import (
+from halfmoon.client.core.ranges import (
     COUNT_MAX,
     NOT_SUPPORTED,
     Answer,
@@ -31,7 +31,7 @@ from halfmoon.client.core.consume.ranges import (
     pull_request,
     range_request,
 )
-from halfmoon.client.core.consume.weighing import Weighed, weigh
+from halfmoon.client.core.weighing import Weighed, weigh
 from halfmoon.client.settings import settings_of
 from halfmoon.effects import Op
 from halfmoon.errors import (

@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from halfmoon import Admin
-from halfmoon.client.core.consume.ranges import RangesCore
+from halfmoon.client.core.ranges import RangesCore
 from halfmoon.errors import NetworkError, NoPermission, NoRoute, UsageError
 from halfmoon.runtime.connections.bulk import BulkConnection
 from halfmoon.spark.source.offsets import available_bounds

@@ -1,6 +1,6 @@
 """Ranges of offsets, and how they become partitions: a Python task costs about 25 ms of CPU, so few and even ones. Pure.
 
-Partitions are balanced by bytes where brokers reported them (`halfmoon.client.core.consume.weighing`), else by messages.
+Partitions are balanced by bytes where brokers reported them (`halfmoon.client.core.weighing`), else by messages.
 """
 
 from __future__ import annotations

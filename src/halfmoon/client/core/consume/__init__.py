@@ -1,1 +1,1 @@
-"""Consumers as operations and cores: push, pull, orderly, and reading of ranges."""
+"""Consumers as operations and cores: push, pull and orderly."""

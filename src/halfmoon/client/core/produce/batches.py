@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from halfmoon.client.core.ask import ask
-from halfmoon.client.core.consume.ranges import pause_ms
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.names import check_topic
 from halfmoon.client.core.produce import coordinator
+from halfmoon.client.core.ranges import pause_ms
 from halfmoon.client.settings import ClientSettings
 from halfmoon.effects import Op, sleep, steady
 from halfmoon.errors import NetworkError, PeerError, RequestNotSupported, ServiceNotAvailable, SystemBusy, UsageError

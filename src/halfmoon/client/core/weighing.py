@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from struct import Struct
 
 from halfmoon.client.core.ask import call
-from halfmoon.client.core.consume.ranges import RangesCore, Segment, answer_of, pull_request, side_by_side
+from halfmoon.client.core.ranges import RangesCore, Segment, answer_of, pull_request, side_by_side
 from halfmoon.effects import Op
 from halfmoon.errors import NetworkError, PeerError, RequestNotSupported
 from halfmoon.hot import RECORD_BYTES_MIN

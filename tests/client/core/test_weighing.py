@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from halfmoon.client.core.consume.ranges import RangesCore, RangeSettings
-from halfmoon.client.core.consume.weighing import LIKELY_BYTES, SAMPLE_COUNT, SAMPLED_MAX, weigh
 from halfmoon.client.core.instance import Instance
+from halfmoon.client.core.ranges import RangesCore, RangeSettings
+from halfmoon.client.core.weighing import LIKELY_BYTES, SAMPLE_COUNT, SAMPLED_MAX, weigh
 from halfmoon.client.settings import settings_of
 from halfmoon.errors import ConnectFailed, PeerError
 from halfmoon.wire.headers.pull import PullMessage, PullMessageReply

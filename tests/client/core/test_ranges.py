@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from halfmoon.client.core.consume.ranges import (
+from halfmoon.client.core.ranges import (
     Answer,
     Segment,
     Selection,
