@@ -51,13 +51,16 @@ class Row(NamedTuple):
 
 ROWS = [
     Row("1 % match, 1 group", 1, "a >= 99"),
+    Row("1 %, 3 groups, the same", 3, "a >= 99"),
     Row("1 %, 10 groups, the same", 10, "a >= 99"),
     Row("1 %, 10 groups, different", 10, "a >= 99", different=True),
     Row("50 % match, 1 group", 1, "a >= 50"),
     Row("50 %, 10 groups, the same", 10, "a >= 50"),
     Row("50 %, 10 groups, different", 10, "a >= 50", different=True),
     Row("1 %, 1 group, `CONTAINS` in 2,000 characters", 1, "text CONTAINS 'v99'"),
+    Row("1 %, 2 groups, the same `CONTAINS`", 2, "text CONTAINS 'v99'"),
     Row("1 %, 10 groups, the same `CONTAINS`", 10, "text CONTAINS 'v99'"),
+    Row("1 %, 20 groups, the same `CONTAINS`", 20, "text CONTAINS 'v99'"),
     Row("1 %, 30 groups, the same `CONTAINS`", 30, "text CONTAINS 'v99'"),
 ]
 
@@ -141,7 +144,7 @@ def heartbeat(peer: int, expression: str) -> HeartbeatData:
 
 
 def batches_of(start: int, count: int, *, with_text: bool) -> list[bytes]:
-    """Return messages with bodies of 256 bytes and seven properties: ``a`` from 0 to 99. An eighth is a long text that ends with a."""
+    """Return messages with bodies of 256 bytes and seven properties, ``a`` from 0 to 99; or eight: a text that ends with it."""
     messages = []
     for number in range(start, start + count):
         properties = (

@@ -140,7 +140,7 @@ class BrokerSettings:
     property_filter: bool = setting(True, java="enablePropertyFilter", why="Consumers may filter by message properties with SQL92.")
     filter_bitmap: bool = setting(
         False, java="enableCalcFilterBitMap",
-        why="Evaluate SQL92 expressions once, when a message arrives: for many readers, or readers that read again.",
+        why="Evaluate SQL92 expressions when messages arrive: slower sends, for many readers of one costly expression.",
     )  # fmt: skip
     bloom_error_percent: int = setting(
         20, java="maxErrorRateOfBloomFilter", low=1, high=99, why="Bloom filter: false-positive rate."
