@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import quote, quote_plus
 
 import sqlalchemy
+from sqlalchemy.engine import URL, ExceptionContext
 
 from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.events.databases.database import Provider
 from halfmoon.events.sqlalchemy import provider
+
+_SECRET_NAME = re.compile(r"pass|pwd|secret|token|key|credential", re.IGNORECASE)
+_SWITCH = re.compile(r"\d+|true|false|yes|no|on|off", re.IGNORECASE)
+"""What a parameter of an address may be set to without being a secret, unless its name says so."""
+_ASSIGNED = re.compile(r"((?:passw(?:or)?d|pwd)['\"]?\s*[=:]\s*)('[^']*'|\"[^\"]*\"|[^\s;&,)}]+)", re.IGNORECASE)
+"""A password inside what a driver made of the address, such as ``host=db password=…`` or ``PWD=…;``."""
 
 
 class DatabaseFailed(HalfmoonError):
@@ -19,21 +28,61 @@ class DatabaseFailed(HalfmoonError):
 @contextmanager
 def opened(url: str) -> Iterator[Provider]:
     """Give the provider of a database for a block. Raises UsageError for an address that is none, DatabaseFailed in the block."""
+    secrets = _secrets(url)
     try:
         place = sqlalchemy.make_url(url)
+        secrets |= _secrets_of(place)
         engine = sqlalchemy.create_engine(place, hide_parameters=True)
-    except (sqlalchemy.exc.SQLAlchemyError, ImportError) as exc:
-        raise UsageError(f"the database's address: {_first_line(exc, url, '')}") from None
+    except (sqlalchemy.exc.SQLAlchemyError, ImportError, TypeError, ValueError) as exc:
+        raise UsageError(f"the database's address: {_first_line(exc, secrets)}") from None
+
+    @sqlalchemy.event.listens_for(engine, "handle_error")
+    def mask_error(context: ExceptionContext) -> None:
+        # at the source: a relay logs such texts from a thread of its own, and errors of ours quote them
+        for error in (context.original_exception, context.sqlalchemy_exception):
+            if error is not None:
+                error.args = tuple(_masked(arg, secrets) if isinstance(arg, str) else arg for arg in error.args)
+
     try:
         yield provider(engine)
     except HalfmoonError:
         raise
     except Exception as exc:
-        raise DatabaseFailed(f"{place.render_as_string()}: {_first_line(exc, url, place.password or '')}") from None
+        raise DatabaseFailed(f"{_shown(place, url)}: {_first_line(exc, secrets)}") from None
     finally:
         engine.dispose()
 
 
-def _first_line(error: BaseException, url: str, password: object) -> str:
-    text = f"{type(error).__name__}: {error}".replace(url, "…").splitlines()[0]
-    return text.replace(str(password), "…") if password else text
+def _secrets(url: str) -> set[str]:
+    """Return what an address may give away as it is written: itself, and what stands between the first colon and the last ``@``.
+
+    An ``@`` or ``:`` in a password should be quoted. Where it is not, the address is split at the wrong place, and errors quote
+    each part of the password by itself.
+    """
+    user_info = url.partition("?")[0].partition("://")[2].rpartition("@")[0]
+    return {url, *re.split("[@:/]", user_info.partition(":")[2])}
+
+
+def _secrets_of(place: URL) -> set[str]:
+    """Return the password of an address, and the values of its parameters that may be one, as drivers may quote them."""
+    values = {str(place.password or "")}
+    for name, settings in place.normalized_query.items():
+        values |= {value for value in settings if _SECRET_NAME.search(name) or not _SWITCH.fullmatch(value)}
+    return {form for value in values for form in (value, quote(value), quote_plus(value), repr(value)[1:-1])}
+
+
+def _shown(place: URL, url: str) -> str:
+    """Return an address without its parameters and password; no more than its kind where it is unclear what the password is."""
+    if url.partition("?")[0].count("@") > 1:
+        return f"{place.drivername}://…"
+    return place.set(query={}).render_as_string()
+
+
+def _first_line(error: BaseException, secrets: set[str]) -> str:
+    return (_masked(f"{type(error).__name__}: {error}", secrets).splitlines() or [""])[0]
+
+
+def _masked(text: str, secrets: set[str]) -> str:
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):  # the longest first: one may contain another
+        text = text.replace(secret, "…")
+    return _ASSIGNED.sub(r"\1…", text)
