@@ -43,7 +43,7 @@ SLOW = (
     "tests/events/encoding/test_codec", "tests/events/encoding/test_envelope", "tests/events/django/",
     "tests/columns/test_memory", "tests/runtime/files/test_full_disk", "tests/testing/test_plugin", "tests/test_conversion",
     "tests/wire/test_columns", "tests/events/consuming/test_consumers", "tests/events/databases/test_unused_sessions",
-    "tests/events/dbapi/test_driver", "tests/events/dbapi/test_proxy", "tests/events/declarations/test_declaration",
+    "tests/events/dbapi/test_driver", "tests/events/dbapi/test_proxy",
     "tests/events/dedup/test_dedup", "tests/events/dedup/test_topics", "tests/events/outbox/test_claims",
     "tests/events/outbox/test_publisher", "tests/events/outbox/test_relay", "tests/events/publishing/test_publisher",
     "tests/events/sqlalchemy/test_active_sessions", "tests/events/sqlalchemy/test_connections",

@@ -52,7 +52,6 @@ UNTESTED: dict[str, int] = {
     # providers and tables: tests/events runs the same promises over each database
     "src/halfmoon/events/databases": 1,
     "src/halfmoon/events/dbapi": 1,
-    "src/halfmoon/events/declarations": 3,
     "src/halfmoon/events/dedup": 4,
     "src/halfmoon/events/django": 7,
     "src/halfmoon/events/django/management/commands": 4,

@@ -1,64 +1,18 @@
-"""Declarations become publishers and handlers; the table of classes says what may be imported, and nothing else is."""
+"""Declarations become publishers and handlers."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from halfmoon.events import ConsumerContext, Consumers, Event, NameRefused, local_transaction
 from halfmoon.events.declarations import DeclarationRefused, Declarations, PublisherDeclaration, declared, load
 from halfmoon.events.testing import MemoryBus
-from tests.events.declarations.test_declaration import CODE, TOML, XML
+from tests.events.declarations.shop import CLASSES, settings, shop
+from tests.events.declarations.test_declaration import CODE, TOML
 
-SHOP = """
-import atexit
-
-class MailListener:
-    made = []
-    def __init__(self):
-        self.made.append(self)
-    def on_event(self, event, context):
-        return "mail"
-
-class PaidCheck:
-    def check(self, event, context):
-        context.set_rollback_only("no such order")
-
-def other(event, context):
-    return "other"
-
-class Needs:
-    def __init__(self, sender):
-        pass
-
-class Fails:
-    def __init__(self):
-        raise ValueError("no server")
-
-LIMIT = 5
-"""
-
-CLASSES = {"com.shop.PaidCheck": "shop_declared:PaidCheck", "com.shop.MailListener": "shop_declared:MailListener"}
-
-
-@pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory with a module that declarations name, on the path of imports; XML and TOML lie there, too."""
-    (tmp_path / "shop_declared.py").write_text(SHOP)
-    (tmp_path / "shop_broken.py").write_text("raise RuntimeError('broken')")
-    (tmp_path / "events.xml").write_bytes(XML)
-    (tmp_path / "events.toml").write_bytes(TOML)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield tmp_path
-    sys.modules.pop("shop_declared", None)
-
-
-def settings() -> dict[str, Any]:
-    return {"transport": MemoryBus().transport("P_shop")}
+__all__ = ["shop"]
 
 
 @pytest.mark.mission("002-01", "002-16")
@@ -96,84 +50,6 @@ def test_the_table_may_stand_in_toml_and_what_the_call_says_goes_before_it(shop:
 
     assert from_file.consumers[0].function("event", "context") == "other"
     assert from_call.consumers[0].function("event", "context") == "mail"
-
-
-def test_a_class_is_made_once_for_all_that_name_it(shop: Path):
-    found = load(shop / "events.xml", classes=CLASSES, **settings())
-
-    assert len(sys.modules["shop_declared"].MailListener.made) == 1
-    assert found.consumers[0].function == found.consumers[1].function
-
-
-def test_objects_and_functions_may_stand_in_the_table(shop: Path):
-    def listener(event: object, context: object) -> str:
-        return "a function"
-
-    class Check:
-        def __init__(self, sender: str) -> None:
-            self.sender = sender
-
-        def check(self, event: object, context: object) -> None:
-            """Nothing to say."""
-
-    table = {"com.shop.MailListener": listener, "com.shop.PaidCheck": Check("shop")}
-
-    found = load(shop / "events.xml", classes=table, **settings())
-
-    assert found.consumers[0].function("event", "context") == "a function"
-    assert "shop_declared" not in sys.modules
-
-
-def test_a_name_that_the_table_does_not_have_imports_nothing(shop: Path):
-    text = TOML.replace(b"com.shop.MailListener", b"shop_declared:MailListener")
-    (shop / "events.toml").write_bytes(text)
-
-    with pytest.raises(DeclarationRefused) as caught:
-        load(shop / "events.toml", classes={"com.shop.PaidCheck": "shop_declared:PaidCheck"}, **settings())
-
-    assert caught.value.place == f"{shop / 'events.toml'}: consumers.mail"
-    assert "'shop_declared:MailListener' is not in the table of classes" in caught.value.what
-    assert "add 'shop_declared:MailListener' = \"package.module:Name\"" in caught.value.remedy
-    assert "shop_declared" not in sys.modules
-
-
-def test_an_entry_that_nothing_names_is_not_imported(shop: Path):
-    (shop / "unasked_declared.py").write_text("raise SystemExit('imported')")
-
-    load(shop / "events.xml", classes={**CLASSES, "com.shop.Unasked": "unasked_declared:Thing"}, **settings())
-
-    assert "unasked_declared" not in sys.modules
-
-
-@pytest.mark.parametrize(
-    ("target", "what", "remedy"),
-    [
-        ("shop_declared.MailListener", "is no import path", "write package.module:Name"),
-        ("../shop:x", "is no import path", "write package.module:Name"),
-        ("os:system('true')", "is no import path", "write package.module:Name"),
-        ("shop_nowhere:MailListener", "shop_nowhere:MailListener cannot be imported: No module named 'shop_nowhere'", "PYTHONPATH"),
-        ("shop_declared:MailListner", "has no attribute 'MailListner'", "mend the name behind the colon"),
-        ("shop_declared:Needs", "missing 1 required positional argument: 'sender'", "put an instance into the table"),
-        ("shop_declared:Fails", "cannot be made: ValueError: no server", "put an instance into the table"),
-        ("shop_broken:Listener", "shop_broken:Listener cannot be imported: RuntimeError: broken", "mend the module shop_broken"),
-        ("shop_declared:LIMIT", "'com.shop.MailListener' is a int that cannot be called", "on_event(event, context)"),
-        (None, "'com.shop.MailListener' is a NoneType that cannot be called", "on_event(event, context)"),
-    ],
-)
-def test_an_entry_that_leads_to_nothing_is_refused_with_a_remedy(shop: Path, target: object, what: str, remedy: str):
-    with pytest.raises(DeclarationRefused) as caught:
-        load(shop / "events.xml", classes={**CLASSES, "com.shop.MailListener": target}, **settings())
-
-    assert what in caught.value.what
-    assert remedy in caught.value.remedy
-    assert caught.value.place in (f"{shop / 'events.xml'}:14", "classes.com.shop.MailListener")
-
-
-def test_an_empty_table_says_what_to_add_and_nothing_else(shop: Path):
-    with pytest.raises(DeclarationRefused) as caught:
-        load(shop / "events.toml", **settings())
-
-    assert caught.value.remedy.endswith(' = "package.module:Name" to the table of classes')
 
 
 def test_a_setting_that_the_publisher_refuses_names_the_place():
