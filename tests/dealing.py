@@ -32,7 +32,8 @@ SLOW = (
     "tests/simulation/polls/test_history", "tests/simulation/redelivery/test_history", "tests/simulation/topics/test_history",
     "tests/simulation/transactions/test_checkers", "tests/simulation/transactions/test_days",
     "tests/simulation/transactions/test_history", "tests/simulation/transactions/test_late_checkers",
-    "tests/simulation/transactions/test_operator_checkers", "tests/simulation/transactions/test_producers",
+    "tests/simulation/transactions/test_operator_checkers", "tests/simulation/transactions/test_operators",
+    "tests/simulation/transactions/test_producers",
     "tests/simulation/test_clients", "tests/simulation/test_faults", "tests/simulation/test_rebalance",
     "tests/simulation/test_seeds", "tests/spark/source/test_rows", "tests/spark/sink/test_encode", "tests/spark/sink/test_sink",
     "tests/spark/source/test_stream", "tests/spark/source/test_files", "tests/spark/lake/test_bodies",
@@ -44,11 +45,12 @@ SLOW = (
     "tests/columns/test_memory", "tests/runtime/files/test_full_disk", "tests/testing/test_plugin", "tests/test_conversion",
     "tests/wire/test_columns", "tests/events/consuming/test_consumers", "tests/events/databases/test_unused_sessions",
     "tests/events/dbapi/test_driver", "tests/events/dbapi/test_proxy",
-    "tests/events/dedup/test_dedup", "tests/events/dedup/test_topics", "tests/events/outbox/test_claims",
+    "tests/events/dedup/test_dbapi", "tests/events/dedup/test_dedup", "tests/events/dedup/test_sqlalchemy",
+    "tests/events/dedup/test_topics", "tests/events/outbox/test_claims",
     "tests/events/outbox/test_publisher", "tests/events/outbox/test_relay", "tests/events/publishing/test_publisher",
     "tests/events/sqlalchemy/test_active_sessions", "tests/events/sqlalchemy/test_connections",
-    "tests/events/sqlalchemy/test_histories", "tests/events/sqlalchemy/test_joined", "tests/events/sqlalchemy/test_sessions",
-    "tests/events/sqlalchemy/test_without_greenlet",
+    "tests/events/sqlalchemy/test_histories", "tests/events/sqlalchemy/test_joined", "tests/events/sqlalchemy/test_rows",
+    "tests/events/sqlalchemy/test_sessions", "tests/events/sqlalchemy/test_without_greenlet",
 )  # fmt: skip
 """What `make check` leaves out, by measure: files that take more than two seconds of processor time, or wait for long."""
 ALONE = ("test_store_both_ways", "test_transaction_index")

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from halfmoon.cli.demo.command import app
-from halfmoon.cli.demo.ledgers import DELIVERIES, ORDERS, PAID, PLACED, REFUSED, REMINDERS, TOPIC, connect, counts
+from halfmoon.cli.demo.ledgers import DELIVERIES, ORDERS, PAID, PLACED, REFUSED, REMINDERS, TOPIC, connect
 from halfmoon.cli.demo.outcome import Held, Outcome, books, counted
 from halfmoon.cli.demo.pipeline import Audit, SparkResults, compared
 from halfmoon.cli.demo.run import Demo
@@ -99,12 +99,6 @@ def test_the_count_bites(tmp_path, what, row, given):
     found = ending(tmp_path, **asked)
     assert not found.agrees, what
     assert not getattr(found, "reminders_agree" if row == "reminders" else f"{row}_agrees"), what
-
-
-def test_counts_are_read_from_the_databases(tmp_path):
-    ending(tmp_path, {"a": PAID, "b": PAID, "c": REFUSED, "d": PLACED}, [], [], {"a": 3})
-
-    assert counts(connect(tmp_path, ORDERS), connect(tmp_path, DELIVERIES)) == (2, 1, 1)
 
 
 # ---------------------------------------------------------------- Spark's part

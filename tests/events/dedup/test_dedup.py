@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import threading
 import time
 
-import psycopg
 import pytest
 from sqlalchemy import create_engine, event, text
-from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import sessionmaker
-from sqlalchemy.pool import NullPool
 
-from halfmoon.events import dbapi, dedup
+from halfmoon.events import dedup
 from halfmoon.events.consuming.consumers import Consumers
 from halfmoon.events.consuming.on import Handler
 from halfmoon.events.databases import retention
@@ -22,8 +18,7 @@ from halfmoon.events.dedup import keep_purging, ledger_of, purge
 from halfmoon.events.sqlalchemy import provider
 from halfmoon.model import RECONSUME_REASON
 from tests.events.consuming.shop import shop, stored, until
-from tests.events.dedup.mails import async_maker, dispatch, engine, mailed, maker, noted, write
-from tests.events.real_databases import connects, for_asyncio, plain
+from tests.events.dedup.mails import dispatch, engine, mailed, maker, noted, write
 
 __all__ = ["engine", "maker"]
 
@@ -211,14 +206,6 @@ def test_another_s_open_transaction_is_waited_for_in_bounded_time(postgres_url, 
     assert seen == ["0"], "what the function does is not bounded"
 
 
-def test_an_engine_lends_its_connections(engine):
-    message = stored("EC_PAID")
-    for attempt in (1, 2):
-        assert dispatch(write, engine).consume(message, attempt).consumed
-
-    assert mailed(engine) == [message.msg_id]
-
-
 def test_a_provider_lends_rows_of_a_transaction_of_its_own(engine, maker):
     def handle(event, context):
         context.session.run("INSERT INTO mails VALUES (:id)", {"id": event.id})
@@ -229,101 +216,6 @@ def test_a_provider_lends_rows_of_a_transaction_of_its_own(engine, maker):
         assert dispatch(handle, given).consume(one, attempt).consumed
 
     assert mailed(engine) == [message.msg_id, other.msg_id]
-
-
-def opened(url: str, how: str):
-    """Return what opens connections of the database's own driver."""
-    if url.startswith("sqlite"):
-        return lambda: sqlite3.connect(plain(url), isolation_level=None if how == "autocommit" else "DEFERRED")
-    if url.startswith("mysql"):
-        return connects(url, autocommit=how == "autocommit")
-    return lambda: psycopg.connect(plain(url), autocommit=how == "autocommit")
-
-
-@pytest.mark.parametrize("how", ["autocommit", "transactions"])
-def test_a_driver_s_own_connection_is_lent_by_its_provider(engine, database_url, how):
-    def handle(event, context):
-        context.session.cursor().execute(f"INSERT INTO mails VALUES ('{event.id}')")
-        if event.payload == "fails" and context.attempt == 1:
-            raise ConnectionError("no mail server")
-
-    good, bad = stored("EC_PAID", "works"), stored("EC_PAID", "fails")
-    mine = dispatch(handle, dbapi.provider(opened(database_url, how)))
-    first = [mine.consume(one, 1).consumed for one in (good, good, bad)]
-    after_the_first = mailed(engine)
-    second = [mine.consume(one, 2).consumed for one in (good, bad)]
-
-    assert (first, second) == ([True, True, False], [True, True])
-    assert after_the_first == [good.msg_id]
-    assert mailed(engine) == [good.msg_id, bad.msg_id]
-
-
-# ---------------------------------------------------------------- asyncio
-
-
-async def test_coroutine_functions_work_in_an_async_session(engine, database_url):
-    async def handle(event, context):
-        await context.session.execute(text("INSERT INTO mails VALUES (:id)"), {"id": event.id})
-        if event.payload == "fails" and context.attempt == 1:
-            context.set_rollback_only("not yet")
-
-    good, bad = stored("EC_PAID", "works"), stored("EC_PAID", "fails")
-    async with async_maker(database_url) as maker:
-        mine = dispatch(handle, maker)
-        first = [await mine.consume_async(one, 1) for one in (good, good, bad)]
-        after_the_first = mailed(engine)
-        again = await mine.consume_async(bad, 2)
-
-    assert [one.consumed for one in first] == [True, True, False]
-    assert after_the_first == [good.msg_id]
-    assert again.consumed
-    assert sorted(mailed(engine)) == sorted([good.msg_id, bad.msg_id])
-
-
-async def test_a_coroutine_that_commits_by_itself_and_fails_then_gets_the_event_again(engine, database_url):
-    async def handle(event, context):
-        await context.session.execute(text("INSERT INTO mails VALUES (:id)"), {"id": event.id})
-        await context.session.commit()
-        if context.attempt == 1:
-            raise ConnectionError("no mail server")
-
-    message = stored("EC_PAID")
-    async with async_maker(database_url) as maker:
-        outcomes = [await dispatch(handle, maker).consume_async(message, attempt) for attempt in (1, 2, 3)]
-
-    assert [one.consumed for one in outcomes] == [False, True, True]
-    assert mailed(engine) == [message.msg_id] * 2
-
-
-async def test_coroutines_that_get_the_same_event_at_once_have_one_effect(engine, database_url):
-    calls = []
-
-    async def handle(event, context):
-        calls.append(event.id)
-        await context.session.execute(text("INSERT INTO mails VALUES (:id)"), {"id": event.id})
-        await asyncio.sleep(0.2)
-
-    message = stored("EC_PAID")
-    async with async_maker(database_url) as maker:
-        mine = dispatch(handle, maker)
-        outcomes = await asyncio.gather(*(mine.consume_async(message, 1) for _ in range(4)))
-
-    assert [one.consumed for one in outcomes] == [True] * 4
-    assert calls == mailed(engine) == [message.msg_id]
-
-
-async def test_an_async_engine_lends_its_connections(engine, database_url):
-    async def handle(event, context):
-        await context.session.execute(text("INSERT INTO mails VALUES (:id)"), {"id": event.id})
-
-    message = stored("EC_PAID")
-    found = create_async_engine(for_asyncio(database_url), poolclass=NullPool)
-    mine = dispatch(handle, found)
-    outcomes = [await mine.consume_async(message, attempt) for attempt in (1, 2)]
-    await found.dispose()
-
-    assert [one.consumed for one in outcomes] == [True, True]
-    assert mailed(engine) == [message.msg_id]
 
 
 # ---------------------------------------------------------------- with a broker

@@ -1,4 +1,4 @@
-"""Producers and operators of a short history: what they learn is in the ledger, and in the broker's log."""
+"""Producers of a short history: what they learn is in the ledger, and in the broker's log."""
 
 from __future__ import annotations
 
@@ -51,12 +51,3 @@ def test_who_lost_its_second_phase_is_asked() -> None:
     cluster, ledger = lived({"lost": 1})
     assert {check.key for check in ledger.checks} >= {half.key for half in ledger.halves}
     assert PREPARED not in read_log(cluster.brokers[0].disk).states().values()
-
-
-def test_operators_write_down_what_they_were_shown_and_decided() -> None:
-    cluster, ledger = lived({"never": 1}, operators=2, ms=30_000)
-    log = read_log(cluster.brokers[0].disk)
-    agreed = {decision.index: decision.operator for decision in ledger.by_hand if decision.code == 0}
-    assert ledger.shown
-    assert agreed.keys() >= log.deciders.keys() > set()
-    assert ledger.messages.unexpected == []

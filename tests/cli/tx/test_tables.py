@@ -1,0 +1,79 @@
+"""How transactions are shown: what is due next, what was answered, and what a broker does not report."""
+
+from __future__ import annotations
+
+import pytest
+
+from halfmoon.cli.tx import tables
+from halfmoon.client.core.admin.transaction_facts import READ_FROM_QUEUES, ExpiredTransaction, TransactionAt
+from halfmoon.wire.bodies.transactions import TransactionCheck
+
+NOW = 1_000_000
+
+
+def pending(**fields: object) -> TransactionAt:
+    known = {"state": "PREPARED", "checks_left": 3, "next_check_ms": NOW + 5000, "producers": 1, "broker": "broker-a"}
+    return TransactionAt(**{**known, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({}, "in 5.0s"),
+        ({"producers": 0}, "in 5.0s, if a producer is there"),
+        ({"checks_left": 0}, "none: expires in 5.0s"),
+        ({"state": "COMMITTED"}, "none"),
+        ({"not_told": READ_FROM_QUEUES}, "not reported"),
+        ({"state": "EXPIRED", "not_told": READ_FROM_QUEUES}, "none"),
+    ],
+)
+def test_when_the_next_check_is_due(fields: dict[str, object], text: str):
+    assert tables.next_check(pending(**fields), NOW) == text
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({}, ""),
+        ({"checks": [TransactionCheck(answer="COMMIT"), TransactionCheck(answer="UNKNOWN")]}, "unknown"),
+        ({"checks": [TransactionCheck(answer="LATER")]}, "LATER"),
+        ({"not_told": READ_FROM_QUEUES}, "not reported"),
+    ],
+)
+def test_the_last_answer_is_a_word(fields: dict[str, object], text: str):
+    assert tables.last_answer(pending(**fields)) == text
+
+
+def test_facts_are_fields_by_name_and_values_inside_likewise():
+    facts = tables.facts_of([pending(checks=[TransactionCheck(answer="COMMIT")])])
+
+    assert facts[0]["broker"] == "broker-a"
+    assert facts[0]["checks"][0]["answer"] == "COMMIT"
+    assert tables.facts_of(7) == 7
+
+
+def test_what_a_broker_does_not_report_is_said_once_a_broker(capsys: pytest.CaptureFixture[str]):
+    tables.show_notes(
+        [pending(not_told=["a"]), pending(not_told=["a", "b"]), pending(not_told=["a"], broker="broker-b"), pending()]
+    )
+
+    assert capsys.readouterr().out.splitlines() == ["broker-a: a", "broker-a: b", "broker-b: a"]
+
+
+def test_brokers_are_a_column_where_there_are_several(capsys: pytest.CaptureFixture[str]):
+    tables.show_pending([pending(), pending()])
+    one = capsys.readouterr().out
+    tables.show_pending([pending(), pending(broker="broker-b")])
+    several = capsys.readouterr().out
+
+    assert "broker-a" not in one
+    assert "broker-a" in several
+    assert "broker-b" in several
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [({}, "nothing"), ({"resumed": True}, "resumed"), ({"resumed": True, "committed": True}, "committed")],
+)
+def test_what_became_of_an_expired_half_message(fields: dict[str, bool], text: str):
+    assert tables._since(ExpiredTransaction(**fields)) == text
