@@ -1,0 +1,104 @@
+"""Half messages of the project's group as the brokers tell: of that group only, bounded, and never an exception."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from halfmoon.client.core.admin.transaction_facts import ExpiredTransaction, TransactionAt
+from halfmoon.errors import NetworkError
+from halfmoon.events.django import pending as pages
+from halfmoon.events.django.configuration import Configuration
+from halfmoon.events.django.pending import COUNT_MAX, pending
+from halfmoon.wire.bodies.transactions import TransactionCheck
+
+CONFIGURATION = Configuration(group="P_shop", nameserver="127.0.0.1:1")
+
+
+class FakeAdmin:
+    """A cluster with these half messages."""
+
+    halves: list[TransactionAt]
+    lost: list[ExpiredTransaction]
+
+    def __init__(self, **_: Any) -> None: ...
+
+    def __enter__(self) -> FakeAdmin:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def pending_transactions(self, *, group: str, count_max: int) -> list[TransactionAt]:
+        return [half for half in self.halves if half.group == group][:count_max]
+
+    def expired_transactions(self, *, count_max: int) -> list[ExpiredTransaction]:
+        return self.lost[:count_max]
+
+
+@pytest.fixture(autouse=True)
+def admin(monkeypatch: pytest.MonkeyPatch) -> type[FakeAdmin]:
+    monkeypatch.setattr(pages, "Admin", FakeAdmin)
+    monkeypatch.setattr(FakeAdmin, "halves", [], raising=False)
+    monkeypatch.setattr(FakeAdmin, "lost", [], raising=False)
+    monkeypatch.setattr(pages, "time", SimpleNamespace(time_ns=lambda: 100_000 * 1_000_000))
+    return FakeAdmin
+
+
+def test_a_half_message_is_told_with_its_age_and_last_answer(admin: type[FakeAdmin]):
+    asked = [TransactionCheck(answer="UNKNOWN")]
+    admin.halves = [
+        TransactionAt(msg_id="1", group="P_shop", since_ms=90_500, checks=asked, broker="broker-a"),
+        TransactionAt(msg_id="2", group="P_shop", since_ms=101_000, broker="broker-a", not_told=["nothing"]),
+    ]
+
+    found = pending(CONFIGURATION)
+
+    assert [(half.event_id, half.age_s, half.last_answer) for half in found.halves] == [
+        ("1", 9, "unknown"),
+        ("2", 0, "not asked yet"),
+    ]
+    assert (found.notes, found.more, found.error) == (["broker-a: nothing"], False, "")
+
+
+def test_no_more_are_shown_than_the_page_holds(admin: type[FakeAdmin]):
+    admin.halves = [TransactionAt(msg_id=str(number), group="P_shop") for number in range(COUNT_MAX + 5)]
+
+    found = pending(CONFIGURATION)
+
+    assert (len(found.halves), found.more) == (COUNT_MAX, True)
+
+
+def test_of_those_that_expired_only_the_group_s_own_that_nobody_settled_are_told(admin: type[FakeAdmin]):
+    admin.lost = [
+        ExpiredTransaction(msg_id="1", group="P_shop", expired_ms=40_000, offset_msg_id="o1"),
+        ExpiredTransaction(msg_id="2", group="P_shop", resumed=True),
+        ExpiredTransaction(msg_id="3", group="P_shop", committed=True),
+        ExpiredTransaction(msg_id="4", group="P_other"),
+    ]
+
+    (lost,) = pending(CONFIGURATION).expired
+
+    assert (lost.event_id, lost.since_s, lost.reason, lost.resume_by) == ("1", 60, "not reported", "o1")
+
+
+def test_a_cluster_that_cannot_be_asked_is_the_answer_s_error(admin: type[FakeAdmin], monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: Any, **__: Any) -> None:
+        raise NetworkError("127.0.0.1:1 does not answer")
+
+    monkeypatch.setattr(admin, "pending_transactions", refuse)
+
+    found = pending(CONFIGURATION)
+
+    assert "does not answer" in found.error
+    assert (found.halves, found.expired) == ([], [])
+
+
+def test_in_memory_there_is_nobody_to_ask(admin: type[FakeAdmin]):
+    admin.halves = [TransactionAt(msg_id="1", group="P_shop")]
+
+    found = pending(Configuration(group="P_shop"))
+
+    assert "carried in memory" in found.error
+    assert found.halves == []

@@ -1,0 +1,70 @@
+"""The publisher of the project: made when it is first used, with the checks that were declared before, and made anew after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.test import override_settings
+
+from halfmoon.events.django.project import ProjectEvents
+from halfmoon.events.testing import MemoryBus
+
+BUS = MemoryBus()
+
+
+@pytest.fixture
+def project() -> Iterator[ProjectEvents]:
+    mine = ProjectEvents()
+    with override_settings(HALFMOON={"GROUP": "P_mine", "TRANSPORT": BUS}):
+        yield mine
+        mine.forget()
+
+
+def test_it_is_made_when_it_is_first_used_and_once(project: ProjectEvents):
+    assert repr(project) == "<events of the project, not made yet>"
+    assert project.group == "P_mine"
+    assert repr(project) == "<events of the project, group P_mine>"
+    assert project.publisher() is project.publisher()
+
+
+def test_what_python_itself_looks_for_makes_no_publisher(project: ProjectEvents):
+    with pytest.raises(AttributeError):
+        project.__wrapped__  # noqa: B018 - as inspect does
+    assert "not made yet" in repr(project)
+
+
+def test_after_forgetting_the_settings_of_then_count(project: ProjectEvents):
+    before = project.publisher()
+    project.forget()
+    with override_settings(HALFMOON={"GROUP": "P_other", "TRANSPORT": BUS}):
+        assert project.group == "P_other"
+        assert project.publisher() is not before
+        project.forget()
+
+
+def test_checks_are_declared_on_every_publisher_whenever_it_is_made(project: ProjectEvents, monkeypatch: pytest.MonkeyPatch):
+    def early(event: Any, context: Any) -> None: ...
+
+    def late(event: Any, context: Any) -> None: ...
+
+    assert project.check("TP_ORDER", "EC_PAID")(early) is early
+    assert "not made yet" in repr(project), "the settings are not looked at yet"
+    publisher = project.publisher()
+    project.check("TP_ORDER", "EC_SENT")(late)
+    another = project.made(timeout_ms=500)
+
+    for made in (publisher, another):
+        with pytest.raises(Exception, match="EC_PAID"):
+            made.check("TP_ORDER", "EC_PAID")(late)
+        with pytest.raises(Exception, match="EC_SENT"):
+            made.check("TP_ORDER", "EC_SENT")(early)
+    assert another is not publisher
+
+
+def test_wrong_settings_are_told_at_the_first_use(project: ProjectEvents):
+    with override_settings(HALFMOON={"TRANSPORT": BUS}), pytest.raises(ImproperlyConfigured, match="GROUP"):
+        project.publisher()
+    assert project.group == "P_mine", "a failure is not kept"
