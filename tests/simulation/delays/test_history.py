@@ -93,18 +93,18 @@ class Deaf(Broker):
 
         def heard(topic: str, key: str, entry: Any, *rest: Any) -> Any:
             found = cancel(topic, key, entry, *rest)
-            timer.index.insert(entry.code, entry.queue_offset)
+            timer.index.insert(entry.tag_code, entry.queue_offset)
             return found
 
         timer.cancel = heard  # type: ignore[method-assign,assignment]
 
 
-class UnansweredSends(Broker):
+class Unsaved(Broker):
     """Writes down what it delivered only in the saved tables."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.delays._keeping._write = lambda progress: None  # type: ignore[method-assign]
+        self.delays._progress._write = lambda progress: None  # type: ignore[method-assign]
 
 
 def test_a_message_that_comes_early_is_found() -> None:
@@ -116,7 +116,7 @@ def test_a_message_that_is_lost_is_found() -> None:
 
 
 def test_a_message_that_comes_twice_is_found() -> None:
-    assert found("twice", make_broker=UnansweredSends)
+    assert found("twice", make_broker=Unsaved)
 
 
 def test_a_recalled_message_that_comes_is_found() -> None:
