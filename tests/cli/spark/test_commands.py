@@ -53,12 +53,11 @@ def test_what_cannot_be_is_refused_before_the_work(run_alone, words, text):
     ("module", "words", "extra"), [("pyspark", ("lag", "C"), "spark"), ("matplotlib", ("txn", "audit", "--plot", "x.png"), "lake")]
 )
 def test_a_missing_extra_is_told_with_how_to_get_it(run_alone, monkeypatch, module, words, extra):
-    for name in [
-        name for name in sys.modules if name.split(".")[0] == module or name.startswith(("halfmoon.spark", "halfmoon.cli.spark_"))
-    ]:
+    lazy = ("halfmoon.cli.spark.jobs", "halfmoon.cli.spark.lake", "halfmoon.cli.spark.tables")
+    for name in [name for name in sys.modules if name.split(".")[0] == module or name.startswith(("halfmoon.spark", *lazy))]:
         monkeypatch.delitem(sys.modules, name)
-    for package, name in (("halfmoon.cli", "spark_work"), ("halfmoon.cli", "spark_lake"), ("halfmoon.cli", "spark_tables")):
-        monkeypatch.delattr(f"{package}.{name}", raising=False)
+    for name in lazy:
+        monkeypatch.delattr(name, raising=False)
     monkeypatch.setitem(sys.modules, module, None)
 
     ran = run_alone("spark", *words)
