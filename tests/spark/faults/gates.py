@@ -1,6 +1,6 @@
 """The source and the sink with gates in them: a process that comes to a closed gate stops there until the test opens it.
 
-A gate is a name in a directory that all processes see. SendReport to Python workers by value: they cannot import tests.
+A gate is a name in a directory that all processes see. Sent to Python workers by value: they cannot import tests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a driver keeps the table up that it fills: its record snapshot_of, old files looked for now and then. No Spark session."""
+"""How a driver keeps the table up that it fills: snapshots of its record, and old files now and then. No Spark session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the jobs of `halfmoon spark` and shows what they found. Loads PySpark, and so is loaded when a job is shared for."""
+"""Runs the jobs of `halfmoon spark` and shows what they found. Loads PySpark, and so is loaded when a job is asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of migrations: tables of `events.databases.tables` made and changed by its own statements. ``sqlmigrate`` shows them."""
+"""Steps of migrations: tables of `events.tables` made and changed by its own statements. ``sqlmigrate`` shows them."""
 
 from __future__ import annotations
 

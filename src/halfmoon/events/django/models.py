@@ -1,6 +1,6 @@
 """The tables of events as models: for admin pages and queries. Rows are written by `halfmoon.events`, never through these.
 
-The migration makes the tables that `events.databases.tables` describes, with its statements; so the models say nothing of indexes.
+The migration makes the tables that `events.tables` describes, with its statements; so the models say nothing of indexes.
 """
 
 from __future__ import annotations

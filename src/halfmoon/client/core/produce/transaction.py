@@ -36,7 +36,7 @@ EVERY_BROKER_TOPIC = "SELF_TEST_TOPIC"
 """A topic that every broker has: its route names the brokers that may ask us, also before we sent anything."""
 
 CHECK_AFTER_S_MAX = 7 * 24 * 3600
-"""Longest time before a first check that a message may ask for; brokers give up much earlier."""
+"""Longest time before a first check that a message may ask for; at brokers it expires much earlier."""
 
 TRAN_MSG, PGROUP, CHECK_AFTER = "TRAN_MSG", "PGROUP", "CHECK_IMMUNITY_TIME_IN_SECONDS"
 TRANSACTION_ID = "__transactionId__"
