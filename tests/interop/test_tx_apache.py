@@ -129,7 +129,7 @@ def test_pending_is_what_the_half_queue_holds_and_no_op_record_names(cluster: Cl
     assert run("pending", "--group", shop.group, "--older-than", "1h", "--json")[1]["transactions"] == []
     code, text, _ = run("pending", "--group", shop.group)
     assert "checks are counted in copies" in text
-    assert "not told" in text
+    assert "not reported" in text
     [stats] = run("status", "--json")[1]
     assert [(each["pending"], each["producers"]) for each in stats["groups"] if each["group"] == shop.group] == [(3, 1)]
     assert (stats["counters"], bool(stats["not_told"])) == ({}, True)
@@ -150,7 +150,7 @@ def test_a_check_cannot_be_asked_for_and_it_says_so(admin: Admin, shop: Shop, ru
     code, text, _ = run("show", "unasked")
     assert code == 0
     assert f"id                 {unique}" in text
-    assert "next check         not told" in text
+    assert "next check         not reported" in text
     assert run("show", "nobody")[0] == 1
     admin.decide_transaction(unique, commit=False, operator="test")
 

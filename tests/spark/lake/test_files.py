@@ -164,7 +164,7 @@ def test_a_task_that_fails_leaves_no_file_behind(tmp_path: Path):
     [
         ({"partition": "month"}, "there are day, hour"),
         ({"compression": "lzo"}, "there are snappy, zstd, none"),
-        ({"file_bytes": 1}, "64 KiB to 4 GiB"),
+        ({"file_bytes": 1}, "64 KiB and 4 GiB"),
         ({"decode": "json"}, "needs a schema"),
         ({"columns": ("topic", "nosuch")}, "nosuch"),
     ],
