@@ -183,7 +183,7 @@ def test_a_replay_that_fails_again_is_a_dead_letter_of_its_own(run, given_up):
         (["list", "--sql", "a > 1", "--filter", "A"], 2, "not both"),
         (["replay", "--group", "g", "--yes", "--edit", "tag"], 2, "NAME=VALUE"),
         (["replay", "--group", "g", "--yes", "--edit", "body=@/nowhere/at/all"], 2, "cannot be read"),
-        (["list", "--since", "yesterday"], 2, "is no time"),
+        (["list", "--since", "yesterday"], 2, "is not a time"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_a_word(run, arguments, code, word):

@@ -161,7 +161,7 @@ def test_a_name_server_that_does_not_answer_is_told_and_tried_again(start, modul
     running = start(module, "--nameserver", "127.0.0.1:1")
 
     assert "127.0.0.1:1" in running.errors
-    assert "it is tried again" in running.errors
+    assert "trying again" in running.errors
     assert running.process.poll() is None
     assert running.stop() == 0
 

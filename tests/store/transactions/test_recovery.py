@@ -46,13 +46,13 @@ def disk_of(seed: int = 1) -> SimDisk:
 def walked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """From where each start reads the log."""
     starts: list[int] = []
-    steps = recovery.steps
+    records = recovery.transaction_records
 
     def watched(store: Store, start: int):
         starts.append(start)
-        return steps(store, start)
+        return records(store, start)
 
-    monkeypatch.setattr(recovery, "steps", watched)
+    monkeypatch.setattr(recovery, "transaction_records", watched)
     return starts
 
 
