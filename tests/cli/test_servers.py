@@ -419,7 +419,10 @@ def test_a_stop_that_cannot_save_its_tables_ends_soon_says_so_and_exits_1(start:
     assert time.monotonic() - begun < 15  # on a machine that is busy; nothing in it waits
     assert server.process.stderr is not None
     said = server.process.stderr.read()
-    assert "ERROR halfmoon.broker.tables: a table cannot be saved, requests that depend on it are refused: path=config/topics.json" in said
+    assert (
+        "ERROR halfmoon.broker.tables: a table cannot be saved, requests that depend on it are refused: path=config/topics.json"
+        in said
+    )
     assert '"error": "stopped, and not all is saved: config/' in said
 
 
