@@ -144,7 +144,7 @@ def test_a_check_cannot_be_asked_for_and_it_says_so(admin: Admin, shop: Shop, ru
     unique = shop.leave("unasked", check_after_s=600)
 
     code, _, err = run("check", unique)
-    assert (code, "no Halfmoon broker" in err, "asks in its own time" in err) == (1, True, True)
+    assert (code, "no Halfmoon broker" in err, "checks in its own time" in err) == (1, True, True)
     with pytest.raises(BrokerError):
         admin.check_transaction(unique)
     code, text, _ = run("show", "unasked")
