@@ -12,13 +12,13 @@ from threading import RLock
 from typing import Any, TypeVar
 
 from halfmoon.client.core.admin.delay import recall
+from halfmoon.client.core.consume.allocation import Strategy
 from halfmoon.client.core.consume.listener import ConsumeContext
 from halfmoon.client.core.consume.member import GroupMember
 from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets
 from halfmoon.client.core.consume.orderly import push_core
 from halfmoon.client.core.consume.pull_consumer import HandedOut, PullConsumerCore
 from halfmoon.client.core.consume.push_consumer import PushConsumerCore
-from halfmoon.client.core.consume.rebalance import Strategy
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.names import check_group
 from halfmoon.client.core.produce.linger import LingeringSender

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from simulation.ledger import Fault, Ledger
 from simulation.transactions.history import STORE, simulate_transactions
+from simulation.transactions.ledger import Decision, Shown, TxLedger
+from simulation.transactions.log import HalfRecord, TxLog
+from simulation.transactions.operator_checkers import shown_as_it_is
 from simulation.transactions.producers import FATES
 from tests.simulation.transactions.planted import lazy, lonely
 from tests.simulation.transactions.planted_operators import (
@@ -89,3 +95,23 @@ def test_checks_that_come_too_late_are_found_at_a_broker_whose_clock_stepped() -
 
 def test_checks_that_count_though_nobody_was_there_are_found_at_a_broker_whose_clock_stepped() -> None:
     assert found("expired", flush="async", kinds=("nobody", "clock"), operators=0, steps=12, make_broker=lonely)
+
+
+@pytest.mark.parametrize(
+    ("flush", "faults", "fine"),
+    [
+        ("async", [("power", 2_000), ("start", 2_500)], True),
+        ("async", [("power", 500), ("start", 800)], False),
+        ("async", [("kill", 2_000), ("start", 2_500)], False),
+        ("sync", [("power", 2_000), ("start", 2_500)], False),
+        ("async", [], False),
+    ],
+)
+def test_what_was_agreed_to_is_pending_again_only_if_power_took_it(flush: str, faults: list[tuple[str, int]], fine: bool) -> None:
+    ledger = TxLedger(Ledger(flush), 15, 1_000, 1_000, 500)
+    ledger.messages.faults += [Fault(at_ms, "broker-a", kind) for kind, at_ms in faults]
+    ledger.decisions.append(Decision(1_900, 1_901, "broker-a", 7, "order", True, 0))
+    ledger.shown.append(Shown(3_000, 3_001, "broker-a", 7, "order", "PREPARED"))
+    log = TxLog(halves={7: HalfRecord(0, 100, 7, "order", "P_shop", "orders", 0, b"", 1_000, False)})
+
+    assert (shown_as_it_is(ledger, {"broker-a": log}) == []) is fine

@@ -11,9 +11,9 @@ from collections.abc import Collection
 from typing import Any
 
 from halfmoon.client.core.ask import ask, call
+from halfmoon.client.core.consume.allocation import Strategy, strategy
 from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets
 from halfmoon.client.core.consume.pull import max_offset, offset_at
-from halfmoon.client.core.consume.rebalance import Strategy, strategy
 from halfmoon.client.core.consume.window import Window
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.names import RETRY_PREFIX, check_topic, unwrap, wrap

@@ -17,13 +17,13 @@ from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 from halfmoon.client.core.ask import ask, tell
+from halfmoon.client.core.consume.allocation import Strategy
 from halfmoon.client.core.consume.direct import consume_directly
 from halfmoon.client.core.consume.listener import ConsumeContext, Listener, ListenerResult
 from halfmoon.client.core.consume.member import HeldQueue
 from halfmoon.client.core.consume.offsets import UNKNOWN, LocalOffsets, RemoteOffsets, same_topic
 from halfmoon.client.core.consume.pull_loop import PullLoop
 from halfmoon.client.core.consume.push_consumer import RUN_CALLS, RUN_MS, PushConsumerCore
-from halfmoon.client.core.consume.rebalance import Strategy
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.settings import PushSettings
 from halfmoon.effects import Op, gather, now, sleep, spawn, steady

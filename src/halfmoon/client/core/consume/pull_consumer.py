@@ -12,11 +12,11 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
+from halfmoon.client.core.consume.allocation import Strategy
 from halfmoon.client.core.consume.member import HeldQueue
 from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets, same_topic, stored_offset
 from halfmoon.client.core.consume.pull import max_offset, min_offset, offset_at
 from halfmoon.client.core.consume.pull_loop import FULL_PAUSE_MS, PullLoop
-from halfmoon.client.core.consume.rebalance import Strategy
 from halfmoon.client.core.consume.running_info import running_info
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.names import check_topic, unwrap, wrap

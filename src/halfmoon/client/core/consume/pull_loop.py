@@ -6,11 +6,11 @@ becomes of what a pull brought.
 
 from __future__ import annotations
 
+from halfmoon.client.core.consume.allocation import Strategy
 from halfmoon.client.core.consume.member import GroupMember, HeldQueue
 from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets
 from halfmoon.client.core.consume.pull import pull
 from halfmoon.client.core.consume.rates import SAMPLE_MS, ConsumeRates
-from halfmoon.client.core.consume.rebalance import Strategy
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.settings import PullSettings, PushSettings
 from halfmoon.effects import Op, now, sleep, steady

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from halfmoon.client.core.ask import ask
+from halfmoon.client.core.consume.allocation import Strategy
 from halfmoon.client.core.consume.direct import consume_directly
 from halfmoon.client.core.consume.listener import ConsumeContext, Listener, ListenerResult, listener_of
 from halfmoon.client.core.consume.member import HeldQueue
 from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets
 from halfmoon.client.core.consume.pull_loop import PullLoop
-from halfmoon.client.core.consume.rebalance import Strategy
 from halfmoon.client.core.consume.running_info import running_info
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.names import INNER_PRODUCER, retry_topic, unwrap

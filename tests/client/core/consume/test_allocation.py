@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.client.core.consume.rebalance import (
+from halfmoon.client.core.consume.allocation import (
     average,
     by_circle,
     consistent_hash,
