@@ -31,7 +31,7 @@ def test_a_topic_may_be_asked_for_as_of_a_time():
 
 
 def test_what_is_no_time_is_refused():
-    with pytest.raises(UsageError, match="'yesterday' is no time"):
+    with pytest.raises(UsageError, match="'yesterday' is not a time"):
         references("select * from topic.orders timestamp as of 'yesterday'")
 
 

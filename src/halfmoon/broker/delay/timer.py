@@ -76,7 +76,7 @@ class Timer:
             if text is None:
                 continue
             if not _NUMBER.fullmatch(text):
-                raise MessageRefused(f"the message is illegal: {name} is no number: {text[:50]!r}")
+                raise MessageRefused(f"the message is illegal: {name} is not a number: {text[:50]!r}")
             if not self._settings.timer_enable:
                 raise BrokerError("the broker takes no timer messages: timer_enable is off")
             deliver_ms = start + int(text) * unit_ms

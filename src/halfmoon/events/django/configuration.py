@@ -226,7 +226,7 @@ def _maybe(value: object) -> _Problem:
 
 def _number(value: object) -> _Problem:
     good = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return None if good else (f"{value!r:.60} is no number", "write a whole number, 0 or more")
+    return None if good else (f"{value!r:.60} is not a number", "write a whole number, 0 or more")
 
 
 def _maybe_number(value: object) -> _Problem:

@@ -67,7 +67,7 @@ def _time_ms(text: str) -> int:
     try:
         at = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise UsageError(f"{text!r} is no time: give ISO 8601, such as 2026-01-31T08:00:00Z") from None
+        raise UsageError(f"{text!r} is not a time: give ISO 8601, such as 2026-01-31T08:00:00Z") from None
     return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
