@@ -187,6 +187,10 @@ class BrokerSettings:
         high=600_000,
         why="Interval of saving consumers' progress: a crash loses at most this much.",
     )
+    notify_members: bool = setting(
+        True, java="notifyConsumerIdsChangedEnable",
+        why="Notify the members of a consumer group when others join or leave; false: they notice within 20 s.",
+    )  # fmt: skip
     client_expiry_ms: int = setting(
         120_000, java="channelExpiredTimeout", low=1000, why="A client without a heartbeat for this long is removed."
     )

@@ -27,7 +27,7 @@ _REASONS = {
         writeBufferHighWaterMark writeBufferLowWaterMark serverSocketBacklog serverNettyWorkerGroupEnable
         serverPooledByteBufAllocatorEnable useEpollNativeSelector enableShutdownGracefully shutdownWaitTimeSeconds
         clientWorkerThreads clientCallbackExecutorThreads clientOnewaySemaphoreValue clientAsyncSemaphoreValue
-        connectTimeoutMillis channelNotActiveInterval isScanAvailableNameSrv clientChannelMaxIdleTimeSeconds
+        connectTimeoutMillis channelNotActiveInterval isScanAvailableNameSrv scanAvailableNameSrv clientChannelMaxIdleTimeSeconds
         clientSocketSndBufSize clientSocketRcvBufSize clientPooledByteBufAllocatorEnable clientCloseSocketIfTimeout
         socksProxyConfig disableCallbackExecutor disableNettyWorkerGroup maxReconnectIntervalTimeSeconds
         enableReconnectForGoAway transferMsgByHeap printChannelGroups printChannelGroupsMinNum""",
@@ -105,7 +105,7 @@ _REASONS = {
         fetchNamesrvAddrByAddressServer fetchNameSrvAddrByDnsLookup fetchNamesrvAddrInterval updateNameServerAddrPeriod""",
     "not built; the broker behaves as with RocketMQ's default": """
         messageStorePlugIn disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold storeReplyMessageEnable
-        flushConsumerOffsetHistoryInterval notifyConsumerIdsChangedEnable realTimeNotifyConsumerChange traceOn
+        flushConsumerOffsetHistoryInterval realTimeNotifyConsumerChange traceOn
         rejectPullConsumerEnable enableNetWorkFlowControl enableBroadcastOffsetStore broadcastOffsetExpireSecond
         slaveReadEnable
         broadcastOffsetExpireMaxSecond litePullMessageEnable forwardTimeout useServerSideResetOffset

@@ -52,6 +52,13 @@ def test_a_heartbeat_makes_the_group_and_its_retry_topic(talk):
     assert (config.read_queue_nums, config.perm) == (1, 6)
 
 
+def test_nobody_is_told_where_the_broker_shall_not_notify(make_talk):
+    talk = make_talk(notify_members=False)
+    talk.consume("T", peer=1)
+    talk.consume("T", peer=2)
+    assert (notices(talk, 1), notices(talk, 2)) == ([], [])
+
+
 def test_every_member_is_told_at_once_when_the_group_changes(talk):
     talk.consume("T", peer=1)
     assert notices(talk, 1) == ["G"]

@@ -57,6 +57,7 @@ class Membership:
     def __init__(self, context: Context, check_subscription: Callable[[Subscription], None]) -> None:
         self._clients, self._groups, self._topics = context.clients, context.groups, context.topics
         self._check_subscription, self._peers = check_subscription, context.peers
+        self._notifies = context.settings.notify_members
         self._notices = 0
         self.changed: dict[str, None] = {}
         """Consumer groups whose members are to be notified at the end of this turn, in order."""
@@ -147,7 +148,7 @@ class Membership:
         Once a turn for each group: thousands of members that come or go together cost thousands of notices, not millions.
         """
         groups, self.changed = self.changed, {}
-        for group in groups:
+        for group in groups if self._notifies else ():
             info, config = self._clients.group(group), self._groups.get(group)
             if info is None or (config is not None and not config.notify_consumer_ids_changed_enable):
                 continue
