@@ -24,7 +24,9 @@ def test_a_route_has_brokers_queues_and_both_spellings_of_the_flag() -> None:
     house = House()
     assert house.register(topic_sys_flag=2).code == 0
     assert house.route() == {
-        "brokerDatas": [{"brokerAddrs": {"0": "192.0.2.7:20970"}, "brokerName": "broker-a", "cluster": "C"}],
+        "brokerDatas": [
+            {"brokerAddrs": {"0": "192.0.2.7:20970"}, "brokerName": "broker-a", "cluster": "C", "enableActingMaster": False}
+        ],
         "filterServerTable": {},
         "queueDatas": [
             {"brokerName": "broker-a", "perm": 6, "readQueueNums": 4, "topicSynFlag": 2, "topicSysFlag": 2, "writeQueueNums": 3}
@@ -139,7 +141,14 @@ def test_a_registration_without_a_body_brings_only_the_broker() -> None:
     assert house.ask(103, register_fields(), b"").code == 0
     clusters = json.loads(bytes(house.ask(106, version=1).body).replace(b"{0:", b'{"0":'))
     assert clusters == {
-        "brokerAddrTable": {"broker-a": {"brokerAddrs": {"0": "192.0.2.7:20970"}, "brokerName": "broker-a", "cluster": "C"}},
+        "brokerAddrTable": {
+            "broker-a": {
+                "brokerAddrs": {"0": "192.0.2.7:20970"},
+                "brokerName": "broker-a",
+                "cluster": "C",
+                "enableActingMaster": False,
+            }
+        },
         "clusterAddrTable": {"C": ["broker-a"]},
     }
 
@@ -149,8 +158,10 @@ def test_cluster_information_has_raw_keys_for_everybody() -> None:
     house.register()
     house.register("broker-b", 1)
     assert bytes(house.ask(106, version=479).body) == (
-        b'{"brokerAddrTable":{"broker-a":{"brokerAddrs":{0:"192.0.2.7:20970"},"brokerName":"broker-a","cluster":"C"},'
-        b'"broker-b":{"brokerAddrs":{1:"192.0.2.7:20981"},"brokerName":"broker-b","cluster":"C"}},'
+        b'{"brokerAddrTable":{"broker-a":{"brokerAddrs":{0:"192.0.2.7:20970"},"brokerName":"broker-a","cluster":"C",'
+        b'"enableActingMaster":false},'
+        b'"broker-b":{"brokerAddrs":{1:"192.0.2.7:20981"},"brokerName":"broker-b","cluster":"C",'
+        b'"enableActingMaster":false}},'
         b'"clusterAddrTable":{"C":["broker-a","broker-b"]}}'
     )
 

@@ -49,14 +49,15 @@ class Master(NamedTuple):
 
 
 class BrokerGroup:
-    """All brokers of one name: a master and its slaves. ``enable_acting_master`` is what a 5.x broker said, passed on only."""
+    """All brokers of one name: a master and its slaves. ``enable_acting_master`` is what a 5.x broker said, passed on
+    only: False where none was said, as the Rust client reads no route without it."""
 
     __slots__ = ("addresses", "cluster", "enable_acting_master", "name")
 
     def __init__(self, cluster: str, name: str) -> None:
         self.cluster, self.name = cluster, name
         self.addresses: dict[int, str] = {}
-        self.enable_acting_master: bool | None = None
+        self.enable_acting_master = False
 
 
 class LiveBroker:
@@ -114,7 +115,7 @@ class Routes:
         group = self._groups.get(sent.name)
         if group is None:
             group = self._groups[sent.name] = BrokerGroup(sent.cluster, sent.name)
-        group.enable_acting_master = sent.enable_acting_master
+        group.enable_acting_master = bool(sent.enable_acting_master)
         self._clusters.setdefault(sent.cluster, {})[sent.name] = None
         for other_id, address in list(group.addresses.items()):
             if address == sent.address and other_id != sent.broker_id:  # a slave that became master

@@ -84,7 +84,7 @@ class BrokerData(Body):
     broker_name: str = ""
     broker_addrs: dict[int, str] = {}
     enable_acting_master: bool | None = None
-    """5.x."""
+    """5.x; the Rust client reads no broker without it."""
     zone_name: str | None = None
     """5.x."""
 
