@@ -180,7 +180,7 @@ def _copy(message: StoredMessage) -> ExpiredRecord:
     history = [entry.split(":") for entry in properties.get("TRANSACTION_CHECK_HISTORY", "").split()]
     return ExpiredRecord(
         message.physical_offset, message.prepared_transaction_offset, key_of(message.body), properties.get("PGROUP", ""),
-        properties.get("TRANSACTION_GIVEN_UP_REASON", ""), int(properties.get("TRANSACTION_CHECK_TIMES", "0")),
+        properties.get("TRANSACTION_EXPIRED_REASON", ""), int(properties.get("TRANSACTION_CHECK_TIMES", "0")),
         [(int(entry[0]), entry[1]) for entry in history], message.store_ms,
     )  # fmt: skip
 

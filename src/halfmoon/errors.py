@@ -49,7 +49,7 @@ class ResponseCode(IntEnum):
     FLOW_CONTROL = 215
     ILLEGAL_OPERATION = 604
     GO_AWAY = 1500
-    TOPIC_MADE_ANEW = 31017
+    TOPIC_RECREATED = 31017
     """Halfmoon's, and answered to those only who say which topic they speak of."""
 
 
@@ -317,7 +317,7 @@ class GoAway(BrokerError, code=1500, retry=True):
     """The server is about to close; ask another or reconnect."""
 
 
-class TopicMadeAnew(BrokerError, code=31017):
+class TopicRecreated(BrokerError, code=31017):
     """The topic was deleted and made again: the offset speaks of the old one. Halfmoon's."""
 
 

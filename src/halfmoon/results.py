@@ -26,14 +26,14 @@ class OffsetMove(msgspec.Struct, frozen=True):
 
 class TraceEvent(msgspec.Struct):
     """Something that happened. ``at_ms``: -1, nobody kept when. ``who`` is a client, a group or a broker, ``where`` a place in a
-    broker; ``told_by`` is broker or client (a trace record that a client sent)."""
+    broker; ``reported_by`` is broker or client (a trace record that a client sent)."""
 
     at_ms: int = -1
     what: str = ""
     who: str = ""
     where: str = ""
     detail: str = ""
-    told_by: str = "broker"
+    reported_by: str = "broker"
 
 
 class GroupTrace(msgspec.Struct):
@@ -61,4 +61,4 @@ class MessageTrace(msgspec.Struct):
     transaction: str = ""
     events: list[TraceEvent] = msgspec.field(default_factory=list)
     groups: list[GroupTrace] = msgspec.field(default_factory=list)
-    not_told: list[str] = msgspec.field(default_factory=list)
+    not_reported: list[str] = msgspec.field(default_factory=list)

@@ -161,7 +161,7 @@ def test_gaps_are_bounded_and_nothing_is_taken_for_older_than_it_is(disk):
 
 
 @pytest.mark.parametrize("by", ["step", "outage"])
-def test_after_a_step_of_the_clock_or_an_outage_producers_are_asked_and_nothing_is_given_up(make_talk, by):
+def test_after_a_step_of_the_clock_or_an_outage_producers_are_asked_and_nothing_expires(make_talk, by):
     talk = make_talk(**CHECKS)
     sent = [prepare(talk, f"u{k}") for k in range(3)]
     talk.wait(60_000)
@@ -201,7 +201,7 @@ def test_a_step_is_no_age_of_what_was_stored_before_it_and_behind_a_message_of_a
     assert stored(talk, EXPIRED_TOPIC) == []
 
 
-def test_what_nobody_decides_is_given_up_once_the_broker_lived_for_so_long(make_talk):
+def test_what_nobody_decides_expires_once_the_broker_lived_for_so_long(make_talk):
     talk = make_talk(store={"file_reserved_hours": 1}, transaction_check_interval_ms=600_000)
     prepare(talk)
     talk.wait(1_800_000)
@@ -212,4 +212,4 @@ def test_what_nobody_decides_is_given_up_once_the_broker_lived_for_so_long(make_
     talk.wait(1_200_000)
 
     [copy] = stored(talk, EXPIRED_TOPIC)
-    assert "longer than messages are kept" in copy.properties["TRANSACTION_GIVEN_UP_REASON"]
+    assert "longer than messages are kept" in copy.properties["TRANSACTION_EXPIRED_REASON"]

@@ -196,7 +196,7 @@ def test_what_clients_with_tracing_switched_on_tell_stands_beside_what_the_broke
             sent = producer.send_in_transaction(Message(topic, b"x", keys=["k1"]), executor=lambda message, argument: commit)
         until(lambda: got)
 
-    told = until(lambda: len(t := [e for e in trace(run, sent.msg_id)["events"] if e["told_by"] == "client"]) == 4 and t)
+    told = until(lambda: len(t := [e for e in trace(run, sent.msg_id)["events"] if e["reported_by"] == "client"]) == 4 and t)
 
     assert {(event["what"], event["who"]) for event in told} == {
         ("sent", "P_told"), ("second phase sent", "P_told"), ("handed to the listener", name), ("listener returned", name)

@@ -225,7 +225,8 @@ def test_apaches_tool_reaches_our_consumer_too(live: Live) -> None:
 @pytest.mark.mission("002-24")
 def test_what_java_clients_tell_of_a_message_stands_in_its_life(live: Live) -> None:
     with Admin(nameserver=live.server.nameserver) as admin:
-        told = until(lambda: len(t := [e for e in admin.trace(live.sent[0]["msg_id"]).events if e.told_by == "client"]) >= 3 and t)
+        msg_id = live.sent[0]["msg_id"]
+        told = until(lambda: len(t := [e for e in admin.trace(msg_id).events if e.reported_by == "client"]) >= 3 and t)
 
     assert [(event.what, event.who) for event in told[:3]] == [  # what was consumed again comes behind
         ("sent", "P-live"), ("handed to the listener", live.group), ("listener returned", live.group)

@@ -35,7 +35,7 @@ from tests.interop.ours import Serve
 COMMIT, ROLLBACK, UNKNOWN = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK, LocalTransactionState.UNKNOWN
 BROKERS = ["4.9.7", "5.3.3", "4.7.1", "ours"]
 QUICK = {"transactionTimeOut": 500, "transactionCheckInterval": 1000, "transactionCheckMax": 3}
-"""A first check after half a second to one and a half, then every second, and given up after three."""
+"""A first check after half a second to one and a half, then every second, and expired after three."""
 APACHE = {**QUICK, "transactionOpBatchInterval": 10}
 """5.x writes decisions down only every three seconds, which is later than these checks; 4.x does not know the setting."""
 _NUMBERS = count(1)
@@ -262,16 +262,16 @@ def test_what_expired_is_resumed(server: Serve | Cluster, names: dict[str, Any],
     shop = Shop({b"x": UNKNOWN})
     with TransactionProducer(**names, listener=shop) as producer, Admin(nameserver=server.nameserver) as admin:
         sent = producer.send_in_transaction(Message(topic, b"x", keys=["k"]))
-        given_up = given_up_message(server, sent.msg_id)
+        expired = expired_message(server, sent.msg_id)
         shop.checked[b"x"] = [COMMIT]
-        admin.resume_half(given_up.offset_msg_id)
+        admin.resume_half(expired.offset_msg_id)
         found = bodies_of(server, topic, 1)
 
     assert found == [b"x"]
 
 
-def given_up_message(server: Serve | Cluster, msg_id: str, timeout_s: float = 60) -> StoredMessage:
-    """Wait until a message lies among those given up, and return it."""
+def expired_message(server: Serve | Cluster, msg_id: str, timeout_s: float = 60) -> StoredMessage:
+    """Wait until a message lies among those expired, and return it."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
         try:
@@ -282,7 +282,7 @@ def given_up_message(server: Serve | Cluster, msg_id: str, timeout_s: float = 60
         for message in found:
             if message.msg_id == msg_id:
                 return message
-    raise AssertionError("it was never given up")
+    raise AssertionError("it never expired")
 
 
 def test_the_examples_of_the_page_run_and_show_what_it_says(server: Serve | Cluster, tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_pending_is_what_the_half_queue_holds_and_no_op_record_names(cluster: Cl
         assert (one["group"], one["topic"], one["state"], one["producers"]) == (shop.group, shop.topic, "PREPARED", 1)
         assert one["checks_sent"] + one["checks_left"] == cluster.settings["transactionCheckMax"]
         assert one["next_check_ms"] == -1
-        assert one["not_told"]
+        assert one["not_reported"]
     assert len(run("pending", "--group", shop.group, "--limit", "2", "--json")[1]["transactions"]) == 2
     assert run("pending", "--group", shop.group, "--older-than", "1h", "--json")[1]["transactions"] == []
     code, text, _ = run("pending", "--group", shop.group)
@@ -132,7 +132,7 @@ def test_pending_is_what_the_half_queue_holds_and_no_op_record_names(cluster: Cl
     assert "not reported" in text
     [stats] = run("status", "--json")[1]
     assert [(each["pending"], each["producers"]) for each in stats["groups"] if each["group"] == shop.group] == [(3, 1)]
-    assert (stats["counters"], bool(stats["not_told"])) == ({}, True)
+    assert (stats["counters"], bool(stats["not_reported"])) == ({}, True)
     assert f'halfmoon_transactions_pending{{broker="broker-a",group="{shop.group}"}} 3' in run("status", "--prometheus")[1]
     assert {admin.transaction(one).state for one in (decided[0], decided[1])} == {"COMMITTED", "ROLLED_BACK"}
     for one in left:
@@ -198,7 +198,7 @@ def test_a_decision_by_hand_reaches_the_newest_copy_and_is_made_once(admin: Admi
     good = checked("good")
     code, found, err = run("commit", good, "--yes", "--json")
     assert (code, err, found["state"]) == (0, "", "COMMITTED")
-    assert any("written down nowhere" in text for text in found["not_told"])
+    assert any("written down nowhere" in text for text in found["not_reported"])
     until(lambda: ids(admin, shop.group) == [])
     bad = checked("bad")
     code, _, err = run("rollback", bad, "--yes")
@@ -234,7 +234,7 @@ def test_what_expired_is_listed_and_resumed(cluster: Cluster, admin: Admin, shop
     one = until(listed)
     assert (one["group"], one["topic"], one["keys"], one["resumed"]) == (shop.group, shop.topic, "stubborn", False)
     assert one["checks_sent"] == cluster.settings["transactionCheckMax"]
-    assert (one["reason"], bool(one["not_told"])) == ("", True)
+    assert (one["reason"], bool(one["not_reported"])) == ("", True)
     assert admin.transaction(unique).state == "EXPIRED"
     assert run("commit", unique, "--yes")[0] == 1
     shop.says = COMMIT

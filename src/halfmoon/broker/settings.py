@@ -106,7 +106,7 @@ class BrokerSettings:
     batch_timeout_ms: int = setting(
         3_600_000, low=1000, high=604_800_000,
         why="Default timeout of an attempt of a batch transaction: this long after the last activity of its batch, the "
-        "coordinator is asked to give it up.",
+        "coordinator is asked to abort it.",
     )  # fmt: skip
     batch_timeout_max_ms: int = setting(
         604_800_000, low=1000, high=2**40, why="Maximum timeout of an attempt; a longer one is refused."

@@ -25,7 +25,7 @@ from halfmoon.broker.names import (
 )
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.tables import Tables
-from halfmoon.errors import BrokerError, SystemBusy, TopicMadeAnew, TopicNotFound
+from halfmoon.errors import BrokerError, SystemBusy, TopicNotFound, TopicRecreated
 from halfmoon.wire.bodies import DataVersion, TopicConfig, TopicConfigTable, from_json, to_json
 from halfmoon.wire.codes import Perm
 
@@ -244,10 +244,10 @@ def check_birth(topic: str, birth_ms: int | None, claimed: int | None) -> None:
 
     None and numbers below 0 say nothing. A topic whose birth is not known (`Topics.adopt`) may be any. Peers are told 0 of it; one
     that comes back with 0 for a known birth speaks of another topic, for nothing else gives a topic a birth.
-    Raises TopicMadeAnew (31017).
+    Raises TopicRecreated (31017).
     """
     if claimed is not None and claimed >= 0 and birth_ms is not None and claimed != birth_ms:
-        raise TopicMadeAnew(
+        raise TopicRecreated(
             f"topic {topic} was deleted and made again: the offset is one of the topic made at {claimed}, not at {birth_ms}"
         )
 

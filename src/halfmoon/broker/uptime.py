@@ -16,7 +16,7 @@ from halfmoon.errors import StoreError
 from halfmoon.wire.bodies import Downtime, UptimeTable
 from halfmoon.wire.json import from_json, to_json
 
-PATH = "config/lifetime.json"
+PATH = "config/brokerUptime.json"
 GAP_MS = 600_000
 """Longer than this without a sign of life is a gap. A running broker is called every ten seconds."""
 SAVE_MS = 60_000

@@ -226,7 +226,7 @@ def _show_trace(trace: MessageTrace) -> None:
             event.who,
             event.where,
             event.detail,
-            "client" if event.told_by == "client" else "",
+            "client" if event.reported_by == "client" else "",
         )
         for event in trace.events
     ]
@@ -236,5 +236,5 @@ def _show_trace(trace: MessageTrace) -> None:
         for group in trace.groups
     ]
     show_table("groups", ("group", "state", "given back", "where", "progress", "before it"), groups)
-    for text in dict.fromkeys(trace.not_told):
+    for text in dict.fromkeys(trace.not_reported):
         say(f"not recorded: {text}")

@@ -199,14 +199,14 @@ def test_losers_of_a_batch_are_forgotten_with_it(talk, driver):
     assert talk.broker.batches.streams.held_bytes == talk.broker.batches.streams.piece_count == 0
 
 
-def test_an_attempt_that_was_given_up_cannot_be_decided(driver):
+def test_an_attempt_that_was_aborted_cannot_be_decided(driver):
     driver.stored(0, "a", "one")
     driver.vote(0, "a")
     assert driver.resolve(0, "a") == "UNDECIDED"
-    assert driver.resolve(0, "a", give_up=True) == "ABORT"
+    assert driver.resolve(0, "a", abort=True) == "ABORT"
     header, _ = driver.decide(0, "a")
     assert header.result == "REFUSED"
-    assert "given up" in header.reason
+    assert "aborted" in header.reason
     assert driver.decide(0)[0].result == "DECIDED"
 
 
@@ -223,11 +223,11 @@ def test_the_coordinator_says_what_became_of_an_attempt(driver):
     driver.stored(0, "b", "one")
     driver.vote(0, "a", "b")
     driver.decide(0, "a")
-    assert driver.resolve(0, "a", give_up=True) == "COMMIT"
-    assert driver.resolve(0, "b", give_up=True) == "ABORT"
+    assert driver.resolve(0, "a", abort=True) == "COMMIT"
+    assert driver.resolve(0, "b", abort=True) == "ABORT"
 
 
-def test_what_nobody_decides_is_given_up_in_time(talk, driver):
+def test_what_nobody_decides_is_aborted_in_time(talk, driver):
     driver.stored(0, "a", "one", timeout_ms=5000)
     driver.vote(0, "a")
     talk.wait(4000)
@@ -295,10 +295,10 @@ def test_a_restart_changes_nothing(talk, driver):
     assert read(talk) == ["zero", "one", "two"]
 
 
-def test_an_attempt_that_was_given_up_stays_so_over_a_restart(talk, driver):
+def test_an_attempt_that_was_aborted_stays_so_over_a_restart(talk, driver):
     driver.stored(0, "a", "one")
     driver.vote(0, "a")
-    driver.resolve(0, "a", give_up=True)
+    driver.resolve(0, "a", abort=True)
     talk.restart()
     assert driver.decide(0, "a")[0].result == "REFUSED"
 

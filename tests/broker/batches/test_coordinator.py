@@ -17,12 +17,12 @@ def test_the_coordinator_of_an_id_changes_only_where_it_cannot_have_decided(talk
     assert talk.broker.batches.coordinator.may_change(known, last, instead_of) is may
 
 
-def test_an_unknown_attempt_is_undecided_until_it_is_given_up(talk):
+def test_an_unknown_attempt_is_undecided_until_it_is_aborted(talk):
     coordinator = talk.broker.batches.coordinator
     talk.send()
     for queue_id in (0, 1):
         talk.broker.store.make_ready("rmq_sys_HALFMOON_BATCHES", queue_id, lambda error, now: None)
     talk.run_effects()
-    assert coordinator.verdict("q", 1, "a", talk.now, give_up=False) == ("UNDECIDED", None)
-    assert coordinator.verdict("q", 1, "a", talk.now, give_up=True) == ("ABORT", None)
-    assert talk.broker.batches.streams.get("q").given_up == {1: {"a"}}
+    assert coordinator.verdict("q", 1, "a", talk.now, abort=False) == ("UNDECIDED", None)
+    assert coordinator.verdict("q", 1, "a", talk.now, abort=True) == ("ABORT", None)
+    assert talk.broker.batches.streams.get("q").aborted == {1: {"a"}}

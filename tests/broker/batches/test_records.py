@@ -9,7 +9,7 @@ from halfmoon.broker.names import BATCH_TOPIC
 
 @pytest.mark.parametrize(
     ("step", "tag"),
-    [(Reported("q", 3), b"told"), (Coordinated("q", -1, "b"), b"coordinated"), (records.GivenUp("q", 3, "a"), b"givenup")],
+    [(Reported("q", 3), b"reported"), (Coordinated("q", -1, "b"), b"coordinated"), (records.Aborted("q", 3, "a"), b"aborted")],
 )
 def test_a_step_has_its_tag_in_the_log_and_is_read_back(step, tag):
     data = records._encode(step)

@@ -109,7 +109,7 @@ def test_after_fifteen_checks_it_expires_kept_listed_and_resumable(make_talk):
     assert stored(talk, TOPIC, 3) == []
     [copy] = stored(talk, EXPIRED_TOPIC)
     assert copy.body == b"order"
-    assert copy.properties["TRANSACTION_GIVEN_UP_REASON"] == "15 checks brought no decision"
+    assert copy.properties["TRANSACTION_EXPIRED_REASON"] == "15 checks brought no decision"
     assert copy.properties["TRANSACTION_CHECK_TIMES"] == "15"
     assert len(copy.properties["TRANSACTION_CHECK_HISTORY"].split()) == 15
     assert [op.body for op in stored(talk, OP_TOPIC)] == [b"0"]
@@ -263,7 +263,7 @@ def test_undecided_for_longer_than_messages_are_kept_expires_with_that_reason(ma
     talk.wait(1_300_000)
 
     [copy] = stored(talk, EXPIRED_TOPIC)
-    assert "longer than messages are kept" in copy.properties["TRANSACTION_GIVEN_UP_REASON"]
+    assert "longer than messages are kept" in copy.properties["TRANSACTION_EXPIRED_REASON"]
     assert talk.broker.transactions.index.pending_count == 0
 
 
@@ -328,7 +328,7 @@ def test_plain_clients_keep_the_rule_of_fifteen_and_checks_before_an_open_answer
 
     assert asked == 15
     [copy] = stored(talk, EXPIRED_TOPIC)
-    assert copy.properties["TRANSACTION_GIVEN_UP_REASON"] == "15 checks brought no decision"
+    assert copy.properties["TRANSACTION_EXPIRED_REASON"] == "15 checks brought no decision"
     assert copy.properties["TRANSACTION_CHECK_TIMES"] == "30"
 
 
@@ -349,7 +349,7 @@ def test_a_transaction_that_is_open_for_longer_than_messages_are_kept_expires(ma
 
     assert 72 <= hours <= 74
     [copy] = stored(talk, EXPIRED_TOPIC)
-    assert copy.properties["TRANSACTION_GIVEN_UP_REASON"] == "undecided for longer than messages are kept (72 h)"
+    assert copy.properties["TRANSACTION_EXPIRED_REASON"] == "undecided for longer than messages are kept (72 h)"
 
 
 def test_how_long_a_transaction_may_stay_open_is_a_setting(make_talk):
@@ -362,7 +362,7 @@ def test_how_long_a_transaction_may_stay_open_is_a_setting(make_talk):
     talk.wait(10_000)
 
     [copy] = stored(talk, EXPIRED_TOPIC)
-    assert copy.properties["TRANSACTION_GIVEN_UP_REASON"] == "undecided for longer than 100 s"
+    assert copy.properties["TRANSACTION_EXPIRED_REASON"] == "undecided for longer than 100 s"
 
 
 @pytest.mark.parametrize("wrong", [{"group": "others"}, {"place": 7}, {"index": 3}, {"check": False}])

@@ -107,7 +107,7 @@ def test_where_the_disk_needs_room_what_is_pending_expires_before_its_file_goes(
 
     copies = stored(talk, EXPIRED_TOPIC)
     assert [copy.properties["UNIQ_KEY"] for copy in copies] == [f"u{k}" for k in range(40)]
-    assert {copy.properties["TRANSACTION_GIVEN_UP_REASON"] for copy in copies} == {"its log file goes: the disk needs the room"}
+    assert {copy.properties["TRANSACTION_EXPIRED_REASON"] for copy in copies} == {"its log file goes: the disk needs the room"}
     assert [count for _, count, _ in removed] == [40] * len(removed)
     assert len(removed) == 3
     assert all(durable > end_before for _, _, durable in removed)

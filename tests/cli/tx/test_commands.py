@@ -77,7 +77,7 @@ def test_pending_transactions_are_listed_with_everything_an_operator_asks_for(ru
     assert (one["checks_sent"], one["checks_left"], one["producers"], one["broker"]) == (0, 15, 1, "broker-a")
     assert one["next_check_ms"] > time.time() * 1000
     assert 0 <= time.time() * 1000 - one["since_ms"] < 60_000
-    assert one["not_told"] == []
+    assert one["not_reported"] == []
     said = run("tx", "pending")
     line = next(line for line in said.out.splitlines() if unique in line)
     assert (said.code, said.err) == (0, "")

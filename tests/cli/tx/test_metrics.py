@@ -12,7 +12,7 @@ def stats(**values: object) -> SimpleNamespace:
     group = SimpleNamespace(group="P_shop", pending=2, producers=1, oldest_ms=7_000)
     given = {
         "broker": "a", "now_ms": 10_000, "oldest_ms": 7_000, "pending_count": 2, "groups": [group],
-        "per_second": {"P_shop": {"commits": 0.5}}, "counters": {"commits": 9, "new one": 1}, "not_told": [],
+        "per_second": {"P_shop": {"commits": 0.5}}, "counters": {"commits": 9, "new one": 1}, "not_reported": [],
     }  # fmt: skip
     return SimpleNamespace(**{**given, **values})
 

@@ -23,8 +23,8 @@ def pending(**fields: object) -> TransactionAt:
         ({"producers": 0}, "in 5.0s, if a producer is there"),
         ({"checks_left": 0}, "none: expires in 5.0s"),
         ({"state": "COMMITTED"}, "none"),
-        ({"not_told": READ_FROM_QUEUES}, "not reported"),
-        ({"state": "EXPIRED", "not_told": READ_FROM_QUEUES}, "none"),
+        ({"not_reported": READ_FROM_QUEUES}, "not reported"),
+        ({"state": "EXPIRED", "not_reported": READ_FROM_QUEUES}, "none"),
     ],
 )
 def test_when_the_next_check_is_due(fields: dict[str, object], text: str):
@@ -37,7 +37,7 @@ def test_when_the_next_check_is_due(fields: dict[str, object], text: str):
         ({}, ""),
         ({"checks": [TransactionCheck(answer="COMMIT"), TransactionCheck(answer="UNKNOWN")]}, "unknown"),
         ({"checks": [TransactionCheck(answer="LATER")]}, "LATER"),
-        ({"not_told": READ_FROM_QUEUES}, "not reported"),
+        ({"not_reported": READ_FROM_QUEUES}, "not reported"),
     ],
 )
 def test_the_last_answer_is_a_word(fields: dict[str, object], text: str):
@@ -54,7 +54,7 @@ def test_facts_are_fields_by_name_and_values_inside_likewise():
 
 def test_what_a_broker_does_not_report_is_said_once_a_broker(capsys: pytest.CaptureFixture[str]):
     tables.show_notes(
-        [pending(not_told=["a"]), pending(not_told=["a", "b"]), pending(not_told=["a"], broker="broker-b"), pending()]
+        [pending(not_reported=["a"]), pending(not_reported=["a", "b"]), pending(not_reported=["a"], broker="broker-b"), pending()]
     )
 
     assert capsys.readouterr().out.splitlines() == ["broker-a: a", "broker-a: b", "broker-b: a"]

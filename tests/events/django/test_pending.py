@@ -50,7 +50,7 @@ def test_a_half_message_is_told_with_its_age_and_last_answer(admin: type[FakeAdm
     asked = [TransactionCheck(answer="UNKNOWN")]
     admin.halves = [
         TransactionAt(msg_id="1", group="P_shop", since_ms=90_500, checks=asked, broker="broker-a"),
-        TransactionAt(msg_id="2", group="P_shop", since_ms=101_000, broker="broker-a", not_told=["nothing"]),
+        TransactionAt(msg_id="2", group="P_shop", since_ms=101_000, broker="broker-a", not_reported=["nothing"]),
     ]
 
     found = pending(CONFIGURATION)

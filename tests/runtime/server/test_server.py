@@ -215,7 +215,7 @@ async def test_the_core_is_told_of_a_step_before_anything_else_and_the_log_says_
     [(_, by_ms)] = [told for told in core.told if told[0] == "stepped"]
     assert 3_600_000 <= by_ms < 3_601_000
     assert [record.message for record in caplog.records if "clock" in record.message] == [
-        "the system's clock was set forward by 3600.1 s: nothing ends by it but what waits for a date"
+        "the system's clock was set forward by 3600.1 s: only what is due at a date is affected, timeouts are not"
     ]
 
 
@@ -228,7 +228,7 @@ async def test_a_clock_that_was_set_back_is_said_once_while_it_catches_up(caplog
                 server.wake()
                 await asyncio.sleep(0.02)
     said = [record.message for record in caplog.records if "clock" in record.message]
-    assert said == ["the system's clock was set back: dates go on at half speed until it has caught up"]
+    assert said == ["the system's clock was set back: the server's clock runs at half speed until it has caught up"]
 
 
 async def test_an_earlier_deadline_replaces_a_later_one() -> None:

@@ -128,7 +128,7 @@ def _promise(attempt: Any) -> BatchPromise:
 def forgiving(*arguments: Any) -> Any:
     """Rule 4: a coordinator that answers ABORT and does not write it down; participants publish what there is."""
     broker = trusting_apply(*arguments)
-    broker.batches.coordinator.give_up = lambda id, batch, attempt, now: None
+    broker.batches.coordinator.abort = lambda id, batch, attempt, now: None
     return broker
 
 

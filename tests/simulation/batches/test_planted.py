@@ -61,7 +61,7 @@ def test_without_rule_3_messages_that_are_not_there_are_voted_for() -> None:
     assert found("lost", make_broker=trusting, kinds=("power",), flush="async")
 
 
-def test_without_rule_4_an_attempt_is_decided_that_was_given_up() -> None:
+def test_without_rule_4_an_attempt_is_decided_that_was_aborted() -> None:
     assert found("lost", make_broker=forgiving, kinds=(), steps=20, target=15, broker={"batch_timeout_ms": 1000})
 
 

@@ -45,7 +45,7 @@ def progress_after_a_deletion(seed: int, flush: str, **options: Any) -> int:
 
 @pytest.mark.parametrize("flush", ["sync", "async"])
 @pytest.mark.parametrize("seed", range(6))
-def test_a_group_begins_a_topic_made_anew_at_its_first_message(seed: int, flush: str) -> None:
+def test_a_group_begins_a_recreated_topic_at_its_first_message(seed: int, flush: str) -> None:
     assert progress_after_a_deletion(seed, flush) == 0
 
 

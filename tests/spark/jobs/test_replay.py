@@ -172,7 +172,7 @@ def test_a_dry_run_shows_nothing_that_was_decided_and_does_not_count_it(
     def known():
         with Admin(nameserver=cluster.nameserver) as admin:
             (one,) = (one for broker in admin.batches(f"id-{source}") for one in broker.ids)
-        return one.applied, one.decided, one.given_up, one.waiting, {(each.attempt, each.state) for each in one.attempts}
+        return one.applied, one.decided, one.aborted, one.waiting, {(each.attempt, each.state) for each in one.attempts}
 
     before = known()
     found = replay(spark, place, source, target, id=f"id-{source}", dry_run=True)

@@ -51,7 +51,7 @@ def test_each_transaction_has_its_state_and_what_led_to_it(audit):
             ],
             [op("0", 40), op("1", 70, DECIDED_BY="ada"), op("3", 900), op("4", 80)],
             [visible(100, "paid", 30)],
-            [given("spent", 890, TRANSACTION_CHECK_TIMES="15", TRANSACTION_GIVEN_UP_REASON="15 checks brought no decision")],
+            [given("spent", 890, TRANSACTION_CHECK_TIMES="15", TRANSACTION_EXPIRED_REASON="15 checks brought no decision")],
             ["orders"],
         ).transactions
     )

@@ -35,7 +35,7 @@ class Brokers:
         self.decisions: dict[BatchName, tuple[dict, str]] = {}
         self.published: set[tuple[BatchName, str]] = set()
         self.topic: list[bytes] = []
-        self.given_up: set[str] = set()
+        self.aborted: set[str] = set()
         self.left = 10**9
         self.after = False
         self.calls: list[str] = []
@@ -82,8 +82,8 @@ class Brokers:
             if complete and batch.number < last:  # of these one number is kept
                 return DecideResult({}, already=True, complete=True, last=last)
             return DecideResult(recorded, already=True, digest=first_digest, complete=complete, last=last)
-        if self.given_up & {name for attempts in parts.values() for name in attempts}:
-            return DecideResult({}, refused="an attempt was given up")
+        if self.aborted & {name for attempts in parts.values() for name in attempts}:
+            return DecideResult({}, refused="an attempt was aborted")
         self.decisions[batch] = (parts, digest)
         return DecideResult(parts, digest=digest)
 
@@ -285,12 +285,12 @@ def test_a_broker_that_lost_a_piece_prevents_the_decision():
     assert brokers.held == {}
 
 
-def test_an_attempt_that_was_given_up_is_not_decided_and_may_run_again():
+def test_an_attempt_that_was_aborted_is_not_decided_and_may_run_again():
     brokers = Brokers()
     said = [prepare(brokers, OPTIONS, BATCH, 0, [rows(["a"])])]
-    brokers.given_up.add(said[0].attempt)
+    brokers.aborted.add(said[0].attempt)
 
-    with pytest.raises(NotDecided, match="given up"):
+    with pytest.raises(NotDecided, match="aborted"):
         commit_batch(brokers, OPTIONS, said)
     assert NotDecided.retry
 

@@ -229,7 +229,7 @@ def test_assigned_queues_alone_are_read(query, made: str, send: Send):
         Query(nameserver, assign=json.dumps({made: {"broker-a": [7]}})).plan()
 
 
-def test_a_topic_made_anew_is_a_loss_and_is_read_from_its_beginning_where_that_is_let(
+def test_a_recreated_topic_is_a_loss_and_is_read_from_its_beginning_where_that_is_let(
     query, cluster: LocalCluster, made: str, send: Send
 ):
     send(made, ["a", "b", "c"], queue=0)
@@ -246,7 +246,7 @@ def test_a_topic_made_anew_is_a_loss_and_is_read_from_its_beginning_where_that_i
     assert loose.batch() is None
 
 
-def test_a_topic_made_anew_and_filled_beyond_the_old_offset_loses_no_message(query, cluster: LocalCluster, made: str, send: Send):
+def test_a_topic_recreated_and_filled_beyond_the_old_offset_loses_no_message(query, cluster: LocalCluster, made: str, send: Send):
     send(made, ["a", "b", "c"], queue=0)
     strict, loose = query(startingOffsets="earliest"), query(startingOffsets="earliest", failOnDataLoss="false")
     strict.batch(), loose.batch()

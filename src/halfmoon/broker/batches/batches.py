@@ -355,7 +355,9 @@ class Batches:
             try:
                 self.write(Finished(stream.name, application.batch), now)
             except BrokerError as exc:  # harmless: the next start finds all messages published
-                self._log.warning("the end of batch %d of %s is not written: %s", application.batch, stream.name, exc.remark)
+                self._log.warning(
+                    "batch %d of %s is published, but that is not recorded yet: %s", application.batch, stream.name, exc.remark
+                )
                 self.streams.take(Finished(stream.name, application.batch), now, self._store.end_offset)
             if not stream.applying:
                 self._publishing.pop(stream.name, None)
@@ -492,6 +494,6 @@ def check_names(*names: str) -> None:
 
 
 COUNTERS = (
-    "pieces", "prepared", "votes_yes", "votes_no", "decided", "already", "refused", "applied", "resolved", "given_up", "dropped",
+    "pieces", "prepared", "votes_yes", "votes_no", "decided", "already", "refused", "applied", "resolved", "aborted", "dropped",
 )  # fmt: skip
 """Events since the start, see `halfmoon.cli.tx.batches`."""

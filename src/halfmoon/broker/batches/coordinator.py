@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from halfmoon.broker.batches.records import Acknowledged, Coordinated, Decided, GivenUp, Step
+from halfmoon.broker.batches.records import Aborted, Acknowledged, Coordinated, Decided, Step
 from halfmoon.broker.batches.state import Decision, Stream, Streams
 from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.send.pending_replies import PendingReplies
@@ -27,8 +27,8 @@ from halfmoon.wire.json import from_json, to_json
 
 UNAPPLIED_MAX = 64
 """Decisions of one id that participants have not applied yet."""
-GIVEN_UP_MAX = 20_000
-"""Attempts of undecided batches of one id that were given up."""
+ABORTED_MAX = 20_000
+"""Attempts of undecided batches of one id that were aborted."""
 DIGEST_MAX = 128
 
 
@@ -79,11 +79,11 @@ class Coordinator:
             reason = f"{known} coordinates {h.transactional_id}, not {self._name}"
             return Reply(header=DecideBatchReply(result="REFUSED", last=last, reason=reason))
         stream = self._stream(h.transactional_id, now)
-        given_up = stream.given_up.get(h.batch_id, set())
-        named = given_up.intersection(*[{name for promises in decision.participants.values() for name in promises}])
+        aborted = stream.aborted.get(h.batch_id, set())
+        named = aborted.intersection(*[{name for promises in decision.participants.values() for name in promises}])
         if named:
             self._counters["refused"] += 1
-            reason = f"attempt {min(named)} was given up"
+            reason = f"attempt {min(named)} was aborted"
             return Reply(header=DecideBatchReply(result="REFUSED", last=stream.last, reason=reason))
         if sum(bool(d.waiting) for d in stream.decisions.values()) >= UNAPPLIED_MAX:
             raise SystemBusy(f"{UNAPPLIED_MAX} batches of {h.transactional_id} are decided and not applied everywhere")
@@ -106,7 +106,7 @@ class Coordinator:
             return None
         if not h.attempt:
             raise InvalidParameter("an attempt has a name")
-        result, decision = self.verdict(h.transactional_id, h.batch_id, h.attempt, request.now, give_up=h.give_up)
+        result, decision = self.verdict(h.transactional_id, h.batch_id, h.attempt, request.now, abort=h.abort)
         body = b"" if decision is None else to_json(BatchDecision(decision.parts))
         reply = Reply(0, None, ResolveBatchReply(result=result), body)
         if result == "UNDECIDED":
@@ -121,10 +121,10 @@ class Coordinator:
         if any(decision.batch <= batch and participant in decision.waiting for decision in waiting):
             self._write(Acknowledged(id, batch, participant), now)
 
-    def verdict(self, id: str, batch: int, attempt: str, now: int, *, give_up: bool) -> tuple[str, Decision | None]:
+    def verdict(self, id: str, batch: int, attempt: str, now: int, *, abort: bool) -> tuple[str, Decision | None]:
         """Return COMMIT with the decision, ABORT or UNDECIDED; valid only once the log is durable up to its present end.
 
-        With ``give_up`` an attempt of an undecided batch is given up, and so the answer is ABORT.
+        With ``abort`` an attempt of an undecided batch is aborted, and so the answer is ABORT.
         """
         stream = self._streams.get(id)
         self._counters["resolved"] += 1
@@ -133,20 +133,20 @@ class Coordinator:
             if decision is not None and decision.names(attempt):
                 return "COMMIT", decision
             return "ABORT", None
-        if not give_up:
+        if not abort:
             return "UNDECIDED", None
         stream = self._stream(id, now)
-        known = stream.given_up.get(batch, set())
+        known = stream.aborted.get(batch, set())
         if attempt not in known:
-            if sum(map(len, stream.given_up.values())) >= GIVEN_UP_MAX:
+            if sum(map(len, stream.aborted.values())) >= ABORTED_MAX:
                 return "UNDECIDED", None
-            self.give_up(id, batch, attempt, now)
+            self.abort(id, batch, attempt, now)
         return "ABORT", None
 
-    def give_up(self, id: str, batch: int, attempt: str, now: int) -> None:
+    def abort(self, id: str, batch: int, attempt: str, now: int) -> None:
         """Record that no decision will name an attempt."""
-        self._write(GivenUp(id, batch, attempt), now)
-        self._counters["given_up"] += 1
+        self._write(Aborted(id, batch, attempt), now)
+        self._counters["aborted"] += 1
 
 
 def _check(header: DecideBatch, decision: BatchDecision) -> None:

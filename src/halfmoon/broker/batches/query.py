@@ -55,7 +55,7 @@ def _shown(stream: Stream, now: int) -> BatchId:
     waiting = sorted({participant for decision in stream.decisions.values() for participant in decision.waiting})
     return BatchId(
         stream.name, stream.coordinator, stream.applied, stream.last, max(0, now - stream.touched_ms),
-        sum(map(len, stream.given_up.values())), waiting, [_attempt(stream, attempt, now) for attempt in held[:ATTEMPTS_SHOWN]],
+        sum(map(len, stream.aborted.values())), waiting, [_attempt(stream, attempt, now) for attempt in held[:ATTEMPTS_SHOWN]],
         len(held), sum(attempt.size_bytes for attempt in held),
     )  # fmt: skip
 

@@ -96,7 +96,7 @@ class Decided(_Step):
     digest: str
 
 
-class GivenUp(_Step):
+class Aborted(_Step):
     """The coordinator's promise that no decision will name an attempt."""
 
     attempt: str
@@ -108,7 +108,7 @@ class Acknowledged(_Step):
     participant: str
 
 
-class Reported(_Step, tag="told"):
+class Reported(_Step):
     """The coordinator knows that everything up to a batch is applied here."""
 
 
@@ -149,11 +149,11 @@ class SavedId(msgspec.Struct):
     coordinator: str
     touched_ms: int
     applied: int
-    told: int
+    reported: int
     last: int
     attempts: list[SavedAttempt] = []
     decisions: list[SavedDecision] = []
-    given_up: dict[int, list[str]] = {}
+    aborted: dict[int, list[str]] = {}
 
 
 class Snapshot(msgspec.Struct, tag_field="step", tag="snapshot"):
@@ -163,7 +163,7 @@ class Snapshot(msgspec.Struct, tag_field="step", tag="snapshot"):
     pieces_from: int
 
 
-Step = Voted | Applied | Finished | Dropped | Decided | GivenUp | Acknowledged | Reported | Coordinated | Forgotten
+Step = Voted | Applied | Finished | Dropped | Decided | Aborted | Acknowledged | Reported | Coordinated | Forgotten
 _decode = json_decoder(Step | Snapshot).decode
 _encode = msgspec.json.Encoder().encode
 

@@ -66,7 +66,7 @@ class Recovery:
         for attempt in list(stream.attempts.values()):
             if attempt.ask_soon or now - heard_ms[attempt.batch] >= attempt.timeout_ms:
                 self.ask(stream, attempt, now)
-        unreported = stream.applied > stream.told and bool(stream.coordinator)
+        unreported = stream.applied > stream.reported and bool(stream.coordinator)
         if unreported and not stream.applying:
             self._report(stream, now)
         return bool(stream.attempts) or unreported
@@ -82,7 +82,7 @@ class Recovery:
         if stream.coordinator != self._name:
             self._start(self._ask(key, stream.coordinator), "ask for the outcome of a batch")
             return
-        result, decision = self._batches.coordinator.verdict(*key, now, give_up=True)
+        result, decision = self._batches.coordinator.verdict(*key, now, abort=True)
         parts = {} if decision is None else decision.parts
 
         def durable(failure: BrokerError | None, now: int) -> None:
@@ -94,7 +94,7 @@ class Recovery:
         id, batch, attempt = key
         result, parts = None, {}
         try:
-            header = ResolveBatch(transactional_id=id, batch_id=batch, participant=self._name, attempt=attempt, give_up=True)
+            header = ResolveBatch(transactional_id=id, batch_id=batch, participant=self._name, attempt=attempt, abort=True)
             reply = yield from self._call(coordinator, header)
             result = reply.header(ResolveBatchReply).result
             parts = from_json(BatchDecision, reply.body).participants if result == "COMMIT" else {}

@@ -12,6 +12,7 @@ from functools import singledispatchmethod
 import msgspec
 
 from halfmoon.broker.batches.records import (
+    Aborted,
     Acknowledged,
     Applied,
     Coordinated,
@@ -19,7 +20,6 @@ from halfmoon.broker.batches.records import (
     Dropped,
     Finished,
     Forgotten,
-    GivenUp,
     Parts,
     Piece,
     Reported,
@@ -104,7 +104,7 @@ class Decision(msgspec.Struct):
 
 
 class Stream(msgspec.Struct):
-    """One transactional id. ``applied``, ``told`` (to the coordinator) and ``last`` (decided here) are batch ids; -1: none."""
+    """One transactional id. ``applied``, ``reported`` (to the coordinator) and ``last`` (decided here) are batch ids; -1: none."""
 
     name: str
     coordinator: str = ""
@@ -112,13 +112,13 @@ class Stream(msgspec.Struct):
     place: int = 0
     """Where in the log it was last used: its messages lie before. Dates cannot tell, since the clock may be set back."""
     applied: int = -1
-    told: int = -1
+    reported: int = -1
     last: int = -1
     attempts: dict[tuple[int, str], Attempt] = {}
     applying: dict[int, Application] = {}
     """In the order of their batches."""
     decisions: dict[int, Decision] = {}
-    given_up: dict[int, set[str]] = {}
+    aborted: dict[int, set[str]] = {}
 
     def heard_ms(self) -> dict[int, int]:
         """Return when each batch with undecided attempts was last heard of: while one of its tasks works, the others wait."""
@@ -231,14 +231,14 @@ class Streams:
     def _(self, step: Decided, stream: Stream) -> None:
         stream.last = max(stream.last, step.batch)
         stream.decisions[step.batch] = Decision(step.batch, step.parts, step.digest)
-        for batch in [batch for batch in stream.given_up if batch <= step.batch]:
-            del stream.given_up[batch]
+        for batch in [batch for batch in stream.aborted if batch <= step.batch]:
+            del stream.aborted[batch]
         _forget_complete(stream)
 
     @_take.register
-    def _(self, step: GivenUp, stream: Stream) -> None:
+    def _(self, step: Aborted, stream: Stream) -> None:
         if step.batch > stream.last:
-            stream.given_up.setdefault(step.batch, set()).add(step.attempt)
+            stream.aborted.setdefault(step.batch, set()).add(step.attempt)
 
     @_take.register
     def _(self, step: Acknowledged, stream: Stream) -> None:
@@ -249,7 +249,7 @@ class Streams:
 
     @_take.register
     def _(self, step: Reported, stream: Stream) -> None:
-        stream.told = max(stream.told, step.batch)
+        stream.reported = max(stream.reported, step.batch)
 
     @_take.register
     def _(self, step: Coordinated, stream: Stream) -> None:
@@ -271,9 +271,9 @@ class Streams:
         """Begin with a snapshot at a place in the log; the pieces of its attempts come behind it."""
         for saved in snapshot.ids:
             stream = self.table[saved.name] = Stream(
-                saved.name, saved.coordinator, saved.touched_ms, place, saved.applied, saved.told, saved.last
+                saved.name, saved.coordinator, saved.touched_ms, place, saved.applied, saved.reported, saved.last
             )
-            stream.given_up = {batch: set(names) for batch, names in saved.given_up.items()}
+            stream.aborted = {batch: set(names) for batch, names in saved.aborted.items()}
             for d in saved.decisions:
                 stream.decisions[d.batch] = Decision(d.batch, d.parts, d.digest, set(d.acknowledged))
             for a in sorted(saved.attempts, key=lambda a: a.batch):
@@ -302,9 +302,9 @@ def _saved(stream: Stream) -> SavedId:
         for a in application.attempts.values()
     ]
     return SavedId(
-        stream.name, stream.coordinator, stream.touched_ms, stream.applied, stream.told, stream.last, attempts,
+        stream.name, stream.coordinator, stream.touched_ms, stream.applied, stream.reported, stream.last, attempts,
         [SavedDecision(d.batch, d.parts, d.digest, sorted(d.acknowledged)) for d in stream.decisions.values()],
-        {batch: sorted(names) for batch, names in stream.given_up.items()},
+        {batch: sorted(names) for batch, names in stream.aborted.items()},
     )  # fmt: skip
 
 

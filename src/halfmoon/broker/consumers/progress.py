@@ -11,7 +11,7 @@ from halfmoon.broker.context import Context
 from halfmoon.broker.pull.deleted_topics import NOTHING
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.topics import check_birth
-from halfmoon.errors import BrokerError, QueryNotFound, TopicMadeAnew
+from halfmoon.errors import BrokerError, QueryNotFound, TopicRecreated
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import (
     BrokerConsumeStats,
@@ -88,7 +88,7 @@ class Progress:
         if header.topic_birth_ms is None and self._stale_offsets.is_stale(
             request.peer, header.topic, header.queue_id, header.consumer_group, header.commit_offset
         ):
-            raise TopicMadeAnew(
+            raise TopicRecreated(
                 f"topic {header.topic} was deleted and made again: {header.commit_offset} is an offset of the old one"
             )
         self._offsets.put(header.consumer_group, header.topic, header.queue_id, header.commit_offset)

@@ -31,7 +31,7 @@ from halfmoon.store.store import Store
 from halfmoon.wire.codes import TRANSACTION_COMMIT, TRANSACTION_MASK
 from halfmoon.wire.properties import without
 
-REASON, HISTORY = "TRANSACTION_GIVEN_UP_REASON", "TRANSACTION_CHECK_HISTORY"
+REASON, HISTORY = "TRANSACTION_EXPIRED_REASON", "TRANSACTION_CHECK_HISTORY"
 """Properties of a copy, where there is room: why, and each check as ``seconds:answer:producer`` joined by blanks, oldest first."""
 
 FRESH_MAX = 65_536

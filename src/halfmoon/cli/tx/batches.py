@@ -21,10 +21,10 @@ COUNTERS = {
     "votes_no": "Such promises that were refused.",
     "decided": "Batches decided here.",
     "already": "Decisions that were there already.",
-    "refused": "Decisions refused because an attempt had been given up.",
+    "refused": "Decisions refused because an attempt had been aborted.",
     "applied": "Batches whose messages here began to be published.",
     "resolved": "Questions of brokers what became of an attempt.",
-    "given_up": "Attempts that nobody decided in time.",
+    "aborted": "Attempts that nobody decided in time.",
     "dropped": "Attempts forgotten that were not decided.",
     "published": "Messages of batches that became visible.",
     "skipped": "Messages found published when a start went on with a batch.",
@@ -58,13 +58,13 @@ def _show_ids(brokers: Sequence[Any]) -> None:
     rows = [
         (
             batch.transactional_id, status.broker, batch.coordinator or status.broker, _number(batch.decided),
-            _number(batch.applied), batch.attempt_count, f"{batch.size_bytes:,}", _oldest(batch), batch.given_up,
+            _number(batch.applied), batch.attempt_count, f"{batch.size_bytes:,}", _oldest(batch), batch.aborted,
             ", ".join(batch.waiting), span_text(batch.idle_ms),
         )
         for status in brokers
         for batch in status.ids
     ]  # fmt: skip
-    names = ("id", "broker", "coordinator", "decided", "applied", "undecided", "bytes", "oldest", "given up", "waits for", "idle")
+    names = ("id", "broker", "coordinator", "decided", "applied", "undecided", "bytes", "oldest", "aborted", "waits for", "idle")
     show_table("batch transactions", names, rows)
 
 

@@ -26,7 +26,7 @@ COUNTERS = {
     "expired": "Half messages that expired.",
     "late_commits": "Half messages committed after they expired.",
     "late_rollbacks": "Half messages rolled back after they expired.",
-    "resumed": "Given-up half messages resumed.",
+    "resumed": "Expired half messages resumed.",
     "by_hand": "Decisions by an operator.",
 }
 """Counters of a broker since its start. One that is not named here is shown under its own name."""

@@ -73,7 +73,7 @@ def _since(one: Any) -> str:
 
 def show_notes(transactions: Sequence[Any]) -> None:
     """Write what brokers do not report, each sentence once a broker."""
-    for line in dict.fromkeys(f"{tx.broker}: {sentence}" for tx in transactions for sentence in tx.not_told):
+    for line in dict.fromkeys(f"{tx.broker}: {sentence}" for tx in transactions for sentence in tx.not_reported):
         say(line)
 
 
@@ -84,14 +84,14 @@ def answer_text(answer: str) -> str:
 
 def last_answer(tx: Any) -> str:
     """Return what came back on the last check."""
-    return "not reported" if tx.not_told else answer_text(tx.last_answer)
+    return "not reported" if tx.not_reported else answer_text(tx.last_answer)
 
 
 def next_check(tx: Any, now: int) -> str:
     """Return when the next check is due."""
     if tx.state != "PREPARED":
         return "none"
-    if tx.not_told:
+    if tx.not_reported:
         return "not reported"
     if not tx.checks_left:
         return f"none: expires in {span_text(tx.next_check_ms - now)}"

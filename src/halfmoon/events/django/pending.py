@@ -73,7 +73,7 @@ def pending(configuration: Configuration) -> Pending:
         return result
     now = time.time_ns() // 1_000_000
     result.more = len(halves) > COUNT_MAX
-    result.notes = list(dict.fromkeys(f"{half.broker}: {sentence}" for half in halves for sentence in half.not_told))
+    result.notes = list(dict.fromkeys(f"{half.broker}: {sentence}" for half in halves for sentence in half.not_reported))
     result.expired = [
         Expired(
             *(half.msg_id, half.topic, half.tag, max(0, now - half.expired_ms) // 1000),

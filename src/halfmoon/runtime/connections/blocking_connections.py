@@ -213,7 +213,7 @@ class _Connection:
         for command in commands(self._inbox):
             if command.flag & 1 and command.opaque == opaque:
                 return command
-            log.debug("dropped on a connection that asks only: code=%s from=%s", command.code, self.address)
+            log.debug("request from server ignored: code=%s from=%s", command.code, self.address)
         return None
 
     def tell(self, data: bytes) -> bool:

@@ -253,11 +253,14 @@ class Server:
     def _stepped(self, by_ms: int) -> None:
         assert self._loop is not None
         if by_ms >= STEP_LOGGED_MS:
-            log.warning("the system's clock was set forward by %.1f s: nothing ends by it but what waits for a date", by_ms / 1000)
+            log.warning(
+                "the system's clock was set forward by %.1f s: only what is due at a date is affected, timeouts are not",
+                by_ms / 1000,
+            )
         elif by_ms < 0:
             previous, self._held_s = self._held_s, self._loop.time()
             if previous is None or self._held_s - previous > HELD_AGAIN_S:
-                log.warning("the system's clock was set back: dates go on at half speed until it has caught up")
+                log.warning("the system's clock was set back: the server's clock runs at half speed until it has caught up")
         try:
             self.core.stepped(by_ms)
         except Exception:
@@ -342,7 +345,7 @@ class Server:
         try:
             self._loop.call_soon_threadsafe(self._worked, work, outcome)
         except RuntimeError:
-            log.warning("the event loop ended before a work was done: %s", work.name)
+            log.warning("the event loop ended before an operation was finished: %s", work.name)
 
     def _worked(self, work: Work[Any], outcome: Any) -> None:
         self._works_running -= 1  # here, in the loop: threads never touch it
@@ -438,7 +441,11 @@ class _Connection(asyncio.Protocol):
             if sent < len(data):
                 transport.write(memoryview(data)[sent:] if sent else data)
         if self._is_slow and transport.get_write_buffer_size() > self.server.write_max_bytes:
-            log.warning("peer %d does not read, over %d bytes wait for it: cut", self.peer, self.server.write_max_bytes)
+            log.warning(
+                "connection of peer %d closed: it does not read, and over %d bytes are buffered for it",
+                self.peer,
+                self.server.write_max_bytes,
+            )
             transport.abort()
 
     def close(self, reason: str) -> None:

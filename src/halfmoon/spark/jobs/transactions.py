@@ -105,7 +105,7 @@ def _committed(visible: DataFrame) -> DataFrame:
 def _expired(expired: DataFrame) -> DataFrame:
     return expired.groupBy(*_TX).agg(
         F.max("storeTimestamp").alias("expired"),
-        F.max_by(_property("TRANSACTION_GIVEN_UP_REASON"), "storeTimestamp").alias("reason"),
+        F.max_by(_property("TRANSACTION_EXPIRED_REASON"), "storeTimestamp").alias("reason"),
         F.max(_property("TRANSACTION_CHECK_TIMES").try_cast("int")).alias("checksExpired"),
     )
 

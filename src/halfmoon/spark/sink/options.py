@@ -57,7 +57,7 @@ class SinkOptions:
     transaction_timeout: int = option(
         3_600_000,
         parse=option_parsing.duration(1_000, 7 * 86_400_000),
-        why="`exactly-once`: a broker gives up an undecided batch this long after its last activity (a piece or a vote); at most 7 "
+        why="`exactly-once`: a broker aborts an undecided batch this long after its last activity (a piece or a vote); at most 7 "
         "days. A broker refuses values over its `batch_timeout_max_ms`.",
     )
     strict_replay: bool = option(

@@ -28,7 +28,7 @@ from halfmoon.wire.bodies import (
 TOPICS, GROUPS, OFFSETS = "config/topics.json", "config/subscriptionGroup.json", "config/consumerOffset.json"
 _SYSTEM_TOPICS = ("RMQ_SYS_", "rmq_sys_", "SCHEDULE_TOPIC_", "%", "BATCH", "TBW102")
 DELAYS, TIMER = "config/delayOffset.json", "config/timerOffset.json"
-LIFETIME = "config/lifetime.json"
+UPTIME = "config/brokerUptime.json"
 
 T = TypeVar("T")
 
@@ -45,11 +45,11 @@ class TableCheck:
         yield from self._read(GROUPS, SubscriptionGroupTable)
         yield from self._offsets()
         yield from self._delays()
-        table = (yield from self._read(LIFETIME, UptimeTable)) or UptimeTable()
+        table = (yield from self._read(UPTIME, UptimeTable)) or UptimeTable()
         for gap in table.gaps:
             if not gap.begin_ms < gap.end_ms <= table.seen_ms:
                 reason = f"is from {gap.begin_ms} to {gap.end_ms}, and the broker was last seen at {table.seen_ms}"
-                yield Problem(LIFETIME, "gap", reason)
+                yield Problem(UPTIME, "gap", reason)
 
     def _topics(self) -> Iterator[Problem]:
         table = yield from self._read(TOPICS, TopicConfigTable)

@@ -58,7 +58,7 @@ class BatchId(Body):
     """One transactional id at a broker.
 
     ``applied``: the highest batch that this broker published, ``decided``: the highest that it decided as coordinator; -1: none.
-    ``waiting``: participants that have not said yet that they applied what was decided. ``given_up``: how many attempts of
+    ``waiting``: participants that have not said yet that they applied what was decided. ``aborted``: how many attempts of
     undecided batches no decision may name any more.
     """
 
@@ -67,7 +67,7 @@ class BatchId(Body):
     applied: I64 = -1
     decided: I64 = -1
     idle_ms: I64 = 0
-    given_up: I32 = 0
+    aborted: I32 = 0
     waiting: list[str] = []
     attempts: list[BatchAttempt] = []
     attempt_count: I32 = 0

@@ -74,7 +74,7 @@ class TransactionStats(Body):
     next_round_ms: I64 = 0
 
 
-# ---------------------------------------------------------------- lifetime.json
+# ---------------------------------------------------------------- brokerUptime.json
 
 
 class Downtime(Body):

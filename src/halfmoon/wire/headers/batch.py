@@ -40,7 +40,7 @@ class PrepareBatch(Header, kw_only=True):
     queue_id: I32
     count: I32
     coordinator: str
-    timeout_ms: I64 | None = None  # without a word of the batch, until it is given up; the broker refuses what it does not keep
+    timeout_ms: I64 | None = None  # without a word of the batch, until it is aborted; the broker refuses what it does not keep
     sys_flag: I32 | None = None  # of every message; only how the bodies are compressed
 
 
@@ -64,7 +64,7 @@ class DecideBatchReply(Header, kw_only=True):
     """Body `BatchDecision`, the recorded one; empty where it is not known any more.
 
     ``result`` DECIDED: durable now; ALREADY: it was decided before, the first decision holds and is in the body; what the asker
-    sent plays no part. ``digest`` is the recorded one. REFUSED: ``reason`` says why (an attempt was given up meanwhile, …), and
+    sent plays no part. ``digest`` is the recorded one. REFUSED: ``reason`` says why (an attempt was aborted meanwhile, …), and
     nothing was decided. ``last`` is the highest batch that is decided, -1: none. ``complete``: all participants have applied it.
     """
 
@@ -119,14 +119,14 @@ class ResolveBatchReply(Header, kw_only=True):
 class ResolveBatch(Header, kw_only=True):
     """A participant asks the coordinator what became of an attempt, or (``applied``) says that it has applied all up to a batch.
 
-    With ``give_up`` an attempt of an undecided batch is given up: no decision may name it any more.
+    With ``abort`` an attempt of an undecided batch is aborted: no decision may name it any more.
     """
 
     transactional_id: str
     batch_id: I64
     participant: str
     attempt: str = ""
-    give_up: bool = False
+    abort: bool = False
     applied: bool = False
 
 

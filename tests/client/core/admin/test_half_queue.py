@@ -52,7 +52,7 @@ def test_what_expired_is_told_with_reason_history_and_whether_it_was_resumed():
     script = Scripted()
     core, apache = admin(script), Apache(script)
     more = {
-        "TRANSACTION_GIVEN_UP_REASON": "15 checks",
+        "TRANSACTION_EXPIRED_REASON": "15 checks",
         "TRANSACTION_CHECK_HISTORY": "1700000000:UNKNOWN:00000a 1700000060:NONE:00000b",
     }
     apache.queues = {HALF: [], EXPIRED: [], OP: [], "orders": []}
@@ -67,7 +67,7 @@ def test_what_expired_is_told_with_reason_history_and_whether_it_was_resumed():
         (1_700_000_000_000, "UNKNOWN", "00000a"),
         (1_700_000_060_000, "NONE", "00000b"),
     ]
-    assert (first.resumed, first.not_told, second.reason, bool(second.not_told)) == (False, [], "", True)
+    assert (first.resumed, first.not_reported, second.reason, bool(second.not_reported)) == (False, [], "", True)
     assert [each.msg_id for each in script.run(expired_transactions(core, count_max=1))] == ["B"]
 
     apache.queues = {EXPIRED: apache.queues[EXPIRED], HALF: apache.queues[HALF], OP: [], "orders": []}  # its half lies behind now
@@ -175,7 +175,7 @@ def test_pending_is_what_is_not_settled_and_no_op_record_names(ops, op_topic):
     assert (first.index, first.group, first.topic, first.queue_id, first.keys) == (2, "P", "orders", 2, "k-C")
     assert (first.checks_sent, first.checks_left, first.next_check_ms, first.producers) == (0, 5, -1, 1)
     assert first.offset_msg_id == offset_msg_id(HOST, apache.place(HALF, 2))
-    assert first.not_told
+    assert first.not_reported
     [at_a, at_b] = script.run(transaction_stats(core))
     assert (at_a.pending_count, [(g.group, g.pending) for g in at_a.groups], at_a.counters) == (2, [("P", 2)], {})
     assert at_b.pending_count == 0
@@ -272,7 +272,7 @@ def test_a_decision_by_hand_never_delivers_twice_and_never_contradicts(was, comm
     else:
         done = script.run(decide_transaction(core, "A", commit=commit, operator="Ada"))
         assert done.state == ("COMMITTED" if commit else "ROLLED_BACK")
-        assert any("written down nowhere" in text for text in done.not_told)
+        assert any("written down nowhere" in text for text in done.not_reported)
     ends = script.asked(EndTransaction)
     assert len(ends) == (sent or 0)
     for seen in ends:

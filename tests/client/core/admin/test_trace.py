@@ -62,7 +62,7 @@ def test_no_more_than_some_groups_are_looked_at_and_that_is_said():
     life = records.trace()
 
     assert [group.group for group in life.groups] == list(names[:-1])
-    assert f"only {trace_find.GROUPS_MAX} groups of the topic are looked at" in life.not_told
+    assert f"only {trace_find.GROUPS_MAX} groups of the topic are looked at" in life.not_reported
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def test_a_broker_that_does_not_answer_is_named():
     result = records.trace()
 
     assert [event.what for event in result.events] == ["born", "stored"]
-    assert "what broker broker-b has: it did not answer" in result.not_told
+    assert "what broker broker-b has: it did not answer" in result.not_reported
 
 
 def test_when_nobody_answers_that_is_an_error_and_not_an_empty_life():

@@ -16,6 +16,6 @@ def test_the_last_answer_is_that_of_the_last_check_and_empty_before_the_first():
 
 
 def test_no_two_transactions_share_what_is_not_told():
-    TransactionAt().not_told.append("checks")
+    TransactionAt().not_reported.append("checks")
 
-    assert TransactionAt().not_told == []
+    assert TransactionAt().not_reported == []

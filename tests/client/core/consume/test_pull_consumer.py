@@ -514,7 +514,7 @@ def test_an_offset_that_is_sought_is_one_of_the_topic_that_is_there_now():
     assert polled(script, core) == [3, 4]
 
 
-def test_a_topic_made_anew_is_begun_as_the_settings_say_and_that_is_said_once(caplog):
+def test_a_recreated_topic_is_begun_as_the_settings_say_and_that_is_said_once(caplog):
     script = Scripted()
     queues = Queues(script, queue_count=2)
     queues.fill(5)

@@ -171,7 +171,7 @@ def transaction_at(admin: AdminCore, broker: str, address: str, half: StoredMess
         tag=half.tag or "", keys=properties.get("KEYS", ""),
         size_bytes=half.size_bytes, born_ms=half.born_ms, stored_ms=half.store_ms, checks_sent=sent_count,
         checks_left=max(0, checks_max - sent_count), next_check_ms=-1 if state == PREPARED else 0, broker=broker, address=address,
-        since_ms=since_ms(half), not_told=list(READ_FROM_QUEUES),
+        since_ms=since_ms(half), not_reported=list(READ_FROM_QUEUES),
     )  # fmt: skip
 
 

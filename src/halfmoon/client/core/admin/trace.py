@@ -1,7 +1,7 @@
 """A message's life, by what brokers keep anyway: its records, the progress of groups, its transaction, and trace records.
 
 Plain reads, so that it works on any broker: by key (12), by id (33), progress (14), who consumes (300); of transactions what
-`halfmoon.client.core.admin.transactions` tells. What no broker keeps stands in ``not_told``. Changes nothing.
+`halfmoon.client.core.admin.transactions` tells. What no broker keeps stands in ``not_reported``. Changes nothing.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def trace(admin: AdminCore, msg_id: str, topic: str | None = None, *, trace_topi
     life = MessageTrace(
         msg_id=msg_id, topic=unwrap(real_topic, admin.settings.namespace), tag=first.tag or "", keys=" ".join(first.keys)
     )
-    life.not_told.append("when a group acknowledged a message is not kept, only how far it is")
-    life.not_told += [f"what broker {name} has: it did not answer" for name in copies.silent]
+    life.not_reported.append("when a group acknowledged a message is not kept, only how far it is")
+    life.not_reported += [f"what broker {name} has: it did not answer" for name in copies.silent]
     if len(groups) >= GROUPS_MAX:
-        life.not_told.append(f"only {GROUPS_MAX} groups of the topic are looked at")
+        life.not_reported.append(f"only {GROUPS_MAX} groups of the topic are looked at")
     life.events.append(_born(first))
     yield from _transaction(admin, copies, life)
     life.events += [event for copy in copies.parked for event in _parked(copies, copy)]
@@ -126,17 +126,17 @@ def _transaction(admin: AdminCore, copies: Copies, life: MessageTrace) -> Op[Non
             TraceEvent(at_ms=half.store_ms, what=what, who=group, where=_place(copies, half), detail=half.offset_msg_id)
         )
     for copy in copies.expired:
-        reason = copy.properties.get("TRANSACTION_GIVEN_UP_REASON", "")
+        reason = copy.properties.get("TRANSACTION_EXPIRED_REASON", "")
         life.events.append(TraceEvent(at_ms=copy.store_ms, what="expired", who=copies.name_of(copy), detail=reason))
     if not halves:
         return
     try:
         status: TransactionAt = yield from transaction(admin, halves[-1].offset_msg_id)
     except (BrokerError, UsageError) as exc:
-        life.not_told.append(f"what became of the transaction: {exc}")
+        life.not_reported.append(f"what became of the transaction: {exc}")
         return
     life.transaction = status.state
-    life.not_told += status.not_told
+    life.not_reported += status.not_reported
     for check in status.checks:
         answer = "no answer" if check.answer == "NONE" else f"answer {check.answer}"
         life.events.append(TraceEvent(at_ms=check.sent_ms, what="checked", who=status.group, detail=answer))
@@ -144,7 +144,7 @@ def _transaction(admin: AdminCore, copies: Copies, life: MessageTrace) -> Op[Non
         life.events.append(TraceEvent(what="not decided", who=status.group, detail=f"{status.checks_left} checks left"))
     elif status.state == ROLLED_BACK:
         life.events.append(TraceEvent(what="rolled back", who=status.group))
-        life.not_told.append("when a transaction was rolled back is not kept")
+        life.not_reported.append("when a transaction was rolled back is not kept")
     elif status.state not in (COMMITTED, EXPIRED):
         life.events.append(TraceEvent(what=status.state.lower(), who=status.group))
 
@@ -199,7 +199,7 @@ def _client_event(record: TraceRecord, records: list[TraceRecord]) -> TraceEvent
             assert record.kind == END_TRANSACTION
             event.what, event.where = "second phase sent", record.store_host
             event.detail = f"{record.state}{', as a check asked' if record.from_check else ''}"
-    event.told_by = "client"
+    event.reported_by = "client"
     return event
 
 

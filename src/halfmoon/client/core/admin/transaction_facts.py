@@ -1,6 +1,6 @@
 """Transactions as operators see them, each with its broker. Values only.
 
-A Halfmoon broker knows all of it. Of any other the half queue is read instead, and ``not_told`` names what its protocol hides.
+A Halfmoon broker knows all of it. Of any other the half queue is read instead, and ``not_reported`` names what its protocol hides.
 """
 
 # ruff: noqa: RUF012 - msgspec gives each value its own copy of an empty default
@@ -18,7 +18,7 @@ READ_FROM_QUEUES = [
     "each check writes the half message anew: checks are counted in copies, and ids are those of the newest copy",
     "when checks were sent, what was answered, and when the next is due are not told",
 ]
-"""The ``not_told`` of everything that was derived from a half queue."""
+"""The ``not_reported`` of everything that was derived from a half queue."""
 
 
 class TransactionAt(Transaction):
@@ -28,7 +28,7 @@ class TransactionAt(Transaction):
     broker: str = ""
     address: str = ""
     since_ms: I64 = 0
-    not_told: list[str] = []
+    not_reported: list[str] = []
 
     @property
     def last_answer(self) -> str:
@@ -41,7 +41,7 @@ class TransactionStatsAt(TransactionStats):
 
     broker: str = ""
     address: str = ""
-    not_told: list[str] = []
+    not_reported: list[str] = []
 
 
 class ExpiredTransaction(Body):
@@ -63,4 +63,4 @@ class ExpiredTransaction(Body):
     committed: bool = False
     broker: str = ""
     address: str = ""
-    not_told: list[str] = []
+    not_reported: list[str] = []

@@ -89,7 +89,7 @@ def pending_transactions(
 ) -> Op[list[TransactionAt]]:
     """Return undecided half messages of all brokers, or of one producer group, at least ``older_than_ms`` old, the oldest first.
 
-    Brokers that keep no table of them have their half queue read; ``not_told`` says what is unknown then. Raises the error of
+    Brokers that keep no table of them have their half queue read; ``not_reported`` says what is unknown then. Raises the error of
     any broker: a list without its half messages would look complete.
     """
     wanted = None if group is None else wrap(group, admin.settings.namespace)
@@ -146,7 +146,9 @@ def _pending_in_queue(
         transaction = transaction_at(admin, broker.name, broker.address, half, PREPARED, checks_max)
         transaction.producers = yield from _counted(admin, broker, half, producers)
         if not queue.whole:
-            transaction.not_told.append("half and op queue are too long to be read to their ends: decided ones may be among these")
+            transaction.not_reported.append(
+                "half and op queue are too long to be read to their ends: decided ones may be among these"
+            )
         pending.append(transaction)
     return pending
 
@@ -226,7 +228,7 @@ def check_transaction(admin: AdminCore, name: Name) -> Op[TransactionAt]:
     Raises RequestNotSupported on Apache's brokers, whose protocol has no such request; BrokerError when no producer is online.
     """
     broker, transaction = yield from _locate(admin, name)
-    if transaction.not_told:
+    if transaction.not_reported:
         raise RequestNotSupported(
             f"broker {broker.name} is no Halfmoon broker: its protocol has no request for a check; it checks in its own time",
             broker.address,
@@ -244,7 +246,7 @@ def decide_transaction(admin: AdminCore, name: Name, *, commit: bool, operator: 
     Raises BrokerError, QueryNotFound, UsageError.
     """
     broker, transaction = yield from _locate(admin, name)
-    if not transaction.not_told:
+    if not transaction.not_reported:
         request = DecideTransaction(offset=transaction.index, commit=commit, operator=operator)
         return (yield from _ask_about(admin, broker, request))
     # A later copy of one that is rolled back may be pending: a second rollback does no harm.
@@ -254,7 +256,7 @@ def decide_transaction(admin: AdminCore, name: Name, *, commit: bool, operator: 
     elif (transaction.state == COMMITTED) != commit or transaction.state not in (COMMITTED, ROLLED_BACK):
         raise BrokerError(f"the transaction is decided: {transaction.state}", broker.address)
     transaction.state, transaction.next_check_ms = COMMITTED if commit else ROLLED_BACK, 0
-    transaction.not_told.append("who decided is written down nowhere: this broker's protocol has no place for it")
+    transaction.not_reported.append("who decided is written down nowhere: this broker's protocol has no place for it")
     return transaction
 
 
@@ -296,7 +298,7 @@ def _stats_of_queue(admin: AdminCore, broker: Master) -> Op[TransactionStatsAt]:
     hidden = [*READ_FROM_QUEUES, "decisions, checks and contradictions are not counted by this broker"]
     if not queue.whole:
         hidden.append("half and op queue are too long to be read to their ends: the numbers are not exact")
-    return TransactionStatsAt(time, len(pending), oldest, list(groups.values()), {}, {}, -1, not_told=hidden)
+    return TransactionStatsAt(time, len(pending), oldest, list(groups.values()), {}, {}, -1, not_reported=hidden)
 
 
 # ---------------------------------------------------------------- expired half messages
@@ -324,7 +326,7 @@ def _expired_at(admin: AdminCore, broker: Master, count: int) -> Op[list[Expired
 
 def _expired_one(admin: AdminCore, broker: Master, copy: StoredMessage) -> Op[ExpiredTransaction]:
     properties, namespace = copy.properties, admin.settings.namespace
-    sent, reason = properties.get("TRANSACTION_CHECK_TIMES", ""), properties.get("TRANSACTION_GIVEN_UP_REASON", "")
+    sent, reason = properties.get("TRANSACTION_CHECK_TIMES", ""), properties.get("TRANSACTION_EXPIRED_REASON", "")
     return ExpiredTransaction(
         offset_msg_id=copy.offset_msg_id, msg_id=copy.msg_id, group=unwrap(properties.get("PGROUP", ""), namespace),
         topic=unwrap(properties.get("REAL_TOPIC", ""), namespace), tag=copy.tag or "", keys=properties.get("KEYS", ""),
@@ -333,7 +335,7 @@ def _expired_one(admin: AdminCore, broker: Master, copy: StoredMessage) -> Op[Ex
         checks=history_of(properties.get("TRANSACTION_CHECK_HISTORY", "")),
         resumed=(yield from copies_behind(admin, broker.address, HALF_TOPIC, copy.msg_id, copy.physical_offset)),
         committed=(yield from committed_late(admin, broker.address, copy)), broker=broker.name,
-        address=broker.address, not_told=[] if reason else ["why it expired, and the history of its checks, are not told"],
+        address=broker.address, not_reported=[] if reason else ["why it expired, and the history of its checks, are not told"],
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.names import RETRY_PREFIX, check_topic, unwrap, wrap
 from halfmoon.client.settings import ConsumerSettings
 from halfmoon.effects import Op, Signal, now, sleep, spawn, steady, wait
-from halfmoon.errors import HalfmoonError, NetworkError, NoRoute, TopicMadeAnew
+from halfmoon.errors import HalfmoonError, NetworkError, NoRoute, TopicRecreated
 from halfmoon.model import ConsumeFrom, ConsumeType, MessageModel, MessageQueue, Subscription, subscription
 from halfmoon.wire.bodies import (
     CheckClientBody,
@@ -86,7 +86,7 @@ class GroupMember:
         self.begun_ms = 0
         self.begun_steady = 0
         self.running = False
-        self._made_anew: dict[tuple[str, str], int] = {}  # by topic and broker: the birth of the old topic, once it was logged
+        self._recreated: dict[tuple[str, str], int] = {}  # by topic and broker: the birth of the old topic, once it was logged
         self._rebalance = Signal()
         instance.member = self
 
@@ -313,15 +313,15 @@ class GroupMember:
         if not by_itself:
             self._let_go(old)
 
-    def made_anew(self, held: HeldQueue, reason: TopicMadeAnew) -> None:
+    def recreated(self, held: HeldQueue, reason: TopicRecreated) -> None:
         """The topic of a queue was deleted and made again: nothing that is known of the queue counts, and it is begun by the rule
         for groups without progress. The pulling of that queue says this, and ends on its own.
         """
         if held.window.dropped:
             return
         queue, born_ms = held.queue, self.offsets.birth(held.queue)
-        if self._made_anew.get((queue.topic, queue.broker_name)) != born_ms:
-            self._made_anew[queue.topic, queue.broker_name] = born_ms
+        if self._recreated.get((queue.topic, queue.broker_name)) != born_ms:
+            self._recreated[queue.topic, queue.broker_name] = born_ms
             log.warning(
                 "topic %s was deleted and made again at broker %s: group %s begins its queues there anew: %s",
                 queue.topic, queue.broker_name, self.group, reason,

@@ -27,7 +27,7 @@ from halfmoon.client.core.consume.push_consumer import RUN_CALLS, RUN_MS, PushCo
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.settings import PushSettings
 from halfmoon.effects import Op, gather, now, sleep, spawn, steady
-from halfmoon.errors import HalfmoonError, TopicMadeAnew
+from halfmoon.errors import HalfmoonError, TopicRecreated
 from halfmoon.model import ConsumeStatus, MessageQueue, StoredMessage, one_line
 from halfmoon.wire.bodies import ConsumeDirectlyResult, ConsumerRunningInfo, LockBatchReply, LockBatchRequest, from_json, to_json
 from halfmoon.wire.headers.client import LockBatchMq, UnlockBatchMq
@@ -189,10 +189,10 @@ class OrderlyConsumerCore(PushConsumerCore):
             return offset
         return max(offset, came_to) if (yield from steady()) - locked_ms < self.settings.lock_valid_ms else offset
 
-    def made_anew(self, held: HeldQueue, reason: TopicMadeAnew) -> None:
+    def recreated(self, held: HeldQueue, reason: TopicRecreated) -> None:
         """Also forget what was consumed until a lock was lost."""
         self._came_to.pop(held.queue, None)
-        super().made_anew(held, reason)
+        super().recreated(held, reason)
 
     # ------------------------------------------------------------ rebalancing
 

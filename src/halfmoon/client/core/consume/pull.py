@@ -30,7 +30,7 @@ def pull(routes: RouteTable, request: PullMessage, wanted: Subscription, *, brok
 
     ``commit_offset`` of the request is stored by a master when ``sys_flag`` says so; from a slave that bit is left out.
     ``topic_birth_ms`` says which topic the offsets speak of (-1: not known), and asks to be told.
-    Raises NetworkError, BrokerError (TopicMadeAnew when it is another topic), PeerError.
+    Raises NetworkError, BrokerError (TopicRecreated when it is another topic), PeerError.
     """
     queue = MessageQueue(request.topic, request.broker_name or "", request.queue_id)
     reader = routes.reader(queue.broker_name, broker_id)

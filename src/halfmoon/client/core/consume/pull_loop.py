@@ -14,7 +14,7 @@ from halfmoon.client.core.consume.rates import SAMPLE_MS, ConsumeRates
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.settings import PullSettings, PushSettings
 from halfmoon.effects import Op, now, sleep, steady
-from halfmoon.errors import BrokerError, ConnectFailed, HalfmoonError, NetworkError, PeerError, TopicMadeAnew
+from halfmoon.errors import BrokerError, ConnectFailed, HalfmoonError, NetworkError, PeerError, TopicRecreated
 from halfmoon.model import MessageQueue, PullResult, Subscription
 from halfmoon.wire.headers.pull import PullMessage
 
@@ -117,8 +117,8 @@ class PullLoop(GroupMember):
                 topic_birth_ms=self.offsets.birth(held.queue),
             )
             result = yield from pull(self.routes, request, wanted, broker_id=held.broker_id, timeout_ms=settings.pull_timeout_ms)
-        except TopicMadeAnew as exc:
-            self.made_anew(held, exc)
+        except TopicRecreated as exc:
+            self.recreated(held, exc)
             return None
         except (NetworkError, BrokerError, PeerError) as exc:
             if isinstance(exc, ConnectFailed) and (yield from self._moved(held.queue, known)):
