@@ -169,6 +169,7 @@ class Batches:
         stream = self.streams.get(h.transactional_id)
         if stream is not None and self.is_decided(stream, h.batch_id):
             return Reply(header=PrepareBatchReply(result="DECIDED", coordinator=stream.coordinator or h.coordinator))
+        # Before anything is changed: a request that waited is handled again from the beginning.
         for topic, queue_id in ((h.topic, h.queue_id), (BATCH_TOPIC, PIECES)):
             if not self._sends.ready(topic, queue_id):
                 self._queue_waiters.wait(request, topic, queue_id, self.prepare)
@@ -350,6 +351,7 @@ class Batches:
                 self._tell(stream.name, application.batch, refused(failure))
                 return
             self.publishing.release(stream.name, application.batch)
+            # Another batch may have waited for these queues.
             self._blocked_ms = now
             reply = Reply(header=ApplyBatchReply(result="APPLIED", count=application.count))
             try:
@@ -380,6 +382,7 @@ class Batches:
             attempt = stream.attempts.get((h.batch_id, name)) if stream is not None else None
             if attempt is None:
                 continue
+            # A vote is a promise to keep it until the coordinator says otherwise; this is only a hint.
             if attempt.voted:
                 attempt.ask_soon = True
                 self._look_ms = request.now

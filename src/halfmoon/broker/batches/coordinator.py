@@ -139,6 +139,7 @@ class Coordinator:
         known = stream.aborted.get(batch, set())
         if attempt not in known:
             if sum(map(len, stream.aborted.values())) >= ABORTED_MAX:
+                # Asked again later. To forget an older one instead would break the promise about it.
                 return "UNDECIDED", None
             self.abort(id, batch, attempt, now)
         return "ABORT", None

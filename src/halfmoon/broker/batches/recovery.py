@@ -134,6 +134,7 @@ class Recovery:
             else:
                 self._start(self._report_to(stream.name, batch, coordinator), "report an applied batch")
 
+        # Not before it is durable here: the coordinator forgets the decision once all have reported.
         self._batches.pending_replies.when_durable(durable)
 
     def _report_to(self, id: str, batch: int, coordinator: str) -> Op[None]:

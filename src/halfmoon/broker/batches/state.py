@@ -213,6 +213,7 @@ class Streams:
         stream.applied = max(stream.applied, step.batch)
         chosen = {name: stream.attempts.pop((step.batch, name)) for name in step.attempts if (step.batch, name) in stream.attempts}
         stream.applying[step.batch] = Application(step.batch, chosen)
+        # The decision names all that count: the others will never be published.
         for key in [key for key in stream.attempts if key[0] <= step.batch]:
             self._released(stream.attempts.pop(key))
 
@@ -287,6 +288,7 @@ class Streams:
     def needed_from(self) -> int | None:
         """Return the lowest physical offset of a piece that is still needed; None: there is none."""
         places = (
+            # The first piece lies lowest: they were added in the order of the log.
             next(iter(attempt.pieces.values())).physical_offset
             for stream in self.table.values()
             for attempt in stream.held()

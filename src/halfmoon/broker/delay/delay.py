@@ -274,6 +274,7 @@ class Delays:
         for place in range(len(sources)):
             if done >= A_TICK:
                 break
+            # Another one begins each time, so that the first does not use up every tick.
             level_queue = sources[(place + self._turn) % len(sources)]
             done += self._run_timer(now) if isinstance(level_queue, Timer) else self._run(level_queue, now)
         return done > 0

@@ -69,6 +69,7 @@ class LevelQueue:
         if entry.tag_code <= now + self._levels.delay_ms(self.level):
             return entry.tag_code
         stored_ms = self._store.store_ms(SCHEDULE_TOPIC, self.level - 1, entry.queue_offset)
+        # Stored in the future means that the clock was set back since: it would wait for that, too.
         return now if stored_ms > now else entry.tag_code
 
     def _correct(self, now: int) -> Sequence[QueueEntry]:

@@ -153,6 +153,7 @@ class DeliveryProgress:
     def _settle(self) -> None:
         """Advance the progress that is known to be durable."""
         assert self._timer is not None
+        # What the candidate counts as delivered lies before its position.
         if self._store.durable_offset >= self._candidate.position:
             self._durable = self._candidate
             self._timer.known_low = self._timer.low

@@ -105,6 +105,7 @@ class Timer:
         if not identity:
             self.check_room(1)
         deliver_ms = max(deliver_ms, self.cursor[0] + 1)
+        # Behind the cursor: a start takes what is due before that as delivered.
         look_ms = min(deliver_ms, max(now + self._window_ms, self.cursor[0] + 1))
         more = b"%s\x01%d\x02" % (OUT_MS.encode(), deliver_ms)
         if look_ms != deliver_ms:
@@ -194,6 +195,7 @@ class Timer:
                 self._not_before = now + SOON_MS
                 break
             if ready is None and self._rolls(pair, now):
+                # It goes alone, as `settle` stores it in another way and gives it a new place in the index.
                 return pairs or [pair]
             entry = self._entry(pair) if ready is None else ready.entry
             size_bytes += 0 if entry is None else entry.size

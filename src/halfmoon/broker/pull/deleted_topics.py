@@ -58,6 +58,7 @@ class StaleOffsets:
         if self.suspect(peer, topic):
             given = self._given.setdefault(peer.number, {})
             place = (topic, queue_id, group)
+            # Put in anew, at the end: beyond the bound the place that was given longest ago goes.
             given[place] = max(offset, given.pop(place, NOTHING))
             if len(given) > GIVEN_MAX:
                 del given[next(iter(given))]

@@ -231,6 +231,7 @@ class Pulls:
 
     def _defer(self, pull: Pull) -> bool:
         """Continue a pull in the next turn: others have used up the budget of this one."""
+        # A stopping broker has no next turn.
         return self._now < LAST_MS and self._hold(pull, self._now)
 
     def _hold(self, pull: Pull, until_ms: int) -> bool:
@@ -249,6 +250,7 @@ class Pulls:
             self._plans_characters = 0
             self._epoch = epoch
         carried = header.sysFlag & SUBSCRIPTION
+        # The version counts only where the subscription of the heartbeats is used.
         key = (
             header.consumerGroup, header.topic, header.subscription if carried else None,
             header.expressionType if carried else None, -1 if carried else header.subVersion,

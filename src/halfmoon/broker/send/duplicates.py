@@ -79,6 +79,7 @@ class Duplicates:
         store = self._store
         if not store.sync_flush or store.durable_offset >= store.end_offset:
             return False
+        # It waited once, and must not wait for what came meanwhile, unless that has its id.
         if request is self._judged and store.durable_offset >= self._stored.get(key, 0):
             return False
         size = len(request.command.body)
@@ -103,6 +104,7 @@ class Duplicates:
             self._sends.replies.refuse_one(request, BrokerError(f"{type(exc).__name__}: {exc}"))
         finally:
             self._judged = None
+        # The flush of this turn is over: nobody else would start a sync for what was just stored.
         self._store.flush(1)
 
     def _remember(self, topic: str, key: str) -> None:

@@ -104,6 +104,7 @@ class Gate:
     def store_groups(self, groups: list[Group], now: int) -> None:
         """Store groups, half messages under their own topic, and reply to their senders."""
         try:
+            # The reader does not know the time: what it read has not passed `_time`.
             self.check_open(now)
         except BrokerError as exc:
             for group in groups:
@@ -195,12 +196,14 @@ class Gate:
         )
 
     def _permission(self, sending: Sending) -> None:
+        # Only ordered topics, as in msgCheck: other topics are merely announced without this broker's permission.
         if not self._settings.permission & 2 and sending.config.order:
             raise NoPermission(f"the broker[{self._settings.address}] sending message is forbidden")
 
     def _queue(self, sending: Sending) -> None:
         """The queue must be one of the topic's; if it is below 0, the broker chooses."""
         config, queue_id = sending.config, sending.header.queue_id
+        # The larger of both, as msgCheck has it.
         if queue_id >= max(config.write_queue_nums, config.read_queue_nums):
             raise BrokerError(
                 f"request queueId[{queue_id}] is illegal, {topic_text(config)} Producer: {sending.request.peer.remote}"
@@ -277,6 +280,7 @@ class Gate:
 
     def _store(self, sending: Sending) -> None:
         topic, queue_id, drafts = sending.header.topic, sending.queue_id, sending.drafts
+        # The reader neither sets the flag of many tags nor looks at how often a message was retried.
         if sending.config.topic_filter_type != MULTI_TAG and not topic.startswith(RETRY_PREFIX):
             self.reader.open(topic, queue_id)
         messages = Messages(drafts)

@@ -120,6 +120,7 @@ class PendingReplies:
         self.now = now
         while (due := self.due()) is not None and due <= now:
             pending = self._deadlines.popleft()
+            # It stays in `waiting`, which is only taken from at its front.
             pending.done = None
             if pending.on_timeout is not None:
                 pending.on_timeout()

@@ -55,4 +55,5 @@ class QueueWaiters:
                 self._reply_now(request, reply)
 
         self._store.make_ready(topic, queue_id, created)
+        # Only now: `make_ready` raises for a topic that cannot be a directory.
         self.waiting_bytes += size

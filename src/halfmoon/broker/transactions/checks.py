@@ -120,6 +120,7 @@ class Checks:
         if self._unlearned:
             self._learn_live(now)
         elif self._at is not None:
+            # Throttled groups may have used up this tick, and must not keep the round from moving.
             self._asks_left, self._bytes_left = max(self._asks_left, 1), max(self._bytes_left, 1)
             self._go_on(self._at, now)
 
@@ -143,6 +144,7 @@ class Checks:
         del self._unlearned[-GROUPS_A_TICK:]
         if not self._unlearned:
             self._live = frozenset(self._hashes.values())
+            # A bucket that is full again is as good as a new one: so their number stays bounded.
             self._buckets = {
                 group: bucket
                 for group, bucket in self._buckets.items()

@@ -216,6 +216,7 @@ class Decisions:
 
         Of one that was resumed: return the same completion of its successor. None: it did not expire, or nobody can tell.
         """
+        # Expiring rolls back: in any other state it has not expired, and nothing is looked up.
         half = self._index.half(completion.index)
         if half is not None and half.physical_offset == completion.physical_offset and half.state != State.ROLLED_BACK:
             return None
@@ -238,6 +239,7 @@ class Decisions:
 
     def _end_late(self, completion: Completion, copy: Copy, now: int) -> None:
         """Store what a late completion decides. Raises BrokerError when the store takes nothing."""
+        # Before anything is stored: what is neither durable nor remembered would be decided twice.
         self._late_decisions.check_room()
         if completion.committed:
             parts = self._late_decisions.half_of(copy)

@@ -93,6 +93,7 @@ class Acceptor:
     def _refusal(self, accepted: socket.socket) -> str | None:
         """Return why a connection is one too many; None: it is not. The system gives the lowest free number to each."""
         count = self._count()
+        # Those that are being accepted are no connections yet, and would pass the bound together.
         if count + len(self._accepting) >= self._count_max:
             return f"{self._count_max} are open, the bound"
         if accepted.fileno() >= self._files_max:

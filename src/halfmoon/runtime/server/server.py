@@ -408,6 +408,7 @@ class _Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """The other side sends no more, but may still read: answer what it sent before, then close."""
         self.server.wake()
+        # Behind the turn, which was queued first and answers what came before the end.
         asyncio.get_running_loop().call_soon(self.close, "end of stream")
         return True
 

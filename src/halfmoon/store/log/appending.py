@@ -60,6 +60,7 @@ class Appending:
                 queue, appended = self._gather(topic, queue_id, messages, now)
             except Exception as exc:
                 outcomes.append(exc)
+                # `gather` may have had to write what others gathered, and failed: then the log ends before those, too.
                 self._take_back(gathered, outcomes, exc)
                 if in_order:
                     break
@@ -83,8 +84,10 @@ class Appending:
         first, count = queue.next_offset, len(messages)
         if first + count > queue.low_water:
             self._reservations.more(queue, first + count)
+        # Before the record is in the log: from then on its entry must not lack space.
         if first + count > queue.room:
             self._visible.make_room(queue, first, count)
+            # That may have made a file, and a file is listed before the checkpoint covers what is in it.
             self._inventory.note([queue], self._log.end)
         try:
             entries = self._log.gather(topic, queue_id, first, messages, now)

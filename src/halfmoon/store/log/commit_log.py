@@ -65,6 +65,7 @@ class CommitLog:
             self._gathered.append(records)
             self.end = start + len(records)
         else:
+            # What was gathered lies in the file that is about to be closed, and one write stays in one file.
             self.write()
             try:
                 entries = self._append_over_files(topic, queue_id, queue_offset, messages, now, records, entries)
@@ -149,6 +150,7 @@ class CommitLog:
         segments = self.segments
         if segments.last is not None and self.end < segments.end:
             left = segments.base(self.end) + self.file_bytes - self.end
+            # At the very beginning of a file there is nothing to close: it is the next one itself.
             if left < self.file_bytes:
                 if left >= BLANK_BYTES:
                     segments.write(self.end, BLANK.pack(left, BLANK_MAGIC))

@@ -54,6 +54,7 @@ class Quarantine:
             for at in range(start, end, _PIECE_BYTES):
                 copy.write(at - start, bytes(segments.view(at, min(_PIECE_BYTES, end - at))))
         except OSError as exc:
+            # Most often the disk is full, and the store has to open all the same.
             self._disk.remove(kept)
             log.warning("%s: %d bytes are cut and cannot be kept (%s): %s", place, end - start, exc, reason)
             return

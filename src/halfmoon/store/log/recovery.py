@@ -225,8 +225,10 @@ class Recovery:
         if segments.last is not None and end < segments.end:
             reason = f"the log ends at {end}"
             for base in range(segments.last, max(end, segments.first - 1), -segments.file_bytes):
+                # A file that was made ahead, and never written, is nothing to keep.
                 keep = segments.data_end(base) > 0
                 segments.remove_after(base - 1, remove=(lambda path: self._quarantine.file(path, reason)) if keep else None)
+            # A clean stop of ours synced the log, and nothing was appended since: nothing stale stands behind the end.
             stopped_cleanly = result.clean and self._last_run.ours and result.records == 0
             if not stopped_cleanly and (result.lost or self._something_behind()):
                 self._quarantine.rest(segments, end, reason)
@@ -267,6 +269,7 @@ class Recovery:
                     queue.segments.directory, queue.written, self._ends[key], queue.next_offset,
                 )  # fmt: skip
             if queue.segments.last is None:
+                # Without entries it is empty at its next offset, and not at 0.
                 queue.cut(queue.next_offset, thorough=False)
             queue.correct_min(self._log.first)
 
@@ -280,6 +283,7 @@ def _scan_start(log: CommitLog, last_run: LastRun) -> int:
     if last_run.ours and log.first <= last_run.written_offset <= segments.end:
         return last_run.written_offset
     if last_run.clean:
+        # The last three files, as recoverNormally does.
         return max(segments.first, segments.last - 2 * log.file_bytes)
     for base in range(segments.last, segments.first - 1, -log.file_bytes):
         if int.from_bytes(segments.view(base, 8)[4:8], "big", signed=True) == MAGIC:

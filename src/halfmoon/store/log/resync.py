@@ -37,6 +37,7 @@ def next_record(segments: Segments, start: int, stop: int, *, least_ms: int = 0)
 def _in_file(segments: Segments, base: int, start: int, end: int, least_ms: int) -> int | None:
     view = segments.view(base, segments.file_bytes)
     for window_at in range(start, end, _WINDOW_BYTES):
+        # Windows overlap, so that a mark on the border of two is found.
         window = bytes(view[window_at : min(end, window_at + _WINDOW_BYTES + _MARK_AT + _MARK_BYTES - 1)])
         for mark in _MARKS.finditer(window):
             at = window_at + mark.start() - _MARK_AT

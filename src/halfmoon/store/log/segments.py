@@ -191,6 +191,7 @@ class Segments:
         while self.dirty:
             base, file = next(iter(self.dirty.items()))
             file.sync()
+            # Only now: a file whose sync fails stays to be synced.
             del self.dirty[base]
         if self.directory_dirty:
             self._disk.sync_directory(self.directory)
@@ -245,6 +246,7 @@ class Segments:
         end = self.base(position) + self.file_bytes
         while position < end:
             size = min(len(_ZEROS), end - position)
+            # Zeros are not written over zeros: that would fill holes, and give the next sync pages for nothing.
             if bytes(self.view(position, size)) != _ZEROS[:size]:
                 self.write(position, _ZEROS[:size])
                 self.cleared_to = position + size

@@ -172,6 +172,7 @@ class ConsumeQueue:
         if segments.last is None:
             return 0
         file = segments.last
+        # Space is taken ahead: the last files may have no entry yet.
         while file > segments.first and not self._points_below(file // ENTRY_BYTES, physical_offset):
             file -= segments.file_bytes
         low, high = file // ENTRY_BYTES, file // ENTRY_BYTES + self.per_file

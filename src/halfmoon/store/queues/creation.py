@@ -81,6 +81,7 @@ class QueueCreation:
     def request(self, topic: str, queue_id: int, made: OnCreated) -> None:
         """Create a queue in the background; ``made`` is called in the order of the calls. Raises UsageError as `create` does."""
         key = (topic, queue_id)
+        # One that is forgotten is removed as soon as it is made: whoever asks now needs another.
         running = self._running.get(key)
         if running is not None and key not in self._forgotten:
             running.append(made)
@@ -144,6 +145,7 @@ class QueueCreation:
 
     def _run_of(self, jobs: list[_Job]) -> Callable[[], list[OSError | None]]:
         """Return what creates queues and waits for their reservations; its result is the error of each, or None."""
+        # Read here: `run` is called in another thread, while the log grows.
         log_end, log_file_bytes = self._log.end, self._log.file_bytes
 
         def run() -> list[OSError | None]:
@@ -173,6 +175,7 @@ class QueueCreation:
                     self._reservations.granted(job.extension)
                 self._queues[key] = job.queue
                 self._inventory.note([job.queue], self._log.end)
+        # Only once all of them are entered: a caller may need several of these queues.
         for key, error in zip(jobs, result):
             _call(jobs[key].waiting, None if key in forgotten else error, now)
 

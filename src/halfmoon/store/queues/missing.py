@@ -160,6 +160,7 @@ def warn_of_lost_start(inventory: Inventory, commit_log: CommitLog) -> None:
 
 def clear(disk: Disk, on_disk: QueuesOnDisk, inventory: Inventory, rebuild: Rebuild) -> None:
     """Note durably what is rebuilt, then remove what is left of it. Raises OSError."""
+    # First: a start that is stopped in between must not take what is left for all there was.
     inventory.begin_rebuild([EVERYTHING] if rebuild.everything else rebuild.rows)
     for key in [*on_disk.queues] if rebuild.everything else rebuild.rows:
         on_disk.queues.pop(key, None)

@@ -179,6 +179,7 @@ class _Collector:
         while done < end:
             index = done if chosen is None else chosen[done]
             place, size, _ = ENTRY.unpack_from(entries, index * ENTRY_BYTES)
+            # The first one goes whatever its size: no reader would ever get past it.
             if self._count and self._size_bytes + size > self._bytes_max and size != FILLER_SIZE:
                 return index
             if not (self._base <= place and 0 < size <= self._limit - place) and not self._is_there(offset + index, place, size):

@@ -140,6 +140,7 @@ class Reservations:
         """Let a queue use what is reserved for it already."""
         queue.reserved = reserved = self._table.get((queue.topic, queue.queue_id), _NOTHING).reserved
         queue.reserve_step = STEP_MIN
+        # Early, so that more is reserved in the background before these are used up.
         queue.low_water = max(0, reserved - STEP_MIN // 2)
 
     def more(self, queue: ConsumeQueue, needed: int) -> None:
@@ -149,6 +150,7 @@ class Reservations:
         Raises StoreNotWritable: nothing more is reserved.
         """
         if needed <= queue.reserved:
+            # So that it asks once: `granted` sets the next low water.
             queue.low_water = queue.reserved
             self.wanted.append(queue)
             return

@@ -64,6 +64,7 @@ class TransactionFiles:
         When it fails before it began (`halfmoon.store.health.untried`), `put_back` leaves it to the next. Raises OSError when units
         of the redo log that wait in memory cannot be written.
         """
+        # Units that wait in memory are in no file yet, and the watermark will count them.
         self.redo.write()
         (files, directories), self._owed = self._owed, ([], [])
         for segments in (self.table.segments, self.redo.segments):

@@ -55,6 +55,7 @@ class Redispatch:
     def _counts(self, record: TransactionRecord) -> bool:
         """Whether the store took the record for a whole one: its queue has an entry that points at it."""
         if self._has_entry(record.topic, record.queue_id, record.queue_offset, record.physical_offset):
+            # Half messages and op records have one queue each.
             return record.kind is RecordKind.COMMIT or record.queue_id == 0
         return record.kind is RecordKind.COMMIT and not record.torn  # the topic may have been deleted since
 
@@ -116,6 +117,7 @@ class Redispatch:
         return half if half is not None and half.physical_offset == half_offset and half.size > 0 else None
 
     def _reach(self, index: int) -> None:
+        # It may be among those that are gathered, and not in the table yet.
         if self._halves and index >= self._halves_at:
             self._put_halves()
 

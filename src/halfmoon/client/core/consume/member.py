@@ -267,6 +267,7 @@ class GroupMember:
         even = len(free) == len(wanted)
         for queue in free:
             try:
+                # What is known here is old: others may have consumed the queue since it was ours.
                 if self.clustering:
                     self.offsets.forget(queue)
                 offset = yield from self.start_offset(queue)

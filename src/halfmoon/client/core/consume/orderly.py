@@ -111,6 +111,7 @@ class OrderlyConsumerCore(PushConsumerCore):
         return all(answered is True for answered in outcomes) and not unknown
 
     def _lock_at(self, address: str, queues: list[MessageQueue], release_on_close: bool) -> Op[bool]:
+        # Before the request leaves: the broker counts from when it came, so that a lock ends here before it ends there.
         asked_ms, date_ms, losses = (yield from steady()), (yield from now()), self._losses.get(address, 0)
         header, body = LockBatchMq(release_on_close=release_on_close), self._lock_body(queues)
         try:
@@ -119,6 +120,7 @@ class OrderlyConsumerCore(PushConsumerCore):
         except HalfmoonError as exc:
             log.info("queues not locked: group=%s broker=%s reason=%s", self.group, address, exc)
             return False
+        # The connection was lost meanwhile, and the broker may have given the granted locks to others.
         if self._losses.get(address, 0) != losses:
             return False
         for queue in queues:
@@ -266,6 +268,7 @@ class OrderlyConsumerCore(PushConsumerCore):
         """Give the listener the next messages of a queue; then the queue goes to the end of the line, or rests."""
         queue, owned = held.queue, (yield from self._owned(held))
         messages = held.window.first(self.settings.consume_batch_max * RUN_CALLS)
+        # In hand: the listener still has a message from before the queue was restarted; then `_done_elsewhere` goes on.
         if not owned or not messages or queue in self._in_hand:
             self._scheduled.discard(held)
             return

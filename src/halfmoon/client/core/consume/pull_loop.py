@@ -137,10 +137,12 @@ class PullLoop(GroupMember):
 
     def _pull_failed(self, held: HeldQueue, exc: HalfmoonError) -> Op[None]:
         code = exc.code if isinstance(exc, BrokerError) else 0
+        # It does not know the group, or not its present subscription: a heartbeat tells both.
         if code in (24, 25, 26):
             self.instance.beat_soon()
         if code != 215:
             self.instance.troubles.failed(self._pulled_from(held), exc, (yield from steady()))
+        # A slave may be what failed: the master is next.
         held.broker_id = 0
         yield from sleep(THROTTLED_PAUSE_MS if code == 215 else self.settings.pull_pause_ms)
 

@@ -228,6 +228,7 @@ class PushConsumerCore(PullLoop):
         begin: int = yield _STEADY
         ahead, at = (yield _NOW) - begin, begin
         while count < RUN_CALLS and self.listener is listener:
+            # Not looked at before it is taken: other workers take from it too, in threads of their own.
             try:
                 held, messages = self._todo.popleft()
             except IndexError:
@@ -429,6 +430,7 @@ class PushConsumerCore(PullLoop):
             yield from sleep(self.settings.consume_timeout_ms)
             at = yield from steady()
             for held in list(self.held.values()):
+                # As many in a round as ProcessQueue.cleanExpiredMsg.
                 for _ in range(16):
                     message = held.window.overdue(at, self.settings.consume_timeout_ms)
                     if message is None or not self.clustering or held.window.dropped:

@@ -75,6 +75,7 @@ class Tracer:
 
     def sent(self, outgoing: Outgoing, queue: MessageQueue, address: str, begin: int, over: int, result: SendResult | None) -> None:
         """An attempt to send ended; without a result it failed."""
+        # A trace message that is traced would make another, without end.
         if outgoing.topic == self.topic or (result is not None and not result.trace_on):
             return
         properties = wire_properties.decode(outgoing.properties.encode())

@@ -180,6 +180,7 @@ class Transactions:
                 raise UsageError(f"check_after_s: {check_after_s!r} is outside 0 to {CHECK_AFTER_S_MAX}")
             extra[CHECK_AFTER] = str(check_after_s)
         outgoing = yield from sender.prepare(plain, (yield from now()), extra, sys_flag=TRANSACTION_PREPARED)
+        # Before it leaves: a broker may ask while its reply is still on the way.
         running = self.running[outgoing.msg_id] = RunningTransaction()
         try:
             result = yield from sender.deliver(outgoing, begin, settings.send_timeout_ms if timeout_ms is None else timeout_ms)
@@ -209,6 +210,7 @@ class Transactions:
         Where the broker asked while the local transaction ran, this is the late answer: it names the offsets of the question.
         Differs: the original names the first ones, and the copy that was written to ask is then asked for, and delivered, again.
         """
+        # From here on a check is for the user's code: nobody would look at its question any more.
         check = stored.running.asked
         self.leave(stored)
         result = stored.result

@@ -27,6 +27,7 @@ class UnansweredSends:
             for msg_id in outgoing.msg_id.split(","):
                 self._brokers[msg_id] = queue.broker_name
                 if len(self._brokers) > UNSURE_MAX:
+                    # A copy: other threads may change the table while its first key is looked for.
                     self._brokers.pop(next(iter(self._brokers.copy()), ""), None)
 
     def queue(self, outgoing: Outgoing, info: PublishInfo) -> MessageQueue | None:
