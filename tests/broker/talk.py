@@ -28,12 +28,13 @@ SMALL = {"commit_log_file_bytes": 256 * 1024, "queue_file_bytes": 2000, "hash_sl
 class Talk:
     """One broker and what its peers were sent."""
 
-    def __init__(self, root, *, store=None, **settings):
+    def __init__(self, root, *, store=None, disk=None, **settings):
         self.root, self.now = root, START_MS
         self.settings = BrokerSettings(**settings)
         self.store_settings = StoreSettings(**{**SMALL, **(store or {})})
-        self.disk = RealDisk(str(root))
+        self.disk = disk or RealDisk(str(root))
         self.held_back: list[Work] | None = None  # a list: works are kept in it instead of being run, but queues are made
+        self.held_queues: list[Work] | None = None  # a list: the works that create queues are kept in it, and all others are run
         self.open()
 
     def open(self):
@@ -90,8 +91,9 @@ class Talk:
                 elif isinstance(effect, Close):
                     self.closed[effect.peer] = effect.reason
                 elif isinstance(effect, Work):
-                    if self.held_back is not None and effect.name != "create queues":
-                        self.held_back.append(effect)
+                    held = self.held_queues if effect.name == "create queues" else self.held_back
+                    if held is not None:
+                        held.append(effect)
                     else:
                         self.run_work(effect)
 
@@ -104,7 +106,8 @@ class Talk:
 
     def release(self):
         """Run the works that were held back."""
-        works, self.held_back = self.held_back, None
+        works = [*(self.held_queues or ()), *(self.held_back or ())]
+        self.held_queues = self.held_back = None
         for work in works:
             self.run_work(work)
         self.run_effects()

@@ -53,7 +53,7 @@ def test_a_batch_is_visible_once_it_is_applied_and_not_before(talk, driver):
 
 
 def test_a_long_batch_becomes_visible_at_once_in_each_queue_with_what_others_sent_meanwhile(talk, driver, monkeypatch):
-    monkeypatch.setattr("halfmoon.broker.batches.publishing.Publishing.messages_a_turn", 2)
+    talk.broker.batches.publishing.messages_a_turn = 2
     seen = []
     for number in range(8):
         driver.stored(0, "a", f"{number}", queue_id=number % 2)
@@ -76,8 +76,8 @@ def test_a_long_batch_becomes_visible_at_once_in_each_queue_with_what_others_sen
     assert len(read(talk)) == 5
 
 
-def test_a_batch_that_a_stop_cut_is_visible_at_once_after_the_next_start(talk, driver, monkeypatch):
-    monkeypatch.setattr("halfmoon.broker.batches.publishing.Publishing.messages_a_turn", 2)
+def test_a_batch_that_a_stop_cut_is_visible_at_once_after_the_next_start(talk, driver):
+    talk.broker.batches.publishing.messages_a_turn = 2
     for number in range(8):
         driver.stored(0, "a", f"{number}")
     driver.vote(0, "a")
@@ -87,6 +87,7 @@ def test_a_batch_that_a_stop_cut_is_visible_at_once_after_the_next_start(talk, d
     assert talk.broker.store.end_offset > begin
     assert read(talk) == []
     talk.restart()
+    talk.broker.batches.publishing.messages_a_turn = 2
     assert read(talk) == []
     seen = set()
     for _ in range(100):

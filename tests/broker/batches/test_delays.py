@@ -154,18 +154,19 @@ def test_what_cannot_be_parked_is_refused_when_it_comes(talk, asked):
 
 def test_a_level_that_is_none_any_more_is_published_now(talk):
     driver = decided(talk, ["x"], encode_batch([BatchItem(b"x", encode({"DELAY": "3"}))]))
-    talk.broker.delays.levels.delays_ms = []
+    talk.settings = replace(talk.settings, delay_levels="")
+    talk.restart()
 
     driver.apply(0, "a")
 
     assert read(talk) == ["x"]
 
 
-def test_a_time_that_the_timer_takes_no_more_is_published_now(talk, monkeypatch):
+def test_a_time_that_the_timer_takes_no_more_is_published_now(talk):
     asked = encode({"TIMER_DELIVER_MS": str(talk.now + 60_000)})
     driver = decided(talk, ["x"], encode_batch([BatchItem(b"x", asked)]))
-    timer = talk.broker.delays.timer
-    monkeypatch.setattr(timer, "_settings", replace(timer._settings, timer_enable=False))
+    talk.settings = replace(talk.settings, timer_enable=False)
+    talk.restart()
 
     driver.apply(0, "a")
 

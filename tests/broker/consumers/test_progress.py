@@ -1,5 +1,7 @@
 """Offsets of groups: where a new group starts, what is stored and survives, lag, reset."""
 
+from random import Random
+
 import pytest
 
 from halfmoon.broker.consumers import offsets as offsets_module
@@ -22,6 +24,7 @@ from halfmoon.wire.headers.offset import (
     UpdateConsumerOffset,
 )
 from halfmoon.wire.headers.topic import DeleteTopicInBroker, QueryConsumeTimeSpan, QueryTopicConsumeByWho
+from simulation.disk import SimDisk
 from tests.broker.talk import START_MS
 
 T = "orders"
@@ -291,27 +294,21 @@ def test_progress_in_a_topic_that_is_not_there_is_dropped_at_a_start_and_said(ta
     assert query(talk).header(OffsetReply).offset == 0
 
 
-def test_while_progress_cannot_be_saved_it_is_refused_and_taken_again_when_it_can(talk, caplog, monkeypatch):
+def test_while_progress_cannot_be_saved_it_is_refused_and_taken_again_when_it_can(make_talk, caplog):
+    talk = make_talk(disk=SimDisk(Random(1)))
     made(talk)
-    save = talk.disk.save
-
-    def denied(path, data, **named):
-        if path.startswith("config/"):
-            raise PermissionError(13, "Permission denied", path)
-        save(path, data, **named)
-
-    monkeypatch.setattr(talk.disk, "save", denied)
+    talk.disk.unwritable = "config/"
     assert update(talk, 1).code == 0  # nobody knows yet
     talk.wait(6000)
     said = [(record.levelname, record.getMessage()) for record in caplog.records if "consumerOffset.json" in record.getMessage()]
-    assert [(level, "[Errno 13] Permission denied" in text) for level, text in said] == [("ERROR", True)]
+    assert [(level, "[Errno 13] permission denied" in text) for level, text in said] == [("ERROR", True)]
     refused = update(talk, 2)
-    assert (refused.code, "Permission denied" in refused.remark) == (14, True)
+    assert (refused.code, "permission denied" in refused.remark) == (14, True)
     assert query(talk).header(OffsetReply).offset == 1
     refused = talk.ask(DeleteTopicInBroker(topic=T))
     assert (refused.code, "cannot be saved" in refused.remark) == (14, True)
     assert talk.broker.topics.get(T) is not None
-    monkeypatch.undo()
+    talk.disk.unwritable = None
     talk.wait(6000)
     assert update(talk, 2).code == 0
     assert "a table is saved again" in caplog.text

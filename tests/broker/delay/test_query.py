@@ -67,7 +67,7 @@ def test_a_list_that_begins_far_behind_reads_few_entries(talk, monkeypatch):
     monkeypatch.setattr("halfmoon.broker.delay.query.entries_at", counted)
 
     assert listed(talk, after_ms=2**62, after_level=0, after_offset=0).messages == []
-    assert sum(reads) < 40
+    assert 0 < sum(reads) < 40
     found = listed(talk, count=3, after_ms=talk.now + 4000, after_level=1, after_offset=2000).messages
     assert [(one.due_ms - talk.now, one.level) for one in found] == [(4001, 2), (4002, 1), (4003, 2)]
 

@@ -1,6 +1,5 @@
 """Pulls that wait: woken by what they want, given back at their deadline, forgotten with their connection."""
 
-from halfmoon.broker.pull import hold as module
 from halfmoon.broker.pull.hold import Hold, Holds
 
 
@@ -18,9 +17,8 @@ def test_a_message_at_or_behind_the_offset_wakes_the_pull():
     assert holds.arrived("T", 0, 7, [0]) == []
 
 
-def test_a_pull_that_takes_more_room_leaves_less_to_its_connection_and_to_all(monkeypatch):
-    monkeypatch.setattr(module, "HOLDS_OF_PEER_MAX", 3)
-    holds, large = Holds(4), hold(peer=1)
+def test_a_pull_that_takes_more_room_leaves_less_to_its_connection_and_to_all():
+    holds, large = Holds(4, of_peer_max=3), hold(peer=1)
     large.room = 3
     assert holds.park(large)
     assert not holds.park(hold(peer=1))
@@ -108,9 +106,8 @@ def test_deadlines_of_pulls_that_are_over_do_not_pile_up():
     assert len(holds._deadlines) < 200
 
 
-def test_one_connection_holds_at_most_its_share(monkeypatch):
-    monkeypatch.setattr(module, "HOLDS_OF_PEER_MAX", 2)
-    holds = Holds(10)
+def test_one_connection_holds_at_most_its_share():
+    holds = Holds(10, of_peer_max=2)
 
     assert [holds.park(hold(peer=1)) for _ in range(3)] == [True, True, False]
     assert holds.park(hold(peer=2))

@@ -142,10 +142,10 @@ def test_a_bound_costs_few_reads_also_where_the_clock_stepped_back(talk, monkeyp
         talk.turn()
     log = talk.broker.store.log
     read = []
-    store_ms = log.store_ms
-    monkeypatch.setattr(log, "store_ms", lambda offset: read.append(offset) or store_ms(offset))
+    view = log.view
+    monkeypatch.setattr(log, "view", lambda offset, size: read.append(offset) or view(offset, size))
     for wanted in range(talk.now - 40_000, talk.now + 10_000, 500):
         read.clear()
         reply = talk.ask(SearchOffsetByTimestamp(topic=T, queue_id=0, timestamp=wanted, boundary_type=boundary))
         assert 0 <= reply.header(OffsetReply).offset <= 2001
-        assert len(read) <= 12
+        assert 0 < len(read) <= 12

@@ -1,5 +1,7 @@
 """Sends: what is stored, what is refused and with which code, and that sends in groups and alone agree."""
 
+from random import Random
+
 import pytest
 
 from halfmoon.broker.send import replies
@@ -12,6 +14,7 @@ from halfmoon.wire.headers.pull import PullMessageReply
 from halfmoon.wire.headers.send import SendMessage, SendMessageReply
 from halfmoon.wire.ids import pack_host, parse_offset_msg_id
 from halfmoon.wire.record import BatchItem, decode_records, encode_batch
+from simulation.disk import SimDisk
 from tests.broker.talk import START_MS, Talk, pull_header, send_header
 
 
@@ -418,13 +421,14 @@ def test_a_failure_in_one_queue_is_answered_and_the_others_do_not_feel_it(talk, 
     assert [talk.answer(opaque).code for opaque in posts] == [1, 0]
 
 
-def test_a_disk_that_cannot_take_a_new_queue_refuses_the_send(talk, monkeypatch):
-    def fail(*_arguments, **_kw):
-        raise OSError(28, "No space left on device")
+def test_a_disk_that_has_no_room_for_a_record_refuses_the_send(make_talk):
+    talk = make_talk(disk=SimDisk(Random(1)))
+    assert talk.send("BenchmarkTest").code == 0
+    talk.disk.full = True
+    assert talk.send("BenchmarkTest", bytes(20_000)).code == 14
 
-    monkeypatch.setattr(talk.broker.store._appending, "_gather", fail)
-
-    assert talk.send("BenchmarkTest").code == 14
+    talk.disk.full = False
+    assert talk.send("BenchmarkTest").code == 0
 
 
 def test_with_sync_flush_a_disk_that_hangs_is_told_before_memory_is_full(make_talk, monkeypatch):

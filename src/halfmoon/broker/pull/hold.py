@@ -40,21 +40,22 @@ class Hold(msgspec.Struct, eq=False):
 
 
 class Holds:
-    """All held pulls of a broker, at most ``holds_max``. ``count`` is their number, ``room`` what they count against the bound."""
+    """All held pulls of a broker, at most ``holds_max``, and ``of_peer_max`` of one connection. ``count`` is their number, ``room``
+    what they count against the bounds."""
 
-    def __init__(self, holds_max: int) -> None:
+    def __init__(self, holds_max: int, of_peer_max: int = HOLDS_OF_PEER_MAX) -> None:
         self._by_queue: dict[QueueKey, dict[int, Hold]] = {}  # then by id(hold): removing one is as cheap among thousands
         self._by_peer: dict[int, dict[int, Hold]] = {}
         self._room_of_peer: dict[int, int] = {}
         self._deadlines: list[tuple[int, int, Hold]] = []
         self._number = 0
-        self._holds_max = holds_max
+        self._holds_max, self._of_peer_max = holds_max, of_peer_max
         self.count = self.room = 0
 
     def park(self, hold: Hold) -> bool:
         """Hold a pull; False: a bound is reached, and it is to be answered at once."""
         of_peer = self._room_of_peer.get(hold.peer, 0) + hold.room
-        if self.room + hold.room > self._holds_max or of_peer > HOLDS_OF_PEER_MAX:
+        if self.room + hold.room > self._holds_max or of_peer > self._of_peer_max:
             return False
         self._room_of_peer[hold.peer] = of_peer
         self.room += hold.room
