@@ -54,7 +54,7 @@ HALFMOON_FLUSH_DISK_TYPE=SYNC_FLUSH    HALFMOON_STORE_FLUSH_DISK_TYPE=SYNC_FLUSH
 CLIENT_HEAD = """
 ## Clients
 
-Settings of a client are given to it when it is made, by the names below.
+Pass a client's settings to its constructor, by the names below.
 """
 
 JAVA_HEAD = """

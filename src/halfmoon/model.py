@@ -268,8 +268,8 @@ class DeadLetter(msgspec.Struct):
         return self.message.properties.get(RECONSUME_REASON, "")
 
     @property
-    def died_ms(self) -> int:
-        """When it was given up, by the broker's clock."""
+    def dead_lettered_ms(self) -> int:
+        """When it became a dead letter, by the broker's clock."""
         return self.message.store_ms
 
     @property

@@ -37,9 +37,7 @@ Sql = Annotated[str | None, typer.Option("--sql", metavar="EXPRESSION", help="An
 
 To = Annotated[
     str | None,
-    typer.Option(
-        "--to", metavar="TOPIC", help="Send to this topic and all its groups; default: to the group that gave it up only."
-    ),
+    typer.Option("--to", metavar="TOPIC", help="Send to this topic and all its groups; default: to its consumer group only."),
 ]
 Edits = Annotated[
     list[str] | None,
@@ -105,7 +103,7 @@ def list_(
     if as_json:
         show_json({"dead_letters": facts, "more": more})
     else:
-        names = ("given up", "group", "topic", "tag", "keys", "tries", "reason", "replayed", "id")
+        names = ("dead-lettered", "group", "topic", "tag", "keys", "tries", "reason", "replayed", "id")
         show_table("dead letters", names, [_row(letter, of_letter) for letter, of_letter in zip(shown, facts)])
         if more:
             say(f"there are more than these {limit:,}: give --limit, or --since")
@@ -131,7 +129,7 @@ def show(
         show_json(facts)
         return
     message = facts.pop("message")
-    for line in ("given_up_ms", "born_ms"):
+    for line in ("dead_lettered_ms", "born_ms"):
         facts[line] = time_text(facts[line])
     facts["replayed_to"] = ", ".join(facts["replayed_to"]) or "nowhere"
     facts["properties"] = " ".join(f"{name}={value}" for name, value in message["properties"].items())
@@ -201,7 +199,7 @@ def _facts(admin: Admin, letter: DeadLetter) -> dict[str, Any]:
         "keys": " ".join(letter.message.keys),
         "tries": letter.tries,
         "reason": letter.reason,
-        "given_up_ms": letter.died_ms,
+        "dead_lettered_ms": letter.dead_lettered_ms,
         "born_ms": letter.message.born_ms,
         "broker": letter.message.broker_name,
         "replayed_to": [topic for topic in letter.targets() if admin.replays(letter, topic)],
@@ -213,7 +211,7 @@ def _row(letter: DeadLetter, facts: dict[str, Any]) -> list[object]:
     replayed = " ".join("group" if topic.startswith("%RETRY%") else topic for topic in facts["replayed_to"]) or "no"
     why = body_text(letter.reason.encode(), 60) or "not reported"
     return [
-        time_text(letter.died_ms), letter.group, letter.topic, facts["tag"], facts["keys"], letter.tries, why, replayed,
+        time_text(letter.dead_lettered_ms), letter.group, letter.topic, facts["tag"], facts["keys"], letter.tries, why, replayed,
         letter.offset_msg_id,
     ]  # fmt: skip
 

@@ -16,7 +16,7 @@ S = TypeVar("S", bound="ClientSettings")
 
 @dataclass(frozen=True, kw_only=True)
 class ClientSettings:
-    """What every client has. Defaults follow ClientConfig (RocketMQ 4.9.8) unless a reason says otherwise."""
+    """Settings of every client. Defaults follow ClientConfig (RocketMQ 4.9.8) unless a reason says otherwise."""
 
     nameserver: str = setting(
         "",

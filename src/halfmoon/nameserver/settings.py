@@ -11,27 +11,30 @@ from halfmoon.settings import forms, setting
 class NameServerSettings:
     """Settings of one name server."""
 
-    host: str = setting("127.0.0.1", form=forms.HOST, why="The address to listen on; loopback unless told otherwise.")
+    host: str = setting("127.0.0.1", form=forms.HOST, why="The address to listen on; loopback by default.")
     port: int = setting(9876, java="listenPort", low=0, high=65535, why="Where brokers and clients connect; 0 takes a free one.")
     order_message_enable: bool = setting(
         False, java="orderMessageEnable", why="Routes carry the topic's entry of the namespace ORDER_TOPIC_CONFIG."
     )
-    enable_all_topic_list: bool = setting(True, java="enableAllTopicList", why="Whether the list of all topics is given out.")
+    enable_all_topic_list: bool = setting(True, java="enableAllTopicList", why="Answer requests for the list of all topics.")
     scan_ms: int = setting(
-        10_000, java="scanNotActiveBrokerInterval", low=10, high=600_000, why="How often brokers that fell silent are looked for."
+        10_000, java="scanNotActiveBrokerInterval", low=10, high=600_000, why="How often expired brokers are removed."
     )
     broker_expiry_ms: int = setting(
-        120_000, low=1000, high=3_600_000, why="A broker that did not register this long is gone, unless it named its own time."
+        120_000,
+        low=1000,
+        high=3_600_000,
+        why="A broker that does not register for this long expires; it may name another time.",
     )
     need_wait_for_service: bool = setting(
-        False, java="needWaitForService", why="Routes are refused after the start until brokers had time to register."
+        False, java="needWaitForService", why="Refuse routes after the start, until brokers have had time to register."
     )
-    wait_for_service_seconds: int = setting(45, java="waitSecondsForService", low=0, high=3600, why="How long that is.")
-    brokers_max: int = setting(10_000, low=1, high=1_000_000, why="Bound of the broker table; one more is refused with code 1.")
+    wait_for_service_seconds: int = setting(45, java="waitSecondsForService", low=0, high=3600, why="How long they are refused.")
+    brokers_max: int = setting(10_000, low=1, high=1_000_000, why="Maximum number of brokers; one more is refused with code 1.")
     topics_max: int = setting(
-        200_000, low=1, high=10_000_000, why="Bound of the topic table; the topics of a registration beyond it are left out."
+        200_000, low=1, high=10_000_000, why="Maximum number of topics; those of a registration beyond it are left out."
     )
     kv_entries_max: int = setting(
-        100_000, low=1, high=10_000_000, why="Bound of the key and value table; one more is refused with code 1."
+        100_000, low=1, high=10_000_000, why="Maximum number of KV entries; one more is refused with code 1."
     )
     kv_value_bytes_max: int = setting(65_536, low=1, high=2**20, why="Longest value, in UTF-8.")

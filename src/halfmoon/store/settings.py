@@ -11,7 +11,7 @@ ASYNC_FLUSH, SYNC_FLUSH = "ASYNC_FLUSH", "SYNC_FLUSH"
 
 @dataclass(frozen=True, kw_only=True)
 class StoreSettings:
-    """What the store needs to know. Java keys are RocketMQ's own."""
+    """Settings of one store. Java keys are RocketMQ's own."""
 
     data: str = setting(
         "", java="storePathRootDir", form=forms.PATH,

@@ -134,7 +134,7 @@ def dlq_replay(
     ] = None,
     since: Since = None,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="TOPIC", help="Send to this topic; default: to the group that gave it up only.")
+        str | None, typer.Option("--to", metavar="TOPIC", help="Send to this topic; default: to its consumer group only.")
     ] = None,
     rate: Annotated[float | None, typer.Option("--rate", min=0.001, metavar="N", help="Send at most N messages a second.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Also those that were already replayed to that topic.")] = False,
@@ -150,7 +150,7 @@ def dlq_replay(
 ) -> None:
     """Send dead letters again, each once; every outcome is a row. Exit code 1 if one failed or there are none.
 
-    Columns for --where: deadGroup, source, reason, tries, givenUp, born, tags, keys, msgId, properties, body.
+    Columns for --where: deadGroup, source, reason, tries, deadLettered, born, tags, keys, msgId, properties, body.
 
     Example: halfmoon spark dlq replay --group C_mail --where "reason like '%timeout%'" --rate 50 --dry-run
     """

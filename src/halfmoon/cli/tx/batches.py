@@ -15,19 +15,19 @@ from halfmoon.cli.tx.tables import facts_of
 from halfmoon.client.admin import Admin
 
 COUNTERS = {
-    "pieces": "Requests that brought messages of batches.",
-    "prepared": "Messages of batches that were taken, undecided at first.",
+    "pieces": "Pieces of batches that were stored.",
+    "prepared": "Messages in these pieces, undecided at first.",
     "votes_yes": "Promises to keep attempts until they are decided.",
     "votes_no": "Such promises that were refused.",
     "decided": "Batches decided here.",
-    "already": "Decisions that were there already.",
+    "already": "Decisions that were already recorded.",
     "refused": "Decisions refused because an attempt had been aborted.",
-    "applied": "Batches whose messages here began to be published.",
-    "resolved": "Questions of brokers what became of an attempt.",
+    "applied": "Batches whose publishing began here.",
+    "resolved": "Requests of brokers for the outcome of an attempt.",
     "aborted": "Attempts that nobody decided in time.",
-    "dropped": "Attempts forgotten that were not decided.",
+    "dropped": "Undecided attempts that were dropped.",
     "published": "Messages of batches that became visible.",
-    "skipped": "Messages found published when a start went on with a batch.",
+    "skipped": "Messages of batches that a restart found already published.",
 }
 """Counters of a broker since its start. One that is not named here is shown under its own name."""
 
@@ -50,7 +50,7 @@ def batches(
     if name is not None:
         _show_attempts(brokers)
     for status in brokers:
-        if not status.told:
+        if not status.supported:
             say(f"{status.broker} does not know batch transactions")
 
 
@@ -102,7 +102,7 @@ def exposition(brokers: Sequence[Any]) -> list[str]:
         "attempts": ("Attempts of batches without a decision.", "attempt_count"),
         "undecided_bytes": ("Bytes of the log that wait for a decision.", "undecided_bytes"),
     }
-    known = [status for status in brokers if status.told]
+    known = [status for status in brokers if status.supported]
     lines: list[str] = []
     for name, (text, field) in gauges.items() if known else ():
         lines += [f"# HELP halfmoon_batches_{name} {text}", f"# TYPE halfmoon_batches_{name} gauge"]

@@ -20,7 +20,7 @@ COUNTERS = {
     "refused": "Decisions refused for another reason.",
     "checks_sent": "Checks sent to producers.",
     "checks_answered": "Checks that were answered.",
-    "checks_still_open": "Checks answered with: it is still open.",
+    "checks_still_open": "Checks answered with *still open*.",
     "checks_unanswered": "Checks still without an answer when the next was sent.",
     "rounds": "Rounds of checks begun.",
     "expired": "Half messages that expired.",

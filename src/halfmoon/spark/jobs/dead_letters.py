@@ -32,14 +32,14 @@ AUDIT = (
 
 def letters(dead: DataFrame) -> DataFrame:
     """Return dead letters from records of ``%DLQ%…`` topics (with ``properties``): deadGroup, source (the topic it was consumed
-    from), reason, tries, givenUp, born, and the columns of the source."""
+    from), reason, tries, deadLettered, born, and the columns of the source."""
     return (
         dead.where(F.col("topic").startswith(PREFIX))
         .withColumn("deadGroup", F.substring("topic", len(PREFIX) + 1, 1000))
         .withColumn("source", F.coalesce(_property("RETRY_TOPIC"), F.lit("")))
         .withColumn("reason", F.coalesce(_property(RECONSUME_REASON), F.lit(NOT_REPORTED)))
         .withColumn("tries", F.greatest("reconsumeTimes", F.lit(1)))
-        .withColumnsRenamed({"storeTimestamp": "givenUp", "bornTimestamp": "born"})
+        .withColumnsRenamed({"storeTimestamp": "deadLettered", "bornTimestamp": "born"})
     )
 
 
@@ -59,8 +59,8 @@ def report(letters_found: DataFrame, now_ms: int) -> DataFrame:
             F.count("*").alias("count"),
             F.sum("tries").alias("tries"),
             F.sum(F.length("body")).alias("bytes"),
-            F.min("givenUp").alias("oldest"),
-            F.max("givenUp").alias("newest"),
+            F.min("deadLettered").alias("oldest"),
+            F.max("deadLettered").alias("newest"),
             F.first("reason").alias("example"),
         )
         .withColumn("oldestAgeMs", F.lit(now_ms) - F.unix_millis("oldest"))
@@ -104,8 +104,8 @@ def replayed(
     ``find`` returns the dead letter of a row (brokerName, topic, queueId, queueOffset, commitOffset, msgId, deadGroup); ``send`` is
     `halfmoon.Admin.replay_dead_letter`, which sends to one topic once. A failure of one stops no other.
     """
-    columns = ("brokerName", "topic", "queueId", "queueOffset", "commitOffset", "msgId", "deadGroup", "givenUp")
-    rows = chosen.select(*columns).orderBy("givenUp", "commitOffset")
+    columns = ("brokerName", "topic", "queueId", "queueOffset", "commitOffset", "msgId", "deadGroup", "deadLettered")
+    rows = chosen.select(*columns).orderBy("deadLettered", "commitOffset")
     outcomes = list(_sent(rows.toLocalIterator(), replay, find, send, on_progress))
     return session.createDataFrame(outcomes, AUDIT)
 
@@ -135,7 +135,7 @@ def dead_letters_of(
 ) -> DataFrame:
     """Return the dead letters of groups, see `letters`. ``groups`` None: of all.
 
-    ``since_ms``: only those given up since.
+    ``since_ms``: only those dead-lettered since.
     """
     prefix = PREFIX
     topics = (

@@ -38,7 +38,7 @@ def test_a_broker_without_batch_transactions_is_listed_as_such(answer):
     core = admin(script)
     script.on(ListBatches, answer)
 
-    assert [(broker.broker, broker.told, broker.ids) for broker in script.run(batches(core))] == [
+    assert [(broker.broker, broker.supported, broker.ids) for broker in script.run(batches(core))] == [
         ("broker-a", False, []),
         ("broker-b", False, []),
     ]

@@ -107,7 +107,7 @@ def test_times_are_from_the_first_on_and_before_the_last():
     house = House()
     for number in range(4):
         house.send(b"%d" % number)
-    times = [letter.died_ms for letter in house.letters()]
+    times = [letter.dead_lettered_ms for letter in house.letters()]
 
     found = house.letters(begin_ms=times[1], end_ms=times[3])
 

@@ -15,10 +15,10 @@ PAGES_MAX = 1000
 
 
 class BatchesAt(BatchList):
-    """Transactional ids of one broker. ``told`` False: it is no Halfmoon broker, or an old one, and knows no batch transactions."""
+    """Transactional ids of one broker. ``supported`` False: it is no Halfmoon broker and has no batch transactions."""
 
     address: str = ""
-    told: bool = True
+    supported: bool = True
 
 
 def batches(admin: AdminCore, transactional_id: str | None = None) -> Op[list[BatchesAt]]:
@@ -43,7 +43,7 @@ def _batches(admin: AdminCore, broker: Master, transactional_id: str | None) -> 
         try:
             reply = yield from ask(broker.address, request, b"", timeout_ms)
         except (RequestNotSupported, RequestTimeout):  # those of 4.7.1 answer nothing at all
-            return BatchesAt(broker=broker.name, address=broker.address, told=False)
+            return BatchesAt(broker=broker.name, address=broker.address, supported=False)
         page = from_json(BatchesAt, reply.body)
         if listed is None:
             listed = page

@@ -98,7 +98,7 @@ def dead_letters(
             messages = yield from _read(admin, place, address, choice, meant, count_max, room)
             room -= sum(len(message.body) for message in messages)
             letters += [_letter(admin, message, address) for message in messages]
-    return sorted(letters, key=lambda letter: letter.died_ms)[:count_max]
+    return sorted(letters, key=lambda letter: letter.dead_lettered_ms)[:count_max]
 
 
 def dead_letter(admin: AdminCore, name: str, group: str | None = None) -> Op[DeadLetter]:

@@ -104,7 +104,7 @@ def replays(admin: AdminCore, letter: DeadLetter, topic: str) -> Op[list[StoredM
     for _ in range(ROUNDS_MAX):
         request = QueryMessage(
             topic=name, key=_unique(letter), max_num=COPIES_MAX, end_timestamp=end_ms, unique_key_query=True,
-            begin_timestamp=letter.died_ms - INDEX_STEP_MS,
+            begin_timestamp=letter.dead_lettered_ms - INDEX_STEP_MS,
         )  # fmt: skip
         try:
             reply = yield from ask(letter.address, request, b"", QUERY_TIMEOUT_MS)

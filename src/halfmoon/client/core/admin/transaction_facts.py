@@ -16,7 +16,7 @@ PREPARED, COMMITTED, ROLLED_BACK, EXPIRED, UNCLEAR = "PREPARED", "COMMITTED", "R
 
 READ_FROM_QUEUES = [
     "each check writes the half message anew: checks are counted in copies, and ids are those of the newest copy",
-    "when checks were sent, what was answered, and when the next is due are not told",
+    "when checks were sent, what was answered, and when the next is due are not reported",
 ]
 """The ``not_reported`` of everything that was derived from a half queue."""
 

@@ -335,7 +335,7 @@ def _expired_one(admin: AdminCore, broker: Master, copy: StoredMessage) -> Op[Ex
         checks=history_of(properties.get("TRANSACTION_CHECK_HISTORY", "")),
         resumed=(yield from copies_behind(admin, broker.address, HALF_TOPIC, copy.msg_id, copy.physical_offset)),
         committed=(yield from committed_late(admin, broker.address, copy)), broker=broker.name,
-        address=broker.address, not_reported=[] if reason else ["why it expired, and the history of its checks, are not told"],
+        address=broker.address, not_reported=[] if reason else ["why it expired, and the history of its checks, are not reported"],
     )  # fmt: skip
 
 
