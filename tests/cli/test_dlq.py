@@ -10,17 +10,9 @@ from functools import partial
 import pytest
 
 from halfmoon import ConsumeContext, ConsumeFrom, PushConsumer
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
-
-
-def until(found, within_s=60):
-    """Ask until something is found, and return it."""
-    end = time.monotonic() + within_s
-    while not (value := found()):
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.05)
-    return value
 
 
 class Shop:

@@ -11,12 +11,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from halfmoon import Producer
 from halfmoon.model import Message
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -74,14 +74,6 @@ def name() -> str:
 def module(here: Path, name: str, topic: str) -> str:
     (here / f"{name}.py").write_text(CONSUMERS.format(topic=topic))
     return name
-
-
-def until(found: Callable[[], Any], within_s: float = 60) -> Any:
-    end = time.monotonic() + within_s
-    while not (value := found()):
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.05)
-    return value
 
 
 class Running:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from halfmoon import ConsumeFrom, PullConsumer, PushConsumer
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -149,10 +148,3 @@ def test_a_group_with_a_member_online_consumes_again_from_where_it_was_put(run, 
 
     assert sorted(got) == sorted([b"1", b"2", b"3"] * 2)
     assert {each["members"] for each in moved} == {1}
-
-
-def until(true):
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline, "it did not come true within ten seconds"
-        time.sleep(0.02)

@@ -15,16 +15,9 @@ from halfmoon import (
     PushConsumer,
     TransactionProducer,
 )
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
-
-
-def until(true):
-    deadline = time.monotonic() + 60
-    while not (found := true()):
-        assert time.monotonic() < deadline, "it did not come true within ten seconds"
-        time.sleep(0.02)
-    return found
 
 
 def consumer(cluster, group, topic, listener, **settings):

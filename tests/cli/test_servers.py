@@ -20,6 +20,7 @@ from halfmoon.cli import servers
 from halfmoon.cli.shared.reading import FIRST, read, starts_and_ends
 from halfmoon.errors import SettingError, UsageError
 from halfmoon.programs.configuration import Configuration
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -407,8 +408,7 @@ def _made(directory: Path) -> bool:
 
 def test_a_stop_that_cannot_save_its_tables_ends_soon_says_so_and_exits_1(start: Start, tmp_path: Path) -> None:
     server = start("serve", "--data", str(tmp_path), *FREE)
-    while not _made(tmp_path / "config" / "topics.json.tmp"):  # in the way; root may write into any directory
-        time.sleep(0.01)
+    until(lambda: _made(tmp_path / "config" / "topics.json.tmp"))  # in the way; root may write into any directory
     with (
         Producer(group="P_unsaved", nameserver=server.nameserver) as producer,
         pytest.raises(HalfmoonError, match=r"config/topics\.json cannot be saved: \[Errno 21\] Is a directory"),

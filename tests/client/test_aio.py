@@ -31,7 +31,7 @@ from halfmoon import (
 )
 from halfmoon.errors import NotRunning, OffsetIllegal, TooManyRequests
 from halfmoon.testing.local import LocalCluster
-from tests.client.waiting import soon, until
+from tests.waiting import soon, until
 
 FIRST = ConsumeFrom.FIRST_OFFSET
 _numbers = count()

@@ -22,8 +22,9 @@ import pytest
 from halfmoon.testing.local import LocalCluster
 from tests.events.outcomes.consuming_victim import effects, make_effects
 from tests.events.outcomes.forked import Forked
-from tests.events.outcomes.shop import PROPORTIONS, Shop, until
+from tests.events.outcomes.shop import PROPORTIONS, Shop
 from tests.events.outcomes.victim import DIE_AT, DIE_ON, OUTBOX_STEPS, STEPS, start
+from tests.waiting import until
 
 KILLS = 5
 KILL_S = float(os.environ.get("HALFMOON_KILL_S", "0"))

@@ -1,28 +1,20 @@
 """Waiting in tests: until something holds, with a bound; and a clock that only sleeping moves.
 
-Imports nothing of tests, so that it may be sent to Python workers by value.
+It and `tests.waiting` may be sent to Python workers by value.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from typing import TypeVar
+from functools import partial
 
-T = TypeVar("T")
+from tests import waiting
 
 BOUND_S = 240.0
 """Nobody waits longer for anything; then the test fails."""
 
 
-def until(found: Callable[[], T | None], what: str = "what the test waits for") -> T:
-    """Wait until a function gives something true, and return it. Raises TimeoutError after `BOUND_S`."""
-    end = time.monotonic() + BOUND_S
-    while not (value := found()):
-        if time.monotonic() > end:
-            raise TimeoutError(f"waited {BOUND_S:.0f} s for {what}")
-        time.sleep(0.02)
-    return value
+until = partial(waiting.until, within_s=BOUND_S)
+"""As for all tests, with the patience that Spark needs."""
 
 
 class Clock:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
 
 import pytest
 
 from halfmoon.cli.demo.processes import DemoFailed, Processes
+from tests.waiting import until
 
 
 def test_a_process_that_fails_is_reported_with_its_last_words(tmp_path):
@@ -41,20 +41,13 @@ def test_whoever_still_runs_at_the_end_is_stopped(tmp_path):
 def test_what_one_of_a_family_started_dies_with_it(tmp_path, end):
     with Processes(tmp_path) as cast:
         cast.start("parent", "tests.cli.demo.parent", family=True)
-        _until(lambda: bool(cast.lines("parent")))
+        until(lambda: bool(cast.lines("parent")))
         child = cast.lines("parent")[0]["child"]
         os.kill(child, 0)  # it lives
 
         end(cast, "parent")
 
-        _until(lambda: not _lives(child))
-
-
-def _until(true) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+        until(lambda: not _lives(child))
 
 
 def _lives(process: int) -> bool:

@@ -14,6 +14,7 @@ import pytest
 from halfmoon.events.outbox import PARKED_MS
 from tests.events.outbox.outboxes import Outbox
 from tests.events.real_databases import postgres_server, postgres_url, sqlite_url
+from tests.waiting import until
 
 __all__ = ["postgres_server", "postgres_url", "sqlite_url"]
 
@@ -187,10 +188,7 @@ def test_a_relay_finishes_what_is_in_hand_when_it_is_told_to_end(named, cluster)
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
             named.put(*(f"E{at}" for at in range(500)), topic="TP_TERM")
-            end = time.monotonic() + 60
-            while len(named.ids) == 500:
-                assert time.monotonic() < end
-                time.sleep(0.01)
+            until(lambda: len(named.ids) < 500)
             process.send_signal(signal.SIGTERM)
             out, err = process.communicate(timeout=60)
         finally:

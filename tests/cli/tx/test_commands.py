@@ -15,6 +15,7 @@ from halfmoon import LocalTransactionState, Message, TransactionProducer
 from halfmoon.cli.main import main
 from halfmoon.testing.local import LocalCluster
 from tests.cli.conftest import Run
+from tests.waiting import until
 
 COMMIT, UNKNOWN = LocalTransactionState.COMMIT, LocalTransactionState.UNKNOWN
 GROUP = "P_shop"
@@ -47,16 +48,6 @@ def shop(cluster: LocalCluster) -> Iterator[Shop]:
     found = Shop(cluster)
     with found.producer:
         yield found
-
-
-def until(true, timeout_s: float = 60):
-    """Wait until something holds, and return it."""
-    end = time.monotonic() + timeout_s
-    while time.monotonic() < end:
-        if found := true():
-            return found
-        time.sleep(0.02)
-    raise AssertionError("it did not come true")
 
 
 def bodies(run: Run, topic: str) -> list[str]:

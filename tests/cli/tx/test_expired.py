@@ -11,7 +11,8 @@ import pytest
 
 from halfmoon import LocalTransactionState
 from halfmoon.testing.local import LocalCluster
-from tests.cli.tx.test_commands import Shop, bodies, until
+from tests.cli.tx.test_commands import Shop, bodies
+from tests.waiting import until
 
 COMMIT = LocalTransactionState.COMMIT
 IMPATIENT = {"transactionTimeOut": 0, "transactionCheckInterval": 1000, "transactionCheckMax": 2}

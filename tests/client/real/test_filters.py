@@ -11,7 +11,7 @@ from halfmoon.client.aio import AsyncPullConsumer, AsyncPushConsumer
 from halfmoon.client.sync import Producer, PullConsumer, PushConsumer
 from halfmoon.errors import SubscriptionParseFailed, UsageError
 from halfmoon.model import ConsumeFrom, Message, MessageQueue, subscription
-from tests.client.waiting import until
+from tests.waiting import until
 
 FIRST = ConsumeFrom.FIRST_OFFSET
 SQL = "amount > 5 AND region = 'eu'"

@@ -23,7 +23,7 @@ from halfmoon import (
     StoredMessage,
 )
 from halfmoon.testing.local import LocalCluster
-from tests.client.waiting import soon
+from tests.waiting import soon
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ import pytest
 
 from halfmoon import Admin, Message, Producer
 from halfmoon.testing.local import LocalCluster
-from tests.client.waiting import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -22,6 +22,7 @@ from halfmoon.events.sqlalchemy import provider
 from halfmoon.events.tables import CONSUMED, OUTBOX, TOKENS, TableMissing
 from halfmoon.model import LocalTransactionState
 from tests.events.sqlalchemy.shops import Order, Shop, opened
+from tests.waiting import until
 
 COMMIT, ROLLBACK = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK
 UNKNOWN, OPEN = LocalTransactionState.UNKNOWN, LocalTransactionState.OPEN
@@ -354,9 +355,7 @@ def test_rows_are_removed_in_the_background_until_the_end(shop, caplog):
     cleaning = tokens.TokenRetention(shop.provider, first_s=0.01, every_s=0.01, clock_ms=lambda: NOW)
     cleaning.start()
     cleaning.start()
-    end = time.monotonic() + 60
-    while len(stored(shop)) > 1 and time.monotonic() < end:
-        time.sleep(0.01)
+    until(lambda: len(stored(shop)) == 1)
     cleaning.close()
     cleaning.close()
 
@@ -370,16 +369,13 @@ def test_a_removal_that_fails_is_tried_again(shop, caplog):
     with caplog.at_level(logging.INFO, "halfmoon.events"):
         cleaning = tokens.TokenRetention(shop.provider, first_s=0.01, every_s=0.02, clock_ms=lambda: NOW)
         cleaning.start()
-        end = time.monotonic() + 60
-        while "could not be removed" not in caplog.text and time.monotonic() < end:
-            time.sleep(0.01)
+        until(lambda: "could not be removed" in caplog.text)
         tokens.create_tables(shop.provider)
         with shop.engine.begin() as connection:
             connection.execute(
                 text(tokens.INSERT), [{"id": name, "state": 1, "created_ms": at} for name, at in (("old", 5), ("new", NOW))]
             )
-        while len(stored(shop)) > 1 and time.monotonic() < end:
-            time.sleep(0.01)
+        until(lambda: len(stored(shop)) == 1)
         cleaning.close()
 
     assert stored(shop) == [("new", 1)]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from halfmoon import Producer
+from halfmoon import Admin, Producer
 from halfmoon.events.consuming.consumers import Consumers
 from halfmoon.events.consuming.on import Handler
 from halfmoon.events.encoding.codec import Codecs
@@ -27,9 +27,10 @@ TOPIC = "TP_ORDER"
 class Shop:
     """A running cluster, and a producer that publishes plain events to it."""
 
-    def __init__(self, cluster: LocalCluster, producer: Producer) -> None:
+    def __init__(self, cluster: LocalCluster, producer: Producer, admin: Admin) -> None:
         self.cluster = cluster
         self.producer = producer
+        self.admin = admin
         self.nameserver = cluster.nameserver
 
     def publish(self, code: str, payload: Any = None, *, topic: str = TOPIC, **fields: Any) -> str:
@@ -38,12 +39,20 @@ class Shop:
         self.producer.send(message_of(event, Codecs(), group="P_shop", now_ms=time.time_ns() // 1_000_000))
         return event.id
 
+    def given_back(self) -> int:
+        """How many events consumers have given back to the broker, which puts each off: nothing else is put off here."""
+        return sum(queue.max_offset for queue in self.admin.topic_stats("SCHEDULE_TOPIC_XXXX").values())
+
 
 @contextmanager
 def shop(data: Path) -> Iterator[Shop]:
     """A shop on a cluster of its own."""
-    with LocalCluster(data, QUICK) as cluster, Producer(group="P_shop", nameserver=cluster.nameserver) as producer:
-        yield Shop(cluster, producer)
+    with (
+        LocalCluster(data, QUICK) as cluster,
+        Producer(group="P_shop", nameserver=cluster.nameserver) as producer,
+        Admin(nameserver=cluster.nameserver) as admin,
+    ):
+        yield Shop(cluster, producer, admin)
 
 
 def stored(code: str, payload: Any = None, *, topic: str = TOPIC, **fields: Any) -> StoredMessage:
@@ -55,15 +64,6 @@ def stored(code: str, payload: Any = None, *, topic: str = TOPIC, **fields: Any)
     return StoredMessage(
         topic, 0, 0, 0, message.body, properties, 0, 0, 1, host, 1, host, 0, 0, 0, len(message.body), "0" * 32, "broker-a"
     )
-
-
-def until(found: Callable[[], Any], within_s: float = 60) -> Any:
-    """Ask until something is found, and return it."""
-    end = time.monotonic() + within_s
-    while not (value := found()):
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.02)
-    return value
 
 
 class Seen:

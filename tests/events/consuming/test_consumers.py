@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -17,7 +16,8 @@ from halfmoon.events.consuming.on import Handler, on
 from halfmoon.events.encoding.codec import Codecs
 from halfmoon.events.event import Event
 from halfmoon.model import RECONSUME_REASON, Message
-from tests.events.consuming.shop import Seen, Shop, consuming, shop, until
+from tests.events.consuming.shop import Seen, Shop, consuming, shop
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -37,21 +37,21 @@ def topic() -> str:
 
 @pytest.mark.mission("002-17", "002-18")
 def test_a_function_gets_the_event_and_a_context_and_once_it_returned_the_event_is_consumed(shared, topic):
-    seen = Seen()
-    with consuming(shared, seen.handler(topic)):
+    seen, before = Seen(), shared.given_back()
+    with consuming(shared, seen.handler(topic, group="S_once")):
         sent = shared.publish("EC_PAID", {"order_id": 42}, topic=topic, headers={"shop": "north"}, key="order-42")
         until(lambda: len(seen))
-        time.sleep(2)
-    (event, context, _), *rest = seen.calls
+    ((event, context, _),) = seen.calls
 
-    assert rest == []
+    assert (shared.admin.lag("S_once"), shared.given_back()) == (0, before)  # nothing is left to come to the next process
     assert isinstance(event, Event)
     assert (event.id, event.type, event.payload) == (sent, (topic, "EC_PAID"), {"order_id": 42})
     assert (event.headers, event.key, event.group) == ({"shop": "north"}, "order-42", "P_shop")
-    assert (context.event, context.message.msg_id, context.group, context.attempt) == (event, sent, "S_mail", 1)
-    with consuming(shared, seen.handler(topic)):  # the group's progress is stored: nothing comes to the next process
-        time.sleep(1)
-    assert len(seen) == 1
+    assert (context.event, context.message.msg_id, context.group, context.attempt) == (event, sent, "S_once", 1)
+    with consuming(shared, seen.handler(topic, group="S_once")):
+        later = shared.publish("EC_PAID", topic=topic)
+        until(lambda: len(seen) == 2)
+    assert [event.id for event, _, _ in seen.calls] == [sent, later]
 
 
 @pytest.mark.mission("002-19")
@@ -63,12 +63,12 @@ def test_rollback_only_has_the_event_delivered_again_and_its_reason_is_kept(shar
         if context.attempt == 2:
             context.set_rollback_only("it still rests")
 
-    seen = Seen(refuse_twice)
-    with consuming(shared, seen.handler(topic)):
+    seen, before = Seen(refuse_twice), shared.given_back()
+    with consuming(shared, seen.handler(topic, group="S_refuses")):
         shared.publish("EC_PAID", 1, topic=topic)
         until(lambda: len(seen) == 3)
-        time.sleep(1.5)
 
+    assert (shared.admin.lag("S_refuses"), shared.given_back()) == (0, before + 2)
     assert [(context.attempt, reason) for _, context, reason in seen.calls] == [
         (1, ""),
         (2, "the mail server rests"),
@@ -236,12 +236,11 @@ def test_a_payload_is_decoded_into_the_type_that_was_asked_for(shared, topic):
     class Paid:
         order_id: int
 
-    seen = Seen()
+    seen, before = Seen(), shared.given_back()
     with consuming(shared, seen.handler(topic, group="S_typed", payload=Paid)):
         shared.publish("EC_PAID", {"order_id": 7}, topic=topic)
         shared.publish("EC_PAID", {"order_id": "seven"}, topic=topic)
-        until(lambda: len(seen))
-        time.sleep(0.3)
+        until(lambda: len(seen) and shared.given_back() > before)
 
     assert seen.payloads == [Paid(7)]
 

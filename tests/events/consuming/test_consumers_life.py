@@ -17,7 +17,8 @@ from halfmoon.events.consuming.consumers import Consumers
 from halfmoon.events.consuming.on import Handler
 from halfmoon.events.transaction import LocalTransaction, bind, transaction_active
 from halfmoon.model import ConsumeFrom
-from tests.events.consuming.shop import Seen, Shop, consuming, shop, until
+from tests.events.consuming.shop import Seen, Shop, consuming, shop
+from tests.waiting import soon, until
 
 pytestmark = pytest.mark.slow
 
@@ -59,10 +60,10 @@ def test_persistence_says_whether_events_are_kept_while_nobody_is_online(shared,
         until(lambda: len(seen))
     shared.publish("EC_PAID", "offline", topic=topic)
     with consuming(shared, declared):
-        time.sleep(0.5)
         shared.publish("EC_PAID", "online again", topic=topic)
-        until(lambda: "online again" in seen.payloads)
+        until(lambda: "online again" in seen.payloads and ("offline" in seen.payloads or not persistence))
 
+    assert shared.admin.lag(declared.group) == 0
     assert ("offline" in seen.payloads) is persistence
     assert len(seen) == 2 + persistence
 
@@ -96,12 +97,11 @@ def test_a_topic_of_which_one_code_is_kept_is_kept_whole(shared, topic):
 
 
 def test_closing_finishes_what_is_in_hand_and_hands_over_nothing_more(shared, topic):
-    begun, ended = [], []
+    begun, ended, go_on = [], [], threading.Event()
 
     def slow(event, context):
         begun.append(event.payload)
-        until(lambda: not consumers.running)
-        time.sleep(0.3)
+        assert go_on.wait(60)
         ended.append(event.payload)
 
     declared = Handler(group="S_slow", topic=topic, code="EC_PAID", function=slow)
@@ -109,13 +109,20 @@ def test_closing_finishes_what_is_in_hand_and_hands_over_nothing_more(shared, to
         shared.publish("EC_PAID", number, topic=topic)
     with consuming(shared, declared, threads=2) as consumers:
         until(lambda: len(begun) == 2)
+        closing = threading.Thread(target=consumers.close)
+        closing.start()
+        until(lambda: not consumers.running)
+        assert ended == []
+        assert closing.is_alive()
+        go_on.set()
+        closing.join(60)
 
     assert sorted(ended) == sorted(begun)
     assert len(begun) == 2
     rest = Seen()
     with consuming(shared, rest.handler(topic, group="S_slow")):
         until(lambda: len(rest) == 3)
-        time.sleep(0.3)
+    assert shared.admin.lag("S_slow") == 0
     assert sorted([*rest.payloads, *ended]) == [0, 1, 2, 3, 4]
 
 
@@ -166,9 +173,7 @@ async def test_beside_an_event_loop_coroutines_run_on_that_loop(shared, topic):
     ) as consumers:
         assert consumers.running
         await asyncio.to_thread(shared.publish, "EC_PAID", topic=topic)
-        async with asyncio.timeout(60):
-            while not loops:
-                await asyncio.sleep(0.02)
+        await soon(lambda: loops)
 
     assert loops == [asyncio.get_running_loop()]
     assert not consumers.running
@@ -177,7 +182,7 @@ async def test_beside_an_event_loop_coroutines_run_on_that_loop(shared, topic):
 async def test_functions_do_not_inherit_the_transaction_of_who_starts_them(shared, topic):
     found = []
 
-    async def soon(event, context):
+    async def at_once(event, context):
         found.append(transaction_active())
 
     def later(event, context):
@@ -186,15 +191,13 @@ async def test_functions_do_not_inherit_the_transaction_of_who_starts_them(share
     bind(LocalTransaction("somebody's"))
     assert transaction_active()
     handlers = [
-        Handler(group="S_context", topic=topic, code="EC_SOON", function=soon),
+        Handler(group="S_context", topic=topic, code="EC_SOON", function=at_once),
         Handler(group="S_context", topic=topic, code="EC_LATER", function=later),
     ]
     async with Consumers(handlers, nameserver=shared.nameserver, rebalance_ms=200):
         for code in ("EC_SOON", "EC_LATER"):
             await asyncio.to_thread(shared.publish, code, topic=topic)
-        async with asyncio.timeout(60):
-            while len(found) < 2:
-                await asyncio.sleep(0.02)
+        await soon(lambda: len(found) == 2)
 
     assert found == [False, False]
 
@@ -244,11 +247,12 @@ def test_consumers_are_started_once(shared, topic):
 
 
 def test_settings_of_one_group_come_before_those_of_all(shared, topic):
-    names = set()
+    names, calls = set(), []
     busy = threading.Barrier(3)
 
     def meet(event, context):
         names.add(threading.current_thread().name)
+        calls.append(event.payload)
         with contextlib.suppress(threading.BrokenBarrierError):
             busy.wait(1.0)
 
@@ -257,7 +261,8 @@ def test_settings_of_one_group_come_before_those_of_all(shared, topic):
     for number in range(6):
         shared.publish("EC_PAID", number, topic=topic)
     with consuming(shared, declared, **options):
-        until(lambda: busy.broken)
-        time.sleep(0.5)
+        until(lambda: len(calls) == 6)
+
+    assert busy.broken
 
     assert 1 <= len(names) <= 2

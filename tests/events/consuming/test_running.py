@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,8 @@ import pytest
 
 from halfmoon.events.consuming.on import Handler
 from halfmoon.events.consuming.running import ModuleRefused, module_named, run_async
-from tests.events.consuming.shop import Shop, shop, until
+from tests.events.consuming.shop import Shop, shop
+from tests.waiting import soon, until
 
 pytestmark = pytest.mark.slow
 
@@ -36,12 +36,22 @@ class Process:
         self._path = home / "out"
         environment = {**os.environ, "NAMESRV_ADDR": nameserver, "PYTHONUNBUFFERED": "1"}
         self.process = subprocess.Popen(
-            [sys.executable, "program.py"], cwd=home, env=environment, stdout=self._out, stderr=subprocess.STDOUT
+            [sys.executable, "program.py"],
+            cwd=home,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=self._out,
+            stderr=subprocess.STDOUT,
         )
 
     @property
     def out(self) -> str:
         return self._path.read_text()
+
+    def let_go_on(self, count: int) -> None:
+        """Let so many functions go on that wait for a byte."""
+        self.process.stdin.write(b"." * count)
+        self.process.stdin.flush()
 
     def wait(self, within_s: float = 60) -> int:
         return self.process.wait(within_s)
@@ -50,6 +60,7 @@ class Process:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+        self.process.stdin.close()
         self._out.close()
 
 
@@ -68,9 +79,13 @@ def program(tmp_path: Path, shared: Shop) -> Iterator:
 
 
 SLOW = """
+    import asyncio
+    import logging
     import os
     import time
     from halfmoon.events import on, run
+
+    logging.basicConfig(level=logging.INFO)
 
     def say(*words):  # print writes the end of a line apart, and another thread's line may come between
         os.write(1, (" ".join(map(str, words)) + "\\n").encode())
@@ -78,7 +93,7 @@ SLOW = """
     @on("{group}", "{topic}", "EC_PAID")
     {kind} handle(event, context):
         say("began", event.payload)
-        {sleep}({seconds})
+        {work}
         say("ended", event.payload)
 
     left = run(handle, ready=lambda consumers: say("ready", consumers.groups), rebalance_ms=200, {options})
@@ -86,16 +101,23 @@ SLOW = """
 """
 
 
+STOPPING = "consumers are stopping"
+"""What the log says once a signal was heard."""
+
+
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize(("kind", "sleep"), [("def", "time.sleep"), ("async def", "await __import__('asyncio').sleep")])
-def test_a_signal_ends_it_when_what_is_in_hand_is_finished(program, shared, stop, kind, sleep):
+@pytest.mark.parametrize(("kind", "work"), [("def", "os.read(0, 1)"), ("async def", "await asyncio.to_thread(os.read, 0, 1)")])
+def test_a_signal_ends_it_when_what_is_in_hand_is_finished(program, shared, stop, kind, work):
     name = f"{stop.name}_{kind[0]}"
-    text = SLOW.format(group=f"S_{name}", topic=f"TP_{name}", kind=kind, sleep=sleep, seconds=1.5, options="threads=2")
+    text = SLOW.format(group=f"S_{name}", topic=f"TP_{name}", kind=kind, work=work, options="threads=2")
     running = program(text)
     for number in range(2):
         shared.publish("EC_PAID", number, topic=f"TP_{name}")
     until(lambda: running.out.count("began") == 2)
     running.process.send_signal(stop)
+    until(lambda: STOPPING in running.out)
+    assert "ended" not in running.out
+    running.let_go_on(2)
 
     assert running.wait() == 0
     assert sorted(line for line in running.out.splitlines() if line.startswith("ended")) == ["ended 0", "ended 1"]
@@ -103,27 +125,22 @@ def test_a_signal_ends_it_when_what_is_in_hand_is_finished(program, shared, stop
 
 
 def test_a_second_signal_does_not_wait(program, shared):
-    text = SLOW.format(
-        group="S_hurry", topic="TP_hurry", kind="async def", sleep="await __import__('asyncio').sleep", seconds=600, options=""
-    )
+    text = SLOW.format(group="S_hurry", topic="TP_hurry", kind="async def", work="await asyncio.sleep(600)", options="")
     running = program(text)
     shared.publish("EC_PAID", topic="TP_hurry")
     until(lambda: "began" in running.out)
     running.process.terminate()
-    end = time.monotonic() + 60
-    time.sleep(0.3)
-    assert running.process.poll() is None
-    while running.process.poll() is None and time.monotonic() < end:  # two that come at once may be heard as one
-        running.process.terminate()
-        time.sleep(0.5)
+    until(lambda: STOPPING in running.out)  # two that come at once may be heard as one
+    running.process.terminate()
 
     assert running.wait() == 0
+    assert "consumers stopped at once" in running.out
     assert "ended" not in running.out
 
 
 def test_what_does_not_end_in_time_is_left_and_counted(program, shared):
     options = "close_wait_ms=200"
-    text = SLOW.format(group="S_left", topic="TP_left", kind="def", sleep="time.sleep", seconds=600, options=options)
+    text = SLOW.format(group="S_left", topic="TP_left", kind="def", work="time.sleep(600)", options=options)
     running = program(text)
     shared.publish("EC_PAID", topic="TP_left")
     until(lambda: "began" in running.out)
@@ -138,10 +155,9 @@ async def test_on_an_event_loop_it_runs_until_it_is_told(shared):
     declared = Handler(group="S_told", topic="TP_told", code="EC_PAID", function=lambda event: seen.append(event.payload))
     running = asyncio.create_task(run_async(declared, nameserver=shared.nameserver, stop=stop, rebalance_ms=200))
     await asyncio.to_thread(shared.publish, "EC_PAID", 1, topic="TP_told")
+    await soon(lambda: seen)
+    stop.set()
     async with asyncio.timeout(60):
-        while not seen:
-            await asyncio.sleep(0.02)
-        stop.set()
         assert await running == 0
 
 

@@ -86,10 +86,10 @@ def test_two_that_wait_for_each_other_are_told_that_they_may_try_again(found: Pr
     def other() -> None:
         with found.fresh(lock_wait_ms=20_000) as rows:
             touch(rows, "B")
-            go_on.append(1)
+            go_on.set()
             touch(rows, "A")
 
-    go_on: list[int] = []
+    go_on = threading.Event()
     failed: list[BaseException] = []
 
     def run() -> None:
@@ -103,8 +103,7 @@ def test_two_that_wait_for_each_other_are_told_that_they_may_try_again(found: Pr
             touch(rows, "A")
             thread = threading.Thread(target=run)
             thread.start()
-            while not go_on:
-                time.sleep(0.01)
+            assert go_on.wait(60)
             touch(rows, "B")
     except Busy as busy:
         failed.append(busy)

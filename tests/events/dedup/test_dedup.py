@@ -17,8 +17,9 @@ from halfmoon.events.databases import retention
 from halfmoon.events.dedup import keep_purging, ledger_of, purge
 from halfmoon.events.sqlalchemy import provider
 from halfmoon.model import RECONSUME_REASON
-from tests.events.consuming.shop import shop, stored, until
+from tests.events.consuming.shop import shop, stored
 from tests.events.dedup.mails import dispatch, engine, mailed, maker, noted, write
+from tests.waiting import soon, until
 
 __all__ = ["engine", "maker"]
 
@@ -233,16 +234,18 @@ def test_a_delivery_that_overtakes_a_slow_member_has_no_second_effect(engine, ma
         began.set()
         both.wait(60)
 
+    def come_back(running):
+        return sum(queue.max_offset for queue in running.admin.topic_stats("%RETRY%S_mail").values())
+
     declared = Handler(group="S_mail", topic="TP_ORDER", code="EC_PAID", function=handle, dedup=maker)
     with shop(tmp_path / "store") as running:
-        options = {"nameserver": running.nameserver, "rebalance_ms": 200, "consume_timeout_ms": 1_000}
+        options = {"nameserver": running.nameserver, "rebalance_ms": 200, "consume_timeout_ms": 1_000, "persist_offsets_ms": 50}
         with Consumers(declared, **options) as first, Consumers(declared, **options) as second:
             sent = running.publish("EC_PAID")
             assert began.wait(60)
             until(lambda: first.busy + second.busy == 2)  # it was given back, and is processed a second time, or waits for that
             both.set()
-            until(lambda: first.busy + second.busy == 0)
-            time.sleep(1.5)
+            until(lambda: come_back(running) == running.given_back() and running.admin.lag("S_mail") == 0)
 
     assert calls == [1]
     assert mailed(engine) == [sent]
@@ -278,9 +281,7 @@ async def test_they_are_removed_beside_the_consumers(engine, maker):
         connection.execute(text("UPDATE halfmoon_consumed SET consumed_ms = consumed_ms - 5000"))
     dispatch(write, maker).consume(later := stored("EC_PAID"), 1)
     task = asyncio.create_task(keep_purging([ledger_of(maker)], 0, first_s=0, every_s=60))
-    async with asyncio.timeout(60):
-        while len(noted(engine)) > 1:
-            await asyncio.sleep(0.02)
+    await soon(lambda: len(noted(engine)) == 1)
     task.cancel()
 
     assert sorted(mailed(engine)) == sorted([message.msg_id, later.msg_id])

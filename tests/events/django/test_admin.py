@@ -20,6 +20,7 @@ from halfmoon.events.django.project import project
 from halfmoon.events.outbox import PARKED_MS
 from halfmoon.events.testing import MemoryBus
 from halfmoon.testing.local import LocalCluster
+from tests.waiting import until
 
 PAGES = ["token", "outboxevent", "consumed"]
 
@@ -166,10 +167,7 @@ def test_half_messages_that_wait_are_listed_with_their_age(admin: Client, halfmo
             events.publish(event)
             page = admin.get("/admin/halfmoon_events/token/pending/").content.decode()
             assert all(text in page for text in (event.id, "TP_ORDER", "EC_PAID", "not asked yet"))
-        end = time.monotonic() + 60
-        while "No event of group P_shop waits" not in admin.get("/admin/halfmoon_events/token/pending/").content.decode():
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        until(lambda: b"No event of group P_shop waits" in admin.get("/admin/halfmoon_events/token/pending/").content)
 
 
 def test_half_messages_that_were_expired_are_listed_and_fail_the_status(admin: Client, file_database: str, tmp_path: Path):
@@ -178,11 +176,9 @@ def test_half_messages_that_were_expired_are_listed_and_fail_the_status(admin: C
         with override_settings(HALFMOON={"GROUP": "P_shop", "NAMESERVER": cluster.nameserver}), atomic():
             event = events.event("TP_ORDER", "EC_PAID", {"number": "1"}, transactional=True)
             events.publish(event)
-            end, page = time.monotonic() + 60, ""
-            while "Expired" not in page:  # the transaction is open for longer than a half message may be undecided
-                assert time.monotonic() < end
-                time.sleep(0.1)
-                page = admin.get("/admin/halfmoon_events/token/pending/").content.decode()
+            pages = lambda: admin.get("/admin/halfmoon_events/token/pending/").content.decode()  # noqa: E731
+            # the transaction is open for longer than a half message may be undecided
+            page = until(lambda: "Expired" in (page := pages()) and page)
             assert event.id in page
             transaction.set_rollback(True)
         written = io.StringIO()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from halfmoon.events.django import events, project
 from halfmoon.events.django.configuration import configuration, read
 from halfmoon.events.outbox.relay import RelaySettings
 from halfmoon.events.testing import MemoryBus
+from tests.waiting import until
 
 GOOD = {"GROUP": "P_shop", "NAMESERVER": "127.0.0.1:9876"}
 CODECS = Codecs()
@@ -165,8 +165,8 @@ def test_a_request_opens_the_publisher_so_that_brokers_can_ask(file_bus: MemoryB
     try:
         assert not [one for one in file_bus._members if one.answers]
         Client().get("/nowhere/")
-        wait_for(lambda: [one for one in file_bus._members if one.answers])
-        wait_for(lambda: opening._opened == (project.project.publisher(), os.getpid()))
+        until(lambda: [one for one in file_bus._members if one.answers])
+        until(lambda: opening._opened == (project.project.publisher(), os.getpid()))
     finally:
         request_started.disconnect(opening.request_started)
 
@@ -178,17 +178,9 @@ def test_a_publisher_that_cannot_be_opened_harms_no_request(caplog: pytest.LogCa
         with override_settings(HALFMOON={"GROUP": "P_one", "TRANSPORT": MemoryBus()}):
             project.project.publisher().close()
             assert Client().get("/nowhere/").status_code == 404
-            wait_for(lambda: "could not be opened" in caplog.text)
+            until(lambda: "could not be opened" in caplog.text)
     finally:
         request_started.disconnect(opening.request_started)
-
-
-def wait_for(condition: Any) -> None:
-    """Wait until something is true, for a bounded time."""
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_the_relay_of_the_project_has_the_settings_that_are_said():

@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import re
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
@@ -22,6 +21,7 @@ from halfmoon.events.testing import MemoryBus
 from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.command import Command
 from tests.events.outcomes.network import END_TRANSACTION, SEND, Network, is_half, is_plain
+from tests.waiting import until
 
 CHECKS_MAX = 3
 WAIT_S = 20
@@ -150,10 +150,7 @@ class OnBroker:
         self.admin.resume_half(next(one.offset_msg_id for one in self.admin.expired_transactions() if one.msg_id == event_id))
 
     def until(self, true: Callable[[], bool]) -> None:
-        end = time.monotonic() + WAIT_S
-        while not true():
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        until(true, within_s=WAIT_S)
 
     def close(self) -> None:
         self.network.close()

@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import sqlalchemy
 from sqlalchemy.pool import NullPool
 
 from halfmoon.events.checks.tokens import create_tables
+from halfmoon.events.databases.database import Rows
 from halfmoon.events.event import Event
 from halfmoon.events.outbox import write
 from halfmoon.events.sqlalchemy import provider
 from halfmoon.events.tables import OUTBOX
 from halfmoon.events.transaction import LocalTransaction
 from halfmoon.model import Message
+from tests.waiting import until
 
 BY_HAND = LocalTransaction("by hand")
+
+
+class Looked:
+    """A relay's provider of an outbox that counts the looks that came to their end."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self.dialect, self.looks, self._real = outbox.provider.dialect, 0, outbox.provider
+
+    @contextmanager
+    def fresh(self, **options: Any) -> Iterator[Rows]:
+        try:
+            with self._real.fresh(**options) as rows:
+                yield rows
+        finally:
+            self.looks += 1
+
+    def until_more(self, count: int) -> None:
+        """Wait until the relay has looked so often again."""
+        begun = self.looks
+        until(lambda: self.looks >= begun + count, f"{count} looks")
 
 
 class Outbox:

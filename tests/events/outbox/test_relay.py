@@ -17,22 +17,13 @@ from halfmoon.errors import (
 )
 from halfmoon.events import Publisher
 from halfmoon.events.databases.database import Busy
-from halfmoon.events.outbox import relay as relay_module
 from halfmoon.events.outbox.claims import Claim, claim
 from halfmoon.events.outbox.relay import Relay
 from halfmoon.events.publishing.client_transport import ClientTransport
 from halfmoon.model import LocalTransactionState
 from halfmoon.testing.local import LocalCluster
-from tests.events.outbox.outboxes import Outbox
-
-
-def until(found, within_s=60.0):
-    """Ask until something is found, and return it."""
-    end = time.monotonic() + within_s
-    while not (value := found()):
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.01)
-    return value
+from tests.events.outbox.outboxes import Looked, Outbox
+from tests.waiting import until
 
 
 class Wire:
@@ -127,7 +118,8 @@ def test_with_the_broker_down_events_wait_and_are_sent_when_it_is_back(outbox, t
             for at in range(300):
                 outbox.put(f"E{at}")
             until(lambda: relay.figures().closed)
-            time.sleep(1.5)
+            batches = relay.figures().batches
+            until(lambda: relay.figures().batches > batches)
             assert len(outbox.ids) == 300
             assert relay.figures().failed < 150, "most rows were not even tried"
             assert relay.backlog().backlog == 300
@@ -214,10 +206,11 @@ def test_a_topic_that_cannot_be_reached_holds_no_other_back(sqlite_outbox):
 
 def test_a_database_that_fails_is_waited_for_and_said_once(postgres_url, caplog):
     outbox, wire = Outbox(postgres_url), Wire()
-    with Relay(outbox.provider, wire, poll_ms=20) as relay, caplog.at_level(logging.WARNING, "halfmoon.events"):
+    looked = Looked(outbox)
+    with Relay(looked, wire, poll_ms=20) as relay, caplog.at_level(logging.WARNING, "halfmoon.events"):
         outbox.tell("ALTER TABLE halfmoon_outbox RENAME TO elsewhere")
         until(lambda: relay.figures().error)
-        time.sleep(1)
+        looked.until_more(1)
         outbox.tell("ALTER TABLE elsewhere RENAME TO halfmoon_outbox")
         outbox.put("A")
         until(lambda: wire.ids == ["A"])
@@ -248,16 +241,15 @@ def test_locks_that_others_hold_for_a_moment_are_nothing_to_warn_of(sqlite_outbo
 
 
 @pytest.mark.slow
-def test_a_relay_with_nothing_to_do_waits_for_no_writer(sqlite_outbox, caplog, monkeypatch):
-    monkeypatch.setattr(relay_module, "LOCK_WAIT_MS", 500)
-    outbox, wire = sqlite_outbox, Wire()
+def test_a_relay_with_nothing_to_do_waits_for_no_writer(sqlite_outbox, caplog):
+    outbox, wire, looked = sqlite_outbox, Wire(), Looked(sqlite_outbox)
     with (
         outbox.engine.begin() as connection,
-        Relay(outbox.provider, wire, poll_ms=20) as relay,
+        Relay(looked, wire, poll_ms=20) as relay,
         caplog.at_level(logging.WARNING, "halfmoon.events"),
     ):
         outbox.add(connection, "A")
-        time.sleep(1.5)  # longer than it would wait for the writer
+        looked.until_more(5)
         assert relay.figures().error == ""
     assert (caplog.records, outbox.ids) == ([], ["A"])
 
@@ -303,9 +295,9 @@ def test_a_database_that_fails_between_sending_and_removing_loses_nothing(postgr
 
 
 def test_the_relay_looks_by_itself_and_at_once_when_it_is_nudged(sqlite_outbox):
-    outbox, wire = sqlite_outbox, Wire()
-    with Relay(outbox.provider, wire, poll_ms=60_000) as relay:
-        time.sleep(0.2)
+    outbox, wire, looked = sqlite_outbox, Wire(), Looked(sqlite_outbox)
+    with Relay(looked, wire, poll_ms=60_000) as relay:
+        until(lambda: looked.looks == 1)
         outbox.put("A")
         time.sleep(0.3)
         assert wire.ids == []
@@ -368,16 +360,16 @@ def test_a_relay_that_was_never_started_closes(sqlite_outbox):
 
 
 def test_rows_of_a_relay_that_vanished_are_sent_as_repeats_when_its_claims_end(sqlite_outbox):
-    outbox, wire = sqlite_outbox, Wire()
+    outbox, wire, looked = sqlite_outbox, Wire(), Looked(sqlite_outbox)
     outbox.put("A", "B")
     now = time.time_ns() // 1_000_000
     with outbox.provider.fresh() as rows:
-        assert len(claim(rows, Claim("dead", now, now + 2_000), count_max=10, bytes_max=10**6)) == 2
+        assert len(claim(rows, Claim("dead", now, now + 3_600_000), count_max=10, bytes_max=10**6)) == 2
 
-    with Relay(outbox.provider, wire, poll_ms=20):
-        time.sleep(0.3)
-        sent = wire.ids
-        assert sent == [] or time.time_ns() // 1_000_000 >= now + 2_000
+    with Relay(looked, wire, poll_ms=20):
+        looked.until_more(5)
+        assert wire.ids == []
+        outbox.tell(f"UPDATE halfmoon_outbox SET claimed_until_ms = {now - 1}")  # as when the hour is over
         until(lambda: outbox.ids == [])
 
     assert sorted(wire.ids) == ["A", "B"]

@@ -19,22 +19,25 @@ from halfmoon.errors import (
     ServiceNotAvailable,
     SystemError_,
 )
-from halfmoon.events.outbox.claims import error_text
+from halfmoon.events.outbox.claims import PARKED_MS, error_text
 from halfmoon.events.outbox.relay import Relay, RelaySettings
 from halfmoon.events.outbox.status import retry
-from tests.events.outbox.test_relay import Wire, until
+from tests.events.outbox.outboxes import Looked
+from tests.events.outbox.test_relay import Wire
+from tests.waiting import until
 
 
 @pytest.mark.slow
 def test_a_row_is_put_aside_after_its_last_attempt_and_sent_when_somebody_asks(sqlite_outbox):
-    outbox, broken = sqlite_outbox, [True]
+    outbox, broken, looked = sqlite_outbox, [True], Looked(sqlite_outbox)
     wire = Wire(lambda message: SystemError_("not yet") if broken[0] else None)
-    with Relay(outbox.provider, wire, poll_ms=20, attempts_max=2) as relay:
+    with Relay(looked, wire, poll_ms=20, attempts_max=2) as relay:
         outbox.put("A")
         until(lambda: relay.figures().parked)
         until(lambda: relay.backlog().failed == 1)
-        time.sleep(1.2)
+        looked.until_more(5)
         assert len(wire.tried) == 2
+        assert outbox.ask("SELECT next_ms FROM halfmoon_outbox") == [(PARKED_MS,)]  # no time comes at which it is due
         broken[0] = False
         assert retry(outbox.provider, time.time_ns() // 1_000_000) == 1
         until(lambda: outbox.ids == [])

@@ -8,9 +8,7 @@ what a test tells it to lose (`tests.events.outcomes.network`).
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import Engine, String, create_engine, select
@@ -24,6 +22,7 @@ from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.bodies.transactions import Transaction
 from halfmoon.wire.command import Command
 from tests.events.outcomes.network import END_TRANSACTION, Network
+from tests.waiting import until
 
 CODE = "EC_PAID"
 WAIT_S = 60
@@ -57,15 +56,6 @@ class NoStock(Exception):
 def decision(command: Command) -> bool:
     """Whether an END_TRANSACTION is a second phase, and not the answer to a check."""
     return command.fields.get("fromTransactionCheck", "false") != "true"
-
-
-def until(true: Callable[[], Any], what: str = "", wait_s: float = WAIT_S) -> Any:
-    """Wait until something holds and return it; fail after ``wait_s``."""
-    end = time.monotonic() + wait_s
-    while not (found := true()):
-        assert time.monotonic() < end, f"not after {wait_s} s: {what}"
-        time.sleep(0.02)
-    return found
 
 
 class Shop:

@@ -12,8 +12,9 @@ from sqlalchemy import create_engine
 from sqlalchemy.exc import OperationalError
 
 from halfmoon.testing.local import LocalCluster
-from tests.events.outcomes.shop import Shop, until
+from tests.events.outcomes.shop import Shop
 from tests.events.real_databases import Postgres
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -11,9 +11,10 @@ from sqlalchemy.exc import OperationalError
 from halfmoon.events import Event
 from tests.events.outcomes.conftest import MakeShop
 from tests.events.outcomes.network import SEND, SYSTEM_ERROR
-from tests.events.outcomes.shop import Shop, until
+from tests.events.outcomes.shop import Shop
 from tests.events.outcomes.unsure import UnsureCommits
 from tests.events.outcomes.victim import die
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,8 @@ from halfmoon.events.publishing.transport import Prepared
 from halfmoon.model import Message
 from halfmoon.testing.local import LocalCluster
 from tests.events.outcomes.network import CHECK
-from tests.events.outcomes.shop import PROPORTIONS, Order, Shop, until
+from tests.events.outcomes.shop import PROPORTIONS, Order, Shop
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -16,10 +16,11 @@ from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.command import Command
 from tests.events.outcomes.conftest import MakeShop
 from tests.events.outcomes.network import CHECK, END_TRANSACTION, SEND, SYSTEM_ERROR
-from tests.events.outcomes.shop import CHECKS, Shop, until
+from tests.events.outcomes.shop import CHECKS, Shop
 from tests.events.outcomes.test_plain_inside import order_unsure
 from tests.events.outcomes.unsure import UnsureCommits
 from tests.events.outcomes.victim import die
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from halfmoon.events.publishing.transport import Prepared
 from halfmoon.model import SendResult, StoredMessage
 from halfmoon.testing.local import LocalCluster
 from tests.events.publishing.losing import Losing
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -359,7 +360,7 @@ def test_a_broker_that_was_away_for_long_asks_as_soon_as_a_message_has_reached_i
         away_transport = ClientTransport("P_away", away.nameserver, heartbeat_ms=600_000)
         away_transport.start(asked)
         away_transport.leave(prepare(away_transport, "TP_AWAY", b"before"))
-        wait_for(lambda: len(asked.asked) >= 1)
+        until(lambda: len(asked.asked) >= 1)
         away.kill()
         for _ in range(3):  # longer than one reconnection takes, its heartbeat included
             with pytest.raises(HalfmoonError):
@@ -376,14 +377,7 @@ def test_a_broker_that_was_away_for_long_asks_as_soon_as_a_message_has_reached_i
                 return False
             return True
 
-        wait_for(reached)
+        until(reached)
         away_transport.leave(found[0])
-        wait_for(lambda: found[0].message_id in asked.asked)
+        until(lambda: found[0].message_id in asked.asked)
         away_transport.close(1_000)
-
-
-def wait_for(there: Callable[[], bool], within_s: float = 60) -> None:
-    end = time.monotonic() + within_s
-    while not there():
-        assert time.monotonic() < end
-        time.sleep(0.05)

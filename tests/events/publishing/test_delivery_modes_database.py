@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from halfmoon.events.publishing.delivery_modes import DeliveryMode, DeliveryMode
 from halfmoon.events.publishing.flow import drive
 from halfmoon.model import Message
 from tests.events.fakes import Blocks, FakeTransport, lost
+from tests.waiting import until
 
 T, C = "TP_ORDER", "EC_PAID"
 
@@ -175,9 +175,7 @@ def test_the_relay_of_the_process_sends_what_was_committed(transport: FakeTransp
         publisher.create_tables()
         with database.begin():
             event_id = publisher.publish(T, C, 1, transactional=True).event_id
-        until = time.monotonic() + 60
-        while not transport.calls and time.monotonic() < until:
-            time.sleep(0.01)
+        until(lambda: transport.calls)
     assert [message.msg_id for message in transport.messages] == [event_id]
 
 

@@ -24,6 +24,7 @@ from halfmoon.events.tables import TableMissing
 from halfmoon.events.testing import MemoryBus
 from halfmoon.testing.local import LocalCluster
 from tests.events.fakes import Blocks, FakeTransport, lost
+from tests.waiting import until
 
 T, C = "TP_ORDER", "EC_PAID"
 
@@ -348,14 +349,12 @@ def test_with_a_real_broker_what_is_committed_is_seen_and_nothing_else(tmp_path:
         with PullConsumer(group="S_mail", nameserver=cluster.nameserver, consume_from=ConsumeFrom.FIRST_OFFSET) as consumer:
             consumer.subscribe(T, C)
             seen: list[str] = []
-            until = time.monotonic() + 60
-            while len(seen) < 3 and time.monotonic() < until:
+            end = time.monotonic() + 60
+            while len(seen) < 3 and time.monotonic() < end:
                 seen += [message.msg_id for message in consumer.poll(timeout_ms=500)]
             seen += [message.msg_id for message in consumer.poll(timeout_ms=300)]
         assert sorted(seen) == sorted([committed.event_id, plain.event_id, late.event_id])
-        while _pending(cluster) and time.monotonic() < until:
-            time.sleep(0.02)
-        assert _pending(cluster) == []
+        until(lambda: _pending(cluster) == [])
     assert asked == []
 
 
@@ -431,8 +430,8 @@ def _payloads(cluster: LocalCluster, count: int) -> set[object]:
     seen: list[object] = []
     with PullConsumer(group="S_mail", nameserver=cluster.nameserver, consume_from=ConsumeFrom.FIRST_OFFSET) as consumer:
         consumer.subscribe(T, C)
-        until = time.monotonic() + 60
-        while len(seen) < count and time.monotonic() < until:
+        end = time.monotonic() + 60
+        while len(seen) < count and time.monotonic() < end:
             seen += [event_of(message, Codecs()).payload for message in consumer.poll(timeout_ms=200)]
     return set(seen)
 

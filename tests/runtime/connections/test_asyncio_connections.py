@@ -15,6 +15,7 @@ from halfmoon.wire.command import Command, decode, encode, reply_command, reques
 from halfmoon.wire.frame import Inbox
 from halfmoon.wire.headers.client import NotifyConsumerIdsChanged
 from halfmoon.wire.headers.offset import GetMaxOffset, OffsetReply
+from tests.waiting import soon
 
 ASK = GetMaxOffset(topic="t", queue_id=3)
 Answer = Callable[["Peer", Command], Awaitable[None]]
@@ -65,12 +66,6 @@ async def echo(peer: Peer, command: Command) -> None:
 
 async def silent(peer: Peer, command: Command) -> None:
     pass
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("serialization", [JSON, ROCKETMQ])
@@ -158,7 +153,7 @@ async def test_a_request_of_the_server_is_answered_at_once_or_later_and_an_error
         connections = Connections(handler)  # type: ignore[arg-type]
         await connections.call(address, ASK, b"", 1_000)
 
-        await until(lambda: len(peers[0].got) == 3)
+        await soon(lambda: len(peers[0].got) == 3)
 
         answers = {command.opaque: command for command in peers[0].got[1:]}
         assert (answers[5].code, bytes(answers[5].body), answers[5].is_response) == (0, b"state", True)
@@ -212,7 +207,7 @@ async def test_a_lost_connection_is_told_once_and_one_that_we_close_is_not():
     async with server(answer) as (address, peers):
         await connections.call(address, ASK, b"", 1000)
         peers[0].writer.close()
-        await until(lambda: lost)
+        await soon(lambda: lost)
         assert lost == [address]
         await connections.call(address, ASK, b"", 1000)
         await connections.close()
@@ -234,7 +229,7 @@ async def test_oneway_requests_are_marked_and_wait_for_nothing():
         connections = Connections()
 
         await connections.tell(address, ASK, b"x")
-        await until(lambda: peers and peers[0].got)
+        await soon(lambda: peers and peers[0].got)
 
         assert peers[0].got[0].is_oneway
         assert connections.in_flight == 0
@@ -245,7 +240,7 @@ async def test_requests_beyond_the_bound_wait_and_give_up_at_their_time():
     async with server(silent) as (address, peers):
         connections = Connections(in_flight_max=2)
         waiting = [asyncio.ensure_future(connections.call(address, ASK, b"", 200)) for _ in range(2)]
-        await until(lambda: peers and len(peers[0].got) == 2)
+        await soon(lambda: peers and len(peers[0].got) == 2)
 
         with pytest.raises(TooManyRequests):
             await connections.call(address, ASK, b"", 20)
@@ -266,7 +261,7 @@ async def test_another_request_goes_on_where_one_that_could_is_cancelled():
         await connections.call(address, ASK, b"body", 1_000)
         asked = connections.begin(address, ASK, b"", 60_000)
         first, second = (asyncio.ensure_future(connections.call(address, ASK, b"body", 60_000)) for _ in range(2))
-        await until(lambda: len(connections.permits) == 2)
+        await soon(lambda: len(connections.permits) == 2)
 
         connections.drop(address)  # so the first may go on
         first.cancel()
@@ -299,7 +294,7 @@ async def test_a_silent_connection_is_closed_after_a_while():
         await connections.call(address, ASK, b"", 1_000)
         assert connections.connected(address)
 
-        await until(lambda: not connections.connected(address))
+        await soon(lambda: not connections.connected(address))
 
         await connections.close()
 
@@ -308,7 +303,7 @@ async def test_closing_fails_what_waits_and_refuses_what_comes():
     async with server(silent) as (address, peers):
         connections = Connections()
         waiting = asyncio.ensure_future(connections.call(address, ASK, b"", 5_000))
-        await until(lambda: peers and peers[0].got)
+        await soon(lambda: peers and peers[0].got)
 
         await connections.close()
 
@@ -322,7 +317,7 @@ async def test_a_cancelled_call_leaves_nothing_behind():
     async with server(silent) as (address, peers):
         connections = Connections()
         waiting = asyncio.ensure_future(connections.call(address, ASK, b"", 5_000))
-        await until(lambda: peers and peers[0].got)
+        await soon(lambda: peers and peers[0].got)
 
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -375,15 +370,15 @@ async def test_what_was_begun_and_cancelled_is_in_flight_until_its_answer_or_its
         connections = Connections()
         await connections.tell(address, ASK, b"")
         answered, late = connections.begin(address, ASK, b"", 60_000), connections.begin(address, ASK, b"", 300)
-        await until(lambda: len(waiting) == 3)
+        await soon(lambda: len(waiting) == 3)
 
         answered.cancel()
         late.cancel()
         assert connections.in_flight == 2
-        await until(lambda: connections.in_flight == 1)
+        await soon(lambda: connections.in_flight == 1)
         waiting[1][0].reply(waiting[1][1])
 
-        await until(lambda: connections.in_flight == 0)
+        await soon(lambda: connections.in_flight == 0)
         await connections.close()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -17,6 +16,7 @@ from halfmoon.wire.command import Command, decode, encode, reply_command, reques
 from halfmoon.wire.frame import Inbox
 from halfmoon.wire.headers.client import NotifyConsumerIdsChanged
 from halfmoon.wire.headers.offset import GetMaxOffset
+from tests.waiting import until
 
 ASK = GetMaxOffset(topic="t", queue_id=3)
 BIG = bytes(range(256)) * 20_000
@@ -105,12 +105,14 @@ def test_bytes_that_are_no_frame_are_refused(serve, nonsense):
 
 
 def test_a_silent_server_is_waited_for_only_so_long(serve):
-    link = serve(1, lambda connection, got: time.sleep(1), timeout_ms=100)
+    heard = threading.Event()
+    link = serve(1, lambda connection, got: heard.wait(60), timeout_ms=100)
     link.ask(ASK)
     link.flush()
 
     with pytest.raises(RequestTimeout):
         link.head()
+    heard.set()
 
 
 def test_who_does_not_listen_is_told_of():
@@ -138,7 +140,4 @@ def test_an_idle_connection_is_known_to_be_open_closed_or_too_old(serve, monkeyp
         patch.setattr(module, "IDLE_S", -1)
         assert not link.alive()
     over.set()
-    until = time.monotonic() + 60
-    while link.alive() and time.monotonic() < until:
-        time.sleep(0.01)
-    assert not link.alive()
+    until(lambda: not link.alive())

@@ -102,10 +102,3 @@ async def serving(core: Echo, clock: Clock | None = None, **options: Any) -> Asy
         yield server, address
     finally:
         await server.stop(2_000)
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    """Wait for something, a minute at most."""
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.002)

@@ -12,7 +12,8 @@ import pytest
 
 from halfmoon.runtime.descriptors import connections_limit
 from halfmoon.runtime.server.acceptor import CONNECTIONS_MIN, Acceptor, TooFewDescriptors
-from tests.runtime.server.echo import Echo, serving, until
+from tests.runtime.server.echo import Echo, serving
+from tests.waiting import soon
 
 
 @pytest.fixture
@@ -26,12 +27,12 @@ async def test_connections_over_the_bound_are_closed_at_once_and_a_place_becomes
     core = Echo()
     async with serving(core, connections_max=2) as (_, address):
         first, second = socket.create_connection(address), socket.create_connection(address)
-        await until(lambda: len(core.told) == 3)
+        await soon(lambda: len(core.told) == 3)
         third = await asyncio.open_connection(*address)
         with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
             await third[0].readexactly(1)
         first.close()
-        await until(lambda: ("lost", 1) in core.told)
+        await soon(lambda: ("lost", 1) in core.told)
         reader, writer = await asyncio.open_connection(*address)
         writer.write(b"in")
         assert await reader.readexactly(2) == b"in"

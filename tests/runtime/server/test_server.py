@@ -18,7 +18,8 @@ from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.server import server
 from halfmoon.runtime.server.addresses import address_text
 from halfmoon.runtime.server.server import Server
-from tests.runtime.server.echo import Echo, SmallDriver, serving, until
+from tests.runtime.server.echo import Echo, SmallDriver, serving
+from tests.waiting import soon
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy. fixture")
 
@@ -36,7 +37,7 @@ async def test_bytes_come_back_and_the_core_hears_of_coming_and_going() -> None:
         assert await reader.readexactly(5) == b"hello"
         mine = address_text(writer.get_extra_info("sockname"))
         writer.close()
-        await until(lambda: ("lost", 1) in core.told)
+        await soon(lambda: ("lost", 1) in core.told)
     assert core.told == ["start", ("connected", 1, mine), ("lost", 1), "stop"]
 
 
@@ -44,10 +45,10 @@ async def test_one_commit_handles_what_several_connections_brought_in_a_turn() -
     core = Echo()
     async with serving(core) as (_, address):
         socks = [socket.create_connection(address) for _ in range(20)]
-        await until(lambda: len(core.told) == 21)
+        await soon(lambda: len(core.told) == 21)
         for sock in socks:  # the loop does not run in between: all wait in the kernel
             sock.sendall(b"x")
-        await until(lambda: sum(map(len, core.commits)) == 20)
+        await soon(lambda: sum(map(len, core.commits)) == 20)
         for sock in socks:
             sock.close()
     assert len(core.commits) == 1
@@ -105,7 +106,7 @@ async def test_small_packets_are_not_held_back() -> None:
     core = Echo()
     async with serving(core) as (server, address):
         _, writer = await asyncio.open_connection(*address)
-        await until(lambda: server._connections)
+        await soon(lambda: server._connections)
         (connection,) = server._connections.values()
         sock = connection.transport.get_extra_info("socket")
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
@@ -119,7 +120,7 @@ async def test_a_half_closed_connection_still_gets_its_answer() -> None:
         writer.write(b"last words")
         writer.write_eof()
         assert await reader.read(-1) == b"last words"
-        await until(lambda: ("lost", 1) in core.told)
+        await soon(lambda: ("lost", 1) in core.told)
         writer.close()
 
 
@@ -136,7 +137,7 @@ async def test_bytes_sent_right_before_a_close_are_committed_before_the_loss_is_
         sock = socket.create_connection(address)
         sock.sendall(b"one-way")
         sock.close()
-        await until(lambda: ("lost", 1) in core.told)
+        await soon(lambda: ("lost", 1) in core.told)
     assert seen == [2]  # after start and connected, before lost
 
 
@@ -145,7 +146,7 @@ async def test_the_core_is_ticked_when_it_is_due_and_not_before() -> None:
     clock = Clock()
     core.due_ms = wanted = clock.now() + 60
     async with serving(core):
-        await until(lambda: core.ticks)
+        await soon(lambda: core.ticks)
     assert wanted <= core.ticks[0] < wanted + 30_000
 
 
@@ -173,7 +174,7 @@ async def test_what_waits_for_a_date_comes_soon_after_the_clock_was_set_past_it_
         assert core.ticks == []
         machine.set_ms += 3_600_000
         begin = time.monotonic()
-        await until(lambda: core.ticks)
+        await soon(lambda: core.ticks)
         assert time.monotonic() - begin < 20
 
 
@@ -186,7 +187,7 @@ async def test_a_timer_that_was_set_before_the_clock_was_set_forward_does_not_ke
         core.due_ms = machine.clock.now() + 50
         server.wake()
         begin = time.monotonic()
-        await until(lambda: core.ticks)
+        await soon(lambda: core.ticks)
         assert time.monotonic() - begin < 0.7
 
 
@@ -199,7 +200,7 @@ async def test_what_lasts_lasts_as_long_while_the_clock_is_set(by_ms: int) -> No
         begin = time.monotonic()
         machine.set_ms += by_ms
         server._turn()
-        await until(lambda: core.ticks)
+        await soon(lambda: core.ticks)
         assert 0.35 < time.monotonic() - begin < 30
 
 
@@ -223,10 +224,7 @@ async def test_a_clock_that_was_set_back_is_said_once_while_it_catches_up(caplog
     core, machine = Echo(), Machine()
     async with serving(core, machine.clock) as (server, _):
         machine.set_ms -= 3_600_000
-        async with asyncio.timeout(60):
-            while [told[0] for told in core.told].count("stepped") < 2:
-                server.wake()
-                await asyncio.sleep(0.02)
+        await soon(lambda: server.wake() or [told[0] for told in core.told].count("stepped") == 2)
     said = [record.message for record in caplog.records if "clock" in record.message]
     assert said == ["the system's clock was set back: the server's clock runs at half speed until it has caught up"]
 
@@ -239,7 +237,7 @@ async def test_an_earlier_deadline_replaces_a_later_one() -> None:
         server._turn()
         core.due_ms = clock.now() + 20
         server.wake()
-        await until(lambda: core.ticks)
+        await soon(lambda: core.ticks)
 
 
 async def test_work_waits_in_a_thread_and_its_end_comes_back_into_the_loop() -> None:
@@ -281,7 +279,7 @@ async def test_a_failed_work_hands_its_error_to_the_core() -> None:
             Work(fail, lambda outcome, now: ends.append(outcome), True),
         ]
         server.wake()
-        await until(lambda: len(ends) == 2)
+        await soon(lambda: len(ends) == 2)
     assert all(isinstance(end, OSError) for end in ends)
 
 
@@ -298,7 +296,7 @@ async def test_a_core_that_fails_in_a_turn_goes_on_with_the_next(caplog: pytest.
     async with serving(core) as (_, address):
         reader, writer = await asyncio.open_connection(*address)
         writer.write(b"bad")
-        await until(lambda: "a mistake of ours" in caplog.text)
+        await soon(lambda: "a mistake of ours" in caplog.text)
         writer.write(b"good")
         assert await reader.readexactly(4) == b"good"
         writer.close()
@@ -315,7 +313,7 @@ async def test_a_started_operation_is_driven_and_each_of_its_steps_is_followed_b
     async with serving(core) as (server, _):
         core.left.append(Start(operation(), "register"))
         server.wake()
-        await until(lambda: len(results) == 2)
+        await soon(lambda: len(results) == 2)
     assert results[1] == 1
 
 
@@ -354,7 +352,7 @@ async def test_nobody_is_connected_after_a_stop() -> None:
     core = Echo()
     async with serving(core) as (_, address):
         reader, writer = await asyncio.open_connection(*address)
-        await until(lambda: len(core.told) == 2)
+        await soon(lambda: len(core.told) == 2)
     assert await reader.read(1) == b""
     writer.close()
     with pytest.raises(OSError):

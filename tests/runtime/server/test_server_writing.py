@@ -11,7 +11,8 @@ import pytest
 import uvloop
 
 from halfmoon.effects import Close, Write
-from tests.runtime.server.echo import Echo, serving, until
+from tests.runtime.server.echo import Echo, serving
+from tests.waiting import soon
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy. fixture")
 
@@ -46,7 +47,7 @@ async def test_small_answers_that_the_kernel_takes_in_part_arrive_whole_and_in_o
         loop = asyncio.get_running_loop()
         await loop.sock_connect(slow, address)
         await loop.sock_sendall(slow, b"?")
-        await until(lambda: core.commits)
+        await soon(lambda: core.commits)
         got = bytearray()
         while len(got) < 5_000_000 and (some := await loop.sock_recv(slow, 1 << 16)):
             got += some
@@ -71,7 +72,7 @@ async def test_a_peer_that_does_not_read_is_cut_at_the_bound_and_the_others_go_o
         slow = socket.socket()
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.connect(address)
-        await until(lambda: len(core.told) == 2)
+        await soon(lambda: len(core.told) == 2)
         for _ in range(8):
             if ("lost", 1) in core.told:
                 break
@@ -80,7 +81,7 @@ async def test_a_peer_that_does_not_read_is_cut_at_the_bound_and_the_others_go_o
             writer.write(b"alive")
             assert await reader.readexactly(5) == b"alive"
             writer.close()
-        await until(lambda: ("lost", 1) in core.told)
+        await soon(lambda: ("lost", 1) in core.told)
         slow.close()
 
 
@@ -91,7 +92,7 @@ async def test_nothing_is_read_from_a_peer_that_does_not_read_until_it_does() ->
     async with serving(core) as (_, address):
         slow = socket.create_connection(address)
         slow.sendall(b"!")
-        await until(lambda: core.commits)
+        await soon(lambda: core.commits)
         slow.sendall(b"more")
         await asyncio.sleep(0.05)
         assert [data for commit in core.commits for _, data in commit] == [b"!"]
@@ -99,5 +100,5 @@ async def test_nothing_is_read_from_a_peer_that_does_not_read_until_it_does() ->
         slow.setblocking(False)
         while got < size:
             got += len(await asyncio.get_running_loop().sock_recv(slow, 1 << 20))
-        await until(lambda: len(core.commits) == 2)
+        await soon(lambda: len(core.commits) == 2)
         slow.close()

@@ -13,12 +13,14 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from tests.spark import waiting
+from tests import waiting
+from tests.spark import waiting as spark_waiting
 from tests.spark.faults import gates
 from tests.spark.faults.gates import Gated, Gates
 
 cloudpickle.register_pickle_by_value(gates)
 cloudpickle.register_pickle_by_value(waiting)
+cloudpickle.register_pickle_by_value(spark_waiting)
 
 SMALL = {
     "spark.driver.memory": "512m",

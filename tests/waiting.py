@@ -1,0 +1,33 @@
+"""Waiting for what real processes, threads and servers do in their own time: looks again and again, and fails after a bound.
+
+The only place where tests wait so. Imports nothing of tests, so that it may be sent to Python workers by value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+PAUSE_S, WITHIN_S = 0.01, 60.0
+
+
+def until(condition: Callable[[], T], what: str = "what the test waits for", *, within_s: float = WITHIN_S) -> T:
+    """Wait until a function returns something true, and return it. Raises AssertionError after ``within_s``."""
+    end = time.monotonic() + within_s
+    while not (found := condition()):
+        assert time.monotonic() < end, f"waited {within_s:.0f} s for {what}"
+        time.sleep(PAUSE_S)
+    return found
+
+
+async def soon(condition: Callable[[], T], what: str = "what the test waits for", *, within_s: float = WITHIN_S) -> T:
+    """As `until`, on the event loop."""
+    end = time.monotonic() + within_s
+    while not (found := condition()):
+        assert time.monotonic() < end, f"waited {within_s:.0f} s for {what}"
+        await asyncio.sleep(PAUSE_S)
+    return found
