@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -14,13 +13,12 @@ import pytest
 from halfmoon import (
     Admin,
     AsyncTransactionProducer,
-    ConsumeFrom,
     LocalTransactionState,
     Message,
-    PullConsumer,
     TransactionProducer,
 )
 from halfmoon.testing.local import LocalCluster
+from tests.visible import settled
 
 pytestmark = pytest.mark.slow
 
@@ -48,29 +46,16 @@ def names(cluster: LocalCluster) -> dict[str, Any]:
     return {"group": f"P_{next(_numbers)}", "nameserver": cluster.nameserver}
 
 
-def bodies(cluster: LocalCluster, topic: str, message_count: int, more_s: float = 0.6) -> list[bytes]:
-    """Wait until so many messages came, and a while longer for those that must not come; return their bodies, sorted."""
-    found = []
-    with PullConsumer(
-        group=f"C_{next(_numbers)}", nameserver=cluster.nameserver, consume_from=ConsumeFrom.FIRST_OFFSET
-    ) as consumer:
-        consumer.assign(consumer.queues(topic))
-        for queue in consumer.assignment():
-            consumer.seek_to_begin(queue)
-        end = time.monotonic() + 60
-        while len(found) < message_count and time.monotonic() < end:
-            found += consumer.poll(100)
-        end = time.monotonic() + more_s
-        while time.monotonic() < end:
-            found += consumer.poll(100)
-    return sorted(message.body for message in found)
+def bodies(cluster: LocalCluster, topic: str, message_count: int, *, undecided: int = 0) -> list[bytes]:
+    """Return the bodies of a topic, sorted, once so many are there and so many half messages."""
+    return sorted(message.body for message in settled(cluster.nameserver, topic, message_count, undecided=undecided))
 
 
 @pytest.mark.mission("000-02", "000-70", "003-04", "004-18")
 def test_what_is_committed_is_delivered_and_what_is_rolled_back_is_not(cluster, names, topic):
     with TransactionProducer(**names, check=lambda message: ROLLBACK) as producer:
         with producer.half(Message(topic, b"block")):
-            assert bodies(cluster, topic, 0, more_s=0.3) == [], "half while the block runs"
+            assert bodies(cluster, topic, 0, undecided=1) == [], "half while the block runs"
         with pytest.raises(ZeroDivisionError), producer.half(Message(topic, b"error")):
             raise ZeroDivisionError
         producer.send_in_transaction(Message(topic, b"call"), executor=lambda message, arg: COMMIT)

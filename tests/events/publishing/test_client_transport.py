@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from halfmoon import Admin, ConsumeFrom, LocalTransactionState, Message, PullConsumer
+from halfmoon import Admin, LocalTransactionState, Message
 from halfmoon.errors import BrokerError, HalfmoonError, NotRunning, UsageError
 from halfmoon.events.publishing.client_transport import ClientTransport
 from halfmoon.events.publishing.transport import Prepared
 from halfmoon.model import SendResult, StoredMessage
 from halfmoon.testing.local import LocalCluster
 from tests.events.publishing.losing import Losing
+from tests.visible import settled
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -74,26 +75,19 @@ def prepare(transport: ClientTransport, topic: str, body: bytes, **values: Any) 
     return transport.prepare(message, attempt=1, timeout_ms=3_000, **{"check_after_s": None, **values})
 
 
-def received(cluster: LocalCluster, topic: str, wanted: int, more_s: float = 0.5) -> list[StoredMessage]:
-    """Wait until so many messages came, and a while longer for those that must not come."""
-    found: list[StoredMessage] = []
-    with PullConsumer(
-        group=f"C_{next(_numbers)}", nameserver=cluster.nameserver, consume_from=ConsumeFrom.FIRST_OFFSET
-    ) as consumer:
-        consumer.assign(consumer.queues(topic))
-        for queue in consumer.assignment():
-            consumer.seek_to_begin(queue)
-        end = time.monotonic() + 60
-        while len(found) < wanted and time.monotonic() < end:
-            found += consumer.poll(timeout_ms=200)
-        end = time.monotonic() + more_s
-        while time.monotonic() < end:
-            found += consumer.poll(timeout_ms=100)
-    return found
+def received(cluster: LocalCluster, topic: str, wanted: int) -> list[StoredMessage]:
+    """Return all messages of a topic, once so many are there and nothing is undecided any more."""
+    return settled(cluster.nameserver, topic, wanted)
 
 
 def bodies(cluster: LocalCluster, topic: str, wanted: int) -> list[bytes]:
     return sorted(one.body for one in received(cluster, topic, wanted))
+
+
+def until_checked(cluster: LocalCluster, prepared: Prepared, checks: int) -> None:
+    """Wait until the broker has asked so often about a half message."""
+    with Admin(nameserver=cluster.nameserver) as admin:
+        until(lambda: admin.transaction(prepared.message_id).checks_sent >= checks)
 
 
 def test_a_send_keeps_the_id_it_was_given(cluster: LocalCluster, transport: ClientTransport, topic: str) -> None:
@@ -109,8 +103,9 @@ def test_a_send_keeps_the_id_it_was_given(cluster: LocalCluster, transport: Clie
 def test_a_prepared_message_is_seen_once_it_is_committed_and_not_before(
     cluster: LocalCluster, transport: ClientTransport, topic: str
 ) -> None:
-    prepared = prepare(transport, topic, b"paid")
-    assert bodies(cluster, topic, 0) == []
+    prepared = prepare(transport, topic, b"paid", check_after_s=0)
+    until_checked(cluster, prepared, 2)
+    assert settled(cluster.nameserver, topic, 0, undecided=1) == []
 
     transport.decide(prepared, commit=True)
 
@@ -132,7 +127,7 @@ def test_while_nothing_is_decided_or_left_the_answer_is_not_asked_and_afterwards
     cluster: LocalCluster, transport: ClientTransport, topic: str, asked: Asked
 ) -> None:
     prepared = prepare(transport, topic, b"left", check_after_s=0)
-    time.sleep(1.0)
+    until_checked(cluster, prepared, 3)
     assert asked.asked == []
 
     transport.leave(prepared)
@@ -277,7 +272,7 @@ def test_a_half_message_whose_answer_was_lost_is_sent_again_and_seen_once(
     shaky.decide(prepared, commit=True)
 
     assert losing.lost == 1
-    assert [one.msg_id for one in received(cluster, topic, 1, more_s=1.5)] == [message.msg_id]
+    assert [one.msg_id for one in received(cluster, topic, 1)] == [message.msg_id]
     assert message.msg_id not in asked.asked
 
 

@@ -20,8 +20,8 @@ from halfmoon.spark.sink.options import SinkOptions
 from halfmoon.spark.sink.sink import BatchWriter, Sending, SendReport, Task, batch_writer, stream_task, stream_writer, write
 from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.record import decode_batch
-from tests.spark.visible import visible
 from tests.spark.waiting import until
+from tests.visible import visible
 
 TASK = Task("query-1", 4, 0)
 GIVEN = {"endpoints": "127.0.0.1:9876", "topic": "orders"}

@@ -20,8 +20,8 @@ from halfmoon.spark.sink.exactly_once import NotDecided, commit_batch, prepare
 from halfmoon.spark.sink.options import SinkOptions
 from halfmoon.spark.sink.sink import Task, write
 from halfmoon.testing.local import LocalCluster
-from tests.spark.visible import visible
 from tests.spark.waiting import until
+from tests.visible import visible
 
 BATCH = BatchName("query-1", 0)
 

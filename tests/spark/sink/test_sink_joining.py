@@ -15,7 +15,7 @@ from halfmoon.spark.sink.exactly_once import commit_batch, prepare
 from halfmoon.spark.sink.options import SinkOptions
 from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.bodies.batches import coordinator_of
-from tests.spark.visible import visible
+from tests.visible import visible
 
 Start = Callable[[str], LocalCluster]
 

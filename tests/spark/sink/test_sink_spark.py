@@ -23,7 +23,7 @@ from halfmoon.spark.sink.encode import Ids
 from halfmoon.spark.sink.exactly_once import prepare
 from halfmoon.spark.sink.options import sink_options
 from halfmoon.testing.local import LocalCluster
-from tests.spark.visible import visible
+from tests.visible import visible
 
 pytestmark = pytest.mark.slow
 

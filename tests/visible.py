@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
-from halfmoon import MessageQueue, PullConsumer
+from halfmoon import Admin, MessageQueue, PullConsumer
 from halfmoon.client.core.ranges import QueueEnds
 from halfmoon.client.ranges import Ranges
 from halfmoon.errors import NoRoute
 from halfmoon.model import StoredMessage
-from tests.spark.waiting import BOUND_S, until
+from tests.waiting import WITHIN_S, until
 
 
 def visible(nameserver: str, topic: str) -> list[StoredMessage]:
@@ -21,7 +21,7 @@ def visible(nameserver: str, topic: str) -> list[StoredMessage]:
         bounds = until(lambda: _bounds(ranges, topic), f"a route of {topic}")
     left = {MessageQueue(topic, *place): end for place, (begin, end) in bounds.items() if begin < end}
     found: list[StoredMessage] = []
-    until_s = time.monotonic() + BOUND_S
+    until_s = time.monotonic() + WITHIN_S
     with PullConsumer(group="C_look", nameserver=nameserver, auto_commit=False) as consumer:
         consumer.assign(list(left))
         for queue in left:
@@ -34,6 +34,18 @@ def visible(nameserver: str, topic: str) -> list[StoredMessage]:
                 if message.queue_offset + 1 >= left.get(queue, 0):
                     left.pop(queue, None)
     return sorted(found, key=lambda message: (message.broker_name, message.queue_id, message.queue_offset))
+
+
+def settled(nameserver: str, topic: str, count: int, *, undecided: int = 0) -> list[StoredMessage]:
+    """As `visible`, once the topic has so many messages and so many half messages: without any, nothing can follow."""
+
+    def there() -> bool:
+        waiting = sum(half.topic == topic for half in admin.pending_transactions(count_max=1_000))
+        return waiting == undecided and sum(queue.max_offset for queue in admin.topic_stats(topic).values()) >= count
+
+    with Admin(nameserver=nameserver) as admin:
+        until(there, f"{count} messages and {undecided} half messages of {topic}")
+    return visible(nameserver, topic)
 
 
 def _bounds(ranges: Ranges, topic: str) -> QueueEnds:
