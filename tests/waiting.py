@@ -1,6 +1,6 @@
 """Waiting for what real processes, threads and servers do in their own time: looks again and again, and fails after a bound.
 
-The only place where tests wait so. Imports nothing of tests, so that it may be sent to Python workers by value.
+Use it rather than a loop or a fixed wait. Imports nothing of tests, so that it may be sent to Python workers by value.
 """
 
 from __future__ import annotations
@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import TypeVar
-
-T = TypeVar("T")
+from typing import Any
 
 PAUSE_S, WITHIN_S = 0.01, 60.0
 
 
-def until(condition: Callable[[], T], what: str = "what the test waits for", *, within_s: float = WITHIN_S) -> T:
+def until(condition: Callable[[], Any], what: str = "what the test waits for", *, within_s: float = WITHIN_S) -> Any:
     """Wait until a function returns something true, and return it. Raises AssertionError after ``within_s``."""
     end = time.monotonic() + within_s
     while not (found := condition()):
@@ -24,7 +22,7 @@ def until(condition: Callable[[], T], what: str = "what the test waits for", *, 
     return found
 
 
-async def soon(condition: Callable[[], T], what: str = "what the test waits for", *, within_s: float = WITHIN_S) -> T:
+async def soon(condition: Callable[[], Any], what: str = "what the test waits for", *, within_s: float = WITHIN_S) -> Any:
     """As `until`, on the event loop."""
     end = time.monotonic() + within_s
     while not (found := condition()):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import contextmanager
 from functools import partial
 
 import pytest
 
-from halfmoon import ConsumeContext, ConsumeFrom, PushConsumer
+from halfmoon import Admin, ConsumeContext, ConsumeFrom, PushConsumer
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -113,8 +112,10 @@ def test_a_replay_goes_to_the_group_once_and_says_so(run, topic, cluster, given_
         sent = run("dlq", "replay", "--group", given_up.group, "--key", "k1", "--yes", "--json").json()
         until(lambda: given_up.got)
         repeated = run("dlq", "replay", first["id"], "--yes", "--json").json()
-        time.sleep(0.3)
+        with Admin(nameserver=cluster.nameserver) as admin:
+            (retry,) = admin.topic_stats(f"%RETRY%{given_up.group}").values()
 
+        assert retry.max_offset == 1  # the broker has one copy for the group
         assert [(one["outcome"], one["copy"]) for one in would["replays"]] == [("would be sent", None)]
         assert [one["outcome"] for one in sent["replays"]] == ["sent"]
         assert [(one["outcome"], one["copy"]) for one in repeated["replays"]] == [("replayed before", sent["replays"][0]["copy"])]

@@ -7,8 +7,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +17,7 @@ import pytest
 
 from halfmoon import Admin
 from halfmoon.testing.local import LocalCluster
+from tests.waiting import until
 
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
@@ -84,13 +84,6 @@ class Shop:
 
     def mailed(self) -> list[int]:
         return [mail["order_id"] for mail in self.client.get("/mails").json()]
-
-
-def until(true: Callable[[], Any]) -> None:
-    end = time.monotonic() + WAIT_S
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def rows(database: Path, query: str) -> list[Any]:

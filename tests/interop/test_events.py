@@ -20,6 +20,7 @@ from halfmoon.model import RECONSUME_REASON
 from tests.interop.apache import Cluster
 from tests.interop.java_peer import JavaPeer
 from tests.interop.ours import Serve
+from tests.waiting import until
 
 QUICK = {"messageDelayLevel": "1s 1s 1s 1s"}
 _NUMBERS = count(1)
@@ -42,14 +43,6 @@ def topic(server: Serve | Cluster) -> str:
         admin.create_topic(name, queue_count=2)
         until(lambda: bool(admin.topic_route(name).queue_datas))
     return name
-
-
-def until(found: Callable[[], Any], within_s: float = 60) -> Any:
-    end = time.monotonic() + within_s
-    while not (value := found()):
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.05)
-    return value
 
 
 @pytest.mark.mission("002-23")

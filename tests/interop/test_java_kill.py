@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,14 @@ import pytest
 
 from tests.interop.java_peer import JavaPeer
 from tests.interop.ours import Serve
+from tests.waiting import until
 
 TOPIC = "KillTest"
 
 
 def wait_for_acknowledged(peer: JavaPeer, message_count: int, timeout_s: float = 90) -> None:
-    end = time.monotonic() + timeout_s
-    while peer.call("load.count", group="killer") < message_count:
-        assert time.monotonic() < end, "the producer does not get through"
-        time.sleep(0.02)
+    acknowledged = lambda: peer.call("load.count", group="killer") >= message_count  # noqa: E731
+    until(acknowledged, "the producer to get through", within_s=timeout_s)
 
 
 @pytest.mark.slow

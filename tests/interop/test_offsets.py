@@ -19,18 +19,10 @@ from halfmoon.results import MessageTrace
 from tests.interop.apache import Cluster
 from tests.interop.java_peer import JavaPeer
 from tests.interop.ours import Serve
+from tests.waiting import until
 
 BROKERS = [pytest.param("ours"), pytest.param("4.9.7"), pytest.param("5.3.3")]
 _NUMBERS = count(1)
-
-
-def until(ready: Callable[[], Any], timeout_s: float = 60) -> Any:
-    """Wait until something holds; return what it gave."""
-    end = time.monotonic() + timeout_s
-    while not (found := ready()):
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.05)
-    return found
 
 
 class At:

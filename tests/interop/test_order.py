@@ -15,6 +15,7 @@ from halfmoon import Admin, ConsumeFrom, Message, Producer, PushConsumer, Stored
 from tests.interop.apache import Cluster
 from tests.interop.java_peer import JavaPeer
 from tests.interop.ours import Serve
+from tests.waiting import until
 
 _NUMBERS = count(1)
 QUICK_LOCKS = {"rocketmq.client.rebalance.lockInterval": "200", "rocketmq.client.rebalance.lockMaxLiveTime": "400"}
@@ -62,14 +63,6 @@ def seen(calls: list[dict[str, Any]]) -> list[Seen]:
     return [(call["queue_id"], call["queue_offset"], call["text"]) for call in calls]
 
 
-def wait_for(ready: Callable[[], bool], timeout_s: float = 60) -> None:
-    """Wait until something holds."""
-    end = time.monotonic() + timeout_s
-    while not ready():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.01)
-
-
 def bodies(*views: list[Seen]) -> set[str]:
     """Return the bodies of all calls."""
     return {body for view in views for _, _, body in view}
@@ -107,7 +100,7 @@ def test_java_keeps_the_order_at_our_broker_when_one_of_two_consumers_is_killed(
             peer.call("orderly", name=name, work_ms=3, **shop.order)
         shop.send(10)
         survivor, killed = peers
-        wait_for(lambda: len(killed.call("orderly.wait", name="second", count=5, timeout_ms=200)) >= 5)
+        until(lambda: len(killed.call("orderly.wait", name="second", count=5, timeout_ms=200)) >= 5)
         before = seen(killed.call("orderly.wait", name="second", count=0, timeout_ms=0))
         killed.stop()
         shop.send(10)
@@ -152,11 +145,11 @@ def test_java_and_ours_share_a_group_and_hand_queues_over(
     shop.send(2)
     assert len(peer.call("orderly.wait", name="java", count=16, timeout_ms=10_000)) == 16
     with shop.consumer("ours", ours) as consumer:
-        wait_for(lambda: sum(queue.topic == shop.order["topic"] for queue in consumer.assignment()) == 2)
+        until(lambda: sum(queue.topic == shop.order["topic"] for queue in consumer.assignment()) == 2)
         shop.send(5)
-        wait_for(lambda: len(bodies(ours, seen(peer.call("orderly.wait", name="java", count=0, timeout_ms=0)))) == 56)
+        until(lambda: len(bodies(ours, seen(peer.call("orderly.wait", name="java", count=0, timeout_ms=0)))) == 56)
     shop.send(1)
-    wait_for(lambda: len(bodies(ours, seen(peer.call("orderly.wait", name="java", count=0, timeout_ms=0)))) == 64)
+    until(lambda: len(bodies(ours, seen(peer.call("orderly.wait", name="java", count=0, timeout_ms=0)))) == 64)
     theirs = seen(peer.call("orderly.stop", name="java"))
 
     assert len(theirs) + len(ours) == 64
@@ -173,11 +166,11 @@ def test_ours_keep_the_order_at_apaches_broker_when_one_of_two_closes(apache: Ca
     second: list[Seen] = []
     with shop.consumer("first", first, work_ms=3):
         with shop.consumer("second", second, work_ms=3) as closing:
-            wait_for(lambda: sum(queue.topic == shop.order["topic"] for queue in closing.assignment()) == 2)
+            until(lambda: sum(queue.topic == shop.order["topic"] for queue in closing.assignment()) == 2)
             shop.send(5)
-            wait_for(lambda: len(second) > 5)
+            until(lambda: len(second) > 5)
         shop.send(5)
-        wait_for(lambda: len(bodies(first, second)) == 80)
+        until(lambda: len(bodies(first, second)) == 80)
 
     assert {call[0] for call in first} == {0, 1, 2, 3}
     assert goes_back(second) == 0

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from tests.docs.test_examples import _python as run_example
 from tests.docs.test_examples import blocks
 from tests.interop.apache import Cluster
 from tests.interop.ours import Serve
+from tests.waiting import until
 
 COMMIT, ROLLBACK, UNKNOWN = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK, LocalTransactionState.UNKNOWN
 BROKERS = ["4.9.7", "5.3.3", "4.7.1", "ours"]
@@ -119,14 +120,6 @@ def consumed(
     return found
 
 
-def wait_for(ready: Callable[[], Any], timeout_s: float = 60) -> None:
-    """Wait until something holds."""
-    end = time.monotonic() + timeout_s
-    while not ready():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.02)
-
-
 @pytest.mark.mission("000-01", "000-02", "000-70", "003-01", "003-02", "003-03", "003-04", "003-10", "004-17", "004-18", "004-19")
 def test_what_the_listener_commits_is_delivered_and_nothing_else(
     server: Serve | Cluster, names: dict[str, Any], topic: str
@@ -159,7 +152,7 @@ def test_what_is_unknown_is_asked_for_until_it_is_known(server: Serve | Cluster,
     with TransactionProducer(**names, listener=shop) as producer:
         results = {body: producer.send_in_transaction(Message(topic, body, keys=["k"])) for body in shop.executed}
         found = bodies_of(server, topic, 3)
-        wait_for(lambda: sum(message.body == b"never" for message in shop.asked) == 1)
+        until(lambda: sum(message.body == b"never" for message in shop.asked) == 1)
 
     assert found == [b"broken", b"later", b"silent"]
     assert {result.local_state for result in results.values()} == {UNKNOWN}
@@ -188,7 +181,7 @@ def test_a_block_commits_rolls_back_or_leaves_the_decision_to_the_check(
         with pytest.raises(KeyboardInterrupt), producer.half(Message(topic, b"interrupted")):
             raise KeyboardInterrupt
         with producer.half(Message(topic, b"long")) as long, caplog.at_level("INFO", "halfmoon.client"):
-            wait_for(lambda: f"state=OPEN topic={topic} transaction_id={long.transaction_id}" in caplog.text)
+            until(lambda: f"state=OPEN topic={topic} transaction_id={long.transaction_id}" in caplog.text)
         found = bodies_of(server, topic, 4, more_s=4)
 
     assert found == [b"commit", b"early", b"left", b"long"], "while a block runs, a check does not decide"

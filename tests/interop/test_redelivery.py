@@ -15,6 +15,7 @@ from halfmoon.model import ConsumeFrom, Message, StoredMessage
 from tests.interop.apache import Cluster
 from tests.interop.java_peer import JavaPeer
 from tests.interop.ours import Serve
+from tests.waiting import until
 
 LEVELS = {"messageDelayLevel": "1s 1s 1s 1s"}
 _NUMBERS = count(1)
@@ -28,15 +29,6 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     found.start()
     yield found
     found.kill()
-
-
-def until(found: Callable[[], Any], within_s: float = 60) -> Any:
-    """Ask until something is found, and return it."""
-    end = time.monotonic() + within_s
-    while not (value := found()):
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.05)
-    return value
 
 
 def names(admin: Admin) -> tuple[str, str]:

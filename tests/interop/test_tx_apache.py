@@ -14,6 +14,7 @@ import pytest
 from halfmoon import Admin, BrokerError, LocalTransactionState, Message, TransactionProducer
 from halfmoon.cli.main import main
 from tests.interop.apache import Cluster
+from tests.waiting import until
 
 COMMIT, UNKNOWN = LocalTransactionState.COMMIT, LocalTransactionState.UNKNOWN
 QUICK = {"transactionTimeOut": 500, "transactionCheckInterval": 1000, "transactionCheckMax": 5, "transactionOpBatchInterval": 300}
@@ -95,16 +96,6 @@ def shop(cluster: Cluster) -> Iterator[Shop]:
         stack.enter_context(found.producer)
         yield found
         found.says = COMMIT
-
-
-def until(true: Callable[[], T], timeout_s: float = 60) -> T:
-    """Wait until something holds, and return it."""
-    end = time.monotonic() + timeout_s
-    while time.monotonic() < end:
-        if found := true():
-            return found
-        time.sleep(0.1)
-    raise AssertionError("it did not come true")
 
 
 def ids(admin: Admin, group: str) -> list[str]:

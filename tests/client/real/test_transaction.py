@@ -19,6 +19,7 @@ from halfmoon import (
 )
 from halfmoon.testing.local import LocalCluster
 from tests.visible import settled
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -53,8 +54,12 @@ def bodies(cluster: LocalCluster, topic: str, message_count: int, *, undecided: 
 
 @pytest.mark.mission("000-02", "000-70", "003-04", "004-18")
 def test_what_is_committed_is_delivered_and_what_is_rolled_back_is_not(cluster, names, topic):
-    with TransactionProducer(**names, check=lambda message: ROLLBACK) as producer:
-        with producer.half(Message(topic, b"block")):
+    with (
+        TransactionProducer(**names, check=lambda message: ROLLBACK) as producer,
+        Admin(nameserver=cluster.nameserver) as admin,
+    ):
+        with producer.half(Message(topic, b"block")) as half:
+            until(lambda: admin.transaction(half.message_id).checks_sent >= 2)
             assert bodies(cluster, topic, 0, undecided=1) == [], "half while the block runs"
         with pytest.raises(ZeroDivisionError), producer.half(Message(topic, b"error")):
             raise ZeroDivisionError

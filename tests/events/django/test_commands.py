@@ -20,6 +20,7 @@ from halfmoon.events.outbox import PARKED_MS
 from halfmoon.events.testing import MemoryBus
 from tests.events.django import consuming
 from tests.events.django.orders.models import Order
+from tests.waiting import until
 
 DAY_MS = 86_400_000
 
@@ -67,9 +68,8 @@ def test_consumers_run_until_they_are_told_to_end(file_database: str, monkeypatc
         command = threading.Thread(target=lambda: call_command("halfmoon_consume", stdout=written))
         command.start()
         try:
-            while "consuming as S_notes" not in written.getvalue():
-                assert command.is_alive()
-                time.sleep(0.01)
+            until(lambda: "consuming as S_notes" in written.getvalue() or not command.is_alive())
+            assert command.is_alive()
             bus.deliver()
         finally:
             stop.set()

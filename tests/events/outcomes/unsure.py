@@ -9,7 +9,6 @@ from __future__ import annotations
 import socket
 import sqlite3
 import threading
-import time
 from contextlib import suppress
 
 from sqlalchemy import Engine, create_engine, make_url
@@ -72,10 +71,11 @@ class UnsureCommits:
                 near, _ = listening.accept()
                 far = socket.create_connection(target)
                 self._closing += [near, far]
-                threading.Thread(target=self._up, args=(near, far), daemon=True).start()
-                threading.Thread(target=self._down, args=(far, near), daemon=True).start()
+                answered = threading.Event()
+                threading.Thread(target=self._up, args=(near, far, answered), daemon=True).start()
+                threading.Thread(target=self._down, args=(far, near, answered), daemon=True).start()
 
-    def _up(self, near: socket.socket, far: socket.socket) -> None:
+    def _up(self, near: socket.socket, far: socket.socket, answered: threading.Event) -> None:
         marked = False
         with suppress(OSError):
             while data := near.recv(65536):
@@ -84,15 +84,17 @@ class UnsureCommits:
                     self.armed = False
                     if self._committed:
                         near.shutdown(socket.SHUT_WR)  # before the answer can come back
+                        answered.clear()
                         far.sendall(data)
-                        time.sleep(0.2)
+                        answered.wait(60)  # until the server has committed
                     break
                 far.sendall(data)
         for one in (near, far):
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
 
-    def _down(self, far: socket.socket, near: socket.socket) -> None:
+    def _down(self, far: socket.socket, near: socket.socket, answered: threading.Event) -> None:
         with suppress(OSError):
             while data := far.recv(65536):
+                answered.set()
                 near.sendall(data)

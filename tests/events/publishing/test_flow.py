@@ -14,6 +14,7 @@ from halfmoon.events.publishing.flow import NOW, Flow, Pause, Prepare, Send, Wri
 from halfmoon.events.transaction import LocalTransaction, current
 from halfmoon.model import Message
 from tests.events.fakes import Blocks, FakeTransport, lost
+from tests.waiting import soon
 
 Drive = Callable[[Flow[Any], FakeTransport], Any]
 
@@ -107,14 +108,15 @@ async def test_a_cancelled_operation_is_told_so() -> None:
 
     def flow() -> Flow[None]:
         try:
+            seen.append("begun")
             yield Pause(60)
         except BaseException as exc:
             seen.append(type(exc).__name__)
             raise
 
     task = asyncio.create_task(drive_async(flow(), FakeTransport()))
-    await asyncio.sleep(0.01)
+    await soon(lambda: seen)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert seen == ["CancelledError"]
+    assert seen == ["begun", "CancelledError"]

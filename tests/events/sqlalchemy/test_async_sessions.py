@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from sqlalchemy import event, insert, select, text
+from sqlalchemy import Engine, create_engine, event, insert, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session
@@ -24,6 +24,7 @@ from halfmoon.model import LocalTransactionState
 from tests.events.hearing import Heard
 from tests.events.real_databases import for_asyncio
 from tests.events.sqlalchemy.shops import Base, Line, Order
+from tests.waiting import until
 
 
 class AsyncShop:
@@ -112,6 +113,13 @@ async def test_postgres_commits_of_a_transaction_it_has_given_up_are_rollbacks(p
     await shop.engine.dispose()
 
 
+def transactions(engine: Engine) -> list[str | None]:
+    """What each transaction of the others in this database waits for now; None: nothing."""
+    others = "backend_type = 'client backend' AND datname = current_database() AND pid <> pg_backend_pid()"
+    with engine.connect() as connection:
+        return list(connection.scalars(text(f"SELECT wait_event FROM pg_stat_activity WHERE state <> 'idle' AND {others}")))
+
+
 @pytest.mark.parametrize("way", ["block", "commit"])
 async def test_a_commit_that_is_cancelled_on_its_way_is_never_told_wrongly(postgres_url, way):
     """A trigger has the commit wait; the task is cancelled meanwhile, and the driver may or may not finish it."""
@@ -136,12 +144,14 @@ async def test_a_commit_that_is_cancelled_on_its_way_is_never_told_wrongly(postg
             heard.append(shop.listen())
 
     task = asyncio.create_task(shopping() if way == "commit" else shopping_in_a_block())
-    await asyncio.sleep(0.3)
+    watching = create_engine(postgres_url)
+    await asyncio.to_thread(until, lambda: "PgSleep" in transactions(watching))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    await asyncio.sleep(1)
+    await asyncio.to_thread(until, lambda: not transactions(watching))
+    watching.dispose()
     assert (heard[0].status, await shop.ids()) in [
         (Status.COMMITTED, [1]),
         (Status.ROLLED_BACK, []),

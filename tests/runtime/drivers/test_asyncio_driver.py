@@ -12,6 +12,7 @@ from halfmoon.errors import ConnectFailed
 from halfmoon.runtime.connections.asyncio_connections import Connections
 from halfmoon.runtime.drivers.asyncio_driver import Driver
 from halfmoon.wire.headers.route import GetBrokerClusterInfo
+from tests.waiting import soon
 
 
 class Ticks:
@@ -208,7 +209,7 @@ async def test_many_calls_of_a_coroutine_function_are_awaited_on_the_loop_and_le
 
     async def named(number):
         if number == 1:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
             raise ValueError("one")
         order.append(number)
         return threading.current_thread().name
@@ -225,16 +226,17 @@ async def test_many_calls_of_a_coroutine_function_are_awaited_on_the_loop_and_le
 
 
 async def test_cancelling_goes_into_a_coroutine_function_that_waits_aside(driver):
-    ended = []
+    begun, ended = [], []
 
     async def waits(number):
         try:
-            await asyncio.sleep(60)
+            begun.append(number)
+            await asyncio.Event().wait()
         finally:
             ended.append(number)
 
     handle = driver.spawn(aside(calls(waits, 3), waits))
-    await asyncio.sleep(0.01)
+    await soon(lambda: begun)
     handle.cancel()
     await handle.ended()
 

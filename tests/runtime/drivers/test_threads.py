@@ -41,7 +41,7 @@ def test_an_interrupt_of_who_waits_cancels_the_coroutine():
     async def waits():
         timer.start()
         try:
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
         finally:
             ended.set()
 
@@ -54,7 +54,7 @@ def test_an_interrupt_of_who_waits_cancels_the_coroutine():
 def test_who_waits_hears_that_the_coroutine_was_cancelled():
     async def cancelled():
         asyncio.current_task().cancel()
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
 
     with pytest.raises(CancelledError):
         background().call(cancelled())
@@ -91,7 +91,7 @@ def test_a_future_can_be_waited_for_and_cancelled():
 
     async def endless():
         try:
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
         finally:
             ended.set()
 
