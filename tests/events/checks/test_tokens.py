@@ -16,8 +16,8 @@ import pytest
 from sqlalchemy import create_engine, insert, select, text
 
 from halfmoon.events.checks import tokens
-from halfmoon.events.databases import retention
 from halfmoon.events.databases.database import Busy, Refused, Rows
+from halfmoon.events.databases.retention import STEP_ROWS
 from halfmoon.events.sqlalchemy import provider
 from halfmoon.events.tables import CONSUMED, OUTBOX, TOKENS, TableMissing
 from halfmoon.model import LocalTransactionState
@@ -311,17 +311,19 @@ def test_what_may_not_be_made_is_raised(postgres_url):
         connection.commit()
 
 
-def test_only_old_rows_are_removed_and_in_bounded_batches(shop, monkeypatch):
-    monkeypatch.setattr(retention, "STEP_ROWS", 10)
+def test_only_old_rows_are_removed_and_in_bounded_batches(shop):
     limit = NOW - tokens.KEEP_MS
     with shop.engine.begin() as connection:
-        values = [{"id": f"old{number}", "state": number % 2, "created_ms": limit - 1 - number // 3} for number in range(45)]
+        values = [
+            {"id": f"old{number}", "state": number % 2, "created_ms": limit - 1 - number // 3}
+            for number in range(3 * STEP_ROWS + 200)
+        ]
         values += [{"id": f"new{number}", "state": 1, "created_ms": limit + number} for number in range(2)]
         values += [{"id": "now", "state": 1, "created_ms": NOW}]
         connection.execute(text(tokens.INSERT), values)
     blocks = _counting(shop.provider)
 
-    assert tokens.purge(blocks, NOW) == 45
+    assert tokens.purge(blocks, NOW) == 3 * STEP_ROWS + 200
     assert blocks.count > 3
     assert [name for name, _ in stored(shop)] == ["new0", "new1", "now"]
     assert tokens.purge(shop.provider, NOW) == 0

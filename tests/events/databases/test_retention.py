@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from halfmoon.events.checks.tokens import create_tables
-from halfmoon.events.databases import retention
-from halfmoon.events.databases.retention import remove_old
+from halfmoon.events.databases.retention import STEP_ROWS, remove_old
 from halfmoon.events.dbapi import DbapiProvider, provider
 from halfmoon.events.tables import TOKENS
 
@@ -48,10 +47,8 @@ def test_an_empty_table_is_left_alone(database: DbapiProvider) -> None:
     assert remove_old(database, TOKENS, "created_ms", 3_000, 1_000) == 0
 
 
-def test_many_rows_go_step_by_step_and_those_of_one_millisecond_together(
-    database: DbapiProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(retention, "STEP_ROWS", 2)
-    put(database, 1, 1, 1, 2, 3, 4, 9_000)
-    assert remove_old(database, TOKENS, "created_ms", 9_000, 1_000) == 6
+def test_many_rows_go_step_by_step_and_those_of_one_millisecond_together(database: DbapiProvider) -> None:
+    together, later = [1] * (STEP_ROWS + 500), range(2, STEP_ROWS + 300)
+    put(database, *together, *later, 9_000)
+    assert remove_old(database, TOKENS, "created_ms", 9_000, 1_000) == len(together) + len(later)
     assert left(database) == [9_000]

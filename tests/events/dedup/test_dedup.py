@@ -13,7 +13,7 @@ from sqlalchemy.orm import sessionmaker
 from halfmoon.events import dedup
 from halfmoon.events.consuming.consumers import Consumers
 from halfmoon.events.consuming.on import Handler
-from halfmoon.events.databases import retention
+from halfmoon.events.databases.retention import STEP_ROWS
 from halfmoon.events.dedup import keep_purging, ledger_of, purge
 from halfmoon.events.sqlalchemy import provider
 from halfmoon.model import RECONSUME_REASON
@@ -254,22 +254,20 @@ def test_a_delivery_that_overtakes_a_slow_member_has_no_second_effect(engine, ma
 # ---------------------------------------------------------------- rows that are too old
 
 
-def test_ids_are_removed_in_bounded_steps_once_they_are_old_enough(engine, maker, monkeypatch):
-    monkeypatch.setattr(retention, "STEP_ROWS", 10)
+def test_ids_are_removed_in_bounded_steps_once_they_are_old_enough(engine, maker):
     now_ms, day_ms = 10**12, 86_400_000
-    steps = []
+    steps, old = [], 3 * STEP_ROWS + 300
+    ages_ms = {f"old{number}": 8 * day_ms + number for number in range(old)} | {"young": 6 * day_ms, "new": 0}
     with engine.begin() as connection:
-        for number in range(35):
-            age_ms = (8 * day_ms + number) if number < 33 else 6 * day_ms if number < 34 else 0
-            row = {"id": f"{number}", "at": now_ms - age_ms}
-            connection.execute(text("INSERT INTO halfmoon_consumed VALUES ('S_mail', 'TP_ORDER', :id, :at)"), row)
+        rows = [{"id": id, "at": now_ms - age_ms} for id, age_ms in ages_ms.items()]
+        connection.execute(text("INSERT INTO halfmoon_consumed VALUES ('S_mail', 'TP_ORDER', :id, :at)"), rows)
 
     @event.listens_for(engine, "commit")
     def count(connection):
         steps.append(1)
 
-    assert purge(provider(maker), now_ms) == 33
-    assert sorted(id for _, id in noted(engine)) == ["33", "34"]
+    assert purge(provider(maker), now_ms) == old
+    assert sorted(id for _, id in noted(engine)) == ["new", "young"]
     assert len(steps) >= 4
     assert purge(provider(maker), now_ms) == 0
 
