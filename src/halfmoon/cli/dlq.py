@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
 from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.option_groups import grouped
 from halfmoon.cli.shared.options import LOCAL, TIME_FORMS, Json, NameServer, time_ms
 from halfmoon.cli.shared.output import body_text, message_facts, show_json, show_table, time_text
 from halfmoon.client.admin import Admin
@@ -25,16 +27,6 @@ ALL_MAX = 100_000
 """Most dead letters that one `replay` sends."""
 
 Group = Annotated[str | None, typer.Option("--group", "-g", metavar="GROUP", help="Only this consumer group.")]
-Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help=f"Dead-lettered at or after this time: {TIME_FORMS}.")]
-Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Dead-lettered before this time.")]
-Key = Annotated[str | None, typer.Option("--key", "-k", metavar="KEY", help="Only with this key or message id.")]
-Reason = Annotated[
-    str | None, typer.Option("--reason", metavar="TEXT", help="Only if the reason contains this text, ignoring case.")
-]
-Tags = Annotated[str, typer.Option("--filter", metavar="TAGS", help="Tags separated by '||'; * for all.")]
-Sql = Annotated[str | None, typer.Option("--sql", metavar="EXPRESSION", help="An SQL92 expression over the properties.")]
-
-
 To = Annotated[
     str | None,
     typer.Option("--to", metavar="TOPIC", help="Send to this topic and all its groups; default: to its consumer group only."),
@@ -47,16 +39,21 @@ Edits = Annotated[
 ]
 
 
-class Selection(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Selection:
     """Which dead letters a command takes, as its options say. ``group`` is not counted as narrowing."""
 
-    group: str | None
-    since: str | None
-    until: str | None
-    key: str | None
-    reason: str | None
-    tags: str
-    sql: str | None
+    group: Group = None
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help=f"Dead-lettered at or after this time: {TIME_FORMS}.")
+    ] = None
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Dead-lettered before this time.")] = None
+    key: Annotated[str | None, typer.Option("--key", "-k", metavar="KEY", help="Only with this key or message id.")] = None
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="TEXT", help="Only if the reason contains this text, ignoring case.")
+    ] = None
+    tags: Annotated[str, typer.Option("--filter", metavar="TAGS", help="Tags separated by '||'; * for all.")] = "*"
+    sql: Annotated[str | None, typer.Option("--sql", metavar="EXPRESSION", help="An SQL92 expression over the properties.")] = None
 
     @property
     def narrows(self) -> bool:
@@ -80,14 +77,9 @@ class Selection(NamedTuple):
 
 
 @app.command("list")
+@grouped
 def list_(
-    group: Group = None,
-    since: Since = None,
-    until: Until = None,
-    key: Key = None,
-    reason: Reason = None,
-    tags: Tags = "*",
-    sql: Sql = None,
+    selection: Selection,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Show at most N.")] = 100,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
@@ -97,7 +89,7 @@ def list_(
     Example: halfmoon dlq list --group C_mail --since 1d --reason timeout
     """
     with Admin(nameserver=nameserver) as admin:
-        letters = Selection(group, since, until, key, reason, tags, sql).of(admin, limit + 1)
+        letters = selection.of(admin, limit + 1)
         shown, more = letters[:limit], len(letters) > limit
         facts = [_facts(admin, letter) for letter in shown]
     if as_json:
@@ -139,17 +131,13 @@ def show(
 
 
 @app.command()
+@grouped
 def replay(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[ID]...", help="Ids that `dlq list` shows; without any, the options select.")
     ] = None,
-    group: Group = None,
-    since: Since = None,
-    until: Until = None,
-    key: Key = None,
-    reason: Reason = None,
-    tags: Tags = "*",
-    sql: Sql = None,
+    *,
+    selection: Selection,
     to: To = None,
     edit: Edits = None,
     again: Annotated[bool, typer.Option("--again", help="Also those that were already replayed to that topic.")] = False,
@@ -162,15 +150,14 @@ def replay(
 
     Example: halfmoon dlq replay --group C_mail --reason timeout --dry-run
     """
-    selection = Selection(group, since, until, key, reason, tags, sql)
-    if (names and selection.narrows) or not (names or selection.narrows or group):
+    if (names and selection.narrows) or not (names or selection.narrows or selection.group):
         raise typer.BadParameter("give IDs, or choose by --group, --since, --until, --key, --reason, --filter or --sql")
     changes = _changes(edit or [])
     unasked = yes or dry_run
     if not unasked and not sys.stdin.isatty():
         raise typer.BadParameter("a replay is confirmed: without a terminal give --yes or --dry-run")
     with Admin(nameserver=nameserver) as admin:
-        letters = _named(admin, names, group) if names else selection.of(admin, ALL_MAX)
+        letters = _named(admin, names, selection.group) if names else selection.of(admin, ALL_MAX)
         if letters and not unasked:
             typer.confirm(f"send {len(letters):,} dead letters again?", abort=True, err=True)
         rows = [_replayed(admin, letter, to, changes, again=again, dry_run=dry_run) for letter in letters]

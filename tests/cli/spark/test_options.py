@@ -7,8 +7,9 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+import typer
 
-from halfmoon.cli.spark.options import check_plot, facts, missing, shared_options, show_rows
+from halfmoon.cli.spark.options import SharedOptions, check_plot, facts, missing, show_rows
 from halfmoon.errors import UsageError
 
 
@@ -37,9 +38,11 @@ def test_rows_are_shown_one_a_line_with_empty_cells_for_nothing(capsys: pytest.C
 
 
 def test_options_of_the_source_are_pairs():
-    options = shared_options("x:1", None, ["fetchBytes=8m"], as_json=True)
+    options = SharedOptions(nameserver="x:1", option=["fetchBytes=8m"], as_json=True)
 
     assert (options.nameserver, options.options, options.as_json) == ("x:1", {"fetchBytes": "8m"}, True)
+    with pytest.raises(typer.BadParameter, match="must be of the form name=value"):
+        SharedOptions(option=["fetchBytes"])
 
 
 def test_a_plot_that_cannot_be_written_is_refused(tmp_path: Path):

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from halfmoon.cli.shared.options import LOCAL, Json, NameServer, age_ms, pairs, time_ms
+from halfmoon.cli.shared.option_groups import grouped
+from halfmoon.cli.shared.options import age_ms, pairs, time_ms
 from halfmoon.cli.spark import maintenance
-from halfmoon.cli.spark.options import Limit, Master, Options, Plot, Since, Topics, check_plot, missing, shared_options
+from halfmoon.cli.spark.options import Limit, Plot, SharedOptions, Since, Topics, check_plot, missing
 from halfmoon.errors import UsageError
 
 app = typer.Typer(
@@ -36,22 +37,20 @@ Groups = Annotated[
 
 
 @app.command()
+@grouped
 def lag(
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.")],
     topic: Annotated[str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Only this topic.")] = None,
     watch: Annotated[str | None, typer.Option("--watch", metavar="SPAN", help="Keep sampling for this long: 30s, 5m.")] = None,
     every: Annotated[str, typer.Option("--every", metavar="SPAN", help="Sampling interval with --watch.")] = "1s",
     plot: Plot = None,
-    master: Master = None,
-    option: Options = None,
-    nameserver: NameServer = LOCAL,
-    as_json: Json = False,
+    *,
+    shared: SharedOptions,
 ) -> None:
     """Show a group's lag by queue: messages, bytes (reads the backlog) and seconds. --watch asks brokers only.
 
     Example: halfmoon spark lag C_shop --watch 1m --every 2s --plot lag.png
     """
-    shared = shared_options(nameserver, master, option, as_json=as_json)
     if plot is not None and watch is None:
         raise UsageError("--plot draws the lag over time: give --watch, too")
     plots = _plots(plot)
@@ -64,16 +63,8 @@ def lag(
 
 
 @txn.command("audit")
-def txn_audit(
-    topic: Topics = None,
-    since: Since = None,
-    limit: Limit = 20,
-    plot: Plot = None,
-    master: Master = None,
-    option: Options = None,
-    nameserver: NameServer = LOCAL,
-    as_json: Json = False,
-) -> None:
+@grouped
+def txn_audit(topic: Topics = None, since: Since = None, limit: Limit = 20, plot: Plot = None, *, shared: SharedOptions) -> None:
     """Join half messages, op records and visible messages of all brokers: states, latencies, duplicates, orphans.
 
     Without --topic, audits all topics that half messages name. Exit code 1 if a message is visible twice or has no half message.
@@ -81,51 +72,34 @@ def txn_audit(
     Example: halfmoon spark txn audit --since 1d --plot latency.png
     """
     plots = _plots(plot)
-    shared = shared_options(nameserver, master, option, as_json=as_json)
     drawn = _jobs().audit_transactions(shared, topic, _since(since), limit, curve=plot is not None)
     _end(drawn, plot, plots and plots.latency_plot)
 
 
 @delay.command("audit")
-def delay_audit(
-    topic: Topics = None,
-    since: Since = None,
-    limit: Limit = 20,
-    plot: Plot = None,
-    master: Master = None,
-    option: Options = None,
-    nameserver: NameServer = LOCAL,
-    as_json: Json = False,
-) -> None:
+@grouped
+def delay_audit(topic: Topics = None, since: Since = None, limit: Limit = 20, plot: Plot = None, *, shared: SharedOptions) -> None:
     """Compare when delayed messages were due with when they were delivered. Exit code 1 if some are missing.
 
     Example: halfmoon spark delay audit --topic orders --plot late.png
     """
     plots = _plots(plot)
-    shared = shared_options(nameserver, master, option, as_json=as_json)
     drawn = _jobs().audit_delays(shared, topic, _since(since), limit, curve=plot is not None)
     _end(drawn, plot, plots and plots.lateness_plot)
 
 
 @dlq.command("report")
-def dlq_report(
-    group: Groups = None,
-    since: Since = None,
-    limit: Limit = 100,
-    master: Master = None,
-    option: Options = None,
-    nameserver: NameServer = LOCAL,
-    as_json: Json = False,
-) -> None:
+@grouped
+def dlq_report(group: Groups = None, since: Since = None, limit: Limit = 100, *, shared: SharedOptions) -> None:
     """Count dead letters by group, topic and reason, ignoring numbers in reasons. Exit code 1 if there are none.
 
     Example: halfmoon spark dlq report --group C_mail --since 1d
     """
-    shared = shared_options(nameserver, master, option, as_json=as_json)
     _jobs().report_dead_letters(shared, group, _since(since), time.time_ns() // 1_000_000, limit)
 
 
 @dlq.command("replay")
+@grouped
 def dlq_replay(
     group: Groups = None,
     where: Annotated[
@@ -143,10 +117,8 @@ def dlq_replay(
     audit: Annotated[
         Path | None, typer.Option("--audit", metavar="DIR", help="Append the audit rows to Parquet files here.")
     ] = None,
-    master: Master = None,
-    option: Options = None,
-    nameserver: NameServer = LOCAL,
-    as_json: Json = False,
+    *,
+    shared: SharedOptions,
 ) -> None:
     """Send dead letters again, each once; every outcome is a row. Exit code 1 if one failed or there are none.
 
@@ -160,12 +132,13 @@ def dlq_replay(
         if not sys.stdin.isatty():
             raise UsageError("a replay is confirmed: without a terminal give --yes or --dry-run")
         typer.confirm("send these dead letters again?", abort=True, err=True)
-    shared, jobs = shared_options(nameserver, master, option, as_json=as_json), _jobs()
+    jobs = _jobs()
     replay = jobs.Replay(to=to, rate=rate, again=again, dry_run=dry_run)
     jobs.replay_dead_letters(shared, group, _since(since), where, replay, audit)
 
 
 @app.command()
+@grouped
 def trace(
     msg_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="A message id; without it, all messages.")] = None,
     trace_topic: Annotated[
@@ -173,19 +146,18 @@ def trace(
     ] = "RMQ_SYS_TRACE_TOPIC",
     since: Since = None,
     limit: Limit = 100,
-    master: Master = None,
-    option: Options = None,
-    nameserver: NameServer = LOCAL,
-    as_json: Json = False,
+    *,
+    shared: SharedOptions,
 ) -> None:
     """Show sends, decisions and listener calls recorded by traced clients. Exit code 1 if there are none.
 
     Example: halfmoon spark trace 7F00000100002A9F0000000000001000
     """
-    _jobs().trace(shared_options(nameserver, master, option, as_json=as_json), msg_id, trace_topic, _since(since), limit)
+    _jobs().trace(shared, msg_id, trace_topic, _since(since), limit)
 
 
 @app.command()
+@grouped
 def sql(
     query: Annotated[str, typer.Argument(metavar="SQL", help="A query; topics are topic.orders or topic.`a-b`.")],
     archive: Annotated[
@@ -193,20 +165,18 @@ def sql(
         typer.Option("--archive", metavar="TOPIC=DIR", help="The Delta table with the older part of a topic; may be repeated."),
     ] = None,
     limit: Limit = 100,
-    master: Master = None,
-    option: Options = None,
-    nameserver: NameServer = LOCAL,
-    as_json: Json = False,
+    *,
+    shared: SharedOptions,
 ) -> None:
     """Query topics, live and archived, as one table; `topic.orders timestamp as of '2026-01-31T08:00:00Z'` shows a topic as it was.
 
     Example: halfmoon spark sql "select tags, count(*) from topic.orders group by tags" --archive orders=lake/orders
     """
-    shared = shared_options(nameserver, master, option, as_json=as_json)
     _lake().sql(shared, query, pairs(archive or [], "--archive"), limit)
 
 
 @app.command()
+@grouped
 def ingest(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
     lake: Annotated[Path, typer.Argument(metavar="DIR", help="The table's directory; created if it is missing.")],
@@ -228,16 +198,14 @@ def ingest(
     ] = 0,
     name: maintenance.Name = "",
     catalog: maintenance.Catalog = None,
-    master: Master = None,
-    option: Options = None,
-    nameserver: NameServer = LOCAL,
-    as_json: Json = False,
+    *,
+    shared: SharedOptions,
 ) -> None:
     """Append a topic's new messages to a table. If it is killed at any point, the next run continues.
 
     Example: halfmoon spark ingest orders lake/orders --format delta --partition day --dedup msgId
     """
-    shared, lake_jobs = shared_options(nameserver, master, option, as_json=as_json), _lake()
+    lake_jobs = _lake()
     directory = (lake, name, pairs(catalog or [], "--catalog"))
     lake_jobs.fill(
         shared, topic, directory, lake_jobs.IngestRequest(kind, decode, schema, avro, partition, dedup, dedup_hours, compact_every)

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from halfmoon.cli.shared.options import LOCAL, Json, NameServer, age_ms, pairs, time_ms
-from halfmoon.cli.spark.options import Limit, Master, Options, Since, missing, shared_options
+from halfmoon.cli.shared.option_groups import grouped
+from halfmoon.cli.shared.options import Json, age_ms, pairs, time_ms
+from halfmoon.cli.spark.options import Limit, Master, SharedOptions, Since, missing
 from halfmoon.errors import UsageError
 
 Table = Annotated[Path, typer.Argument(metavar="DIR", help="The table's directory.")]
@@ -35,7 +36,7 @@ def compact(
 
     Example: halfmoon spark compact lake/orders --vacuum 1d
     """
-    shared = shared_options("", master, None, as_json=as_json)
+    shared = SharedOptions(nameserver="", master=master, as_json=as_json)
     keep_ms, jobs = None if vacuum is None else age_ms(vacuum), _jobs()
     if keep_ms is not None:
         jobs.maintenance.check_keep(keep_ms)  # before anything is joined
@@ -54,25 +55,23 @@ def dedup(
 
     Example: halfmoon spark dedup lake/orders --by keys
     """
-    _jobs().dedup(shared_options("", master, None, as_json=as_json), _place(table, name, catalog), by)
+    _jobs().dedup(SharedOptions(nameserver="", master=master, as_json=as_json), _place(table, name, catalog), by)
 
 
+@grouped
 def verify(
     table: Table,
     live: Annotated[bool, typer.Option("--live", help="Also compare with the messages in the brokers.")] = False,
     name: Name = "",
     catalog: Catalog = None,
     limit: Limit = 1000,
-    master: Master = None,
-    option: Options = None,
-    nameserver: NameServer = LOCAL,
-    as_json: Json = False,
+    *,
+    shared: SharedOptions,
 ) -> None:
     """Check that a table has every offset of its batches exactly once. Exit code 1 if offsets are missing, duplicated or different.
 
     Example: halfmoon spark verify lake/orders --live
     """
-    shared = shared_options(nameserver, master, option, as_json=as_json)
     _jobs().verify(shared, _place(table, name, catalog), live=live, limit=limit)
 
 
@@ -88,6 +87,7 @@ Id = Annotated[
 ]
 
 
+@grouped
 def replay(
     to: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to send to; it must exist.")],
     topic: Annotated[str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic to replay.")] = None,
@@ -100,10 +100,8 @@ def replay(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")] = False,
     name: Name = "",
     catalog: Catalog = None,
-    master: Master = None,
-    option: Options = None,
-    nameserver: NameServer = LOCAL,
-    as_json: Json = False,
+    *,
+    shared: SharedOptions,
 ) -> None:
     """Send the messages of a topic or a table to another topic exactly once, even if it is restarted. Requires Halfmoon brokers.
 
@@ -117,7 +115,7 @@ def replay(
         if not sys.stdin.isatty():
             raise UsageError("a replay is confirmed: without a terminal give --yes or --dry-run")
         typer.confirm(f"send these messages to {to}?", abort=True, err=True)
-    shared, jobs = shared_options(nameserver, master, option, as_json=as_json), _jobs()
+    jobs = _jobs()
     source = topic if table is None else _place(table, name, catalog)
     request = jobs.ReplayRequest(to, id, where, None if since is None else time_ms(since), rate, dry_run)
     jobs.replay(shared, source, request)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from halfmoon.cli.shared.options import TIME_FORMS, pairs
+from halfmoon.cli.shared.options import LOCAL, TIME_FORMS, Json, NameServer, pairs
 from halfmoon.cli.shared.output import body_text, show_table
 from halfmoon.errors import UsageError
 
@@ -34,18 +34,23 @@ BODY_WIDTH = 60
 
 @dataclass(frozen=True, kw_only=True)
 class SharedOptions:
-    """Options that all jobs take: name servers, master, options of the source, and whether to write JSON."""
+    """Options that all jobs take: master, options of the source, name servers, and whether to write JSON.
 
-    nameserver: str
-    master: str | None
-    options: Mapping[str, str]
-    as_json: bool
+    Raises typer.BadParameter.
+    """
 
+    master: Master = None
+    option: Options = None
+    nameserver: NameServer = LOCAL
+    as_json: Json = False
 
-def shared_options(nameserver: str, master: str | None, options: Sequence[str] | None, *, as_json: bool) -> SharedOptions:
-    """Return the options, checked. Raises typer.BadParameter."""
-    given = pairs(list(options or ()), "--option")
-    return SharedOptions(nameserver=nameserver, master=master, options=given, as_json=as_json)
+    def __post_init__(self) -> None:
+        _ = self.options  # what is no pair is refused now, before a job begins
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options of the source, by name."""
+        return pairs(self.option or [], "--option")
 
 
 def missing(exc: ModuleNotFoundError, extra: str) -> Exception:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import getpass
 import socket
 import sys
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.option_groups import grouped
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, age_ms
 from halfmoon.cli.shared.output import show_json
 from halfmoon.cli.tx import batches as batch_commands
@@ -95,36 +97,36 @@ def check(name: ID = None, offset: Offset = None, nameserver: NameServer = LOCAL
         say(f"a producer of group {transaction.group} is asked: check {transaction.checks_sent}, {transaction.checks_left} left")
 
 
+@dataclass(frozen=True, kw_only=True)
+class ByHand:
+    """Options of a decision by hand."""
+
+    name: ID = None
+    offset: Offset = None
+    yes: Yes = False
+    operator: Operator = None
+    nameserver: NameServer = LOCAL
+    as_json: Json = False
+
+
 @app.command()
-def commit(
-    name: ID = None,
-    offset: Offset = None,
-    yes: Yes = False,
-    operator: Operator = None,
-    nameserver: NameServer = LOCAL,
-    as_json: Json = False,
-) -> None:
+@grouped
+def commit(by_hand: ByHand) -> None:
     """Commit a half message by hand: its message is delivered. Halfmoon's brokers record who did it.
 
     Example: halfmoon tx commit o-1 --yes --operator "Ada, ticket 4711"
     """
-    _decide(_named(name, offset), yes=yes, operator=operator, nameserver=nameserver, as_json=as_json, commit=True)
+    _decide(by_hand, commit=True)
 
 
 @app.command()
-def rollback(
-    name: ID = None,
-    offset: Offset = None,
-    yes: Yes = False,
-    operator: Operator = None,
-    nameserver: NameServer = LOCAL,
-    as_json: Json = False,
-) -> None:
+@grouped
+def rollback(by_hand: ByHand) -> None:
     """Roll back a half message by hand: its message is never delivered. Halfmoon's brokers record who did it.
 
     Example: halfmoon tx rollback o-1 --yes
     """
-    _decide(_named(name, offset), yes=yes, operator=operator, nameserver=nameserver, as_json=as_json, commit=False)
+    _decide(by_hand, commit=False)
 
 
 @app.command()
@@ -184,17 +186,18 @@ def status(
         show_figures(brokers)
 
 
-def _decide(name: str | int, *, yes: bool, operator: str | None, nameserver: str, as_json: bool, commit: bool) -> None:
-    if not yes and not sys.stdin.isatty():
+def _decide(by_hand: ByHand, *, commit: bool) -> None:
+    name = _named(by_hand.name, by_hand.offset)
+    if not by_hand.yes and not sys.stdin.isatty():
         raise typer.BadParameter("a decision by hand is confirmed: without a terminal give --yes")
-    word, who = "commit" if commit else "rollback", operator or _who()
-    with Admin(nameserver=nameserver) as admin:
+    word, who = "commit" if commit else "rollback", by_hand.operator or _who()
+    with Admin(nameserver=by_hand.nameserver) as admin:
         transaction = admin.transaction(name)
-        if not yes:
+        if not by_hand.yes:
             show_one(transaction)
             typer.confirm(f"{'deliver' if commit else 'never deliver'} this message ({word} by {who})?", abort=True, err=True)
         done = admin.decide_transaction(transaction.offset_msg_id, commit=commit, operator=who)
-    if as_json:
+    if by_hand.as_json:
         show_json({**facts_of(done), "operator": who})
         return
     done_word = "is committed" if commit else "is rolled back"
