@@ -24,6 +24,7 @@ LAYERS = {
         for name in (
             "errors",
             "conversion",
+            "lazy",
             "model",
             "results",
             "settings",

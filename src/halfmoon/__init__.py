@@ -5,9 +5,9 @@ The public names of the client stand here; they are loaded when first used, so t
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from halfmoon.lazy import lazy as _lazy
 from halfmoon.logs import set_up as _set_up_logs
 
 if TYPE_CHECKING:
@@ -51,18 +51,17 @@ if TYPE_CHECKING:
     from halfmoon.results import GroupTrace, MessageTrace, OffsetMove, TraceEvent
 
 _PLACES = {
-    "halfmoon.client.admin": "Admin AdminSettings AsyncAdmin",
-    "halfmoon.client.aio": "AsyncProducer AsyncPullConsumer AsyncPushConsumer ConsumeContext select_by_hash "
+    "client.admin": "Admin AdminSettings AsyncAdmin",
+    "client.aio": "AsyncProducer AsyncPullConsumer AsyncPushConsumer ConsumeContext select_by_hash "
     "ProducerSettings PullSettings PushSettings",
-    "halfmoon.client.aio_transaction": "AsyncHalf AsyncTransactionProducer TransactionSettings",
-    "halfmoon.client.sync": "Producer PullConsumer PushConsumer",
-    "halfmoon.client.sync_transaction": "Half TransactionProducer",
-    "halfmoon.errors": "BrokerError HalfRolledBack HalfmoonError NetworkError NoNameServer NoRoute SendFailed UsageError",
-    "halfmoon.results": "GroupTrace MessageTrace OffsetMove TraceEvent",
-    "halfmoon.model": "ConsumeFrom ConsumeStatus DeadLetter LocalTransactionState Message MessageModel MessageQueue "
+    "client.aio_transaction": "AsyncHalf AsyncTransactionProducer TransactionSettings",
+    "client.sync": "Producer PullConsumer PushConsumer",
+    "client.sync_transaction": "Half TransactionProducer",
+    "errors": "BrokerError HalfRolledBack HalfmoonError NetworkError NoNameServer NoRoute SendFailed UsageError",
+    "results": "GroupTrace MessageTrace OffsetMove TraceEvent",
+    "model": "ConsumeFrom ConsumeStatus DeadLetter LocalTransactionState Message MessageModel MessageQueue "
     "SendResult SendStatus StoredMessage TransactionSendResult",
 }
-_PLACE_OF = {name: place for place, names in _PLACES.items() for name in names.split()}
 
 __version__ = "0.1.0"
 
@@ -114,11 +113,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    place = _PLACE_OF.get(name)
-    if place is None:
-        raise AttributeError(f"module 'halfmoon' has no attribute {name!r}")
-    return getattr(import_module(place), name)
+__getattr__ = _lazy(__name__, _PLACES)
 
 
 def __dir__() -> list[str]:

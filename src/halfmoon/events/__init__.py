@@ -7,10 +7,10 @@ The public names; they are loaded when first used. Databases stand in modules of
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from halfmoon.events.consuming.on import on
+from halfmoon.lazy import lazy
 
 if TYPE_CHECKING:
     from halfmoon.events.checks.checks import CheckContext
@@ -61,7 +61,6 @@ _PLACES = {
     "publishing.publisher": "Publisher",
     "consuming.running": "run run_async",
 }
-_PLACE_OF = {name: f"halfmoon.events.{place}" for place, names in _PLACES.items() for name in names.split()}
 
 __all__ = [
     "AmbiguousTransaction",
@@ -96,11 +95,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    place = _PLACE_OF.get(name)
-    if place is None:
-        raise AttributeError(f"module 'halfmoon.events' has no attribute {name!r}")
-    return getattr(import_module(place), name)
+__getattr__ = lazy(__name__, _PLACES)
 
 
 def __dir__() -> list[str]:

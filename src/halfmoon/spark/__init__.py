@@ -6,8 +6,9 @@ The public names; they are loaded when first used. Nothing outside this package 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from halfmoon.lazy import lazy
 
 if TYPE_CHECKING:
     from halfmoon.spark.jobs.audits import delay_audit, transaction_audit
@@ -45,7 +46,6 @@ _MODULES = {
     "sessions": "register session",
     "sink.target_queues": "by_key",
 }
-_MODULE_OF = {name: f"halfmoon.spark.{module}" for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = [
     "Cluster",
@@ -76,11 +76,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    module = _MODULE_OF.get(name)
-    if module is None:
-        raise AttributeError(f"module 'halfmoon.spark' has no attribute {name!r}")
-    return getattr(import_module(module), name)
+__getattr__ = lazy(__name__, _MODULES)
 
 
 def __dir__() -> list[str]:

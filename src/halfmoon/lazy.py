@@ -1,0 +1,23 @@
+"""Names of a package that are loaded when first used. Imports nothing until then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def lazy(package: str, names_in: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a package: ``names_in`` has, for modules of the package, names joined by blanks.
+
+    The function raises AttributeError for any other name.
+    """
+    place_of = {name: f"{package}.{place}" for place, names in names_in.items() for name in names.split()}
+
+    def load(name: str) -> Any:
+        place = place_of.get(name)
+        if place is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(place), name)
+
+    return load

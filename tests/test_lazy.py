@@ -1,0 +1,24 @@
+"""Names that are loaded when first used."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from halfmoon.lazy import lazy
+
+
+def test_a_name_is_loaded_from_its_module_when_it_is_first_asked_for(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delitem(sys.modules, "wsgiref.util", raising=False)
+    load = lazy("wsgiref", {"headers": "Headers", "util": "guess_scheme request_uri"})
+    assert "wsgiref.util" not in sys.modules
+
+    found = load("request_uri")
+
+    assert found is sys.modules["wsgiref.util"].request_uri
+
+
+def test_an_unknown_name_is_an_attribute_error_as_of_any_module():
+    with pytest.raises(AttributeError, match=r"^module 'wsgiref' has no attribute 'nothing'$"):
+        lazy("wsgiref", {"util": "request_uri"})("nothing")
