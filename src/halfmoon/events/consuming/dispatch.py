@@ -129,10 +129,8 @@ class Dispatch:
                 with ledger.lend(key_of(self.group, event.topic, event.id)) as context.session:
                     _refuse_awaitable(handler, handler.function(*consumer.arguments(event, context)))
                     _roll_back_if_asked(context)
-        except Consumed:
-            return self._again(event, context)
-        except _RollBack:
-            pass
+        except (Consumed, _RollBack) as exc:
+            return self._ended(event, context, exc)
         return self._ended(event, context)
 
     async def _call_async(self, consumer: Consumer, event: Event, context: ConsumerContext) -> Outcome:
@@ -144,10 +142,8 @@ class Dispatch:
                 async with ledger.lend(key_of(self.group, event.topic, event.id)) as context.session:
                     await handler.function(*consumer.arguments(event, context))
                     _roll_back_if_asked(context)
-        except Consumed:
-            return self._again(event, context)
-        except _RollBack:
-            pass
+        except (Consumed, _RollBack) as exc:
+            return self._ended(event, context, exc)
         return self._ended(event, context)
 
     # ------------------------------------------------------------ parts
@@ -165,16 +161,15 @@ class Dispatch:
         event = event_of(message, handler.codecs or self._codecs, payload=handler.payload)
         return consumer, event, ConsumerContext(event, message, self.group, attempt)
 
-    def _ended(self, event: Event, context: ConsumerContext) -> Outcome:
+    def _ended(self, event: Event, context: ConsumerContext, ended_by: Exception | None = None) -> Outcome:
+        if isinstance(ended_by, Consumed):
+            step("consume", event, group=self.group, attempt=context.attempt, decision="consumed before")
+            return Outcome(True)
         if context.rollback_only:
             reason = context.reason or "rollback-only, no reason was given"
             step("consume", event, group=self.group, attempt=context.attempt, decision="redeliver", error=reason)
             return Outcome(False, reason)
         step("consume", event, group=self.group, attempt=context.attempt, decision="consumed")
-        return Outcome(True)
-
-    def _again(self, event: Event, context: ConsumerContext) -> Outcome:
-        step("consume", event, group=self.group, attempt=context.attempt, decision="consumed before")
         return Outcome(True)
 
     def _failed(self, event: Event, attempt: int, error: BaseException) -> Outcome:

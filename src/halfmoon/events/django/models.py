@@ -12,9 +12,10 @@ from django.db import models
 
 
 class _Row(models.Model):
-    """A row with a time in ms since the epoch, in the column that ``time_column`` names."""
+    """A row with a time in ms since the epoch, in the column that ``time_column`` names; called as ``name_column`` says."""
 
     time_column: ClassVar[str] = "created_ms"
+    name_column: ClassVar[str] = "event_id"
 
     class Meta:
         abstract = True
@@ -24,9 +25,14 @@ class _Row(models.Model):
         """When the row was written."""
         return datetime.datetime.fromtimestamp(getattr(self, self.time_column) / 1000, tz=datetime.UTC)
 
+    def __str__(self) -> str:
+        return str(getattr(self, self.name_column))
+
 
 class Token(_Row):
     """One transactional event: 1 when its transaction wrote the row, 0 when a check settled that it never commits."""
+
+    name_column = "id"
 
     id: models.CharField[Any, str] = models.CharField("event", max_length=64, primary_key=True)
     state: models.BigIntegerField[Any, int] = models.BigIntegerField()
@@ -36,9 +42,6 @@ class Token(_Row):
         db_table = "halfmoon_event"
         verbose_name = "token of a transactional event"
         verbose_name_plural = "tokens of transactional events"
-
-    def __str__(self) -> str:
-        return self.id
 
 
 class OutboxEvent(_Row):
@@ -60,9 +63,6 @@ class OutboxEvent(_Row):
         db_table = "halfmoon_outbox"
         verbose_name = "event in the outbox"
         verbose_name_plural = "events in the outbox"
-
-    def __str__(self) -> str:
-        return self.event_id
 
 
 class Consumed(_Row):

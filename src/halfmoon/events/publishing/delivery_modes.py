@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 
 import msgspec
@@ -192,17 +193,8 @@ class DeliveryModes:
 
 
 def _known(event: Event) -> Event:
-    """What is kept of an event until its transaction ends: all that names it, without the payload."""
-    return Event(
-        id=event.id,
-        topic=event.topic,
-        code=event.code,
-        key=event.key,
-        transactional=event.transactional,
-        group=event.group,
-        published_ms=event.published_ms,
-        attempts=event.attempts,
-    )
+    """What is kept of an event until its transaction ends: all but the payload and its headers."""
+    return replace(event, payload=None, headers={})
 
 
 def _still_active(transaction: LocalTransaction, event: Event) -> None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator
-from typing import Any, TypeVar
+from collections.abc import Callable, Generator
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -64,63 +64,79 @@ Step = Send | Prepare | Write | Pause | Now
 Flow = Generator[Step, Any, T]
 
 
+class _Running(Generic[T]):
+    """An operation under way: ``step`` is what it waits for; None: it has ended with ``value``."""
+
+    value: T
+
+    def __init__(self, flow: Flow[T]) -> None:
+        self._flow = flow
+        self._go_on(flow.send, None)
+
+    def done(self, result: Any) -> None:
+        """The step is carried out."""
+        self._go_on(self._flow.send, result)
+
+    def failed(self, error: BaseException) -> None:
+        """The step raised an error."""
+        self._go_on(self._flow.throw, error)
+
+    def _go_on(self, resume: Callable[[Any], Step], outcome: Any) -> None:
+        try:
+            self.step: Step | None = resume(outcome)
+        except StopIteration as stop:
+            self.step, self.value = None, stop.value
+
+
 def drive(flow: Flow[T], transport: Transport) -> T:
     """Run an operation in this thread. Raises what it raises."""
-    result: Any = None
-    error: BaseException | None = None
-    while True:
+    running = _Running(flow)
+    while running.step is not None:
         try:
-            step = flow.send(result) if error is None else flow.throw(error)
-        except StopIteration as stop:
-            value: T = stop.value
-            return value
-        result, error = None, None
-        try:
-            match step:
-                case Send(message, attempt, timeout_ms):
-                    result = transport.send(message, attempt=attempt, timeout_ms=timeout_ms)
-                case Prepare(message, attempt, timeout_ms, check_after_s):
-                    result = transport.prepare(message, attempt=attempt, timeout_ms=timeout_ms, check_after_s=check_after_s)
-                case Write(provider, transaction, statement, values):
-                    result = provider.rows(transaction).run(statement, values)
-                case Pause(seconds):
-                    time.sleep(seconds)
-                case Now():
-                    result = _now()
+            result = _carried_out(running.step, transport)
         except BaseException as exc:
-            error = exc
+            running.failed(exc)
+        else:
+            running.done(result)
+    return running.value
 
 
 async def drive_async(flow: Flow[T], transport: Transport) -> T:
     """Run an operation on the running event loop. Raises what it raises."""
-    result: Any = None
-    error: BaseException | None = None
-    while True:
+    running = _Running(flow)
+    while running.step is not None:
         try:
-            step = flow.send(result) if error is None else flow.throw(error)
-        except StopIteration as stop:
-            value: T = stop.value
-            return value
-        result, error = None, None
-        try:
-            match step:
-                case Send(message, attempt, timeout_ms):
-                    result = await transport.send_async(message, attempt=attempt, timeout_ms=timeout_ms)
-                case Prepare(message, attempt, timeout_ms, check_after_s):
-                    result = await transport.prepare_async(
-                        message, attempt=attempt, timeout_ms=timeout_ms, check_after_s=check_after_s
-                    )
-                case Write(provider, transaction, statement, values) if transaction.waits:
-                    result = provider.rows(transaction).run(statement, values)
-                case Write(provider, transaction, statement, values):
-                    result = await provider.run_async(transaction, statement, values)
-                case Pause(seconds):
-                    await asyncio.sleep(seconds)
-                case Now():
-                    result = _now()
+            result = await _carried_out_async(running.step, transport)
         except BaseException as exc:
-            error = exc
+            running.failed(exc)
+        else:
+            running.done(result)
+    return running.value
 
 
-def _now() -> tuple[int, float]:
-    return time.time_ns() // 1_000_000, time.monotonic()
+def _carried_out(step: Step, transport: Transport) -> Any:
+    match step:
+        case Send(message, attempt, timeout_ms):
+            return transport.send(message, attempt=attempt, timeout_ms=timeout_ms)
+        case Prepare(message, attempt, timeout_ms, check_after_s):
+            return transport.prepare(message, attempt=attempt, timeout_ms=timeout_ms, check_after_s=check_after_s)
+        case Write(provider, transaction, statement, values):
+            return provider.rows(transaction).run(statement, values)
+        case Pause(seconds):
+            time.sleep(seconds)
+        case Now():
+            return time.time_ns() // 1_000_000, time.monotonic()
+    return None
+
+
+async def _carried_out_async(step: Step, transport: Transport) -> Any:
+    match step:
+        case Send(message, attempt, timeout_ms):
+            return await transport.send_async(message, attempt=attempt, timeout_ms=timeout_ms)
+        case Prepare(message, attempt, timeout_ms, check_after_s):
+            return await transport.prepare_async(message, attempt=attempt, timeout_ms=timeout_ms, check_after_s=check_after_s)
+        case Write(provider, transaction, statement, values) if not transaction.waits:
+            return await provider.run_async(transaction, statement, values)
+        case Pause(seconds):
+            return await asyncio.sleep(seconds)
+    return _carried_out(step, transport)
