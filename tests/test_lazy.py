@@ -11,7 +11,8 @@ from halfmoon.lazy import lazy
 
 def test_a_name_is_loaded_from_its_module_when_it_is_first_asked_for(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delitem(sys.modules, "wsgiref.util", raising=False)
-    load = lazy("wsgiref", {"headers": "Headers", "util": "guess_scheme request_uri"})
+    load, names = lazy("wsgiref", {"headers": "Headers", "util": "guess_scheme request_uri"}, "simple_server")
+    assert names() == ["Headers", "guess_scheme", "request_uri", "simple_server"]
     assert "wsgiref.util" not in sys.modules
 
     found = load("request_uri")
@@ -21,4 +22,4 @@ def test_a_name_is_loaded_from_its_module_when_it_is_first_asked_for(monkeypatch
 
 def test_an_unknown_name_is_an_attribute_error_as_of_any_module():
     with pytest.raises(AttributeError, match=r"^module 'wsgiref' has no attribute 'nothing'$"):
-        lazy("wsgiref", {"util": "request_uri"})("nothing")
+        lazy("wsgiref", {"util": "request_uri"})[0]("nothing")

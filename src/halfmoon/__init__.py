@@ -112,9 +112,4 @@ __all__ = [
     "select_by_hash",
 ]
 
-
-__getattr__ = _lazy(__name__, _PLACES)
-
-
-def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+__getattr__, __dir__ = _lazy(__name__, _PLACES, "__version__")

@@ -7,10 +7,10 @@ from importlib import import_module
 from typing import Any
 
 
-def lazy(package: str, names_in: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package: ``names_in`` has, for modules of the package, names joined by blanks.
+def lazy(package: str, names_in: Mapping[str, str], *beside: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package: ``names_in`` has, for modules of it, names joined by blanks.
 
-    The function raises AttributeError for any other name.
+    ``__getattr__`` raises AttributeError for any other name; ``beside`` are names of the package itself, which ``dir`` lists too.
     """
     place_of = {name: f"{package}.{place}" for place, names in names_in.items() for name in names.split()}
 
@@ -20,4 +20,4 @@ def lazy(package: str, names_in: Mapping[str, str]) -> Callable[[str], Any]:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(place), name)
 
-    return load
+    return load, lambda: [*place_of, *beside]

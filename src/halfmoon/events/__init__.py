@@ -94,9 +94,4 @@ __all__ = [
     "watch",
 ]
 
-
-__getattr__ = lazy(__name__, _PLACES)
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+__getattr__, __dir__ = lazy(__name__, _PLACES, "on")

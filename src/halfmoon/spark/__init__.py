@@ -75,9 +75,4 @@ __all__ = [
     "verify",
 ]
 
-
-__getattr__ = lazy(__name__, _MODULES)
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+__getattr__, __dir__ = lazy(__name__, _MODULES)
