@@ -175,32 +175,25 @@ def _orphans(records: DataFrame, decisions: DataFrame, committed: DataFrame) -> 
         F.min("halfOffset").alias("firstOffset"),
         F.max("halfOffset").alias("lastOffset"),
     )
-    visible = (
-        committed.join(records.select("brokerName", "place"), ["brokerName", "place"], "left_anti")
-        .join(F.broadcast(span), "brokerName")
-        .where("place between firstPlace and lastPlace")
-        .select(
-            F.lit("visible").alias("kind"),
-            "brokerName",
-            F.col("shownIn").alias("topic"),
-            F.col("shownId").alias("msgId"),
-            "place",
-            F.col("shown").alias("stored"),
+
+    def orphans(kind: str, rows: DataFrame, key: str, ends: str, topic: Column, msg_id: Column, stored: str) -> DataFrame:
+        unknown = rows.join(records.select("brokerName", key), ["brokerName", key], "left_anti")
+        return (
+            unknown.join(F.broadcast(span), "brokerName")
+            .where(f"{key} between {ends}")
+            .select(
+                F.lit(kind).alias("kind"),
+                "brokerName",
+                topic.alias("topic"),
+                msg_id.alias("msgId"),
+                F.col(key).alias("place"),
+                F.col(stored).alias("stored"),
+            )
         )
-    )
-    op = (
-        decisions.join(records.select("brokerName", "halfOffset"), ["brokerName", "halfOffset"], "left_anti")
-        .join(F.broadcast(span), "brokerName")
-        .where("halfOffset between firstOffset and lastOffset")
-        .select(
-            F.lit("op").alias("kind"),
-            "brokerName",
-            F.lit(None).cast("string").alias("topic"),
-            F.lit(None).cast("string").alias("msgId"),
-            F.col("halfOffset").alias("place"),
-            F.col("settled").alias("stored"),
-        )
-    )
+
+    no_text = F.lit(None).cast("string")
+    visible = orphans("visible", committed, "place", "firstPlace and lastPlace", F.col("shownIn"), F.col("shownId"), "shown")
+    op = orphans("op", decisions, "halfOffset", "firstOffset and lastOffset", no_text, no_text, "settled")
     return visible.unionByName(op)
 
 

@@ -106,13 +106,7 @@ _BESIDE = ("keys", "tags", "properties")
 
 def transactions_of(options: SinkOptions) -> Transactions:
     """Return this process's client for these options; made at its first call, and kept."""
-    return batch_transactions(
-        nameserver=options.endpoints,
-        namespace=options.namespace,
-        request_timeout_ms=options.request_timeout,
-        retries_max=options.retries,
-        transaction_timeout_ms=options.transaction_timeout,
-    )
+    return batch_transactions(**options.client, transaction_timeout_ms=options.transaction_timeout)
 
 
 def prepare(

@@ -11,7 +11,7 @@ from halfmoon.model import MessageQueue, split_addresses
 from halfmoon.spark import option_parsing
 from halfmoon.spark.sink.encode import Encoding
 from halfmoon.spark.sink.too_large import DeadLetters
-from halfmoon.spark.source.options import option, parse
+from halfmoon.spark.source.options import OfClient, option, parse
 from halfmoon.wire.bodies.batches import ONE_RUN
 from halfmoon.wire.codes import COMPRESSED, LZ4, ZLIB, ZSTD
 from halfmoon.wire.compression import compress
@@ -32,7 +32,7 @@ NEEDED_DELIVERIES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class SinkOptions:
+class SinkOptions(OfClient):
     """The options of a sink. Times are in ms, sizes in bytes."""
 
     endpoints: str = option(parse=option_parsing.text, alias="nameServer", why="Name servers: `host:port` joined by `;`.")

@@ -43,8 +43,27 @@ def option(
     return field(default=default, metadata={"parse": parse, "why": why, "only": only, "alias": alias})
 
 
+class OfClient:
+    """What a source and a sink tell their clients alike."""
+
+    endpoints: str
+    namespace: str
+    request_timeout: int
+    retries: int
+
+    @property
+    def client(self) -> dict[str, Any]:
+        """These options as settings of a client, by name."""
+        return {
+            "nameserver": self.endpoints,
+            "namespace": self.namespace,
+            "request_timeout_ms": self.request_timeout,
+            "retries_max": self.retries,
+        }
+
+
 @dataclass(frozen=True, kw_only=True)
-class SourceOptions:
+class SourceOptions(OfClient):
     """The options of a source. Times are in ms, sizes in bytes; None: not given."""
 
     endpoints: str = option(parse=option_parsing.text, alias="nameServer", why="Name servers: `host:port` joined by `;`.")

@@ -69,13 +69,7 @@ class Scan:
 
 def client_of(options: SourceOptions) -> Ranges:
     """Return this process's client for these options; made at its first call, and kept."""
-    return ranges(
-        nameserver=options.endpoints,
-        namespace=options.namespace,
-        request_timeout_ms=options.request_timeout,
-        retries_max=options.retries,
-        half_messages=options.half_messages,
-    )
+    return ranges(**options.client, half_messages=options.half_messages)
 
 
 def check_reachable(options: SourceOptions) -> None:
