@@ -178,22 +178,12 @@ class Ranges(Blocking):
         """
         if not 0 <= begin <= end or queue < 0 or max_bytes < 1:
             raise UsageError(f"not a range: queue {queue}, offsets {begin} to {end}, {max_bytes} bytes at once")
-        return self.read_wire(
-            MessageQueue(self.on_wire(topic), broker, queue), begin, end, max_bytes, missing=missing, selection=selection
-        )
+        wire = MessageQueue(self.on_wire(topic), broker, queue)
+        return _Reading(self, wire, Segment(begin, end), max_bytes, missing, selection).pieces()
 
-    def read_wire(
-        self,
-        queue: MessageQueue,
-        begin: int,
-        end: int,
-        max_bytes: int = MAX_BYTES,
-        *,
-        missing: Missing | None = None,
-        selection: Selection | None = None,
-    ) -> Iterator[bytes]:
-        """Read as `read` does, from a queue whose topic is called as on the wire."""
-        return _Reading(self, queue, Segment(begin, end), max_bytes, missing, selection).pieces()
+    def record(self, queue: MessageQueue, offset: int) -> bytes:
+        """Return the record at an offset of a queue whose topic is called as on the wire. Raises as `read` does."""
+        return b"".join(_Reading(self, queue, Segment(offset, offset + 1), MAX_BYTES, None, None).pieces())
 
     def on_wire(self, topic: str) -> str:
         """Return a topic as brokers call it: with the namespace. Raises UsageError for what cannot be one."""

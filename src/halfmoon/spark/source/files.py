@@ -61,15 +61,7 @@ class Files:
         self._lock = threading.Lock()
 
     def read(
-        self,
-        broker: str,
-        topic: str,
-        queue: int,
-        begin: int,
-        end: int,
-        max_bytes: int = MAX_BYTES,
-        *,
-        missing: Missing | None = None,
+        self, broker: str, topic: str, queue: int, begin: int, end: int, max_bytes: int = MAX_BYTES, missing: Missing | None = None
     ) -> Iterator[bytes]:
         """Yield the records of [begin, end) as stored, in order; the broker must have reported all of them as visible.
 
@@ -104,7 +96,7 @@ class Files:
 
     def _compare(self, queue: MessageQueue, offset: int, records: _Records) -> None:
         """Raise UsageError unless the broker has the same record at an offset."""
-        expected = b"".join(self._client.read_wire(queue, offset, offset + 1))
+        expected = self._client.record(queue, offset)
         if records.raw[: records.first_bytes] != expected:
             raise UsageError(
                 f"{self._directory} is not the store of {queue.broker_name}: message {offset} of queue {queue.queue_id} of "
