@@ -6,12 +6,11 @@ messages of other topics, with other promises or other targets, delayed or half 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 from halfmoon.client.core.names import RETRY_PREFIX, wrap
 from halfmoon.client.core.produce.outgoing import Outgoing
-from halfmoon.client.core.produce.selector import Selector
-from halfmoon.client.core.produce.send import FirstAttempt, Sender
+from halfmoon.client.core.produce.send import Chosen, FirstAttempt, Sender
 from halfmoon.client.core.route import RouteTable
 from halfmoon.client.settings import ProducerSettings
 from halfmoon.effects import Op, Signal, now, spawn, steady, wait
@@ -57,16 +56,16 @@ class LingeringSender(Sender):
         self._open: dict[Kind, LingeringBatch] = {}
         self._all: set[LingeringBatch] = set()  # those that have left and are not answered yet, too
 
-    def send(self, message: Message, **chosen: Any) -> Op[SendResult]:
+    def send(self, message: Message, **chosen: Unpack[Chosen]) -> Op[SendResult]:
         """Send as `Sender.send` does, with others that come within the time."""
         if self._may_share(message):
-            return self._send_with_others(message, asynchronous=False, **chosen)
+            return self._send_with_others(message, chosen, asynchronous=False)
         return super().send(message, **chosen)
 
-    def send_async(self, message: Message, **chosen: Any) -> Op[SendResult]:
+    def send_async(self, message: Message, **chosen: Unpack[Chosen]) -> Op[SendResult]:
         """Send as `Sender.send_async` does, with others that come within the time."""
         if self._may_share(message):
-            return self._send_with_others(message, asynchronous=True, **chosen)
+            return self._send_with_others(message, chosen, asynchronous=True)
         return super().send_async(message, **chosen)
 
     def first(self, message: Message, *arguments: Any) -> FirstAttempt | None:
@@ -96,22 +95,13 @@ class LingeringSender(Sender):
             and not message.topic.startswith(RETRY_PREFIX)
         )
 
-    def _send_with_others(
-        self,
-        message: Message,
-        *,
-        asynchronous: bool,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        key: Any = None,
-        timeout_ms: int | None = None,
-    ) -> Op[SendResult]:
+    def _send_with_others(self, message: Message, chosen: Chosen, *, asynchronous: bool) -> Op[SendResult]:
         """Return the result of this message, or raise what all of its batch got."""
         begin = yield from steady()
         self.check(message)
-        target = yield from self.target(message, queue, selector, key)
+        target = yield from self.target(message, chosen.get("queue"), chosen.get("selector"), chosen.get("key"))
         msg_id, item = self.item(message, (yield from now()))
-        kind = message.topic, message.wait_store, target, self.budget(timeout_ms), asynchronous
+        kind = message.topic, message.wait_store, target, self.budget(chosen.get("timeout_ms")), asynchronous
         batch = self._open.get(kind)
         if batch is not None and (msg_id in batch.items or batch.size_bytes + _size(item) > self.settings.body_bytes_max):
             self._close(kind, batch)

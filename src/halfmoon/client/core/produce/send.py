@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import msgspec
 
@@ -43,6 +43,15 @@ _KINDS = {"ZLIB": ZLIB, "LZ4": LZ4, "ZSTD": ZSTD}
 _NOW, _STEADY = Now(), Steady()
 
 
+class Chosen(TypedDict, total=False):
+    """What may be chosen of a send, beside the message: a queue, a selector or a key, and the budget of time."""
+
+    queue: MessageQueue | None
+    selector: Selector | None
+    key: Any
+    timeout_ms: int | None
+
+
 class FirstAttempt(msgspec.Struct, gc=False):
     """The first attempt of a send that knows its way: what goes to which queue, and the address of its broker.
 
@@ -75,42 +84,26 @@ class Sender:
 
     # ------------------------------------------------------------ what users ask for
 
-    def send(
-        self,
-        message: Message,
-        *,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        key: Any = None,
-        timeout_ms: int | None = None,
-    ) -> Op[SendResult]:
+    def send(self, message: Message, **chosen: Unpack[Chosen]) -> Op[SendResult]:
         """Send and return where the message went; brokers are tried in turn within one time budget.
 
         With an explicit queue, a selector or a key (then `select_by_hash`) there is one attempt. Raises UsageError, NoRoute,
         BrokerError, SendFailed, TooManyRequests.
         """
-        budget = self.budget(timeout_ms)
-        begin, outgoing, target = yield from self._ready(message, queue, selector, key)
+        budget = self.budget(chosen.get("timeout_ms"))
+        begin, outgoing, target = yield from self._ready(message, chosen)
         if target is not None:
             return (yield from self.attempt(outgoing, target, begin, budget))
         return (yield from self.deliver(outgoing, begin, budget))
 
-    def send_async(
-        self,
-        message: Message,
-        *,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        key: Any = None,
-        timeout_ms: int | None = None,
-    ) -> Op[SendResult]:
+    def send_async(self, message: Message, **chosen: Unpack[Chosen]) -> Op[SendResult]:
         """Send by the rules of asynchronous sends: only failures of the network are tried again, refusals are raised at once.
 
         Follows MQClientAPIImpl.onExceptionImpl (RocketMQ 4.9.8): with an explicit queue the same broker is tried again.
         Differs: another broker gets a queue of its own, where the original keeps the first one's queue number.
         """
-        budget = self.budget(timeout_ms)
-        begin, outgoing, target = yield from self._ready(message, queue, selector, key)
+        budget = self.budget(chosen.get("timeout_ms"))
+        begin, outgoing, target = yield from self._ready(message, chosen)
         return (yield from self.deliver_async(outgoing, target, begin, budget))
 
     def first(
@@ -157,11 +150,9 @@ class Sender:
             raise error
         return (yield from self.attempt(first.outgoing, first.target, first.begin, first.budget_ms))
 
-    def send_oneway(
-        self, message: Message, *, queue: MessageQueue | None = None, selector: Selector | None = None, key: Any = None
-    ) -> Op[None]:
+    def send_oneway(self, message: Message, **chosen: Unpack[Chosen]) -> Op[None]:
         """Send without waiting for a reply: one attempt, errors only when it cannot leave."""
-        begin, outgoing, target = yield from self._ready(message, queue, selector, key)
+        begin, outgoing, target = yield from self._ready(message, chosen)
         if target is None:
             info = yield from self._publish_info(outgoing.topic)
             target = choose_queue(info, None, self.faults, begin)
@@ -200,14 +191,12 @@ class Sender:
 
     # ------------------------------------------------------------ made ready
 
-    def _ready(
-        self, message: Message, queue: MessageQueue | None, selector: Selector | None, key: Any
-    ) -> Op[tuple[int, Outgoing, MessageQueue | None]]:
+    def _ready(self, message: Message, chosen: Chosen) -> Op[tuple[int, Outgoing, MessageQueue | None]]:
         """Return when it began (steady), the message as sent, and the queue that the user chose, None for any."""
         begin: int = yield _STEADY
         born_ms: int = yield _NOW
         self.check(message)
-        target = yield from self.target(message, queue, selector, key)
+        target = yield from self.target(message, chosen.get("queue"), chosen.get("selector"), chosen.get("key"))
         outgoing = yield from self.prepare(message, born_ms)
         return begin, outgoing, target
 

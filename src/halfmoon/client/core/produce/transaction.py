@@ -102,20 +102,15 @@ class Transactions:
     # ------------------------------------------------------------ all in one
 
     def send(
-        self,
-        message: Message,
-        arg: Any = None,
-        executor: LocalTransaction | None = None,
-        *,
-        check_after_s: int | None = None,
-        timeout_ms: int | None = None,
+        self, message: Message, arg: Any = None, executor: LocalTransaction | None = None, **limits: int | None
     ) -> Op[TransactionSendResult]:
         """Store a half message, run the local transaction if that went well, and send its outcome to the broker.
 
-        Raises UsageError before anything is sent, and whatever `Sender.deliver` raises; nothing afterwards.
+        ``limits`` are ``check_after_s`` and ``timeout_ms`` of `store`. Raises UsageError before anything is sent, and whatever
+        `Sender.deliver` raises; nothing afterwards.
         """
         local = self.local(executor)
-        stored = yield from self.store(message, check_after_s=check_after_s, timeout_ms=timeout_ms)
+        stored = yield from self.store(message, **limits)
         try:
             value, error = None, None
             if stored.safe:
