@@ -9,26 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from halfmoon.sql92 import tree
 from halfmoon.sql92.numbers import INT_MAX, LONG_MAX, double_order
 from halfmoon.sql92.refusals import DEPTH_MAX, LINKS_MAX, NODES_MAX, SCANS_MAX, ExpressionRefused
 from halfmoon.sql92.tokens import SEARCHES, Token, Tokens
-from halfmoon.sql92.tree import (
-    NUMBERS,
-    Bare,
-    Constant,
-    Equal,
-    In,
-    IsNull,
-    Logic,
-    Name,
-    Negate,
-    Node,
-    Not,
-    Order,
-    Search,
-    is_condition,
-    scans,
-)
 
 ORDERS = frozenset({">", ">=", "<", "<="})
 
@@ -52,7 +36,7 @@ _MISSING_OPERANDS = {
 }
 
 
-def parse(expression: str) -> Node:
+def parse(expression: str) -> tree.Node:
     """Return the tree of an expression.
 
     Raises:
@@ -72,27 +56,27 @@ class _Parser:
         self._tokens = Tokens(expression)
         self._depth = self._nodes = self._links = 0
 
-    def whole(self) -> Node:
+    def whole(self) -> tree.Node:
         start = self._tokens.now
         if start.kind == "end":
             raise self._refused(start, "it is empty", "write a condition such as a = 'x'")
-        tree = self._condition(self._alternatives(), start)
+        whole = self._condition(self._alternatives(), start)
         end = self._tokens.now
         if end.kind != "end":
             remedy = _MISSING_WORDS.get(end.text.upper(), "join conditions by AND or OR")
             raise self._refused(end, "the expression is whole before this", remedy, trailing=True)
-        if (count := scans(tree)) > SCANS_MAX:
+        if (count := tree.scans(whole)) > SCANS_MAX:
             reason = f"one test would search texts or read floating-point numbers {count:,} times, and {SCANS_MAX} are the most"
             raise self._refused(start, reason, "compare with whole numbers, or with whole texts by IN")
-        return tree
+        return whole
 
-    def _alternatives(self) -> Node:
+    def _alternatives(self) -> tree.Node:
         return self._joined("OR", self._conjunction)
 
-    def _conjunction(self) -> Node:
+    def _conjunction(self) -> tree.Node:
         return self._joined("AND", self._equality)
 
-    def _joined(self, word: str, operand: Callable[[], Node]) -> Node:
+    def _joined(self, word: str, operand: Callable[[], tree.Node]) -> tree.Node:
         start = self._tokens.now
         first = operand()
         if self._tokens.now.kind != word:
@@ -102,9 +86,9 @@ class _Parser:
             self._count(self._tokens.take())
             start = self._tokens.now
             parts += _spliced(word, self._condition(operand(), start))
-        return Logic(word, tuple(parts))
+        return tree.Logic(word, tuple(parts))
 
-    def _equality(self) -> Node:
+    def _equality(self) -> tree.Node:
         left, links = self._comparison(), 0
         while self._tokens.now.kind in ("=", "<>", "IS"):
             sign = self._link(links)
@@ -112,21 +96,21 @@ class _Parser:
             if sign.kind == "IS":
                 negated = self._taken("NOT")
                 self._expect("NULL", "IS tests for NULL only: write a = TRUE for true")
-                left = Not(IsNull(left)) if negated else IsNull(left)
+                left = tree.Not(tree.IsNull(left)) if negated else tree.IsNull(left)
             else:
                 equal = self._equal(left, sign, self._comparison())
-                left = equal if sign.kind == "=" else Not(equal)
+                left = equal if sign.kind == "=" else tree.Not(equal)
         return left
 
-    def _equal(self, left: Node, sign: Token, right: Node) -> Node:
+    def _equal(self, left: tree.Node, sign: Token, right: tree.Node) -> tree.Node:
         for side in (left, right):
-            if isinstance(side, Constant) and side.kind == "null":
+            if isinstance(side, tree.Constant) and side.kind == "null":
                 raise self._refused(sign, "nothing is compared with NULL", "write IS NULL or IS NOT NULL")
-        if isinstance(left, Constant) and left.kind == "bool" and isinstance(right, Constant) and right.kind != "bool":
+        if isinstance(left, tree.Constant) and left.kind == "bool" and isinstance(right, tree.Constant) and right.kind != "bool":
             raise self._refused(sign, "a truth value is never equal to a number or a text")
-        return Equal(left, right)
+        return tree.Equal(left, right)
 
-    def _comparison(self) -> Node:
+    def _comparison(self) -> tree.Node:
         left, links = self._signed(), 0
         while True:
             sign = self._tokens.now
@@ -141,7 +125,7 @@ class _Parser:
                 return left
             links += 1
 
-    def _listed(self, left: Node, sign: Token) -> Node:
+    def _listed(self, left: tree.Node, sign: Token) -> tree.Node:
         """Read on behind ``left [NOT] BETWEEN``, ``IN`` or a search; ``sign`` is the word that was taken."""
         negated = sign.kind == "NOT"
         if negated:
@@ -150,67 +134,72 @@ class _Parser:
         if sign.kind == "BETWEEN":
             return self._between(left, sign, negated)
         if sign.kind == "IN":
-            if not isinstance(left, Name):
+            if not isinstance(left, tree.Name):
                 raise self._refused(sign, "IN stands behind a property's name only")
-            return In(left, frozenset(self._texts()), negated)
+            return tree.In(left, frozenset(self._texts()), negated)
         if sign.kind == "name" and word in SEARCHES:
-            return Search(word, left, self._text(), negated)
+            return tree.Search(word, left, self._text(), negated)
         remedy = _MISSING_WORDS.get(word, "write NOT (…) before what shall not be, or NOT IN, NOT BETWEEN")
         raise self._refused(sign, "NOT stands before BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH here", remedy)
 
-    def _between(self, value: Node, sign: Token, negated: bool) -> Node:
+    def _between(self, value: tree.Node, sign: Token, negated: bool) -> tree.Node:
         low = self._signed()
         self._expect("AND", "BETWEEN needs two bounds: a BETWEEN 1 AND 9")
         high = self._signed()
         if negated:
-            return Logic("OR", (self._order(sign, value, low, "<"), self._order(sign, value, high, ">")))
-        if isinstance(low, Constant) and isinstance(high, Constant) and {low.kind, high.kind} <= NUMBERS and not _rising(low, high):
+            return tree.Logic("OR", (self._order(sign, value, low, "<"), self._order(sign, value, high, ">")))
+        if (
+            isinstance(low, tree.Constant)
+            and isinstance(high, tree.Constant)
+            and {low.kind, high.kind} <= tree.NUMBERS
+            and not _rising(low, high)
+        ):
             raise self._refused(sign, "the lower bound of BETWEEN is above the upper one", "write the smaller number first")
-        return Logic("AND", (self._order(sign, value, low, ">="), self._order(sign, value, high, "<=")))
+        return tree.Logic("AND", (self._order(sign, value, low, ">="), self._order(sign, value, high, "<=")))
 
-    def _order(self, token: Token, left: Node, right: Node, sign: str = "") -> Node:
+    def _order(self, token: Token, left: tree.Node, right: tree.Node, sign: str = "") -> tree.Node:
         for side in (left, right):
-            if (isinstance(side, Constant) and side.kind not in NUMBERS) or is_condition(side):
+            if (isinstance(side, tree.Constant) and side.kind not in tree.NUMBERS) or tree.is_condition(side):
                 raise self._refused(token, "only numbers and properties have an order", "compare texts with = or <>")
-        return Order(sign or token.kind, left, right)
+        return tree.Order(sign or token.kind, left, right)
 
-    def _signed(self) -> Node:
+    def _signed(self) -> tree.Node:
         token = self._tokens.now
         if token.kind not in ("+", "-", "NOT"):
             return self._operand()
         self._deeper(self._tokens.take())
         of = self._condition(self._signed(), token) if token.kind == "NOT" else self._signed()
         self._depth -= 1
-        return Not(of) if token.kind == "NOT" else Negate(of) if token.kind == "-" else of
+        return tree.Not(of) if token.kind == "NOT" else tree.Negate(of) if token.kind == "-" else of
 
-    def _operand(self) -> Node:
+    def _operand(self) -> tree.Node:
         token = self._tokens.take()
         self._count(token)
         if token.kind == "name":
-            return Name(token.text)
+            return tree.Name(token.text)
         if token.kind == "text":
-            return Constant("text", _unquoted(token.text))
+            return tree.Constant("text", _unquoted(token.text))
         if token.kind in ("whole", "double"):
             return self._number(token)
         if token.kind in ("TRUE", "FALSE", "NULL"):
-            return Constant("null", None) if token.kind == "NULL" else Constant("bool", token.kind == "TRUE")
+            return tree.Constant("null", None) if token.kind == "NULL" else tree.Constant("bool", token.kind == "TRUE")
         if token.kind != "(":
             raise self._refused(
                 token, "a property, a number, a text or a bracket is missing", _MISSING_OPERANDS.get(token.kind, "")
             )
         self._deeper(token)
-        tree = self._alternatives()
+        inside = self._alternatives()
         self._expect(")", "a bracket that opened is not closed")
         self._depth -= 1
-        return tree
+        return inside
 
-    def _number(self, token: Token) -> Node:
+    def _number(self, token: Token) -> tree.Node:
         text = token.text
         if token.kind == "double":
             value = float(text)
             if not 0.0 < value < float("inf"):
                 raise self._refused(token, "a floating-point number is 0 or too large", "write 0 for zero")
-            return Constant("double", value)
+            return tree.Constant("double", value)
         digits = text.rstrip("lL")
         if len(text) > 1 and text[0] == "0":
             raise self._refused(token, "a whole number begins with 0", "write it without leading zeros")
@@ -218,7 +207,7 @@ class _Parser:
             raise self._refused(
                 token, "a whole number does not fit 64 bits", f"write it as {digits[:20]}… with a point and a 0 behind"
             )
-        return Constant("int" if int(digits) <= INT_MAX else "long", int(digits))
+        return tree.Constant("int" if int(digits) <= INT_MAX else "long", int(digits))
 
     def _texts(self) -> list[bytes]:
         self._expect("(", "the texts of IN stand in brackets: a IN ('x', 'y')")
@@ -239,10 +228,10 @@ class _Parser:
 
     # ------------------------------------------------------------ small change
 
-    def _condition(self, node: Node, start: Token) -> Node:
-        if isinstance(node, Name):
-            return Bare(node)
-        if not is_condition(node):
+    def _condition(self, node: tree.Node, start: Token) -> tree.Node:
+        if isinstance(node, tree.Name):
+            return tree.Bare(node)
+        if not tree.is_condition(node):
             raise self._refused(start, "this is no condition: it is neither true nor false", "compare it with something")
         return node
 
@@ -280,12 +269,12 @@ class _Parser:
         return ExpressionRefused(self._tokens.expression, token.at, reason, remedy, trailing=trailing)
 
 
-def _spliced(word: str, node: Node) -> list[Node]:
+def _spliced(word: str, node: tree.Node) -> list[tree.Node]:
     """Return the parts of a condition of the same word: ``a OR (b OR c)`` is tested as ``a OR b OR c``, with the same outcome."""
-    return list(node.parts) if isinstance(node, Logic) and node.word == word else [node]
+    return list(node.parts) if isinstance(node, tree.Logic) and node.word == word else [node]
 
 
-def _rising(low: Constant, high: Constant) -> bool:
+def _rising(low: tree.Constant, high: tree.Constant) -> bool:
     if "double" in (low.kind, high.kind):
         return double_order(float(high.value or 0), float(low.value or 0)) >= 0
     return int(high.value or 0) >= int(low.value or 0)

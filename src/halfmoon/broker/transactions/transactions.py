@@ -22,15 +22,7 @@ from halfmoon.broker.transactions.pending import Pending
 from halfmoon.broker.uptime import BrokerUptime
 from halfmoon.logs import RateLimitedLog
 from halfmoon.store.transactions.index import TransactionIndex
-from halfmoon.wire.headers.transaction import (
-    CheckTransaction,
-    DecideTransaction,
-    EndTransaction,
-    GetTransaction,
-    GetTransactionStats,
-    ListPendingTransactions,
-    ResumeCheckHalfMessage,
-)
+from halfmoon.wire.headers import transaction as headers
 
 GROUP = "CID_RMQ_SYS_TRANS"
 """The consumer group under which the original keeps how far the half and op queues are settled."""
@@ -70,13 +62,13 @@ class Transactions:
         """Return what answers which request."""
         pending = self.pending
         return {
-            EndTransaction: self.decisions.end,
-            ResumeCheckHalfMessage: self.expiry.resume,
-            ListPendingTransactions: pending.list,
-            GetTransaction: pending.get,
-            CheckTransaction: pending.check,
-            DecideTransaction: pending.decide,
-            GetTransactionStats: pending.stats,
+            headers.EndTransaction: self.decisions.end,
+            headers.ResumeCheckHalfMessage: self.expiry.resume,
+            headers.ListPendingTransactions: pending.list,
+            headers.GetTransaction: pending.get,
+            headers.CheckTransaction: pending.check,
+            headers.DecideTransaction: pending.decide,
+            headers.GetTransactionStats: pending.stats,
         }
 
     def due(self) -> int:
