@@ -1,6 +1,6 @@
 """The checkpoint: from where recovery has to look, and how the last run ended.
 
-The first 24 bytes of the file are RocketMQ's, two slots at 1 and 2 KiB are our own.
+The first 24 bytes of the file are RocketMQ's, two slots at 1 and 2 KiB (`store.two_slots`) are our own.
 
 Layout of the original's part: physicMsgTimestamp i64 | logicsMsgTimestamp i64 | indexMsgTimestamp i64 (store times, ms).
 A slot holds a copy of those 24 bytes, so that a run of another broker, which moves only them, makes it void. The slots are
@@ -12,17 +12,14 @@ from __future__ import annotations
 
 from struct import Struct
 from typing import NamedTuple
-from zlib import crc32
 
-from halfmoon.ports import Disk, File
+from halfmoon.ports import Disk
 from halfmoon.store.layout import ABORT, CHECKPOINT
+from halfmoon.store.two_slots import TwoSlots
 
 _ORIGINAL = Struct(">qqq")
-_SLOT = Struct(">8sIIQqqqqq24s")  # | magic | version | flags | sequence | five offsets | copy of the original's part | then crc u32
-_CRC = Struct(">I")
-_MAGIC, _VERSION, _CLEAN = b"halfmoon", 1, 1
-_SLOTS = (1024, 2048)
-_FILE_BYTES = 4096
+_SLOT = Struct(">qqqqq24s")  # | five offsets | copy of the original's part |
+_CLEAN = 1
 
 
 class Checkpoint(NamedTuple):
@@ -92,59 +89,45 @@ class CheckpointFile:
     """The file. ``ours`` says whether the last read found a valid slot; without one only the three times are known."""
 
     def __init__(self, disk: Disk) -> None:
-        self._disk = disk
-        self._sequence = 0
-        self._file: File | None = None
+        self._slots = TwoSlots(disk, CHECKPOINT, (1024, 2048), _SLOT.size)
         self.ours = False
         self.durable_offset = self._written_offset = 0
         """The `Checkpoint.durable_offset` that is on the device itself."""
 
     def read(self) -> Checkpoint:
         """Return what the file says; nothing is changed."""
-        data = self._disk.read(CHECKPOINT)
+        found = self._slots.read()
         self.ours = False
-        if data is None or len(data) < _FILE_BYTES:
+        if found is None:
             return Checkpoint()
+        data, slots = found
         original = data[: _ORIGINAL.size]
-        slots: list[tuple[int, bytes, Checkpoint]] = []
-        for at in _SLOTS:
-            packed = data[at : at + _SLOT.size]
-            magic, version, flags, sequence, *numbers, copy = _SLOT.unpack(packed)
-            if magic == _MAGIC and version == _VERSION and _CRC.unpack_from(data, at + _SLOT.size)[0] == crc32(packed):
-                slots.append((sequence, copy, Checkpoint._make((*_ORIGINAL.unpack(copy), *numbers, bool(flags & _CLEAN)))))
-        slots.sort(reverse=True)
-        if len(slots) == 2 and original not in (slots[0][1], slots[1][1]) and _spliced(original, slots[0][1], slots[1][1]):
-            original = slots[1][1]  # the process was killed in the middle of the 24 bytes: as if it had not begun
-        for sequence, copy, checkpoint in slots:
+        copies = [slot.held[-_ORIGINAL.size :] for slot in slots]
+        if len(slots) == 2 and original not in copies and _spliced(original, *copies):
+            original = copies[1]  # the process was killed in the middle of the 24 bytes: as if it had not begun
+        for slot, copy in zip(slots, copies):
             if copy == original:
-                self._sequence, self.ours = max(self._sequence, sequence), True
-                return checkpoint
+                self._slots.sequence, self.ours = max(self._slots.sequence, slot.sequence), True
+                *numbers, _ = _SLOT.unpack(slot.held)
+                return Checkpoint._make((*_ORIGINAL.unpack(copy), *numbers, bool(slot.flags & _CLEAN)))
         return Checkpoint(*_ORIGINAL.unpack(original))
 
     def write(self, checkpoint: Checkpoint) -> None:
         """Put a checkpoint into the next slot; `sync` makes it durable."""
-        if self._file is None:
-            usable = self._disk.exists(CHECKPOINT) and self._disk.file_size(CHECKPOINT) == _FILE_BYTES
-            self._file = self._disk.open(CHECKPOINT) if usable else self._disk.create(CHECKPOINT, _FILE_BYTES)
-        self._sequence += 1
         self._written_offset = checkpoint.durable_offset
         original = _ORIGINAL.pack(*checkpoint[:3])
-        packed = _SLOT.pack(_MAGIC, _VERSION, _CLEAN * checkpoint.clean, self._sequence, *checkpoint[3:8], original)
-        self._file.write(_SLOTS[self._sequence % 2], packed + _CRC.pack(crc32(packed)))
-        self._file.write(0, original)
+        file = self._slots.write(_CLEAN * checkpoint.clean, _SLOT.pack(*checkpoint[3:8], original))
+        file.write(0, original)
 
     def sync(self) -> None:
         """Wait until the last written checkpoint is on the device."""
-        if self._file is not None:
-            offset = self._written_offset
-            self._file.sync()
+        offset = self._written_offset
+        if self._slots.sync():
             self.durable_offset = offset
 
     def close(self) -> None:
         """Let go of the file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._slots.close()
 
 
 def _spliced(data: bytes, begin: bytes, rest: bytes) -> bool:

@@ -1,9 +1,8 @@
 """The watermark: how far the files of the transaction index were brought, and are synced. The newest whole slot of two counts.
 
-Layout of a slot, at byte 0 and 2048 of a file of 4096 (big endian)::
+The slots (`store.two_slots`) begin at byte 0 and 2048, and hold (big endian)::
 
-    magic 8 | version u32 | flags u32 | sequence u64 | position, records, units, settled, redo_from, none_below, end i64
-    boot 64 | crc u32
+    position, records, units, settled, redo_from, none_below, end i64 | boot 64
 
 A slot is only written once what it says is on the device, so the older one is as true as the newer; a start from it reads more of
 the log. Reads and writes one small file; decides nothing.
@@ -13,16 +12,13 @@ from __future__ import annotations
 
 from struct import Struct
 from typing import NamedTuple
-from zlib import crc32
 
-from halfmoon.ports import Disk, File
+from halfmoon.ports import Disk
 from halfmoon.store.layout import TRANSACTION, TRANSACTION_CHECKPOINT
+from halfmoon.store.two_slots import TwoSlots
 
-_SLOT = Struct(">8sIIQqqqqqqq64s")
-_CRC = Struct(">I")
-_MAGIC, _VERSION, _CLEAN, _FOREIGN = b"halfmoon", 1, 1, 2
-_SLOTS = (0, 2048)
-_FILE_BYTES = 4096
+_SLOT = Struct(">qqqqqqq64s")
+_CLEAN, _FOREIGN = 1, 2
 
 
 class Watermark(NamedTuple):
@@ -55,47 +51,32 @@ class WatermarkFile:
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        self._sequence = 0
-        self._file: File | None = None
+        self._slots = TwoSlots(disk, TRANSACTION_CHECKPOINT, (0, 2048), _SLOT.size)
         self._new_name = True
         self.last = Watermark()
         self.durable = Watermark()
 
     def read(self) -> Watermark | None:
         """Return the newest watermark; None: there is none. Nothing is changed."""
-        data = self._disk.read(TRANSACTION_CHECKPOINT)
-        if data is None or len(data) < _FILE_BYTES:
+        _, slots = self._slots.read() or (b"", [])
+        if not slots:
             return None
-        newest = None
-        for at in _SLOTS:
-            packed = data[at : at + _SLOT.size]
-            magic, version, flags, sequence, *numbers, boot = _SLOT.unpack(packed)
-            if magic != _MAGIC or version != _VERSION or _CRC.unpack_from(data, at + _SLOT.size)[0] != crc32(packed):
-                continue
-            if sequence > self._sequence:
-                self._sequence = sequence
-                text = boot.rstrip(b"\0").decode("utf-8", "replace")
-                newest = Watermark._make((*numbers, bool(flags & _CLEAN), bool(flags & _FOREIGN), text))
-        return newest
+        newest = slots[0]
+        self._slots.sequence = max(self._slots.sequence, newest.sequence)
+        *numbers, boot = _SLOT.unpack(newest.held)
+        text = boot.rstrip(b"\0").decode("utf-8", "replace")
+        return Watermark._make((*numbers, bool(newest.flags & _CLEAN), bool(newest.flags & _FOREIGN), text))
 
     def write(self, watermark: Watermark) -> None:
         """Put a watermark into the next slot; `sync` makes it durable."""
-        if self._file is None:
-            path = TRANSACTION_CHECKPOINT
-            usable = self._disk.exists(path) and self._disk.file_size(path) == _FILE_BYTES
-            self._file = self._disk.open(path) if usable else self._disk.create(path, _FILE_BYTES)
-        self._sequence += 1
         *numbers, clean, foreign, boot = watermark
-        flags = _CLEAN * clean | _FOREIGN * foreign
-        packed = _SLOT.pack(_MAGIC, _VERSION, flags, self._sequence, *numbers, boot.encode()[:64])
-        self._file.write(_SLOTS[self._sequence % 2], packed + _CRC.pack(crc32(packed)))
+        self._slots.write(_CLEAN * clean | _FOREIGN * foreign, _SLOT.pack(*numbers, boot.encode()[:64]))
         self.last = watermark
 
     def sync(self) -> None:
         """Wait until the last written watermark is on the device. May be called from another thread."""
-        if self._file is not None:
-            watermark = self.last
-            self._file.sync()
+        watermark = self.last
+        if self._slots.sync():
             if self._new_name:
                 self._disk.sync_directory(TRANSACTION)
                 self._new_name = False
@@ -103,6 +84,4 @@ class WatermarkFile:
 
     def close(self) -> None:
         """Let go of the file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._slots.close()
