@@ -5,7 +5,6 @@ One group consumes every event, one is given the large orders only, by a filter 
 
 from __future__ import annotations
 
-import argparse
 import json
 import signal
 import threading
@@ -15,6 +14,7 @@ from typing import Any
 
 from halfmoon import ConsumeFrom, PushConsumer, StoredMessage
 from halfmoon.cli.demo.ledgers import CODE, DELIVERIES, GROUP, LARGE, LARGE_GROUP, REMINDERS, REMINDERS_GROUP, TOPIC, connect
+from halfmoon.cli.demo.processes import arguments
 from halfmoon.events import ConsumerContext, Consumers, Event, on
 
 _ADD = "INSERT INTO deliveries VALUES (?, ?, 1) ON CONFLICT (id) DO UPDATE SET times = times + 1"
@@ -56,10 +56,7 @@ def _fields(message: StoredMessage) -> dict[str, Any]:
 
 def main() -> None:
     """Consume until SIGTERM."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--directory", type=Path, required=True)
-    parser.add_argument("--nameserver", required=True)
-    given = parser.parse_args()
+    given = arguments(__doc__).parse_args()
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     ledger = Ledger(given.directory)

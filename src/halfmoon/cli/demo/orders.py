@@ -6,7 +6,6 @@ broker's checks by it.
 
 from __future__ import annotations
 
-import argparse
 import signal
 import threading
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from halfmoon import HalfmoonError, Message, Producer
 from halfmoon.cli.demo.ledgers import CODE, ORDERS, PAID, PLACED, PRODUCER_GROUP, REFUSED, REMINDERS, TOPIC, connect
+from halfmoon.cli.demo.processes import arguments
 from halfmoon.events import Publisher
 from halfmoon.events.dbapi import ProxyConnection, provider
 from halfmoon.events.publishing.client_transport import ClientTransport
@@ -157,9 +157,7 @@ def wants_reminder(number: int) -> bool:
 
 def main() -> None:
     """Decide orders, then answer checks until SIGTERM."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--directory", type=Path, required=True)
-    parser.add_argument("--nameserver", required=True)
+    parser = arguments(__doc__)
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--per-second", type=int, required=True)
     given = parser.parse_args()

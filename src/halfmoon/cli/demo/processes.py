@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -23,6 +24,14 @@ CHECKS = {"transactionTimeOut": 1000, "transactionCheckInterval": 1000}
 
 class DemoFailed(HalfmoonError):
     """A process of the demo failed; the text says which, and its last output."""
+
+
+def arguments(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser of what each process is told: the demo's directory, and the name server."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--directory", type=Path, required=True)
+    parser.add_argument("--nameserver", required=True)
+    return parser
 
 
 class Processes:

@@ -6,7 +6,6 @@ is as lines of JSON, the last of which is the audit.
 
 from __future__ import annotations
 
-import argparse
 import signal
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from halfmoon.cli.demo.ledgers import COPIES, PIPELINE, REMINDERS, ROWS, TOPIC
+from halfmoon.cli.demo.processes import arguments
 from halfmoon.errors import UsageError
 from halfmoon.spark.jobs.audits import transaction_audit
 from halfmoon.spark.jobs.plots import latency_plot
@@ -80,9 +80,7 @@ def audit(spark: SparkSession, nameserver: str, picture: Path) -> dict[str, Any]
 
 def main() -> None:
     """Copy without an end; or, with ``--to-end``, finish the copy, fill the table and audit."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--directory", type=Path, required=True)
-    parser.add_argument("--nameserver", required=True)
+    parser = arguments(__doc__)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--picture", type=Path, required=True)
     parser.add_argument("--to-end", action="store_true")

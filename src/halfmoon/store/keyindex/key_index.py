@@ -35,12 +35,15 @@ UNDO_MAX = 4096
 class Header(NamedTuple):
     """The header of a file."""
 
-    begin_ms: int = 0
-    end_ms: int = 0
-    begin_offset: int = 0
-    end_offset: int = 0
-    slots_used: int = 0
-    count: int = 1  # type: ignore[assignment]  # hides tuple.count
+    begin_ms: int
+    end_ms: int
+    begin_offset: int
+    end_offset: int
+    slots_used: int
+    count: int  # type: ignore[assignment]  # hides tuple.count
+
+
+EMPTY = Header(0, 0, 0, 0, 0, 1)
 
 
 class IndexFile:
@@ -104,7 +107,7 @@ class IndexFile:
                 self.file.write(HEADER_BYTES + SLOT_BYTES * slot, SLOT.pack(previous))
         header = self.header
         if count <= 1:
-            self._write_header(Header())
+            self._write_header(EMPTY)
         else:
             _, physical_offset, seconds, _ = self.entry(count - 1)
             self._write_header(
