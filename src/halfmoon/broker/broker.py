@@ -28,6 +28,7 @@ from halfmoon.broker.relay import Relay
 from halfmoon.broker.request import Handler, Reply, Request, refusal_of, reply_to
 from halfmoon.broker.send.gate import Gate
 from halfmoon.broker.send.pending_replies import refused
+from halfmoon.broker.send.reply_messages import ReplyMessages
 from halfmoon.broker.send.sends import Sends
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.transactions.transactions import Transactions
@@ -104,6 +105,7 @@ class Broker:
         services = (
             self.gate, self.transactions, self.delays, self.redelivery, self.pulls, RangeReads(self.context, self.pulls),
             self.membership, self.locks, self.progress, self.resets, self.relay, self.admin, self.queries, self.batches,
+            ReplyMessages(self.context, self.gate, self.sends, self.relay),
         )  # fmt: skip
         declared = {header: handler for service in services for header, handler in service.handlers().items()}
         for header, paths in SAVED.items():

@@ -1,4 +1,5 @@
 """Requests that the broker relays to connected clients, and whose replies it returns to the caller: 307, 309, and 221 for 223.
+Others ask a client by `Relay.ask`.
 
 Keeps the requests in progress, at most `IN_PROGRESS_MAX`, each with a deadline; never waits itself. Follows AdminBrokerProcessor
 and Broker2Client (RocketMQ 4.9.8).
@@ -32,6 +33,9 @@ from halfmoon.wire.table import Header
 IN_PROGRESS_MAX = 10_000
 """Relayed requests in progress, so that clients that never answer cannot fill the memory."""
 
+BODIES_BYTES_MAX = 64 * 1024 * 1024
+"""Bodies of requests that are kept until a client has answered, for the same reason: those of replies may have megabytes."""
+
 TIMEOUT_MS = 10_000
 """How long a client may take. Follows AdminBrokerProcessor.callConsumer."""
 STATUS_TIMEOUT_MS = 3_000
@@ -48,6 +52,7 @@ class _InProgress(msgspec.Struct, eq=False):
     peer: int
     asker: int
     timeout_ms: int
+    size_bytes: int
 
 
 class Relay:
@@ -58,7 +63,7 @@ class Relay:
         self._record, self._broker_name = context.store.record, context.settings.name
         self._in_progress: dict[int, _InProgress] = {}
         self._deadlines: list[tuple[int, int]] = []
-        self._opaque = 0
+        self._opaque = self._bytes = 0
 
     def handlers(self) -> Handlers:
         """Return what answers which request."""
@@ -100,8 +105,16 @@ class Relay:
             raise BrokerError(f"The Consumer <{group}> <{client_id}> not online")
         if member.version < VERSION_V3_1_8:
             raise BrokerError(f"The Consumer <{client_id}> Version <{member.version}> too low to finish, please upgrade it")
-        self._check_room(1)
-        self._ask(request, member, header, body, TIMEOUT_MS, lambda reply: self._answer(request, reply))
+        request.command.fields, request.command.body = {}, b""  # it is kept for seconds: free what is not needed any more
+        self.ask(request, member, header, body, lambda reply: self._answer(request, reply))
+
+    def ask(self, request: Request, member: Member, header: Header, body: bytes, answered: Answered) -> None:
+        """Ask a client for the sake of ``request``; ``answered`` gets its reply, or that it took longer than `TIMEOUT_MS`, or left.
+
+        Raises SystemBusy when too many are in progress.
+        """
+        self._check_room(1, len(request.command.body))
+        self._ask(request, member, header, body, TIMEOUT_MS, answered)
 
     # ------------------------------------------------------------ all members
 
@@ -143,16 +156,19 @@ class Relay:
 
     # ------------------------------------------------------------ in progress
 
-    def _check_room(self, count: int) -> None:
+    def _check_room(self, count: int, size_bytes: int = 0) -> None:
         if len(self._in_progress) + count > IN_PROGRESS_MAX:
             raise SystemBusy(f"{IN_PROGRESS_MAX} requests to clients are in progress")
+        if self._bytes + size_bytes > BODIES_BYTES_MAX:
+            raise SystemBusy(f"requests to clients are in progress whose bodies have {self._bytes} bytes")
 
     def _ask(self, request: Request, member: Member, header: Header, body: bytes, timeout_ms: int, answered: Answered) -> None:
         self._opaque = self._opaque + 1 & 0x7FFFFFFF
         command = request_command(header, body, opaque=self._opaque)
         command.language = int(Language.JAVA)
-        request.command.fields, request.command.body = {}, b""  # it is kept for seconds: free what is not needed any more
-        self._in_progress[self._opaque] = _InProgress(answered, member.peer.number, request.peer.number, timeout_ms)
+        size_bytes = len(request.command.body)
+        self._bytes += size_bytes
+        self._in_progress[self._opaque] = _InProgress(answered, member.peer.number, request.peer.number, timeout_ms, size_bytes)
         heappush(self._deadlines, (request.now + timeout_ms, self._opaque))
         self._peers.answer(member.peer, encode(command))
 
@@ -160,17 +176,20 @@ class Relay:
         """Return a client's reply to the caller. One that nobody waits for, or from another connection, is ignored."""
         waiting = self._in_progress.get(command.opaque)
         if waiting is not None and waiting.peer == peer:
-            del self._in_progress[command.opaque]
-            waiting.answered(Reply(command.code, command.remark, None, command.body))
+            self._take(command.opaque).answered(Reply(command.code, command.remark, None, command.body))
+
+    def _take(self, opaque: int) -> _InProgress:
+        waiting = self._in_progress.pop(opaque)
+        self._bytes -= waiting.size_bytes
+        return waiting
 
     def lost(self, peer: int) -> None:
         """A connection was lost: its callers are told at once, its own requests are forgotten."""
         for opaque, waiting in list(self._in_progress.items()):
             if waiting.asker == peer:
-                del self._in_progress[opaque]
+                self._take(opaque)
             elif waiting.peer == peer:
-                del self._in_progress[opaque]
-                waiting.answered(Reply(int(ResponseCode.SYSTEM_ERROR), "the client's connection was lost"))
+                self._take(opaque).answered(Reply(int(ResponseCode.SYSTEM_ERROR), "the client's connection was lost"))
 
     def due(self) -> int | None:
         """When the first client has taken too long."""
@@ -185,7 +204,7 @@ class Relay:
     def tick(self, now: int) -> None:
         """Time out clients that took too long (207)."""
         while (due := self.due()) is not None and due <= now:
-            waiting = self._in_progress.pop(heappop(self._deadlines)[1])
+            waiting = self._take(heappop(self._deadlines)[1])
             why = f"no answer from the client in {waiting.timeout_ms} ms"
             waiting.answered(Reply(int(ResponseCode.CONSUME_MSG_TIMEOUT), why))
 

@@ -155,6 +155,9 @@ class BrokerSettings:
     filter_support_retry: bool = setting(
         False, java="filterSupportRetry", why="Filter retries by the expression of their first topic."
     )
+    store_replies: bool = setting(
+        True, java="storeReplyMessageEnable", why="Store replies to requests, too; false: they are only pushed to who asked."
+    )
     sync_timeout_ms: int = setting(
         5000,
         java="syncFlushTimeout",

@@ -104,7 +104,7 @@ _REASONS = {
     "name servers are given as a list of addresses": """
         fetchNamesrvAddrByAddressServer fetchNameSrvAddrByDnsLookup fetchNamesrvAddrInterval updateNameServerAddrPeriod""",
     "not built; the broker behaves as with RocketMQ's default": """
-        messageStorePlugIn disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold storeReplyMessageEnable
+        messageStorePlugIn disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold
         flushConsumerOffsetHistoryInterval realTimeNotifyConsumerChange traceOn
         rejectPullConsumerEnable enableNetWorkFlowControl enableBroadcastOffsetStore broadcastOffsetExpireSecond
         slaveReadEnable

@@ -26,6 +26,7 @@ public final class Peer {
         PrintStream answers = System.out;
         System.setOut(System.err);  // whatever a library prints stays out of the answers
         Senders.verbs();
+        Requests.verbs();
         Transactions.verbs();
         Receivers.verbs();
         Ordered.verbs();

@@ -43,7 +43,7 @@ final class Senders {
         Peer.verb("load.stop", order -> LOADS.remove(order.getString("group")).finish());
     }
 
-    private static DefaultMQProducer producer(JSONObject order) {
+    static DefaultMQProducer producer(JSONObject order) {
         return PRODUCERS.get(order.getString("group"));
     }
 

@@ -59,6 +59,7 @@ class Clients:
         self.epoch = 0
         """Counts changes of membership and subscriptions, so that what was derived from them can be checked cheaply."""
         self._subscription_bytes = 0
+        self._producers_by_id: dict[str, Member] = {}
         self._of_peer: dict[int, set[tuple[str, str]]] = {}  # peer number -> ("producer" or "consumer", group)
 
     # ------------------------------------------------------------ joining
@@ -67,7 +68,7 @@ class Clients:
         """Add or refresh a producer; return False when a bound is reached."""
         if not self._admit(self.producers.get(group, {}), member.peer.number, ("producer", group)):
             return False
-        self.producers.setdefault(group, {})[member.peer.number] = member
+        self.producers.setdefault(group, {})[member.peer.number] = self._producers_by_id[member.client_id] = member
         return True
 
     def consumer(
@@ -162,7 +163,11 @@ class Clients:
     def _leave(self, kind: str, group: str, peer: int) -> bool:
         if kind == "producer":
             members = self.producers.get(group, {})
-            members.pop(peer, None)
+            left = members.pop(peer, None)
+            if left is not None and not self._produces(peer):
+                known = self._producers_by_id.get(left.client_id)
+                if known is not None and known.peer.number == peer:  # else the client has connected anew
+                    del self._producers_by_id[left.client_id]
             if not members:
                 self.producers.pop(group, None)
             return False
@@ -175,7 +180,15 @@ class Clients:
         self.epoch += 1
         return True
 
+    def _produces(self, peer: int) -> bool:
+        """Whether a connection is still in a producer group. `lost` has forgotten all of them before it leaves the first."""
+        return any(kind == "producer" for kind, _ in self._of_peer.get(peer, ()))
+
     # ------------------------------------------------------------ asking
+
+    def producer_by_id(self, client_id: str) -> Member | None:
+        """Return the newest connection of a producer's client, whatever its groups."""
+        return self._producers_by_id.get(client_id)
 
     def group(self, group: str) -> ConsumerGroup | None:
         """Return a consumer group that has members now."""

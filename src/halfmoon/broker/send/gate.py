@@ -178,6 +178,16 @@ class Gate:
         except BrokerError as exc:
             self._sends.replies.refuse_one(request, exc)
 
+    def check(self, request: Request, header: SendHeaderOf) -> None:
+        """Refuse a message that would not be stored, for its topic or queue, before anything else is done with it.
+
+        Raises BrokerError.
+        """
+        sending = Sending(request, header)
+        for step in (self._time, self._topic, self._permission, self._queue):
+            step(sending)
+        self._sends.check_size(len(request.command.body))
+
     def check_open(self, now: int) -> None:
         """Raise BrokerError before the time from which the broker takes sends of any kind."""
         if now < self._settings.start_accept_ms:

@@ -77,6 +77,36 @@ class SendBatchMessage(SendMessageV2):
     """Store a batch body (`halfmoon.wire.record.encode_batch`). A body without ``batch`` true is stored as one message."""
 
 
+@request(324, "SEND_REPLY_MESSAGE", reply=SendMessageReply)
+class SendReplyMessage(SendMessage):
+    """Push the reply in the body to the producer that asked, and store it. Property REPLY_TO_CLIENT names its client."""
+
+
+@request(325, "SEND_REPLY_MESSAGE_V2", reply=SendMessageReply)
+class SendReplyMessageV2(SendMessageV2):
+    """The same as `SendReplyMessage` under one-letter names."""
+
+
+@request(326, "PUSH_REPLY_MESSAGE_TO_CLIENT")
+class PushReplyMessageToClient(Header, kw_only=True):
+    """A broker brings a producer the reply to one of its requests: body as it was sent. CORRELATION_ID says to which."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: I32
+    queue_id: I32
+    sys_flag: I32
+    born_timestamp: I64
+    flag: I32
+    properties: str | None = None
+    reconsume_times: I32 | None = None
+    unit_mode: bool | None = None
+    born_host: str
+    store_host: str
+    store_timestamp: I64
+
+
 @request(36, "CONSUMER_SEND_MSG_BACK")
 class ConsumerSendMsgBack(Header):
     """Give back a message that could not be consumed: the broker delivers it again later, or puts it to the dead letters."""
