@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ class Conversation:
 
     def __init__(self, asker: JavaPeer, replier: JavaPeer, server: Serve | Cluster, name: str) -> None:
         self.asker, self.replier = asker, replier
-        self.order = {"nameserver": server.nameserver, "topic": f"Requests-{name}"}
+        self.order: dict[str, Any] = {"nameserver": server.nameserver, "topic": f"Requests-{name}"}
         with Admin(nameserver=server.nameserver) as admin:  # a consumer looks for a topic that is not there twice a minute
             admin.create_topic(self.order["topic"], queue_count=2)
         self.asker.call("producer", group=f"A-{name}", **self.order)
