@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from halfmoon import Admin
+from halfmoon import Admin, ConsumeFrom, Message, Producer, PushConsumer, StoredMessage
 from tests.interop.apache import Cluster
 from tests.interop.java_peer import JavaError, JavaPeer
 from tests.interop.ours import Serve
@@ -71,4 +71,36 @@ def test_a_request_that_nobody_replies_to_times_out(java: Callable[..., JavaPeer
     talk = Conversation(java("4.9.7"), java("4.9.7"), target, "nobody")
     with pytest.raises(JavaError, match=r"send request message to .* OK, but wait reply message timeout"):
         talk.request("anybody?", timeout_ms=1000)
+    talk.stop()
+
+
+VERSIONS = ["4.7.1", "4.9.7", "5.3.3"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_java_consumer_replies_to_our_producer(version: str, java: Callable[..., JavaPeer], target: Serve | Cluster) -> None:
+    talk = Conversation(java(version), java(version), target, f"ours-{version}".replace(".", "_"))
+    talk.start_replier()
+    with Producer(group="P-ours", nameserver=target.nameserver) as producer:
+        reply = producer.request(Message(talk.order["topic"], b"from python"), timeout_ms=TIMEOUT_MS)
+    assert reply.body == b"FROM PYTHON"
+    [sent] = talk.stop_replier(1)
+    assert sent["status"] == "SEND_OK"
+    talk.stop()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_our_consumer_replies_to_a_java_producer(version: str, java: Callable[..., JavaPeer], target: Serve | Cluster) -> None:
+    talk = Conversation(java(version), java(version), target, f"theirs-{version}".replace(".", "_"))
+    consumer = PushConsumer(group="C-ours", nameserver=target.nameserver, consume_from=ConsumeFrom.FIRST_OFFSET)
+    consumer.subscribe(talk.order["topic"])
+    with Producer(group="R-ours", nameserver=target.nameserver) as producer:
+
+        @consumer.on_message
+        def listen(messages: list[StoredMessage]) -> None:
+            for message in messages:
+                producer.reply(message, message.body.upper())
+
+        with consumer:
+            assert talk.request("from java", verb="request.async") == "FROM JAVA"
     talk.stop()

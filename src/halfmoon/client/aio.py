@@ -22,6 +22,7 @@ from halfmoon.client.core.consume.push_consumer import PushConsumerCore
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.names import check_group
 from halfmoon.client.core.produce.linger import LingeringSender
+from halfmoon.client.core.produce.requests import Requests
 from halfmoon.client.core.produce.selector import Selector, select_by_hash
 from halfmoon.client.core.produce.send import FirstAttempt, Sender
 from halfmoon.client.core.produce.tracing import Tracer
@@ -86,6 +87,7 @@ class AsyncProducer(Client[ProducerSettings]):
         super().__init__(checked)
         kind = LingeringSender if checked.linger_ms else Sender
         self._sender = kind(checked, self._instance.routes, self._ids)
+        self._requests = Requests(self._sender, self._instance)
         self._instance.producer_group = self._sender.group
         self._tracer = Tracer(checked, self._instance, self._ids) if checked.trace else None
         self._sender.tracer = self._tracer
@@ -216,6 +218,29 @@ class AsyncProducer(Client[ProducerSettings]):
     ) -> SendResult:
         """Send messages of one topic as one request, at most ``body_bytes_max`` bytes together, to one queue."""
         return await self._run(self._sender.send_batch(messages, queue=queue, timeout_ms=timeout_ms))
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        key: Any = None,
+        timeout_ms: int | None = None,
+    ) -> StoredMessage:
+        """Send a message, wait for what a consumer replies to it, and return that, within ``timeout_ms`` in all.
+
+        The reply has no offsets and no id of the broker. Raises RequestTimeout when the message was sent and no reply came,
+        TooManyRequests when too many wait for theirs, and what `send` raises.
+        """
+        return await self._run(self._requests.request(message, queue=queue, selector=selector, key=key, timeout_ms=timeout_ms))
+
+    async def reply(self, request: StoredMessage, body: bytes, *, timeout_ms: int | None = None) -> SendResult:
+        """Reply to a message that was sent by `request` (Java's, too); its asker has the reply when this returns.
+
+        Raises UsageError if it is no request, and what `send` raises: SendFailed with code 1 if the asker is gone.
+        """
+        return await self._run(self._requests.reply(request, body, timeout_ms))
 
     async def recall(self, topic: str, recall_handle: str) -> str:
         """Cancel a message that waits for a point in time, by the handle of its `SendResult`; return its id.

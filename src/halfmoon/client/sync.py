@@ -99,6 +99,29 @@ class Producer(Blocking):
             self._client._sender.send_batch(messages, queue=queue, timeout_ms=timeout_ms), messages[0] if messages else None
         )
 
+    def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        key: Any = None,
+        timeout_ms: int | None = None,
+    ) -> StoredMessage:
+        """Send a message, wait for what a consumer replies to it, and return that, within ``timeout_ms`` in all.
+
+        The reply has no offsets and no id of the broker. Raises RequestTimeout when the message was sent and no reply came,
+        TooManyRequests when too many wait for theirs, and what `send` raises.
+        """
+        return self._loop.call(self._client.request(message, queue=queue, selector=selector, key=key, timeout_ms=timeout_ms))
+
+    def reply(self, request: StoredMessage, body: bytes, *, timeout_ms: int | None = None) -> SendResult:
+        """Reply to a message that was sent by `request` (Java's, too); its asker has the reply when this returns.
+
+        Raises UsageError if it is no request, and what `send` raises: SendFailed with code 1 if the asker is gone.
+        """
+        return self._loop.call(self._client.reply(request, body, timeout_ms=timeout_ms))
+
     def recall(self, topic: str, recall_handle: str) -> str:
         """Cancel a message that waits for a point in time, by the handle of its `SendResult`; return its id.
 

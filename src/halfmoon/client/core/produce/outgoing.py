@@ -22,6 +22,8 @@ class Outgoing(msgspec.Struct, gc=False):
     flag: int = 0
     sys_flag: int = 0
     batch: bool = False
+    reply: bool = False
+    """Whether it is the reply to a request: a broker pushes it to who asked."""
     reconsume_times: int = 0
     reconsume_max: int | None = None
 

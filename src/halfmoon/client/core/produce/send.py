@@ -31,7 +31,7 @@ from halfmoon.model import UNIQ_KEY, WAIT, Message, MessageQueue, SendResult, Se
 from halfmoon.wire.codes import COMPRESSED, LZ4, ZLIB, ZSTD
 from halfmoon.wire.command import Command
 from halfmoon.wire.compression import compress
-from halfmoon.wire.headers.send import SendBatchMessage, SendMessageV2
+from halfmoon.wire.headers.send import SendBatchMessage, SendMessageV2, SendReplyMessageV2
 from halfmoon.wire.ids import UniqueIds
 from halfmoon.wire.record import BatchItem, encode_batch
 
@@ -154,7 +154,7 @@ class Sender:
         """Send without waiting for a reply: one attempt, errors only when it cannot leave."""
         begin, outgoing, target = yield from self._ready(message, chosen)
         if target is None:
-            info = yield from self._publish_info(outgoing.topic)
+            info = yield from self.publish_info(outgoing.topic)
             target = choose_queue(info, None, self.faults, begin)
         address = yield from self._address(target)
         born_ms = yield from now()
@@ -186,7 +186,7 @@ class Sender:
         """Return the queues that messages of a topic may go to, with the user's topic name."""
         self._check_running()
         check_topic(topic)
-        info = yield from self._publish_info(wrap(topic, self.settings.namespace))
+        info = yield from self.publish_info(wrap(topic, self.settings.namespace))
         return [MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in info.queues]
 
     # ------------------------------------------------------------ made ready
@@ -286,7 +286,7 @@ class Sender:
 
         Raises NoRoute, BrokerError (a code not worth another try), SendFailed, TooManyRequests (the budget is spent).
         """
-        info = self.routes.ready(outgoing.topic) or (first.info if first else (yield from self._publish_info(outgoing.topic)))
+        info = self.routes.ready(outgoing.topic) or (first.info if first else (yield from self.publish_info(outgoing.topic)))
         tried: list[str] = []
         result: SendResult | None = None  # of an attempt that was stored, without a promise of the broker being kept
         cause = error
@@ -346,7 +346,7 @@ class Sender:
         for left in range(self.settings.retries_async_max, -1, -1):
             queue = target or first
             if queue is None:
-                info = yield from self._publish_info(outgoing.topic)
+                info = yield from self.publish_info(outgoing.topic)
                 queue = self._next_queue(outgoing, info, tried, (yield from steady()))
             tried.append(queue.broker_name)
             first = None
@@ -404,7 +404,8 @@ class Sender:
 
     def header(self, outgoing: Outgoing, queue: MessageQueue, at: int) -> SendMessageV2:
         settings = self.settings
-        return (SendBatchMessage if outgoing.batch else SendMessageV2)(
+        kind = SendBatchMessage if outgoing.batch else SendReplyMessageV2 if outgoing.reply else SendMessageV2
+        return kind(
             producer_group=self.group,
             topic=outgoing.topic,
             default_topic=settings.create_topic_key,
@@ -424,7 +425,7 @@ class Sender:
     def broker_address(self, topic: str, broker_name: str) -> Op[str]:
         """Return where a broker that holds a topic is asked. Raises NetworkError, NoRoute."""
         self._check_running()
-        yield from self._publish_info(wrap(topic, self.settings.namespace))
+        yield from self.publish_info(wrap(topic, self.settings.namespace))
         return (yield from self._address(MessageQueue(wrap(topic, self.settings.namespace), broker_name, 0)))
 
     def _known_address(self, queue: MessageQueue) -> str | None:
@@ -446,7 +447,7 @@ class Sender:
         known = self._known_address(queue)
         return known if known != address else None
 
-    def _publish_info(self, topic: str) -> Op[PublishInfo]:
+    def publish_info(self, topic: str) -> Op[PublishInfo]:
         return (yield from self.routes.publish_info(topic, self.settings.create_topic_key, self.settings.default_topic_queue_count))
 
     def target(
@@ -466,7 +467,7 @@ class Sender:
         assert chosen is not None
         topic = wrap(message.topic, self.settings.namespace)
         if self.routes.master(chosen.broker_name) is None:
-            yield from self._publish_info(topic)
+            yield from self.publish_info(topic)
         return MessageQueue(topic, chosen.broker_name, chosen.queue_id)
 
     def budget(self, timeout_ms: int | None) -> int:
