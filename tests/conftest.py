@@ -1,16 +1,21 @@
-"""What every test run does: Hypothesis without deadlines, slow files marked so, outcomes noted for `make mission`."""
+"""What every test run does: Hypothesis without deadlines, slow files marked so, outcomes noted for `make mission`.
+
+And the cluster that the tests of a module share.
+"""
 
 from __future__ import annotations
 
 import gc
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from halfmoon.testing.local import LocalCluster
 from tests.dealing import Dealing, left_out, may_be_late, rank, slow
 from tools import mission
 
@@ -20,6 +25,19 @@ settings.register_profile("fuzz", settings.get_profile("halfmoon"), max_examples
 settings.load_profile("halfmoon")
 
 _RECORDER = pytest.StashKey[mission.Recorder]()
+
+
+@pytest.fixture(scope="module")
+def broker_settings() -> dict[str, Any]:
+    """Settings of `cluster`'s broker, by their Java names; a module with others has a fixture of this name."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def cluster(broker_settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """A name server and a broker that the tests of a module share."""
+    with LocalCluster(tmp_path_factory.mktemp("cluster") / "store", broker_settings) as running:
+        yield running
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from halfmoon.model import ConsumeFrom, MessageQueue
 from halfmoon.wire.bodies import LockBatchReply, LockBatchRequest, from_json, to_json
 from halfmoon.wire.headers.client import LockBatchMq, UnlockBatchMq
-from tests.client.queue_of import Queues, push
+from tests.client.queue_of import Queues, push, started
 from tests.client.scripted import Reply
 
 FIRST = ConsumeFrom.FIRST_OFFSET
@@ -36,6 +36,13 @@ def orderly(script, listener, **values):
     core = push(script, orderly=True, consume_from=FIRST, **values)
     core.on_message(listener)
     return core
+
+
+def consuming(script, listener, filled, *, queue_count=1, **values):
+    """An orderly consumer that was started where the first queue holds so many messages; return its broker, too."""
+    broker = Locking(script, queue_count)
+    broker.fill(filled)
+    return broker, started(script, orderly(script, listener, **values))
 
 
 def kinds(script, topic="orders"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from itertools import count, islice
 from typing import Any
 
@@ -38,11 +37,10 @@ _numbers = count()
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster(tmp_path_factory.mktemp("broker")) as running:
-        with Admin(nameserver=running.nameserver) as admin:
-            until(lambda: "TBW102" in admin.topics())
-        yield running
+def cluster(cluster: LocalCluster) -> LocalCluster:
+    with Admin(nameserver=cluster.nameserver) as admin:
+        until(lambda: "TBW102" in admin.topics())
+    return cluster
 
 
 @pytest.fixture

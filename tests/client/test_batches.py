@@ -9,24 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from halfmoon import Admin
 from halfmoon.client.batches import BatchName, BatchPromise, BatchTransactions, batch_transactions
 from halfmoon.client.ranges import Ranges
 from halfmoon.errors import BrokerError, NetworkError, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.record import decode_records, encode_batch
+from tests.topics import new_topic
 
 pytestmark = pytest.mark.slow
 
 BROKER = "broker-a"
 _numbers = count()
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster(tmp_path_factory.mktemp("broker")) as running:
-        yield running
 
 
 @pytest.fixture
@@ -37,14 +31,7 @@ def client(cluster: LocalCluster) -> Iterator[BatchTransactions]:
 
 @pytest.fixture
 def topic(cluster: LocalCluster) -> str:
-    return made(cluster)
-
-
-def made(cluster: LocalCluster) -> str:
-    name = f"batch_topic_{next(_numbers)}"
-    with Admin(nameserver=cluster.nameserver) as admin:
-        admin.create_topic(name, queue_count=2)
-    return name
+    return new_topic(cluster.nameserver, queue_count=2)
 
 
 def new_batch() -> BatchName:
@@ -168,7 +155,7 @@ def test_a_queue_or_a_broker_that_is_not_there_is_named(client: BatchTransaction
 
 def test_a_broker_that_is_killed_between_all_steps_costs_nothing_and_doubles_nothing(tmp_path: Path):
     with LocalCluster(tmp_path) as cluster, BatchTransactions(nameserver=cluster.nameserver) as client:
-        topic = made(cluster)
+        topic = new_topic(cluster.nameserver, queue_count=2)
         batch, queue = new_batch(), client.queues(topic)[0]
 
         def killed() -> threading.Timer:

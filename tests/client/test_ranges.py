@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +19,16 @@ from halfmoon.errors import NoRoute, SettingError, TopicNotFound, UsageError
 from halfmoon.runtime.connections.bulk import BulkConnection
 from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.record import decode_records
+from tests.topics import new_topic
 
 pytestmark = pytest.mark.slow
 
-_numbers = count()
 KIB = 1024
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster(tmp_path_factory.mktemp("broker")) as running:
-        yield running
 
 
 @pytest.fixture
 def topic(cluster: LocalCluster) -> str:
-    return made(cluster, 2)
+    return new_topic(cluster.nameserver, queue_count=2)
 
 
 @pytest.fixture(params=["long answers", "pulls"])
@@ -44,13 +37,6 @@ def client(cluster: LocalCluster, request: pytest.FixtureRequest) -> Iterator[Ra
         if request.param == "pulls":  # as from a broker that is not ours
             running._foreign_brokers.add(cluster.broker)
         yield running
-
-
-def made(cluster: LocalCluster, queue_count: int) -> str:
-    name = f"topic_{next(_numbers)}"
-    with Admin(nameserver=cluster.nameserver) as admin:
-        admin.create_topic(name, queue_count=queue_count)
-    return name
 
 
 def fill(cluster: LocalCluster, topic: str, number: int, size: int = 100) -> None:
@@ -88,7 +74,7 @@ def test_a_range_is_read_exactly_in_pieces_of_about_the_size_asked_for(cluster: 
 
 
 def test_records_larger_than_a_piece_come_whole(cluster: LocalCluster, client: Ranges):
-    topic = made(cluster, 1)
+    topic = new_topic(cluster.nameserver)
     fill(cluster, topic, 3, 100 * KIB)
 
     pieces = list(client.read("broker-a", topic, 0, 0, 3, KIB))
@@ -104,7 +90,7 @@ def test_an_empty_range_yields_nothing_and_what_is_no_range_is_refused(topic: st
 
 
 def test_offsets_by_time_are_those_of_the_first_message_then_or_later(cluster: LocalCluster, client: Ranges):
-    topic = made(cluster, 1)
+    topic = new_topic(cluster.nameserver)
     for _ in range(4):
         fill(cluster, topic, 60)
         time.sleep(0.02)
@@ -124,7 +110,7 @@ def test_progress_of_a_group_is_stored_and_told(topic: str, client: Ranges, clus
 
 
 def test_offsets_behind_the_end_are_an_error_or_reported(cluster: LocalCluster, client: Ranges):
-    topic = made(cluster, 1)
+    topic = new_topic(cluster.nameserver)
     fill(cluster, topic, 50)
     missing: list[tuple[int, int]] = []
 
@@ -139,7 +125,7 @@ def test_offsets_behind_the_end_are_an_error_or_reported(cluster: LocalCluster, 
 
 
 def test_messages_that_come_while_their_end_is_waited_for_are_no_loss(cluster: LocalCluster, client: Ranges):
-    topic = made(cluster, 1)
+    topic = new_topic(cluster.nameserver)
     fill(cluster, topic, 50)
     later = threading.Timer(0.25, fill, (cluster, topic, 20))
     later.start()
@@ -150,7 +136,7 @@ def test_messages_that_come_while_their_end_is_waited_for_are_no_loss(cluster: L
 
 def test_expired_messages_are_an_error_or_reported_at_once(tmp_path: Path, client: Ranges):
     with LocalCluster(tmp_path, {"mappedFileSizeCommitLog": 5 * 1024**2, "maxMessageSize": 4 * 1024**2}) as cluster:
-        topic = made(cluster, 1)
+        topic = new_topic(cluster.nameserver)
         fill(cluster, topic, 2_000, 5_000)
         cluster.stop()
         sorted((tmp_path / "commitlog").iterdir())[0].unlink()
@@ -182,7 +168,7 @@ def test_a_topic_that_was_deleted_is_an_error_that_names_it(cluster: LocalCluste
 
 def test_questions_wait_for_a_broker_that_starts_again(tmp_path: Path):
     with LocalCluster(tmp_path) as cluster, Ranges(nameserver=cluster.nameserver) as here:
-        topic = made(cluster, 1)
+        topic = new_topic(cluster.nameserver)
         fill(cluster, topic, 20)
         ends = here.bounds(topic)
         cluster.kill()
@@ -195,7 +181,7 @@ def test_questions_wait_for_a_broker_that_starts_again(tmp_path: Path):
 
 def test_a_broker_that_is_killed_and_started_again_costs_no_record(tmp_path: Path, client: Ranges):
     with LocalCluster(tmp_path) as cluster, Ranges(nameserver=cluster.nameserver) as here:
-        topic = made(cluster, 1)
+        topic = new_topic(cluster.nameserver)
         fill(cluster, topic, 3_000, 500)
         here._foreign_brokers |= {cluster.broker} if client._foreign_brokers else set()
         reading = here.read("broker-a", topic, 0, 0, 3_000, 20 * KIB)
@@ -243,7 +229,7 @@ class Proxy:
 def test_connections_cut_in_mid_answer_cost_no_record_and_repeat_none(
     cluster: LocalCluster, client: Ranges, monkeypatch: pytest.MonkeyPatch
 ):
-    topic = made(cluster, 1)
+    topic = new_topic(cluster.nameserver)
     fill(cluster, topic, 1_000, 300)
     proxy = Proxy(cluster.broker, [3, 150, 5_000, 40_000, 200_001])
     monkeypatch.setattr(client, "_open", lambda address: through(proxy, address))
@@ -262,7 +248,7 @@ def through(proxy: Proxy, address: str) -> BulkConnection:
 
 
 def test_a_broker_that_moved_is_found_by_its_route(cluster: LocalCluster, client: Ranges):
-    topic = made(cluster, 1)
+    topic = new_topic(cluster.nameserver)
     fill(cluster, topic, 100)
     client.bounds(topic)
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -274,7 +260,7 @@ def test_a_broker_that_moved_is_found_by_its_route(cluster: LocalCluster, client
 
 def test_a_read_that_fails_too_often_raises_what_failed(tmp_path: Path):
     with LocalCluster(tmp_path) as cluster, Ranges(nameserver=cluster.nameserver, retries_max=2) as here:
-        topic = made(cluster, 1)
+        topic = new_topic(cluster.nameserver)
         fill(cluster, topic, 100)
         here.bounds(topic)
         cluster.kill()
@@ -310,7 +296,7 @@ def received(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("selection", [Selection("rare"), Selection("number >= 980", "SQL92")])
 def test_what_a_selection_leaves_out_does_not_travel(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, selection: Selection):
-    topic = made(cluster, 1)
+    topic = new_topic(cluster.nameserver)
     with Producer(group="P", nameserver=cluster.nameserver) as producer:
         for at in range(0, 1_000, 50):
             tag = "rare" if at == 950 else "usual"
@@ -330,7 +316,7 @@ def test_what_a_selection_leaves_out_does_not_travel(cluster: LocalCluster, monk
 
 
 def test_a_selection_at_brokers_that_filter_nothing_brings_everything(cluster: LocalCluster, client: Ranges):
-    topic = made(cluster, 1)
+    topic = new_topic(cluster.nameserver)
     fill(cluster, topic, 100)
 
     for selection in (Selection("this is no expression", "SQL92"), Selection("x" * 40_000)):
@@ -339,7 +325,7 @@ def test_a_selection_at_brokers_that_filter_nothing_brings_everything(cluster: L
 
 def test_a_selection_hides_no_message_that_is_gone(tmp_path: Path):
     with LocalCluster(tmp_path, {"mappedFileSizeCommitLog": 5 * 1024**2, "maxMessageSize": 4 * 1024**2}) as cluster:
-        topic = made(cluster, 1)
+        topic = new_topic(cluster.nameserver)
         fill(cluster, topic, 2_000, 5_000)
         cluster.stop()
         sorted((tmp_path / "commitlog").iterdir())[0].unlink()
@@ -363,7 +349,7 @@ def test_a_selection_hides_no_message_that_is_gone(tmp_path: Path):
 
 
 def test_ranges_are_weighed_by_entries_or_by_a_few_messages(cluster: LocalCluster, client: Ranges, monkeypatch: pytest.MonkeyPatch):
-    topic = made(cluster, 2)
+    topic = new_topic(cluster.nameserver, queue_count=2)
     fill(cluster, topic, 1_000, 300)
     if client._foreign_brokers:
         monkeypatch.delitem(cluster._programs[1].broker._handlers, 31041)
@@ -378,7 +364,7 @@ def test_ranges_are_weighed_by_entries_or_by_a_few_messages(cluster: LocalCluste
 
 
 def test_connections_are_kept_for_the_next_read_unless_it_was_given_up(cluster: LocalCluster, client: Ranges):
-    topic = made(cluster, 1)
+    topic = new_topic(cluster.nameserver)
     fill(cluster, topic, 1_000, 300)
     list(client.read("broker-a", topic, 0, 0, 100))
     kept = list(client._idle)
@@ -392,7 +378,7 @@ def test_connections_are_kept_for_the_next_read_unless_it_was_given_up(cluster: 
 
 
 def test_threads_read_side_by_side(cluster: LocalCluster, client: Ranges):
-    topic = made(cluster, 1)
+    topic = new_topic(cluster.nameserver)
     fill(cluster, topic, 1_000, 300)
     found: list[list[int]] = []
 
@@ -415,7 +401,7 @@ def _child(nameserver: str, topic: str, answers: Any) -> None:
 
 
 def test_a_process_has_one_client_for_the_same_settings_and_a_forked_child_its_own(cluster: LocalCluster):
-    topic = made(cluster, 1)
+    topic = new_topic(cluster.nameserver)
     fill(cluster, topic, 100)
     one = ranges(nameserver=cluster.nameserver)
     assert ranges(nameserver=cluster.nameserver) is one

@@ -10,9 +10,7 @@ from halfmoon import Admin
 from halfmoon.client.ranges import Ranges
 from halfmoon.errors import NoPermission, NoRoute
 from halfmoon.testing.local import LocalCluster
-from tests.client.test_ranges import cluster, fill, made
-
-__all__ = ["cluster"]
+from tests.client.test_ranges import fill
 
 pytestmark = pytest.mark.slow
 
@@ -25,8 +23,7 @@ def test_a_topic_that_nobody_heard_of_is_an_error_at_once(cluster: LocalCluster)
     assert time.monotonic() - begin < 10
 
 
-def test_what_a_broker_does_not_let_read_is_an_error_at_once(cluster: LocalCluster):
-    topic = made(cluster, 1)
+def test_what_a_broker_does_not_let_read_is_an_error_at_once(cluster: LocalCluster, topic: str):
     fill(cluster, topic, 20)
     with Ranges(nameserver=cluster.nameserver, retries_max=20) as patient:
         assert patient.bounds(topic)

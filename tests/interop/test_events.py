@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from itertools import count
 from typing import Any
 
 import pytest
@@ -20,10 +19,10 @@ from halfmoon.model import RECONSUME_REASON
 from tests.interop.apache import Cluster
 from tests.interop.java_peer import JavaPeer
 from tests.interop.ours import Serve
+from tests.topics import new_topic
 from tests.waiting import until
 
 QUICK = {"messageDelayLevel": "1s 1s 1s 1s"}
-_NUMBERS = count(1)
 
 
 @pytest.fixture(scope="module", params=["4.9.7", "5.3.3", "ours"])
@@ -38,9 +37,8 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def topic(server: Serve | Cluster) -> str:
-    name = f"TP_EVENT_{next(_NUMBERS)}"
+    name = new_topic(server.nameserver, queue_count=2)
     with Admin(nameserver=server.nameserver) as admin:
-        admin.create_topic(name, queue_count=2)
         until(lambda: bool(admin.topic_route(name).queue_datas))
     return name
 

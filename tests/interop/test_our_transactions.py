@@ -31,6 +31,7 @@ from tests.docs.test_examples import _python as run_example
 from tests.docs.test_examples import blocks
 from tests.interop.apache import Cluster
 from tests.interop.ours import Serve
+from tests.topics import new_topic
 from tests.waiting import until
 
 COMMIT, ROLLBACK, UNKNOWN = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK, LocalTransactionState.UNKNOWN
@@ -90,10 +91,7 @@ def names(server: Serve | Cluster) -> dict[str, Any]:
 
 @pytest.fixture
 def topic(server: Serve | Cluster) -> str:
-    name = f"Transactions{next(_NUMBERS)}"
-    with Admin(nameserver=server.nameserver) as admin:
-        admin.create_topic(name, queue_count=2)
-    return name
+    return new_topic(server.nameserver, queue_count=2)
 
 
 def bodies_of(server: Serve | Cluster, topic: str, message_count: int, more_s: float = 1.0, timeout_s: float = 60) -> list[bytes]:
@@ -169,7 +167,7 @@ def test_a_block_commits_rolls_back_or_leaves_the_decision_to_the_check(
 ) -> None:
     shop = Shop(checked={b"left": [COMMIT], b"interrupted": [ROLLBACK], b"long": [ROLLBACK]})
     with TransactionProducer(**names) as producer:
-        producer.on_check("Transactions*", shop.check)
+        producer.on_check("topic_*", shop.check)
         with producer.half(Message(topic, b"commit")):
             pass
         with pytest.raises(ZeroDivisionError), producer.half(Message(topic, b"rollback")):

@@ -18,6 +18,8 @@ from tests.store.driving import HOST, NOW, draft, run, small
 
 REAL = ("orders", 0)
 OP_TAG = b"TAGS\x01d\x02"
+TABLE, REDO, MARK = (f"transaction/{name}" for name in ("statetable/" + "0" * 20, "redolog/" + "0" * 20, "checkpoint"))
+"""The first file of each kind."""
 
 
 class Truth(NamedTuple):
@@ -29,6 +31,11 @@ class Truth(NamedTuple):
 
 def settings(**more) -> StoreSettings:
     return small(**{"transaction_file_records": 100, "flush_transactions_interval_ms": 300} | more)
+
+
+def disk_of(seed: int = 1) -> SimDisk:
+    """A disk whose device gets nothing by itself: what is not synced is lost with the power."""
+    return SimDisk(Random(seed), write_back=0)
 
 
 def open_both(disk: Disk, now: int = NOW, settled_below: int = 0, **more) -> tuple[Store, TransactionIndex]:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.broker.names import EXPIRED_TOPIC, HALF_TOPIC, OP_TOPIC
-from halfmoon.wire.headers.transaction import (
-    EndTransaction,
-    ResumeCheckHalfMessage,
-)
+from halfmoon.wire.headers.transaction import EndTransaction, ResumeCheckHalfMessage
 from halfmoon.wire.ids import parse_offset_msg_id
 from tests.broker.half import (
     CHECKS,
@@ -27,10 +24,16 @@ from tests.broker.half import (
 from tests.broker.talk import send_header
 
 
-@pytest.mark.mission("001-17", "004-30", "004-32", "004-33")
-def test_an_undecided_message_is_asked_about_once_it_is_old_enough(make_talk):
+@pytest.fixture
+def talk(make_talk):
+    """A broker that asks soon, and a producer that it may ask."""
     talk = make_talk(**CHECKS)
     produce(talk, GROUP)
+    return talk
+
+
+@pytest.mark.mission("001-17", "004-30", "004-32", "004-33")
+def test_an_undecided_message_is_asked_about_once_it_is_old_enough(talk):
     talk.wait(4500)
     sent = prepare(talk)
     talk.wait(600)  # the first round: it is not a second old
@@ -47,9 +50,7 @@ def test_an_undecided_message_is_asked_about_once_it_is_old_enough(make_talk):
 
 
 @pytest.mark.mission("001-21", "001-31", "000-69", "003-24", "004-34")
-def test_the_answer_to_a_check_decides_and_a_repeat_of_it_does_nothing(make_talk):
-    talk = make_talk(**CHECKS)
-    produce(talk, GROUP)
+def test_the_answer_to_a_check_decides_and_a_repeat_of_it_does_nothing(talk):
     sent = prepare(talk)
     for _ in range(2):
         talk.wait(5000)
@@ -67,9 +68,7 @@ def test_the_answer_to_a_check_decides_and_a_repeat_of_it_does_nothing(make_talk
 
 
 @pytest.mark.mission("004-28")
-def test_decided_messages_are_not_asked_about(make_talk):
-    talk = make_talk(**CHECKS)
-    produce(talk, GROUP)
+def test_decided_messages_are_not_asked_about(talk):
     for k, decision in enumerate((COMMIT, ROLLBACK, UNKNOWN)):
         end(talk, prepare(talk, f"u{k}"), decision, oneway=True)
     talk.wait(6000)
@@ -96,9 +95,7 @@ def test_any_live_producer_of_the_group_is_asked_and_no_other(make_talk):
 
 
 @pytest.mark.mission("000-73", "001-22")
-def test_after_fifteen_checks_it_expires_kept_listed_and_resumable(make_talk):
-    talk = make_talk(**CHECKS)
-    produce(talk, GROUP)
+def test_after_fifteen_checks_it_expires_kept_listed_and_resumable(talk):
     prepare(talk)
     for _ in range(15):
         talk.wait(5000)
@@ -146,9 +143,7 @@ def test_checks_that_nobody_could_be_sent_do_not_count(make_talk):
     assert len(stored(talk, TOPIC, 3)) == 1
 
 
-def test_the_count_of_checks_survives_a_restart(make_talk):
-    talk = make_talk(**CHECKS)
-    produce(talk, GROUP)
+def test_the_count_of_checks_survives_a_restart(talk):
     prepare(talk)
     for round_number in range(15):
         talk.wait(5000)
@@ -183,9 +178,7 @@ def test_an_immunity_shorter_than_the_minimum_age_is_honoured_behind_younger_mes
     assert [header.msg_id for header, _ in checks(talk)] == ["u2"]
 
 
-def test_no_clock_of_a_producer_decides_anything(make_talk):
-    talk = make_talk(**CHECKS)
-    produce(talk, GROUP)
+def test_no_clock_of_a_producer_decides_anything(talk):
     for key, born_ms in (("past", 1), ("future", talk.now + 10**10)):
         header = send_header(TOPIC, properties=half_properties(key), born_timestamp=born_ms)
         assert talk.ask(header, b"x").code == 0
@@ -228,9 +221,7 @@ def test_many_groups_at_their_pace_are_all_asked_and_no_turn_is_long(make_talk):
     assert len(asked) == len(set(asked)) == 80
 
 
-def test_while_the_store_takes_nothing_nobody_is_asked_and_the_broker_does_not_spin(make_talk):
-    talk = make_talk(**CHECKS)
-    produce(talk, GROUP)
+def test_while_the_store_takes_nothing_nobody_is_asked_and_the_broker_does_not_spin(talk):
     prepare(talk)
     talk.broker.store.health.fail("a sync failed")
     ticks = []
@@ -242,9 +233,7 @@ def test_while_the_store_takes_nothing_nobody_is_asked_and_the_broker_does_not_s
     assert len(ticks) < 200
 
 
-def test_a_damaged_half_message_blocks_no_other(make_talk):
-    talk = make_talk(**CHECKS)
-    produce(talk, GROUP)
+def test_a_damaged_half_message_blocks_no_other(talk):
     sent = [prepare(talk, f"u{k}") for k in range(3)]
     place = parse_offset_msg_id(sent[1].msg_id).physical_offset
     talk.broker.store.log.segments.write(place + 90, b"\xff\xff")
@@ -308,9 +297,7 @@ def test_a_transaction_that_is_open_for_longer_than_fifteen_checks_is_committed_
     assert stored(talk, EXPIRED_TOPIC) == []
 
 
-def test_plain_clients_keep_the_rule_of_fifteen_and_checks_before_an_open_answer_do_not_count(make_talk):
-    talk = make_talk(**CHECKS)
-    produce(talk, GROUP)
+def test_plain_clients_keep_the_rule_of_fifteen_and_checks_before_an_open_answer_do_not_count(talk):
     sent = prepare(talk)
     for number in range(14):
         talk.wait(5000)

@@ -35,6 +35,11 @@ from tests.broker.talk import send_header
 ONCE = {**CHECKS, "transaction_check_max": 1}
 
 
+@pytest.fixture
+def talk(make_talk):
+    return make_talk(**ONCE)
+
+
 def expire(talk, key="u1"):
     """Store a half message that nobody decides until it expires."""
     produce(talk, GROUP)
@@ -72,8 +77,7 @@ def counters(talk):
     return from_json(TransactionStats, talk.ask(GetTransactionStats()).body).counters
 
 
-def test_what_was_resumed_is_not_resumed_again_by_a_broker_whose_clock_was_set_back(make_talk):
-    talk = make_talk(**ONCE)
+def test_what_was_resumed_is_not_resumed_again_by_a_broker_whose_clock_was_set_back(talk):
     expire(talk)
     assert resume(talk).code == 0
     talk.now -= 60_000
@@ -85,8 +89,7 @@ def test_what_was_resumed_is_not_resumed_again_by_a_broker_whose_clock_was_set_b
 
 
 @pytest.mark.parametrize("between", [None, kill], ids=["alive", "killed"])
-def test_a_commit_that_comes_after_expiry_is_delivered_once_and_operators_see_it(make_talk, between, caplog):
-    talk = make_talk(**ONCE)
+def test_a_commit_that_comes_after_expiry_is_delivered_once_and_operators_see_it(talk, between, caplog):
     sent = expire(talk)
     if between:
         between(talk)
@@ -108,8 +111,7 @@ def test_a_commit_that_comes_after_expiry_is_delivered_once_and_operators_see_it
     assert len(stored(talk, OP_TOPIC)) == len(stored(talk, EXPIRED_TOPIC)) == len(stored(talk, HALF_TOPIC)) == 1
 
 
-def test_a_late_commit_is_the_same_message_as_one_in_time(make_talk):
-    talk = make_talk(**ONCE)
+def test_a_late_commit_is_the_same_message_as_one_in_time(talk):
     late, soon = expire(talk), prepare(talk, "u2")
     assert end(talk, soon, COMMIT, key="u2").code == end(talk, late, COMMIT).code == 0
     first, second = stored(talk, TOPIC, 3)
@@ -120,8 +122,7 @@ def test_a_late_commit_is_the_same_message_as_one_in_time(make_talk):
 
 
 @pytest.mark.parametrize("between", [None, kill], ids=["alive", "killed"])
-def test_a_rollback_that_comes_after_expiry_is_final(make_talk, between):
-    talk = make_talk(**ONCE)
+def test_a_rollback_that_comes_after_expiry_is_final(talk, between):
     sent = expire(talk)
     assert end(talk, sent, ROLLBACK).code == 0
     for _ in range(2):
@@ -136,8 +137,7 @@ def test_a_rollback_that_comes_after_expiry_is_final(make_talk, between):
 
 @pytest.mark.parametrize("between", [None, kill], ids=["alive", "killed"])
 @pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
-def test_a_decision_that_comes_after_a_resume_is_about_what_was_resumed(make_talk, between, decision):
-    talk = make_talk(**ONCE)
+def test_a_decision_that_comes_after_a_resume_is_about_what_was_resumed(talk, between, decision):
     sent = expire(talk)
     assert resume(talk).code == 0
     if between:
@@ -155,8 +155,7 @@ def test_a_decision_that_comes_after_a_resume_is_about_what_was_resumed(make_tal
     assert sorted(op.body for op in stored(talk, OP_TOPIC)) == [b"0", b"1"]
 
 
-def test_a_commit_that_comes_after_what_was_resumed_expired_too_is_delivered_once(make_talk):
-    talk = make_talk(**ONCE)
+def test_a_commit_that_comes_after_what_was_resumed_expired_too_is_delivered_once(talk):
     sent = expire(talk)
     assert resume(talk).code == 0
     talk.wait(12_000)
@@ -228,16 +227,14 @@ def test_a_commit_is_honoured_though_the_log_file_of_its_half_message_is_gone(ma
 
 
 @pytest.mark.parametrize("wrong", [{"group": "others"}, {"place": 7}, {"place": -1}, {"index": 5, "place": 900_000}])
-def test_who_names_it_wrongly_commits_nothing_that_expired(make_talk, wrong):
-    talk = make_talk(**ONCE)
+def test_who_names_it_wrongly_commits_nothing_that_expired(talk, wrong):
     sent = expire(talk)
     assert end(talk, sent, COMMIT, **wrong).code == 1
 
     assert bodies(talk) == []
 
 
-def test_what_its_producer_rolled_back_in_time_is_not_committed_later(make_talk):
-    talk = make_talk(**ONCE)
+def test_what_its_producer_rolled_back_in_time_is_not_committed_later(talk):
     produce(talk, GROUP)
     sent = prepare(talk)
     assert end(talk, sent, ROLLBACK).code == 0
@@ -246,8 +243,7 @@ def test_what_its_producer_rolled_back_in_time_is_not_committed_later(make_talk)
     assert bodies(talk) == []
 
 
-def test_without_an_id_a_message_that_expired_is_not_found_and_its_commit_is_refused(make_talk):
-    talk = make_talk(**ONCE)
+def test_without_an_id_a_message_that_expired_is_not_found_and_its_commit_is_refused(talk):
     produce(talk, GROUP)
     properties = half_properties().replace("UNIQ_KEY\x01u1\x02", "")
     reply = talk.ask(send_header(TOPIC, queue_id=3, properties=properties), b"order")
@@ -257,8 +253,7 @@ def test_without_an_id_a_message_that_expired_is_not_found_and_its_commit_is_ref
     assert bodies(talk) == []
 
 
-def test_the_repeat_of_a_send_whose_message_was_committed_late_is_answered_as_the_first(make_talk):
-    talk = make_talk(**ONCE)
+def test_the_repeat_of_a_send_whose_message_was_committed_late_is_answered_as_the_first(talk):
     sent = expire(talk)
     again = send_header(TOPIC, queue_id=3, properties=half_properties(more="INNER_REPEAT\x012\x02"))
     assert "expired: resume it" in talk.ask(again, b"order").remark
@@ -268,8 +263,7 @@ def test_the_repeat_of_a_send_whose_message_was_committed_late_is_answered_as_th
     assert len(stored(talk, HALF_TOPIC)) == 1
 
 
-def test_a_decision_by_hand_says_that_it_expired(make_talk):
-    talk = make_talk(**ONCE)
+def test_a_decision_by_hand_says_that_it_expired(talk):
     sent = expire(talk)
     by_hand = DecideTransaction(id="u1", commit=True, operator="ann")
     assert talk.ask(by_hand).remark == "the transaction is decided: expired: resume it"
@@ -278,8 +272,7 @@ def test_a_decision_by_hand_says_that_it_expired(make_talk):
     assert from_json(Transaction, talk.ask(GetTransaction(id="u1")).body).checks_sent == 1
 
 
-def test_a_rollback_by_hand_of_what_expired_is_not_agreed_to_while_a_commit_may_come_or_came(make_talk):
-    talk = make_talk(**ONCE)
+def test_a_rollback_by_hand_of_what_expired_is_not_agreed_to_while_a_commit_may_come_or_came(talk):
     sent = expire(talk)
     by_hand = DecideTransaction(offset=sent.queue_offset, commit=False, operator="ann")
     assert talk.ask(by_hand).remark == "the transaction is decided: expired: resume it"
@@ -288,23 +281,20 @@ def test_a_rollback_by_hand_of_what_expired_is_not_agreed_to_while_a_commit_may_
     assert bodies(talk) == [b"order"]
 
 
-def test_a_rollback_by_hand_of_what_was_resumed_names_what_it_is_now(make_talk):
-    talk = make_talk(**ONCE)
+def test_a_rollback_by_hand_of_what_was_resumed_names_what_it_is_now(talk):
     sent = expire(talk)
     by_hand = DecideTransaction(offset=sent.queue_offset, commit=False, operator="ann")
     assert resume(talk).code == 0
     assert talk.ask(by_hand).remark == "the transaction is decided: expired, and resumed as half message 1"
 
 
-def test_a_rollback_by_hand_repeats_one_that_came_after_expiry(make_talk):
-    talk = make_talk(**ONCE)
+def test_a_rollback_by_hand_repeats_one_that_came_after_expiry(talk):
     sent = expire(talk)
     assert end(talk, sent, ROLLBACK).code == 0
     assert talk.ask(DecideTransaction(offset=sent.queue_offset, commit=False, operator="ann")).code == 0
 
 
-def test_an_answer_that_it_is_open_changes_nothing_about_what_expired(make_talk):
-    talk = make_talk(**ONCE)
+def test_an_answer_that_it_is_open_changes_nothing_about_what_expired(talk):
     sent = expire(talk)
     assert end(talk, sent, UNKNOWN, check=True, open=True).code == 0
     assert bodies(talk) == []

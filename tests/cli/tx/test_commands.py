@@ -22,10 +22,9 @@ GROUP = "P_shop"
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """A broker that asks nobody by itself while these tests run."""
-    with LocalCluster(tmp_path_factory.mktemp("tx") / "store", {"transactionCheckInterval": 600_000}) as running:
-        yield running
+def broker_settings():
+    """The broker asks nobody by itself while these tests run."""
+    return {"transactionCheckInterval": 600_000}
 
 
 class Shop:

@@ -27,21 +27,22 @@ from tests.client.scripted import REFUSED, Reply, Scripted, route, routes
 QUEUE = MessageQueue("orders", "broker-a", 0)
 
 
-def producing(script: Scripted, topics) -> Instance:
+def producing(found=None) -> tuple[Scripted, Instance]:
+    """A producer that finds this route of topic t, by default one to ``broker-a``."""
+    script = Scripted()
     instance = Instance(settings_of(ProducerSettings, {"group": "P", "nameserver": "ns:1"}), "id", Random(1))
     instance.producer_group = "P"
-    script.on(GetRouteinfoByTopic, routes(**topics))
+    script.on(GetRouteinfoByTopic, routes(t=found or route(1)))
     script.on(HeartBeat, Reply())
     script.on(UnregisterClient, Reply())
     for operation in instance.background_work():
         script.spawn(operation)
-    return instance
+    return script, instance
 
 
 @pytest.mark.mission("004-03")
 def test_heartbeats_with_the_producer_group_go_to_every_master_every_thirty_seconds():
-    script = Scripted()
-    instance = producing(script, {"t": route({"broker-a": 1, "broker-b": 1, "broker-c": 1}, slaves_only=("broker-c",))})
+    script, instance = producing(route({"broker-a": 1, "broker-b": 1, "broker-c": 1}, slaves_only=("broker-c",)))
 
     script.run(instance.routes.publish_info("t"))
     script.run_for(70_000)
@@ -55,8 +56,7 @@ def test_heartbeats_with_the_producer_group_go_to_every_master_every_thirty_seco
 
 
 def test_a_new_broker_hears_of_us_at_once():
-    script = Scripted()
-    instance = producing(script, {"t": route(1)})
+    script, instance = producing()
 
     script.run(instance.routes.publish_info("t"))
     script.run_for(10)
@@ -65,8 +65,7 @@ def test_a_new_broker_hears_of_us_at_once():
 
 
 def test_a_broker_whose_connection_was_lost_hears_of_us_when_it_is_back():
-    script = Scripted()
-    instance = producing(script, {"t": route(1)})
+    script, instance = producing()
     instance.connected("broker-a:1")
     script.run(instance.routes.publish_info("t"))
     script.run_for(1_000)
@@ -79,8 +78,7 @@ def test_a_broker_whose_connection_was_lost_hears_of_us_when_it_is_back():
 
 
 def test_a_heartbeat_that_fails_does_not_stop_the_others():
-    script = Scripted()
-    instance = producing(script, {"t": route({"broker-a": 1, "broker-b": 1})})
+    script, instance = producing(route({"broker-a": 1, "broker-b": 1}))
     script.on(HeartBeat, REFUSED, Reply())
     script.run(instance.routes.publish_info("t"))
 
@@ -90,8 +88,7 @@ def test_a_heartbeat_that_fails_does_not_stop_the_others():
 
 
 def test_a_broker_that_was_killed_while_we_told_it_of_us_hears_of_us_upon_the_next_connection():
-    script = Scripted()
-    instance = producing(script, {"t": route(1)})
+    script, instance = producing()
     script.on(HeartBeat, Reply(), REFUSED, Reply())
     script.run(instance.routes.publish_info("t"))
     script.run_for(1_000)
@@ -105,8 +102,7 @@ def test_a_broker_that_was_killed_while_we_told_it_of_us_hears_of_us_upon_the_ne
 
 
 def test_a_broker_that_hangs_up_on_every_heartbeat_is_not_asked_in_a_circle():
-    script = Scripted()
-    instance = producing(script, {"t": route(1)})
+    script, instance = producing()
 
     def hang_up(seen):
         instance.connected("broker-a:1")  # the heartbeat's own connection
@@ -120,8 +116,7 @@ def test_a_broker_that_hangs_up_on_every_heartbeat_is_not_asked_in_a_circle():
 
 
 def test_leaving_tells_the_brokers_that_know_us():
-    script = Scripted()
-    instance = producing(script, {"t": route(1)})
+    script, instance = producing()
     script.run(instance.routes.publish_info("t"))
     script.run_for(10)
 

@@ -11,13 +11,6 @@ from halfmoon.client.admin import Admin
 from halfmoon.client.sync import Producer, PullConsumer
 from halfmoon.errors import IllegalOperation, MessageIllegal, UsageError
 from halfmoon.model import Message
-from halfmoon.testing.local import LocalCluster
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    with LocalCluster(tmp_path_factory.mktemp("delay") / "store") as running:
-        yield running
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -29,12 +28,6 @@ pytestmark = pytest.mark.slow
 
 FIRST = ConsumeFrom.FIRST_OFFSET
 _numbers = count()
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster(tmp_path_factory.mktemp("broker")) as running:
-        yield running
 
 
 def made(cluster: LocalCluster) -> tuple[str, dict[str, Any]]:

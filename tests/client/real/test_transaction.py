@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
@@ -18,6 +17,7 @@ from halfmoon import (
     TransactionProducer,
 )
 from halfmoon.testing.local import LocalCluster
+from tests.topics import new_topic
 from tests.visible import settled
 from tests.waiting import until
 
@@ -28,18 +28,13 @@ _numbers = count()
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    quick = {"transactionTimeOut": 200, "transactionCheckInterval": 200}
-    with LocalCluster(tmp_path_factory.mktemp("broker"), quick) as running:
-        yield running
+def broker_settings() -> dict[str, Any]:
+    return {"transactionTimeOut": 200, "transactionCheckInterval": 200}
 
 
 @pytest.fixture
 def topic(cluster: LocalCluster) -> str:
-    name = f"topic_{next(_numbers)}"
-    with Admin(nameserver=cluster.nameserver) as admin:
-        admin.create_topic(name, queue_count=1)
-    return name
+    return new_topic(cluster.nameserver)
 
 
 @pytest.fixture

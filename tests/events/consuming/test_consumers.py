@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
 
 import pytest
 
@@ -16,23 +14,10 @@ from halfmoon.events.consuming.on import Handler, on
 from halfmoon.events.encoding.codec import Codecs
 from halfmoon.events.event import Event
 from halfmoon.model import RECONSUME_REASON, Message
-from tests.events.consuming.shop import Seen, Shop, consuming, shop
+from tests.events.consuming.shop import Seen, consuming
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
-
-_NUMBERS = count(1)
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    with shop(tmp_path_factory.mktemp("consumers") / "store") as running:
-        yield running
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"TP_ORDER_{next(_NUMBERS)}"
 
 
 @pytest.mark.mission("002-17", "002-18")
@@ -163,8 +148,8 @@ def test_a_plain_function_that_returns_a_coroutine_is_told_how_to_be_declared(sh
     assert "returned an awaitable: declare it with async def" in seen[1]
 
 
-def test_all_functions_of_a_group_share_one_member_and_get_what_they_asked_for(shared):
-    first, second = f"TP_A_{next(_NUMBERS)}", f"TP_B_{next(_NUMBERS)}"
+def test_all_functions_of_a_group_share_one_member_and_get_what_they_asked_for(shared, topic):
+    first, second = f"{topic}_A", f"{topic}_B"
     paid, sent, other, rest = Seen(), Seen(), Seen(), Seen()
     handlers = [
         paid.handler(first, "EC_PAID"),
@@ -188,8 +173,8 @@ def test_all_functions_of_a_group_share_one_member_and_get_what_they_asked_for(s
 
 
 @pytest.mark.mission("002-07")
-def test_the_same_code_in_two_topics_is_two_types(shared):
-    first, second = f"TP_A_{next(_NUMBERS)}", f"TP_B_{next(_NUMBERS)}"
+def test_the_same_code_in_two_topics_is_two_types(shared, topic):
+    first, second = f"{topic}_A", f"{topic}_B"
     here, there = Seen(), Seen()
     with consuming(shared, here.handler(first), there.handler(second)):
         shared.publish("EC_PAID", "first", topic=first)

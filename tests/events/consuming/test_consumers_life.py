@@ -7,8 +7,6 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from itertools import count
 
 import pytest
 
@@ -17,23 +15,10 @@ from halfmoon.events.consuming.consumers import Consumers
 from halfmoon.events.consuming.on import Handler
 from halfmoon.events.transaction import LocalTransaction, bind, transaction_active
 from halfmoon.model import ConsumeFrom
-from tests.events.consuming.shop import Seen, Shop, consuming, shop
+from tests.events.consuming.shop import Seen, consuming
 from tests.waiting import soon, until
 
 pytestmark = pytest.mark.slow
-
-_NUMBERS = count(1)
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    with shop(tmp_path_factory.mktemp("consumers") / "store") as running:
-        yield running
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"TP_ORDER_{next(_NUMBERS)}"
 
 
 # ---------------------------------------------------------------- beginning

@@ -15,16 +15,10 @@ import pytest
 
 from halfmoon.events.consuming.on import Handler
 from halfmoon.events.consuming.running import ModuleRefused, module_named, run_async
-from tests.events.consuming.shop import Shop, shop
+from tests.events.consuming.shop import Shop
 from tests.waiting import soon, until
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    with shop(tmp_path_factory.mktemp("running") / "store") as running:
-        yield running
 
 
 class Process:

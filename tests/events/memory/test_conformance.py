@@ -246,9 +246,8 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster(tmp_path_factory.mktemp("conformance") / "store", SETTINGS) as found:
-        yield found
+def broker_settings() -> dict[str, Any]:
+    return SETTINGS
 
 
 @pytest.fixture(params=["bus", pytest.param("broker", marks=pytest.mark.slow)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -86,9 +86,8 @@ Tell = Callable[[Callable[[Side], Any]], Any]
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster(tmp_path_factory.mktemp("promises") / "store", SETTINGS) as found:
-        yield found
+def broker_settings() -> dict[str, Any]:
+    return SETTINGS
 
 
 @pytest.fixture

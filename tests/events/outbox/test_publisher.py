@@ -11,7 +11,7 @@ import sqlalchemy
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
 
-from halfmoon import Admin, ConsumeFrom, PushConsumer
+from halfmoon import Admin
 from halfmoon.errors import UsageError
 from halfmoon.events import dbapi
 from halfmoon.events.errors import PublishFailed
@@ -21,6 +21,7 @@ from halfmoon.events.publishing.delivery_modes import DeliveryMode
 from halfmoon.events.publishing.publisher import Publisher
 from halfmoon.events.testing import MemoryBus
 from halfmoon.testing.local import LocalCluster
+from tests.events.outbox.reader import Reader
 from tests.events.real_databases import connects, for_asyncio
 from tests.waiting import soon, until
 
@@ -42,44 +43,10 @@ def rows(engine):
         return connection.execute(sqlalchemy.text("SELECT event_id, attempts FROM halfmoon_outbox ORDER BY seq")).all()
 
 
-class Inbox:
-    """Events of a topic as consumers get them."""
-
-    def __init__(self, cluster, topic):
-        self.messages, self.at_s, self._lock = [], {}, threading.Lock()
-        self._consumer = PushConsumer(group=f"S_{topic}", nameserver=cluster.nameserver, consume_from=ConsumeFrom.FIRST_OFFSET)
-        self._consumer.subscribe(topic)
-        self._consumer.on_message(self._take)
-
-    def _take(self, messages):
-        with self._lock:
-            for one in messages:
-                self.messages.append(one)
-                self.at_s.setdefault(one.msg_id, time.monotonic())
-
-    @property
-    def ids(self):
-        with self._lock:
-            return [one.msg_id for one in self.messages]
-
-    def __enter__(self):
-        self._consumer.start()
-        return self
-
-    def __exit__(self, *error):
-        self._consumer.close()
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    with LocalCluster(tmp_path_factory.mktemp("outbox") / "store") as running:
-        yield running
-
-
 @pytest.mark.slow
 def test_events_of_committed_transactions_are_consumed_and_others_never(session, engine, cluster):
     topic = f"TP_OUT_{engine.dialect.name}"
-    with Publisher("P_out", cluster.nameserver, session=session, mode="outbox") as events, Inbox(cluster, topic) as inbox:
+    with Publisher("P_out", cluster.nameserver, session=session, mode="outbox") as events, Reader(cluster, topic) as inbox:
         events.create_tables()
         with session.begin():
             pass
@@ -152,7 +119,7 @@ def test_publishing_works_without_any_broker_and_the_events_follow(session, engi
         assert time.monotonic() - begun < 20, "nobody waited for the broker"
         until(lambda: events._relay.figures().closed)
         assert [one for one, _ in rows(engine)] == told
-        with cluster, Inbox(cluster, topic) as inbox:
+        with cluster, Reader(cluster, topic) as inbox:
             until(lambda: len(set(inbox.ids)) == 20)
             until(lambda: rows(engine) == [])
             assert sorted(set(inbox.ids)) == sorted(told)
@@ -163,7 +130,7 @@ def test_the_relay_of_the_process_is_nudged_by_the_commit(session, engine, clust
     topic, slow = f"TP_NUDGE_{engine.dialect.name}", RelaySettings(poll_ms=3_600_000)
     with (
         Publisher("P_nudge", cluster.nameserver, session=session, mode="outbox", relay=slow) as events,
-        Inbox(cluster, topic) as inbox,
+        Reader(cluster, topic) as inbox,
     ):
         events.create_tables()
         for at in range(5):
@@ -179,7 +146,7 @@ async def test_events_of_an_asyncio_session_go_through_the_same_outbox(database_
     engine = create_async_engine(for_asyncio(database_url))
     session = async_sessionmaker(engine)
     async with Publisher("P_async", cluster.nameserver, session=session, mode="outbox") as events:
-        with Inbox(cluster, topic) as inbox:
+        with Reader(cluster, topic) as inbox:
             await asyncio.to_thread(events.create_tables)
             async with session.begin() as open_one:
                 await open_one.execute(sqlalchemy.text("SELECT 1"))
@@ -207,7 +174,7 @@ def test_the_outbox_of_a_plain_driver_is_relayed_as_well(database_url, cluster):
         connection = database.connect()
         connection.cursor().execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
         connection.commit()
-        with Inbox(cluster, topic) as inbox:
+        with Reader(cluster, topic) as inbox:
             connection.cursor().execute("INSERT INTO orders VALUES (1)")
             told = events.publish(topic, "EC_PAID", {"order_id": 1}, key="o-1", transactional=True)
             connection.commit()

@@ -9,7 +9,6 @@ import time
 
 import pytest
 
-from halfmoon import ConsumeFrom, PushConsumer
 from halfmoon.errors import (
     BrokerError,
     ConnectFailed,
@@ -23,6 +22,7 @@ from halfmoon.events.publishing.client_transport import ClientTransport
 from halfmoon.model import LocalTransactionState
 from halfmoon.testing.local import LocalCluster
 from tests.events.outbox.outboxes import Looked, Outbox
+from tests.events.outbox.reader import Reader
 from tests.waiting import until
 
 
@@ -42,38 +42,6 @@ class Wire:
     @property
     def ids(self):
         return [one.msg_id for one in self.got]
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    with LocalCluster(tmp_path_factory.mktemp("relay") / "store") as running:
-        yield running
-
-
-class Reader:
-    """A group that has read a topic from its beginning: ids in the order of their coming, keys and bodies."""
-
-    def __init__(self, cluster, topic, group):
-        self.messages, self._lock = [], threading.Lock()
-        self.consumer = PushConsumer(group=group, nameserver=cluster.nameserver, consume_from=ConsumeFrom.FIRST_OFFSET)
-        self.consumer.subscribe(topic)
-        self.consumer.on_message(self._take)
-
-    def _take(self, messages):
-        with self._lock:
-            self.messages += messages
-
-    @property
-    def ids(self):
-        with self._lock:
-            return [one.msg_id for one in self.messages]
-
-    def __enter__(self):
-        self.consumer.start()
-        return self
-
-    def __exit__(self, *error):
-        self.consumer.close()
 
 
 @pytest.fixture

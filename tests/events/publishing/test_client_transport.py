@@ -21,6 +21,7 @@ from halfmoon.events.publishing.transport import Prepared
 from halfmoon.model import SendResult, StoredMessage
 from halfmoon.testing.local import LocalCluster
 from tests.events.publishing.losing import Losing
+from tests.topics import new_topic
 from tests.visible import settled
 from tests.waiting import until
 
@@ -31,18 +32,13 @@ _numbers = count()
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    quick = {"transactionTimeOut": 200, "transactionCheckInterval": 200}
-    with LocalCluster(tmp_path_factory.mktemp("broker"), quick) as found:
-        yield found
+def broker_settings() -> dict[str, Any]:
+    return {"transactionTimeOut": 200, "transactionCheckInterval": 200}
 
 
 @pytest.fixture
 def topic(cluster: LocalCluster) -> str:
-    name = f"topic_{next(_numbers)}"
-    with Admin(nameserver=cluster.nameserver) as admin:
-        admin.create_topic(name, queue_count=1)
-    return name
+    return new_topic(cluster.nameserver)
 
 
 class Asked:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tracemalloc
 from pathlib import Path
-from random import Random
 
 import pytest
 
@@ -13,7 +12,6 @@ from halfmoon.model import java_hash
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store.transactions.index import Check, Half, State
 from halfmoon.store.transactions.redo_log import RedoLog
-from simulation.disk import SimDisk
 from tests.store.driving import NOW, draft, run
 from tests.store.transacting import (
     add_halves,
@@ -24,6 +22,7 @@ from tests.store.transacting import (
     close_both,
     commit,
     decided,
+    disk_of,
     open_both,
     prepared,
     roll_back,
@@ -31,10 +30,6 @@ from tests.store.transacting import (
     some_work,
     truth_of,
 )
-
-
-def disk_of(seed: int = 1) -> SimDisk:
-    return SimDisk(Random(seed), write_back=0)
 
 
 def test_an_empty_store_has_an_empty_index():

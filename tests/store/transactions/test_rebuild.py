@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from random import Random
 
 import pytest
 
@@ -15,12 +14,16 @@ from halfmoon.store.transactions.index import Half, State, TransactionIndex
 from simulation.disk import SimDisk, Stopped
 from tests.store.driving import HOST, NOW, carry_out, draft
 from tests.store.transacting import (
+    MARK,
     OP_TAG,
     REAL,
+    REDO,
+    TABLE,
     add_halves,
     assert_agrees,
     close_both,
     decided,
+    disk_of,
     open_both,
     roll_back,
     save_all,
@@ -29,13 +32,6 @@ from tests.store.transacting import (
     truth_of,
     zero,
 )
-
-TABLE, REDO, MARK = (f"transaction/{name}" for name in ("statetable/" + "0" * 20, "redolog/" + "0" * 20, "checkpoint"))
-
-
-def disk_of(seed: int = 1) -> SimDisk:
-    return SimDisk(Random(seed), write_back=0)
-
 
 # ---------------------------------------------------------------- rebuilt
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
-from random import Random
 
 import pytest
 
@@ -17,7 +16,9 @@ from halfmoon.store.transactions.index import State
 from simulation.disk import SimDisk, Stopped
 from tests.store.driving import HOST, NOW, carry_out, draft, run
 from tests.store.transacting import (
+    MARK,
     REAL,
+    TABLE,
     add_halves,
     add_op,
     add_visible,
@@ -26,6 +27,7 @@ from tests.store.transacting import (
     close_both,
     commit,
     decided,
+    disk_of,
     open_both,
     roll_back,
     save_all,
@@ -34,12 +36,6 @@ from tests.store.transacting import (
     truth_of,
     zero,
 )
-
-TABLE, REDO, MARK = (f"transaction/{name}" for name in ("statetable/" + "0" * 20, "redolog/" + "0" * 20, "checkpoint"))
-
-
-def disk_of(seed: int = 1) -> SimDisk:
-    return SimDisk(Random(seed), write_back=0)
 
 
 @pytest.fixture
@@ -54,6 +50,19 @@ def walked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(recovery, "transaction_records", watched)
     return starts
+
+
+def lost_decisions(seed: int) -> SimDisk:
+    """A disk after a loss of power that left 30 decisions in the table whose records are not in the log."""
+    disk = disk_of(seed)
+    store, index = open_both(disk)
+    add_halves(store, index, ["a"] * 50)
+    save_all(store, index, NOW)
+    for at in range(30):
+        commit(store, index, at)
+    disk.open(TABLE).sync()  # the kernel writes the states back, and not the log
+    disk.crash(power=True)
+    return disk
 
 
 # ---------------------------------------------------------------- believed
@@ -154,14 +163,7 @@ def test_states_are_rebuilt_from_the_redo_log_alone():
 
 def test_a_lost_start_that_is_stopped_is_as_lost_as_before():
     for stop in range(0, 60, 3):
-        disk = disk_of(stop)
-        store, index = open_both(disk)
-        add_halves(store, index, ["a"] * 50)
-        save_all(store, index, NOW)
-        for at in range(30):
-            commit(store, index, at)
-        disk.open(TABLE).sync()
-        disk.crash(power=True)
+        disk = lost_decisions(stop)
         disk.stop_after_writes = stop
         try:
             open_both(disk)
@@ -174,14 +176,7 @@ def test_a_lost_start_that_is_stopped_is_as_lost_as_before():
 
 def test_a_start_of_the_store_alone_does_not_hide_a_loss():
     for seed in range(20):
-        disk = disk_of(seed)
-        store, index = open_both(disk)
-        add_halves(store, index, ["a"] * 50)
-        save_all(store, index, NOW)
-        for at in range(30):
-            commit(store, index, at)
-        disk.open(TABLE).sync()
-        disk.crash(power=True)
+        disk = lost_decisions(seed)
         store = Store.open(disk, settings(), HOST, NOW)
         carry_out(store)
         disk.crash(power=False)

@@ -11,7 +11,7 @@ from halfmoon.wire.headers.client import LockBatchMq
 from halfmoon.wire.headers.offset import QueryConsumerOffset
 from halfmoon.wire.headers.pull import PullMessage
 from halfmoon.wire.headers.send import ConsumerSendMsgBack, SendMessageV2
-from tests.client.locking import BROKER, FIRST, QUEUE, Locking, kinds, locks, orderly
+from tests.client.locking import BROKER, FIRST, QUEUE, Locking, consuming, kinds, locks, orderly
 from tests.client.queue_of import ME, push, started
 from tests.client.scripted import REFUSED, Later, Scripted, stored
 
@@ -19,10 +19,7 @@ from tests.client.scripted import REFUSED, Later, Scripted, stored
 @pytest.mark.mission("004-15")
 def test_a_queue_is_locked_before_its_offset_is_asked_and_before_its_first_pull():
     script, got = Scripted(), []
-    Locking(script, 2).fill(3)
-    core = orderly(script, got.extend)
-
-    started(script, core)
+    consuming(script, got.extend, 3, queue_count=2)
 
     found = kinds(script)
     assert found.index(LockBatchMq) < found.index(QueryConsumerOffset) < found.index(PullMessage)
@@ -99,7 +96,6 @@ def test_no_more_calls_side_by_side_than_threads():
 @pytest.mark.parametrize("failure", [ConsumeStatus.RECONSUME_LATER, ValueError("no")])
 def test_a_message_that_fails_holds_its_queue_and_comes_again(failure):
     script = Scripted()
-    Locking(script).fill(3)
     calls = []
 
     def listener(messages):
@@ -109,8 +105,7 @@ def test_a_message_that_fails_holds_its_queue_and_comes_again(failure):
                 raise failure
             return failure
 
-    core = orderly(script, listener)
-    started(script, core)
+    _, core = consuming(script, listener, 3)
     script.run_for(5_000)
 
     assert [call[1:] for call in calls] == [(0, 0), (1, 0), (1, 1), (1, 2), (2, 0)]
@@ -121,7 +116,6 @@ def test_a_message_that_fails_holds_its_queue_and_comes_again(failure):
 
 def test_the_listener_may_say_how_long_its_queue_rests():
     script = Scripted()
-    Locking(script).fill(1)
     calls = []
 
     def listener(messages, context):
@@ -129,21 +123,20 @@ def test_the_listener_may_say_how_long_its_queue_rests():
         context.suspend_ms = [3, 200, 90_000][len(calls) - 1]
         return ConsumeStatus.RECONSUME_LATER
 
-    started(script, orderly(script, listener))
+    consuming(script, listener, 1)
     script.run_for(29_000)
     assert [later - sooner for sooner, later in pairwise(calls)] == [10, 200]
 
 
 def test_what_is_not_acknowledged_of_several_messages_comes_again_first():
     script = Scripted()
-    Locking(script).fill(4)
     calls = []
 
     def listener(messages, context):
         calls.append([message.queue_offset for message in messages])
         context.ack_index = 0 if len(calls) == 1 else None
 
-    started(script, orderly(script, listener, consume_batch_max=3))
+    consuming(script, listener, 4, consume_batch_max=3)
     script.run_for(2_000)
     assert calls == [[0, 1, 2], [1, 2, 3]]
 
@@ -186,8 +179,7 @@ def test_a_message_that_cannot_be_given_up_still_holds_its_queue():
 
 def test_locks_are_renewed_every_twenty_seconds():
     script = Scripted()
-    Locking(script)
-    started(script, orderly(script, lambda messages: None))
+    consuming(script, lambda messages: None, 0)
     before = len(script.asked(LockBatchMq))
 
     script.run_for(61_000)
@@ -198,10 +190,7 @@ def test_locks_are_renewed_every_twenty_seconds():
 
 def test_a_queue_whose_renewal_is_refused_is_dropped_and_begun_anew_at_the_stored_offset():
     script, got = Scripted(), []
-    broker = Locking(script)
-    broker.fill(2)
-    core = orderly(script, got.extend)
-    started(script, core)
+    broker, core = consuming(script, got.extend, 2)
     broker.taken.add(0)
     script.run_for(20_000)
     assert QUEUE not in core.held
@@ -216,9 +205,7 @@ def test_a_queue_whose_renewal_is_refused_is_dropped_and_begun_anew_at_the_store
 
 def test_nothing_is_consumed_once_the_lock_was_not_renewed_for_thirty_seconds():
     script, got = Scripted(), []
-    broker = Locking(script)
-    core = orderly(script, got.extend)
-    started(script, core)
+    broker, core = consuming(script, got.extend, 0)
     script.on(LockBatchMq, REFUSED)
     script.run_for(29_000)
     broker.hold_ms = 1
@@ -235,10 +222,7 @@ def test_nothing_is_consumed_once_the_lock_was_not_renewed_for_thirty_seconds():
 
 def test_a_lost_connection_is_a_lost_lock_and_progress_does_not_go_back():
     script, got = Scripted(), []
-    broker = Locking(script)
-    broker.fill(3)
-    core = orderly(script, got.extend)
-    started(script, core)
+    broker, core = consuming(script, got.extend, 3)
 
     core.disconnected("elsewhere:1")
     assert QUEUE in core.held
@@ -296,9 +280,7 @@ def test_broadcasting_in_order_needs_no_locks_and_holds_a_queue_after_a_failure(
 
 def test_operators_see_what_is_locked():
     script = Scripted()
-    Locking(script)
-    core = orderly(script, lambda messages: None)
-    started(script, core)
+    _, core = consuming(script, lambda messages: None, 0)
 
     info = core.running_info()
 

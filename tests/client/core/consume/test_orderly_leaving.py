@@ -7,24 +7,21 @@ import pytest
 from halfmoon.wire.bodies import LockBatchRequest, from_json
 from halfmoon.wire.headers.client import LockBatchMq, UnlockBatchMq, UnregisterClient
 from halfmoon.wire.headers.offset import UpdateConsumerOffset
-from tests.client.locking import BROKER, QUEUE, Locking, kinds, orderly, share
+from tests.client.locking import BROKER, QUEUE, consuming, kinds, share
 from tests.client.messages import record
-from tests.client.queue_of import ME, started
+from tests.client.queue_of import ME
 from tests.client.scripted import Later, Scripted
 
 
 @pytest.mark.mission("004-15")
 def test_a_call_that_was_running_when_the_lock_was_lost_ends_before_the_queue_is_begun_again():
     script, calls = Scripted(), []
-    broker = Locking(script)
-    broker.fill(2)
 
     def listener(messages):
         calls.append((script.now, messages[0].queue_offset))
         return Later(3_000 if len(calls) == 1 else 0)
 
-    core = orderly(script, listener)
-    started(script, core)
+    _, core = consuming(script, listener, 2)
     core.disconnected(BROKER)
     script.run_for(2_000)
     assert len(calls) == 1
@@ -37,15 +34,12 @@ def test_a_call_that_was_running_when_the_lock_was_lost_ends_before_the_queue_is
 @pytest.mark.mission("004-15")
 def test_a_queue_is_handed_over_when_the_listener_is_done_with_its_message_and_that_counts():
     script, got = Scripted(), []
-    broker = Locking(script)
-    broker.fill(3)
 
     def listener(messages):
         got.append(messages[0].queue_offset)
         return Later(2_000)
 
-    core = orderly(script, listener)
-    started(script, core)
+    broker, core = consuming(script, listener, 3)
     share(script, broker, core, ("0", ME))
     assert QUEUE not in core.held
     assert QUEUE in broker.locked
@@ -60,10 +54,7 @@ def test_a_queue_is_handed_over_when_the_listener_is_done_with_its_message_and_t
 
 def test_a_queue_whose_listener_hangs_is_given_up_after_the_consume_timeout():
     script = Scripted()
-    broker = Locking(script)
-    broker.fill(2)
-    core = orderly(script, lambda messages: Later(900_000), consume_timeout_ms=60_000)
-    started(script, core)
+    broker, core = consuming(script, lambda messages: Later(900_000), 2, consume_timeout_ms=60_000)
     share(script, broker, core, ("0", ME))
     script.run_for(55_000)
     assert QUEUE in broker.locked
@@ -76,9 +67,7 @@ def test_a_queue_whose_listener_hangs_is_given_up_after_the_consume_timeout():
 
 def test_one_message_is_consumed_directly_as_an_orderly_consumer_does():
     script, got = Scripted(), []
-    Locking(script)
-    core = orderly(script, got.extend)
-    started(script, core)
+    _, core = consuming(script, got.extend, 0)
 
     result = script.run(core.consume_directly(record(7), "broker-a"))
 
@@ -87,10 +76,7 @@ def test_one_message_is_consumed_directly_as_an_orderly_consumer_does():
 
 def test_a_queue_that_is_not_at_the_listener_is_handed_over_at_once():
     script = Scripted()
-    broker = Locking(script)
-    broker.fill(1)
-    core = orderly(script, lambda messages: None)
-    started(script, core)
+    broker, core = consuming(script, lambda messages: None, 1)
     share(script, broker, core, ("0", ME))
 
     assert QUEUE not in broker.locked
@@ -100,15 +86,12 @@ def test_a_queue_that_is_not_at_the_listener_is_handed_over_at_once():
 
 def test_a_queue_that_comes_back_while_the_listener_has_its_message_waits_for_that():
     script, calls = Scripted(), []
-    broker = Locking(script)
-    broker.fill(2)
 
     def listener(messages):
         calls.append((script.now, messages[0].queue_offset))
         return Later(2_000)
 
-    core = orderly(script, listener)
-    started(script, core)
+    broker, core = consuming(script, listener, 2)
     share(script, broker, core, ("0", ME))
     broker.committed["orders", 0] = 1
     share(script, broker, core, (ME,))
@@ -120,10 +103,7 @@ def test_a_queue_that_comes_back_while_the_listener_has_its_message_waits_for_th
 
 def test_closing_stores_the_progress_then_unlocks_then_leaves():
     script = Scripted()
-    broker = Locking(script)
-    broker.fill(1)
-    core = orderly(script, lambda messages: None)
-    started(script, core)
+    broker, core = consuming(script, lambda messages: None, 1)
 
     script.run(core.stop())
 
@@ -134,10 +114,7 @@ def test_closing_stores_the_progress_then_unlocks_then_leaves():
 
 def test_closing_leaves_a_queue_locked_whose_message_the_listener_still_has():
     script = Scripted()
-    broker = Locking(script, 2)
-    broker.fill(1)
-    core = orderly(script, lambda messages: Later(60_000))
-    started(script, core)
+    broker, core = consuming(script, lambda messages: Later(60_000), 1, queue_count=2)
 
     script.run(core.stop())
 
@@ -148,10 +125,7 @@ def test_closing_leaves_a_queue_locked_whose_message_the_listener_still_has():
 
 def test_a_queue_that_is_given_up_does_not_undo_that_its_group_was_moved_meanwhile():
     script = Scripted()
-    broker = Locking(script)
-    broker.fill(3)
-    core = orderly(script, lambda messages: Later(2_000))
-    started(script, core)
+    broker, core = consuming(script, lambda messages: Later(2_000), 3)
     share(script, broker, core, ("0", ME))
     stored = len(script.told)
 
@@ -165,10 +139,7 @@ def test_a_queue_that_is_given_up_does_not_undo_that_its_group_was_moved_meanwhi
 
 def test_a_queue_that_hangs_at_the_listener_is_given_up_though_its_group_was_moved():
     script = Scripted()
-    broker = Locking(script)
-    broker.fill(2)
-    core = orderly(script, lambda messages: Later(900_000), consume_timeout_ms=60_000)
-    started(script, core)
+    broker, core = consuming(script, lambda messages: Later(900_000), 2, consume_timeout_ms=60_000)
     share(script, broker, core, ("0", ME))
     script.run(core.reset("orders", {QUEUE: 2}))
     script.run_for(85_000)
@@ -178,10 +149,7 @@ def test_a_queue_that_hangs_at_the_listener_is_given_up_though_its_group_was_mov
 
 def test_a_queue_whose_lock_was_lost_begins_where_its_group_was_moved_meanwhile():
     script, got = Scripted(), []
-    broker = Locking(script)
-    broker.fill(3)
-    core = orderly(script, got.extend)
-    started(script, core)
+    broker, core = consuming(script, got.extend, 3)
     broker.taken = {0}
     core.disconnected(BROKER)
     script.run_for(100)

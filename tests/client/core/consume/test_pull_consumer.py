@@ -35,6 +35,23 @@ def assigned(script, *queues, **values):
     return started(script, core)
 
 
+def reading(filled, *, queue_count=1, **values):
+    """A consumer that was assigned `ONE`, which holds so many messages."""
+    script = Scripted()
+    Queues(script, queue_count).fill(filled)
+    return script, assigned(script, ONE, **values)
+
+
+def member(**values):
+    """The only consumer of its group: it has both queues, `TWO` with thirty messages."""
+    script = Scripted()
+    queues = Queues(script, 2)
+    queues.fill(30, 1)
+    core = poll(script, consume_from=FIRST, **values)
+    core.subscribe("orders")
+    return script, queues, started(script, core)
+
+
 def polled(script, core, timeout_ms=100):
     return [message.queue_offset for message in script.run(core.poll(timeout_ms))]
 
@@ -44,9 +61,7 @@ def committed(script):
 
 
 def test_a_poll_returns_what_one_pull_brought_in_order_and_then_nothing():
-    script = Scripted()
-    Queues(script).fill(12)
-    core = assigned(script, ONE)
+    script, core = reading(12)
 
     assert polled(script, core) == list(range(10))
     assert polled(script, core) == [10, 11]
@@ -56,9 +71,7 @@ def test_a_poll_returns_what_one_pull_brought_in_order_and_then_nothing():
 
 
 def test_a_pull_brings_more_than_one_poll_gives():
-    script = Scripted()
-    Queues(script).fill(70)
-    core = assigned(script, ONE)
+    script, core = reading(70)
 
     assert [len(polled(script, core)) for _ in range(8)] == [10, 10, 10, 2, 10, 10, 10, 2]
     assert [seen.request.max_msg_nums for seen in script.asked(PullMessage)[:3]] == [32, 32, 32]
@@ -151,9 +164,7 @@ def test_assigning_anew_gives_up_the_other_queues():
 
 
 def test_a_commit_tells_the_broker_what_was_handed_out_and_nothing_else():
-    script = Scripted()
-    Queues(script).fill(15)
-    core = assigned(script, ONE, auto_commit=False)
+    script, core = reading(15, auto_commit=False)
 
     polled(script, core)
     script.run(core.commit())
@@ -165,9 +176,7 @@ def test_a_commit_tells_the_broker_what_was_handed_out_and_nothing_else():
 
 
 def test_auto_commit_notes_what_was_polled_before():
-    script = Scripted()
-    Queues(script).fill(15)
-    core = assigned(script, ONE)
+    script, core = reading(15)
 
     polled(script, core)
     script.run_for(5_100)
@@ -186,9 +195,7 @@ def stepped(script, core):
 
 
 def test_a_close_commits_what_was_confirmed_and_nothing_of_what_was_only_fetched_or_only_given():
-    script = Scripted()
-    Queues(script).fill(10)
-    core = assigned(script, ONE)
+    script, core = reading(10)
 
     assert [stepped(script, core) for _ in range(3)] == [0, 1, 2]
     script.run(core.stop())
@@ -197,9 +204,7 @@ def test_a_close_commits_what_was_confirmed_and_nothing_of_what_was_only_fetched
 
 
 def test_a_message_that_its_application_was_given_alone_commits_nothing():
-    script = Scripted()
-    Queues(script).fill(10)
-    core = assigned(script, ONE)
+    script, core = reading(10)
 
     assert stepped(script, core) == 0
     script.run_for(11_000)
@@ -209,9 +214,7 @@ def test_a_message_that_its_application_was_given_alone_commits_nothing():
 
 
 def test_a_poll_that_finds_nothing_confirms_what_was_given_before():
-    script = Scripted()
-    Queues(script).fill(3)
-    core = assigned(script, ONE)
+    script, core = reading(3)
 
     assert polled(script, core) == [0, 1, 2]
     assert polled(script, core) == []
@@ -221,9 +224,7 @@ def test_a_poll_that_finds_nothing_confirms_what_was_given_before():
 
 
 def test_a_commit_within_the_work_on_a_message_confirms_that_message_and_not_those_fetched_with_it():
-    script = Scripted()
-    Queues(script).fill(10)
-    core = assigned(script, ONE, auto_commit=False)
+    script, core = reading(10, auto_commit=False)
 
     assert [stepped(script, core) for _ in range(3)] == [0, 1, 2]
     script.run(core.commit())
@@ -233,9 +234,7 @@ def test_a_commit_within_the_work_on_a_message_confirms_that_message_and_not_tho
 
 
 def test_steps_and_polls_share_what_was_fetched():
-    script = Scripted()
-    Queues(script).fill(12)
-    core = assigned(script, ONE)
+    script, core = reading(12)
 
     assert stepped(script, core) == 0
     assert core.position(ONE) == 1
@@ -246,12 +245,7 @@ def test_steps_and_polls_share_what_was_fetched():
 
 
 def test_a_queue_that_is_taken_away_is_committed_up_to_what_was_confirmed_however_long_the_application_works_on_the_rest():
-    script = Scripted()
-    queues = Queues(script, 2)
-    queues.fill(30, 1)
-    core = poll(script, consume_from=FIRST)
-    core.subscribe("orders")
-    started(script, core)
+    script, queues, core = member()
 
     assert [len(polled(script, core)), len(polled(script, core))] == [10, 10]
     queues.members = (ME, "10.0.0.9@9")
@@ -267,12 +261,7 @@ def test_a_queue_that_is_taken_away_is_committed_up_to_what_was_confirmed_howeve
 
 
 def test_a_queue_that_comes_back_begins_at_what_was_committed_and_a_commit_counts_for_what_was_given_since():
-    script = Scripted()
-    queues = Queues(script, 2)
-    queues.fill(30, 1)
-    core = poll(script, consume_from=FIRST)
-    core.subscribe("orders")
-    started(script, core)
+    script, queues, core = member()
     assert [len(polled(script, core)), len(polled(script, core))] == [10, 10]
     queues.members = (ME, "10.0.0.9@9")
     core.group_changed()
@@ -289,12 +278,7 @@ def test_a_queue_that_comes_back_begins_at_what_was_committed_and_a_commit_count
 
 
 def test_without_auto_commit_a_queue_that_is_taken_away_is_committed_as_commit_said():
-    script = Scripted()
-    queues = Queues(script, 2)
-    queues.fill(30, 1)
-    core = poll(script, consume_from=FIRST, auto_commit=False)
-    core.subscribe("orders")
-    started(script, core)
+    script, queues, core = member(auto_commit=False)
     polled(script, core)
     script.run(core.commit(persist=False))
     polled(script, core)
@@ -309,9 +293,7 @@ def test_without_auto_commit_a_queue_that_is_taken_away_is_committed_as_commit_s
 
 
 def test_seeking_while_a_message_is_worked_on_forgets_those_fetched_with_it():
-    script = Scripted()
-    Queues(script).fill(30)
-    core = assigned(script, ONE)
+    script, core = reading(30)
     assert [stepped(script, core), stepped(script, core)] == [0, 1]
 
     script.run(core.seek(ONE, 25))
@@ -322,9 +304,7 @@ def test_seeking_while_a_message_is_worked_on_forgets_those_fetched_with_it():
 
 
 def test_seeking_back_commits_no_more_than_was_given_since():
-    script = Scripted()
-    Queues(script).fill(30)
-    core = assigned(script, ONE)
+    script, core = reading(30)
     assert [len(polled(script, core)), len(polled(script, core))] == [10, 10]
 
     script.run(core.seek(ONE, 5))
@@ -335,9 +315,7 @@ def test_seeking_back_commits_no_more_than_was_given_since():
 
 
 def test_seeking_makes_room_at_once_for_what_comes_after():
-    script = Scripted()
-    Queues(script, 2).fill(200)
-    core = assigned(script, ONE, cached_total_max=30)
+    script, core = reading(200, queue_count=2, cached_total_max=30)
     script.run_for(2_000)
 
     script.run(core.seek(ONE, 100))
@@ -346,9 +324,7 @@ def test_seeking_makes_room_at_once_for_what_comes_after():
 
 
 def test_a_reset_by_an_operator_is_not_undone_by_what_was_handed_out_before():
-    script = Scripted()
-    Queues(script).fill(30)
-    core = assigned(script, ONE, auto_commit_ms=1)
+    script, core = reading(30, auto_commit_ms=1)
     polled(script, core)
     polled(script, core)
 
@@ -388,9 +364,7 @@ def test_committed_asks_the_broker_when_nothing_is_known():
 
 
 def test_seeking_goes_on_at_the_offset_and_forgets_what_was_pulled_ahead():
-    script = Scripted()
-    Queues(script).fill(30)
-    core = assigned(script, ONE)
+    script, core = reading(30)
     polled(script, core)
 
     script.run(core.seek(ONE, 25))
@@ -402,9 +376,7 @@ def test_seeking_goes_on_at_the_offset_and_forgets_what_was_pulled_ahead():
 
 
 def test_seeking_beyond_the_queue_or_in_a_queue_of_others_is_refused():
-    script = Scripted()
-    Queues(script, 2).fill(3)
-    core = assigned(script, ONE)
+    script, core = reading(3, queue_count=2)
 
     with pytest.raises(OffsetIllegal, match="Seek offset illegal, seek offset = 4, min offset = 0, max offset = 3"):
         script.run(core.seek(ONE, 4))
@@ -428,9 +400,7 @@ def test_a_paused_queue_is_neither_pulled_nor_handed_out():
 
 
 def test_too_much_in_memory_pauses_the_pulls():
-    script = Scripted()
-    Queues(script).fill(200)
-    core = assigned(script, ONE, cached_total_max=90)
+    script, core = reading(200, cached_total_max=90)
     script.run_for(5_000)
 
     assert len(script.asked(PullMessage)) == 3
@@ -441,9 +411,7 @@ def test_too_much_in_memory_pauses_the_pulls():
 
 @pytest.mark.parametrize("bound", ["cached_max", "cached_total_max"])
 def test_no_more_is_pulled_ahead_than_may_be_in_memory_and_one_poll(bound):
-    script = Scripted()
-    Queues(script).fill(200)
-    core = assigned(script, ONE, batch_max=2, **{bound: 4})
+    script, core = reading(200, batch_max=2, **{bound: 4})
     script.run_for(5_000)
 
     assert core._cached <= 4 + 4
