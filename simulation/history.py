@@ -23,6 +23,7 @@ from simulation.damage.rebuild import indexes_differ
 from simulation.drive import Task
 from simulation.faults import SLOW_US, STUCK_US, Faults
 from simulation.ledger import Contents, Ledger, Place, Queue, Seen
+from simulation.verdict import Verdict
 from simulation.workload import Plan, read_queue
 
 BROKER = {"save_offsets_ms": 1000}
@@ -33,9 +34,7 @@ STEPS = 6
 
 
 class History:
-    """A cluster with users. ``plan`` is for users that speak the wire; ``faults`` are set by histories that call `strike`."""
-
-    faults: Faults
+    """A cluster with users. ``plan`` is for users that speak the wire."""
 
     def __init__(self, cluster: Cluster, ledger: Ledger) -> None:
         self.cluster, self.messages = cluster, ledger
@@ -60,14 +59,6 @@ class History:
         if not self.cluster.world.run_until(lambda: all(task.done for task in tasks), within_ms):
             self.messages.unexpected.append(f"{who} hang: {[task.name for task in tasks if not task.done]}")
         self.messages.unexpected += [f"{task.name} raised {task.error!r}" for task in tasks if task.error is not None]
-
-    def strike(self, steps: int, gap_ms: tuple[int, int], step_ms: int) -> None:
-        """Let ``steps`` faults happen, ``step_ms`` of time for each, and end what does not end by itself."""
-        self.faults.begin(steps, gap_ms)
-        self.cluster.run(ms=steps * step_ms)
-        self.faults.end()
-        self.cluster.run(ms=4000)
-        self.faults.end()  # what was stopped in a write of its start meanwhile
 
     def keep_sending(
         self, producer: SimProducer, name: str, message: Callable[[int, Random], Message | None],
@@ -127,6 +118,30 @@ class History:
         """Return what `fsck` misses and what it blames without a reason, of a stopped broker whose disk may be damaged."""
         findings = fsck(broker.disk, StoreSettings(**{**SMALL, **settings}))
         return judge_fsck(broker.disk, findings, self.messages.damage_of(broker.name), transactions=transactions)
+
+
+class FaultHistory(History):
+    """A history with faults. A workload sets ``faults``, and says in `run` what its users do and how they are judged."""
+
+    faults: Faults
+
+    def run(self, steps: int) -> list[str]:
+        """Let users work and ``steps`` faults happen; return the problems."""
+        raise NotImplementedError
+
+    def judge(self, verdict: Verdict, steps: int) -> None:
+        """Run the history; tell the verdict its kinds of faults and its problems."""
+        verdict.kinds = self.faults.kinds
+        windows(self.messages, verdict.kinds)
+        verdict.problems = self.run(steps)
+
+    def strike(self, steps: int, gap_ms: tuple[int, int], step_ms: int) -> None:
+        """Let ``steps`` faults happen, ``step_ms`` of time for each, and end what does not end by itself."""
+        self.faults.begin(steps, gap_ms)
+        self.cluster.run(ms=steps * step_ms)
+        self.faults.end()
+        self.cluster.run(ms=4000)
+        self.faults.end()  # what was stopped in a write of its start meanwhile
 
 
 def windows(ledger: Ledger, kinds: Iterable[str]) -> None:

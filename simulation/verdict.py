@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from simulation.cluster import Cluster
 from simulation.ledger import Ledger
@@ -74,15 +74,17 @@ class ErrorsLogged(logging.Handler):
 
 
 @contextmanager
-def judging(verdict: Verdict, ledger: Ledger) -> Iterator[ErrorsLogged]:
-    """Run a history inside the block: what it raises and what servers log as an error become problems of ``verdict``.
+def judging(verdict: Verdict, ledger: Ledger, **options: Any) -> Iterator[Cluster]:
+    """Run a history inside the block, with a new cluster of the verdict's seed and flush; ``options`` go to `Cluster`.
 
-    The block sets ``cluster`` of what it is given as soon as it has one; the verdict is told how long that one lived.
+    What the history raises and what servers log as an error become problems of ``verdict``, which is told how long the cluster
+    lived.
     """
     errors = ErrorsLogged(ledger)
     logging.getLogger("halfmoon").addHandler(errors)
     try:
-        yield errors
+        errors.cluster = Cluster(verdict.seed, flush=verdict.flush, **options)
+        yield errors.cluster
     except Exception as exc:
         verdict.problems = [*ledger.unexpected, f"raised: {type(exc).__name__}: {exc}"]
         logging.getLogger("halfmoon.simulation").info("seed %d", verdict.seed, exc_info=True)

@@ -17,11 +17,6 @@ from tests.house import ROOT, name_of
 
 LINES_MAX = 530
 
-LONG_FILES: dict[str, str] = {
-    "tests/client/core/consume/test_pull_consumer.py": "one fixture runs all that a poll promises for both faces",
-}
-"""Python files that may be longer, each with its reason."""
-
 CROWDED: dict[str, int] = {}
 """Folders that may hold more files, and how many."""
 
@@ -120,11 +115,10 @@ def said(path: Path) -> Said:
     )
 
 
-def test_files_are_short_or_say_why_not():
+def test_files_are_short():
     long = {name_of(path) for path in PYTHON if len(path.read_text().splitlines()) > LINES_MAX}
 
-    assert long - set(LONG_FILES) == set(), "split at the second noun, or list the file with its reason"
-    assert set(LONG_FILES) - long == set(), "no longer long: take it off the list"
+    assert long == set(), "split at the second noun"
 
 
 def over(measured: dict[str, int], allowed: dict[str, int]) -> dict[str, int]:

@@ -27,7 +27,7 @@ from simulation.batches.queries import LEVELS, QUEUES, SENDS, TOPIC, Query
 from simulation.batches.watch import Watch
 from simulation.cluster import BrokerNode, Cluster
 from simulation.faults import Faults
-from simulation.history import BROKER, History
+from simulation.history import BROKER, FaultHistory
 from simulation.ledger import Ledger
 from simulation.verdict import Verdict, judging
 
@@ -153,8 +153,7 @@ def simulate_batches(
 
     settings = {**BROKER, "batch_timeout_ms": chance.choice((1500, 4000, 20_000)), "delay_levels": LEVELS, **(broker or {})}
     messages, verdict = Ledger(flush), BatchVerdict(seed, flush)
-    with judging(verdict, messages) as judged:
-        cluster = judged.cluster = Cluster(seed, flush=flush, broker=settings, make_broker=make, **options)
+    with judging(verdict, messages, broker=settings, make_broker=make, **options) as cluster:
         history = _History(cluster, messages, chance, kinds, queries or chance.choice((1, 2)), target or chance.randint(3, 7))
         history.mix(Random(f"sends {seed}"), sends)
         history.coordinate = coordinate
@@ -165,7 +164,7 @@ def simulate_batches(
     return verdict
 
 
-class _History(History):
+class _History(FaultHistory):
     def __init__(
         self, cluster: Cluster, ledger: Ledger, chance: Random, kinds: tuple[str, ...] | None, queries: int, target: int
     ) -> None:
@@ -189,7 +188,7 @@ class _History(History):
             query.seed, query.since_ms = self.cluster.world.seed, self.cluster.world.now
             query.sends = tuple(way for way in SENDS if chance.random() < 0.5) if sends is None else sends
 
-    def run(self, steps: int, end_ms: int) -> list[str]:
+    def run(self, steps: int, end_ms: int = END_MS) -> list[str]:
         cluster = self.cluster
         self.create_topics(TOPIC, queues=QUEUES)
         self.drivers += [BatchDriver(cluster, query, tidy=False, coordinate=self.coordinate) for query in self.queries]

@@ -61,8 +61,7 @@ def simulate_weeks(
         "batch_ids_max": ids_max, "delay_levels": LEVELS, "batch_retention_ms": SHORT_WEEK_MS if "pass" in kinds else WEEK_MS
     }  # fmt: skip
     options = {"brokers": chance.choice((1, 1, 2)), "nameservers": 1, "store": STORE, **options}
-    with judging(verdict, messages) as judged:
-        cluster = judged.cluster = Cluster(seed, flush=flush, broker=settings, **options)
+    with judging(verdict, messages, broker=settings, **options) as cluster:
         verdict.problems = _History(cluster, messages, chance, kinds, verdict).run(weeks)
     return verdict
 

@@ -22,7 +22,7 @@ from halfmoon.wire.record import decode_record
 from simulation.cluster import Cluster
 from simulation.delays.checkers import DelayLedger, Delivered, Wish, check_delays
 from simulation.faults import Faults
-from simulation.history import BROKER, History, windows
+from simulation.history import BROKER, FaultHistory
 from simulation.ledger import Ledger
 from simulation.verdict import Verdict, judging
 from simulation.workload import send_header
@@ -65,19 +65,15 @@ def simulate_delays(
     messages = Ledger(flush)
     ledger = DelayLedger(messages, once=not {"power", "damage"}.intersection(kinds or ()))
     verdict = DelayVerdict(seed, flush)
-    with judging(verdict, messages) as judged:
-        cluster = judged.cluster = Cluster(seed, flush=flush, broker={**BROKER, "delay_levels": LEVELS}, **options)
-        history = _History(cluster, ledger, kinds)
-        verdict.kinds = history.faults.kinds
-        windows(messages, verdict.kinds)
-        verdict.problems = history.run(steps)
+    with judging(verdict, messages, broker={**BROKER, "delay_levels": LEVELS}, **options) as cluster:
+        _History(cluster, ledger, kinds).judge(verdict, steps)
     verdict.acknowledged = sum(wish.acked for wish in ledger.wishes.values())
     verdict.recalled = sum(wish.recalled for wish in ledger.wishes.values())
     verdict.delivered = len(ledger.delivered)
     return verdict
 
 
-class _History(History):
+class _History(FaultHistory):
     def __init__(self, cluster: Cluster, ledger: DelayLedger, kinds: tuple[str, ...] | None) -> None:
         super().__init__(cluster, ledger.messages)
         self.ledger = ledger

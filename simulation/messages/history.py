@@ -18,7 +18,7 @@ from halfmoon.wire.headers.route import GetBrokerClusterInfo
 from simulation.cluster import Cluster
 from simulation.drive import Task
 from simulation.faults import REGISTER_MS, Faults
-from simulation.history import BROKER, STEPS, History, changed, indexes_of, windows
+from simulation.history import BROKER, STEPS, FaultHistory, changed, indexes_of
 from simulation.ledger import Contents, Ledger, Place
 from simulation.messages.checkers import check, routes_agree
 from simulation.messages.searches import searches_differ
@@ -58,22 +58,18 @@ def simulate(
     options = {"brokers": chance.choice((1, 1, 2)), "nameservers": chance.choice((1, 2)), "broker": BROKER, **options}
     ledger = Ledger(flush)
     verdict = MessagesVerdict(seed, flush)
-    with judging(verdict, ledger) as judged:
-        cluster = judged.cluster = Cluster(seed, flush=flush, **options)
-        history = _History(cluster, ledger, chance, kinds)
-        verdict.kinds = history.faults.kinds
-        windows(ledger, verdict.kinds)
-        ledger.network_ms = NETWORK_MS[bool({"cut", "lose", "power"}.intersection(verdict.kinds))]
-        verdict.problems = history.run(steps)
+    with judging(verdict, ledger, **options) as cluster:
+        _History(cluster, ledger, chance, kinds).judge(verdict, steps)
     verdict.acknowledged, verdict.read, verdict.committed = len(ledger.acked), len(ledger.seen), len(ledger.commits)
     return verdict
 
 
-class _History(History):
+class _History(FaultHistory):
     def __init__(self, cluster: Cluster, ledger: Ledger, chance: Random, kinds: tuple[str, ...] | None) -> None:
         super().__init__(cluster, ledger)
         self.plan.on_seen = self.must_be_durable
         self.faults = Faults(cluster, ledger, cluster.world.split("faults"), kinds=kinds)
+        ledger.network_ms = NETWORK_MS[bool({"cut", "lose", "power"}.intersection(self.faults.kinds))]
         self._users: list[Task[Any]] = []
         self._chance = chance
 

@@ -64,14 +64,12 @@ def simulate_order(
     chance = Random(f"order {seed}")
     drawn = sorted({"join", chance.choice(KINDS), chance.choice(KINDS), chance.choice(("leave", "crash"))})
     verdict = OrderVerdict(seed, flush or chance.choice(("sync", "async")), list(kinds) if kinds is not None else drawn)
-    errors, ledger = Ledger(verdict.flush), OrderLedger()
-    with judging(verdict, errors) as judged:
-        forgets_ms = chance.choice((15_000, 120_000))  # a silent client: before its locks run out, or after
-        settings = {**BROKER, "client_expiry_ms": forgets_ms}
-        options = {"brokers": chance.choice((1, 2)), "broker": settings, **options}
-        cluster = judged.cluster = Cluster(seed, flush=verdict.flush, **options)
-        _History(cluster, errors, ledger, chance, verdict.kinds).run(steps)
-        ledger.unexpected += errors.unexpected
+    messages = Ledger(verdict.flush)
+    ledger = OrderLedger(unexpected=messages.unexpected)
+    forgets_ms = chance.choice((15_000, 120_000))  # a silent client: before its locks run out, or after
+    options = {"brokers": chance.choice((1, 2)), "broker": {**BROKER, "client_expiry_ms": forgets_ms}, **options}
+    with judging(verdict, messages, **options) as cluster:
+        _History(cluster, messages, ledger, chance, verdict.kinds).run(steps)
         verdict.problems = check_order(ledger) + [f"silence: {problem}" for problem in called_silent(cluster, forgets_ms)]
     _count(verdict, ledger)
     return verdict
@@ -93,8 +91,8 @@ def _count(verdict: OrderVerdict, ledger: OrderLedger) -> None:
 class _History(MemberHistory["_Consumer"]):
     stay, members_max = 1, 5
 
-    def __init__(self, cluster: Cluster, errors: Ledger, ledger: OrderLedger, chance: Random, kinds: list[str]) -> None:
-        super().__init__(cluster, errors, chance, kinds)
+    def __init__(self, cluster: Cluster, messages: Ledger, ledger: OrderLedger, chance: Random, kinds: list[str]) -> None:
+        super().__init__(cluster, messages, chance, kinds)
         self.ledger = ledger
 
     def run(self, steps: int) -> None:

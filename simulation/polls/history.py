@@ -79,18 +79,13 @@ def simulate_polls(
     chance = Random(f"polls {seed}")
     drawn = sorted({"join", "leave", chance.choice(KINDS), chance.choice(KINDS), chance.choice(("seek", "crash"))})
     verdict = PollVerdict(seed, flush or chance.choice(("sync", "async")), list(kinds) if kinds is not None else drawn)
-    errors, ledger = Ledger(verdict.flush), PollLedger()
-    with judging(verdict, errors) as judged:
-        # of a log that is longer than the memory: a queue's first message is not in it, or each group would begin there
-        options = {
-            "brokers": chance.choice((1, 2)),
-            "broker": BROKER,
-            "store": {"memory_bytes": 1000} if from_end else {},
-            **options,
-        }
-        cluster = judged.cluster = Cluster(seed, flush=verdict.flush, **options)
-        _History(cluster, errors, ledger, chance, verdict.kinds, make_core, from_end=from_end).run(steps)
-        ledger.unexpected += errors.unexpected
+    messages = Ledger(verdict.flush)
+    ledger = PollLedger(unexpected=messages.unexpected)
+    # of a log that is longer than the memory: a queue's first message is not in it, or each group would begin there
+    store = {"memory_bytes": 1000} if from_end else {}
+    options = {"brokers": chance.choice((1, 2)), "broker": BROKER, "store": store, **options}
+    with judging(verdict, messages, **options) as cluster:
+        _History(cluster, messages, ledger, chance, verdict.kinds, make_core, from_end=from_end).run(steps)
         verdict.problems = check_polls(ledger)
     verdict.acknowledged, verdict.tenures = sum(map(len, ledger.wanted.values())), len(ledger.tenures)
     verdict.given = sum(len(tenure.given) for tenure in ledger.tenures)
@@ -101,10 +96,10 @@ def simulate_polls(
 
 class _History(MemberHistory["_Member"]):
     def __init__(
-        self, cluster: Cluster, errors: Ledger, ledger: PollLedger, chance: Random, kinds: list[str],
+        self, cluster: Cluster, messages: Ledger, ledger: PollLedger, chance: Random, kinds: list[str],
         make_core: Callable[..., PullConsumerCore], *, from_end: bool,
     ) -> None:  # fmt: skip
-        super().__init__(cluster, errors, chance, kinds)
+        super().__init__(cluster, messages, chance, kinds)
         self.ledger, self.make_core, self.from_end = ledger, make_core, from_end
         self.consume_from = ConsumeFrom.LAST_OFFSET if from_end else ConsumeFrom.FIRST_OFFSET
         self.peaceful = set(kinds) <= PEACEFUL

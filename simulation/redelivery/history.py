@@ -20,7 +20,7 @@ from halfmoon.wire.record import decode_record
 from simulation.clients import SimProducer, SimPushConsumer
 from simulation.cluster import Cluster
 from simulation.faults import Faults
-from simulation.history import BROKER, History, windows
+from simulation.history import BROKER, FaultHistory
 from simulation.ledger import Ledger
 from simulation.redelivery.checkers import FOR_EVER, Dead, Handed, RedeliveryLedger, check_redelivery
 from simulation.verdict import Verdict, judging
@@ -72,18 +72,14 @@ def simulate_redelivery(
     ledger = RedeliveryLedger(messages, TOPIC, TIMES_MAX, LEVELS_MS)
     verdict = RedeliveryVerdict(seed, flush)
     options = {"brokers": chance.choice((1, 1, 2)), **options}
-    with judging(verdict, messages) as judged:
-        cluster = judged.cluster = Cluster(seed, flush=flush, broker={**BROKER, "delay_levels": LEVELS}, **options)
-        history = _History(cluster, ledger, chance, kinds)
-        verdict.kinds = history.faults.kinds
-        windows(messages, verdict.kinds)
-        verdict.problems = history.run(steps)
+    with judging(verdict, messages, broker={**BROKER, "delay_levels": LEVELS}, **options) as cluster:
+        _History(cluster, ledger, chance, kinds).judge(verdict, steps)
     verdict.acknowledged, verdict.handed, verdict.dead = len(ledger.acked), len(ledger.handed), len(ledger.dead)
     verdict.failed = sum(not one.good for one in ledger.handed)
     return verdict
 
 
-class _History(History):
+class _History(FaultHistory):
     def __init__(self, cluster: Cluster, ledger: RedeliveryLedger, chance: Random, kinds: tuple[str, ...] | None) -> None:
         super().__init__(cluster, ledger.messages)
         self.ledger, self.chance = ledger, chance

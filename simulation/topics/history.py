@@ -109,8 +109,7 @@ def simulate_deleted(
     verdict = DeletedVerdict(seed, flush or chance.choice(("sync", "async")), list(kinds) if kinds is not None else drawn)
     verdict.who = " and ".join(who)
     ledger = Ledger(verdict.flush)
-    with judging(verdict, ledger) as judged:
-        cluster = judged.cluster = Cluster(seed, flush=verdict.flush, **{"broker": BROKER, **options})
+    with judging(verdict, ledger, **{"broker": BROKER, **options}) as cluster:
         history = _History(cluster, chance, verdict, who)
         history.run(steps)
         verdict.problems = [*history.problems, *ledger.unexpected]

@@ -73,8 +73,7 @@ def simulate_days(seed: int, *, each: int = 1, kills: int = 8, **options: Any) -
     """Run the history of a seed, ``each`` transactions of each fate, and judge it; ``options`` go to `Cluster`."""
     messages = Ledger("async")
     verdict = DaysVerdict(seed, "async", kills=kills)
-    with judging(verdict, messages) as judged:
-        cluster = judged.cluster = Cluster(seed, broker={"transaction_undecided_max_ms": HOURS * HOUR_MS}, **options)
+    with judging(verdict, messages, broker={"transaction_undecided_max_ms": HOURS * HOUR_MS}, **options) as cluster:
         history = _History(cluster, Random(f"days {seed}"))
         history.run(each, kills)
         cluster.stop(cluster.brokers[0])

@@ -13,7 +13,7 @@ from typing import Any
 
 from simulation.cluster import SMALL, BrokerNode, Cluster
 from simulation.drive import Task
-from simulation.history import BROKER, STEPS, History, changed, indexes_of, windows
+from simulation.history import BROKER, STEPS, FaultHistory, changed, indexes_of
 from simulation.ledger import Ledger
 from simulation.messages.checkers import offsets_unique_and_dense, reads_stable
 from simulation.transactions.checkers import Logs, check_transactions
@@ -102,17 +102,14 @@ def simulate_transactions(
         settings["transaction_checks_per_second"],
     )  # fmt: skip
     verdict = TxVerdict(seed, flush)
-    with judging(verdict, messages) as judged:
-        cluster = judged.cluster = Cluster(seed, flush=flush, broker={**BROKER, **settings}, **options)
+    with judging(verdict, messages, broker={**BROKER, **settings}, **options) as cluster:
         history = _History(cluster, ledger, chance, kinds, fates, operators)
-        verdict.kinds = history.faults.kinds
-        windows(messages, verdict.kinds)
-        verdict.problems = history.run(steps)
+        history.judge(verdict, steps)
         history.count(verdict)
     return verdict
 
 
-class _History(History):
+class _History(FaultHistory):
     def __init__(
         self, cluster: Cluster, ledger: TxLedger, chance: Random, kinds: tuple[str, ...] | None, fates: dict[str, float],
         operators: int,

@@ -5,6 +5,7 @@ A fault needs its chance: each test runs seeds until the checkers have found it.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -30,17 +31,10 @@ from tests.simulation.batches.planted import (
     showing_after_a_start,
     trusting,
 )
+from tests.simulation.finding import some_seed_finds
 
-SEEDS = 40
-
-
-def found(*checkers: str, **planted: Any) -> bool:
-    """Whether some seed's history, of plain messages when ``sends`` is not given, makes one of the checkers speak."""
-    for seed in range(SEEDS):
-        problems = simulate_batches(seed, **{"sends": (), **planted}).problems
-        if any(problem.startswith(checkers) for problem in problems):
-            return True
-    return False
+found = partial(some_seed_finds, simulate_batches, range(40), sends=())
+"""Of plain messages, when ``sends`` is not given."""
 
 
 def found_by_each(*checkers: str, seeds: range = range(1, 4), **planted: Any) -> bool:

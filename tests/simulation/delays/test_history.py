@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
 
 from halfmoon.broker.broker import Broker
 from simulation.delays.history import DelayVerdict, simulate_delays
+from tests.simulation.finding import some_seed_finds
 
 SEEDS = range(1, 9)
 BITE = range(1, 5)
@@ -57,13 +58,7 @@ def test_histories_of_delays_are_worth_judging() -> None:
 # ---------------------------------------------------------------- planted faults
 
 
-def found(checker: str, **planted: Any) -> bool:
-    """Whether some seed's history makes a checker speak."""
-    return any(
-        problem.startswith(checker)
-        for seed in BITE
-        for problem in simulate_delays(seed, **{"kinds": ("kill",), **planted}).problems
-    )
+found = partial(some_seed_finds, simulate_delays, BITE, kinds=("kill",))
 
 
 class Hasty(Broker):

@@ -5,11 +5,12 @@ A fault needs its chance: each test runs a few seeds until the checker has found
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import pytest
 
 from simulation.messages.history import simulate
+from tests.simulation.finding import some_seed_finds
 from tests.simulation.messages.planted import (
     BadIndexDisk,
     BadKeysDisk,
@@ -28,16 +29,7 @@ from tests.simulation.messages.planted import (
     wrong_offsets,
 )
 
-SEEDS = 12
-
-
-def found(checker: str, **planted: Any) -> bool:
-    """Whether some seed's history makes a checker speak."""
-    for seed in range(SEEDS):
-        problems = simulate(seed, **planted).problems
-        if any(problem.startswith(checker) for problem in problems):
-            return True
-    return False
+found = partial(some_seed_finds, simulate, range(12))
 
 
 def test_a_broker_that_acknowledges_without_writing_is_found() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from random import Random
 from typing import Any
 
@@ -17,6 +17,7 @@ from halfmoon.wire.command import Command
 from halfmoon.wire.headers.offset import OffsetReply
 from simulation.history import BROKER
 from simulation.order.history import OrderVerdict, simulate_order
+from tests.simulation.finding import some_seed_finds
 from tests.simulation.messages.planted import QUERY_OFFSET, tampered
 
 SEEDS = range(1, 11)
@@ -66,11 +67,7 @@ def test_histories_of_order_are_worth_judging() -> None:
 # ---------------------------------------------------------------- planted faults
 
 
-def found(checker: str, **planted: Any) -> bool:
-    """Whether some seed's history makes a checker speak."""
-    return any(
-        problem.startswith(checker) for seed in BITE for problem in simulate_order(seed, **{"kinds": ("join",), **planted}).problems
-    )
+found = partial(some_seed_finds, simulate_order, BITE, kinds=("join",))
 
 
 class Generous(Broker):

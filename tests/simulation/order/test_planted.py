@@ -11,6 +11,7 @@ from halfmoon.broker.delay.delivery import Due
 from halfmoon.wire.command import Command
 from simulation.delays.history import simulate_delays
 from simulation.order.history import simulate_order
+from tests.simulation.finding import some_seed_finds
 from tests.simulation.messages.planted import PULL, forgetful, tampered
 
 BITE = range(1, 7)
@@ -33,11 +34,7 @@ class Reversed(Broker):
 
 
 def test_messages_of_a_delay_level_that_change_places_are_found() -> None:
-    assert any(
-        problem.startswith("order")
-        for seed in BITE
-        for problem in simulate_delays(seed, kinds=("kill",), make_broker=Reversed).problems
-    )
+    assert some_seed_finds(simulate_delays, BITE, "order", kinds=("kill",), make_broker=Reversed)
 
 
 def keys_swapped(chance: Random) -> Callable[[int, Command], None]:
@@ -68,19 +65,11 @@ def _swap(records: bytearray, one: int, other: int, size: int) -> None:
 
 
 def test_messages_of_a_key_that_change_places_are_found() -> None:
-    assert any(
-        problem.startswith("keys")
-        for seed in BITE
-        for problem in simulate_order(seed, kinds=("join",), make_broker=tampered(keys_swapped)).problems
-    )
+    assert some_seed_finds(simulate_order, BITE, "keys", kinds=("join",), make_broker=tampered(keys_swapped))
 
 
 def test_an_acknowledged_message_that_nobody_consumes_is_found() -> None:
-    assert any(
-        problem.startswith("never consumed")
-        for seed in BITE
-        for problem in simulate_order(seed, kinds=("join",), make_broker=forgetful).problems
-    )
+    assert some_seed_finds(simulate_order, BITE, "never consumed", kinds=("join",), make_broker=forgetful)
 
 
 def test_without_a_fault_the_same_seeds_hold() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from halfmoon.effects import Op
 from halfmoon.model import MessageQueue, StoredMessage
 from simulation.polls.history import PollVerdict, simulate_polls
 from tests.client.queue_of import Taking
+from tests.simulation.finding import some_seed_finds
 
 SEEDS = range(1, 13)
 BITE = range(1, 9)
@@ -61,13 +62,7 @@ def test_histories_of_pull_consumers_are_worth_judging() -> None:
 # ---------------------------------------------------------------- planted faults
 
 
-def found(checker: str, core: type[PullConsumerCore], **options: Any) -> bool:
-    """Whether some seed's history makes a checker speak."""
-    for seed in BITE:
-        problems = simulate_polls(seed, make_core=core, **{"kinds": ("join", "leave"), **options}).problems
-        if any(problem.startswith(checker) for problem in problems):
-            return True
-    return False
+found = partial(some_seed_finds, simulate_polls, BITE, kinds=("join", "leave"))
 
 
 class GivesIsDone(PullConsumerCore):
@@ -206,56 +201,56 @@ class SkipsTheFirst(PullConsumerCore):
 
 
 def test_a_consumer_that_takes_what_it_gives_for_consumed_is_found() -> None:
-    assert found("ahead", GivesIsDone)
+    assert found("ahead", make_core=GivesIsDone)
 
 
 def test_a_consumer_that_takes_what_is_taken_for_consumed_is_found() -> None:
-    assert found("ahead", TakenIsDone)
+    assert found("ahead", make_core=TakenIsDone)
 
 
 def test_an_iteration_that_takes_a_whole_poll_is_found() -> None:
-    assert found("ahead", FetchedIsGiven)
+    assert found("ahead", make_core=FetchedIsGiven)
 
 
 def test_a_message_that_an_interrupt_keeps_from_the_application_and_is_taken_for_given_is_found() -> None:
-    assert found("ahead", ForgetsInterrupts, kinds=("interrupt",))
+    assert found("ahead", make_core=ForgetsInterrupts, kinds=("interrupt",))
 
 
 def test_a_group_whose_begin_is_not_kept_is_found() -> None:
-    assert found("lost", BeginsAnewAtTheEnd, kinds=("join", "leave", "crash"), from_end=True)
+    assert found("lost", make_core=BeginsAnewAtTheEnd, kinds=("join", "leave", "crash"), from_end=True)
 
 
 def test_a_close_that_commits_what_is_worked_on_is_found() -> None:
-    assert found("ahead", ConfirmsAtTheClose)
+    assert found("ahead", make_core=ConfirmsAtTheClose)
 
 
 def test_a_rebalance_that_commits_what_is_worked_on_is_found() -> None:
-    assert found("ahead", ConfirmsAtARebalance)
+    assert found("ahead", make_core=ConfirmsAtARebalance)
 
 
 def test_a_poll_that_commits_although_the_application_does_so_itself_is_found() -> None:
-    assert found("ahead", CommitsWithoutBeingAsked)
+    assert found("ahead", make_core=CommitsWithoutBeingAsked)
 
 
 def test_a_close_that_forgets_what_was_confirmed_is_found() -> None:
-    assert found("kept", ForgetsAtTheClose)
+    assert found("kept", make_core=ForgetsAtTheClose)
 
 
 def test_a_seek_that_keeps_what_was_fetched_is_found() -> None:
-    assert found("again", KeepsWhatWasFetched, kinds=("seek",), steps=20)
+    assert found("again", make_core=KeepsWhatWasFetched, kinds=("seek",), steps=20)
 
 
 def test_a_message_that_is_given_twice_is_found() -> None:
-    assert found("again", GivesTwice, kinds=())
+    assert found("again", make_core=GivesTwice, kinds=())
 
 
 def test_a_message_that_is_left_out_is_found() -> None:
-    assert found("skipped", Drops, kinds=())
+    assert found("skipped", make_core=Drops, kinds=())
 
 
 def test_a_consumer_that_begins_again_from_the_begin_is_found() -> None:
-    assert found("begun", BeginsAtTheBegin)
+    assert found("begun", make_core=BeginsAtTheBegin)
 
 
 def test_a_message_that_nobody_is_given_is_found() -> None:
-    assert found("lost", SkipsTheFirst)
+    assert found("lost", make_core=SkipsTheFirst)

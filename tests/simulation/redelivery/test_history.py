@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from random import Random
 from typing import Any
 
@@ -12,6 +12,7 @@ from halfmoon.broker.broker import Broker
 from halfmoon.broker.consumers.redelivery import Copy
 from halfmoon.broker.request import Reply, Request
 from simulation.redelivery.history import RedeliveryVerdict, simulate_redelivery
+from tests.simulation.finding import some_seed_finds
 from tests.simulation.messages.planted import LyingDisk
 
 SEEDS = range(1, 16)
@@ -54,10 +55,7 @@ def test_histories_of_redelivery_are_worth_judging() -> None:
 # ---------------------------------------------------------------- planted faults
 
 
-def found(checker: str, **planted: Any) -> bool:
-    """Whether some seed's history makes a checker speak."""
-    problems = (simulate_redelivery(seed, **planted).problems for seed in BITE)
-    return any(problem.startswith(checker) for found in problems for problem in found)
+found = partial(some_seed_finds, simulate_redelivery, BITE)
 
 
 def forgetful(*arguments: Any) -> Any:

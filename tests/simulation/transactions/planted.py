@@ -32,38 +32,36 @@ def eager(*arguments: Any) -> Any:
     return broker
 
 
-def repeating(*arguments: Any) -> Any:
-    """A broker without a memory of its commits: a repeated one writes a second visible record, as the original does."""
+def make_visible(broker: Any, half: Any) -> None:
+    """Write the visible record of a half message, whatever was decided about it."""
+    message = half_message(whole_record(broker.store.record(half.physical_offset)))
+    broker.sends.append(message.topic, message.queue_id, committed([message]), broker.store._now)
+
+
+def _committing(arguments: Any, decided: State) -> Any:
+    """A broker that carries a commit out though the half message has been decided so."""
     broker = Broker(*arguments)
     decisions = broker.transactions.decisions
     judged = decisions._judged
 
     def judge(completion: Any, now: int) -> Any:
         half = broker.transactions.index.half(completion.index)
-        if half is not None and half.state is State.COMMITTED and completion.committed:
-            message = half_message(whole_record(broker.store.record(half.physical_offset)))
-            broker.sends.append(message.topic, message.queue_id, committed([message]), broker.store._now)
+        if half is not None and half.state is decided and completion.committed:
+            make_visible(broker, half)
         return judged(completion, now)
 
     decisions._judged = judge  # type: ignore[method-assign]
     return broker
+
+
+def repeating(*arguments: Any) -> Any:
+    """A broker without a memory of its commits: a repeated one writes a second visible record, as the original does."""
+    return _committing(arguments, State.COMMITTED)
 
 
 def turning(*arguments: Any) -> Any:
     """A broker that lets a commit follow a rollback: the message becomes visible after all."""
-    broker = Broker(*arguments)
-    decisions = broker.transactions.decisions
-    judged = decisions._judged
-
-    def judge(completion: Any, now: int) -> Any:
-        half = broker.transactions.index.half(completion.index)
-        if half is not None and half.state is State.ROLLED_BACK and completion.committed:
-            message = half_message(whole_record(broker.store.record(half.physical_offset)))
-            broker.sends.append(message.topic, message.queue_id, committed([message]), broker.store._now)
-        return judged(completion, now)
-
-    decisions._judged = judge  # type: ignore[method-assign]
-    return broker
+    return _committing(arguments, State.ROLLED_BACK)
 
 
 def polite(*arguments: Any) -> Any:

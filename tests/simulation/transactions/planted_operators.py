@@ -7,11 +7,10 @@ from typing import Any
 
 from halfmoon.broker.broker import Broker
 from halfmoon.broker.request import Reply
-from halfmoon.broker.transactions.half import committed, half_message
 from halfmoon.hot import Messages
-from halfmoon.store.records import whole_record
 from halfmoon.store.transactions.state_table import State
 from halfmoon.wire.headers.transaction import DecideTransaction
+from tests.simulation.transactions.planted import make_visible
 
 
 def obedient(*arguments: Any) -> Any:
@@ -24,8 +23,7 @@ def obedient(*arguments: Any) -> Any:
         half = pending._find(header)
         if half.state is not State.ROLLED_BACK or not header.commit:
             return pending.decide(request)
-        message = half_message(whole_record(broker.store.record(half.physical_offset)))
-        broker.sends.append(message.topic, message.queue_id, committed([message]), request.now)
+        make_visible(broker, half)
         return Reply()
 
     broker._handlers[31004] = decide

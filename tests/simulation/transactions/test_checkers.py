@@ -5,12 +5,13 @@ A fault needs its chance: each test runs a few seeds until the checker has found
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import pytest
 
 from simulation.transactions.history import simulate_transactions
 from simulation.transactions.producers import FATES
+from tests.simulation.finding import some_seed_finds
 from tests.simulation.messages.planted import LyingDisk
 from tests.simulation.transactions.planted import (
     ForgettingUnitsDisk,
@@ -32,16 +33,7 @@ from tests.simulation.transactions.planted import (
     turning,
 )
 
-SEEDS = 12
-
-
-def found(checker: str, **planted: Any) -> bool:
-    """Whether some seed's history makes a checker speak."""
-    for seed in range(SEEDS):
-        problems = simulate_transactions(seed, **planted).problems
-        if any(problem.startswith(checker) for problem in problems):
-            return True
-    return False
+found = partial(some_seed_finds, simulate_transactions, range(12))
 
 
 def test_an_undecided_message_that_becomes_visible_is_found() -> None:
