@@ -17,6 +17,7 @@ from hypothesis import settings
 
 from halfmoon.testing.local import LocalCluster
 from tests.dealing import Dealing, left_out, may_be_late, rank, slow
+from tests.topics import new_topic
 from tools import mission
 
 settings.register_profile("halfmoon", deadline=None, derandomize="CI" in os.environ)
@@ -38,6 +39,12 @@ def cluster(broker_settings: dict[str, Any], tmp_path_factory: pytest.TempPathFa
     """A name server and a broker that the tests of a module share."""
     with LocalCluster(tmp_path_factory.mktemp("cluster") / "store", broker_settings) as running:
         yield running
+
+
+@pytest.fixture
+def topic(cluster: LocalCluster) -> str:
+    """A topic of the test's own, of one queue, at the module's cluster."""
+    return new_topic(cluster.nameserver)
 
 
 def pytest_configure(config: pytest.Config) -> None:

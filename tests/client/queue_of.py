@@ -111,3 +111,10 @@ def started(script: Scripted, core: PushConsumerCore | PullConsumerCore) -> Any:
         script.spawn(operation)
     script.run_for(50)
     return core
+
+
+def listening(script: Scripted, listener: Any, **values: Any) -> Any:
+    """Return a started push consumer of group C whose subscription of ``orders`` has this listener."""
+    core = push(script, **values)
+    core.on_message(listener)
+    return started(script, core)

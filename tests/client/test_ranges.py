@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -134,21 +134,27 @@ def test_messages_that_come_while_their_end_is_waited_for_are_no_loss(cluster: L
     later.join()
 
 
-def test_expired_messages_are_an_error_or_reported_at_once(tmp_path: Path, client: Ranges):
-    with LocalCluster(tmp_path, {"mappedFileSizeCommitLog": 5 * 1024**2, "maxMessageSize": 4 * 1024**2}) as cluster:
+@contextmanager
+def lost_beginning(data: Path) -> Iterator[tuple[LocalCluster, str]]:
+    """A cluster with a topic of 2,000 messages, the first of which went with their log file."""
+    with LocalCluster(data, {"mappedFileSizeCommitLog": 5 * 1024**2, "maxMessageSize": 4 * 1024**2}) as cluster:
         topic = new_topic(cluster.nameserver)
         fill(cluster, topic, 2_000, 5_000)
         cluster.stop()
-        sorted((tmp_path / "commitlog").iterdir())[0].unlink()
+        sorted((data / "commitlog").iterdir())[0].unlink()
         cluster.start()
-        with Ranges(nameserver=cluster.nameserver) as here:
-            here._foreign_brokers |= {cluster.broker} if client._foreign_brokers else set()
-            low, high = here.bounds(topic)["broker-a", 0]
-            assert 0 < low < high == 2_000
-            with pytest.raises(OffsetsLost, match=rf"messages 3 to {low - 1} of queue 0 .* holds {low} to 2000"):
-                list(here.read("broker-a", topic, 0, 3, 2_000))
-            missing: list[tuple[int, int]] = []
-            found = offsets(here.read("broker-a", topic, 0, 3, 2_000, missing=lambda begin, end: missing.append((begin, end))))
+        yield cluster, topic
+
+
+def test_expired_messages_are_an_error_or_reported_at_once(tmp_path: Path, client: Ranges):
+    with lost_beginning(tmp_path) as (cluster, topic), Ranges(nameserver=cluster.nameserver) as here:
+        here._foreign_brokers |= {cluster.broker} if client._foreign_brokers else set()
+        low, high = here.bounds(topic)["broker-a", 0]
+        assert 0 < low < high == 2_000
+        with pytest.raises(OffsetsLost, match=rf"messages 3 to {low - 1} of queue 0 .* holds {low} to 2000"):
+            list(here.read("broker-a", topic, 0, 3, 2_000))
+        missing: list[tuple[int, int]] = []
+        found = offsets(here.read("broker-a", topic, 0, 3, 2_000, missing=lambda begin, end: missing.append((begin, end))))
 
     assert (found, missing) == (list(range(low, 2_000)), [(3, low)])
 
@@ -324,12 +330,7 @@ def test_a_selection_at_brokers_that_filter_nothing_brings_everything(cluster: L
 
 
 def test_a_selection_hides_no_message_that_is_gone(tmp_path: Path):
-    with LocalCluster(tmp_path, {"mappedFileSizeCommitLog": 5 * 1024**2, "maxMessageSize": 4 * 1024**2}) as cluster:
-        topic = new_topic(cluster.nameserver)
-        fill(cluster, topic, 2_000, 5_000)
-        cluster.stop()
-        sorted((tmp_path / "commitlog").iterdir())[0].unlink()
-        cluster.start()
+    with lost_beginning(tmp_path) as (cluster, topic):
         missing: list[tuple[int, int]] = []
         with Ranges(nameserver=cluster.nameserver) as here:
             low, _ = here.bounds(topic)["broker-a", 0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import create_engine, text
 
 from tests.events.outbox.outboxes import Outbox
 from tests.events.real_databases import (
@@ -18,6 +19,16 @@ from tests.events.real_databases import (
 __all__ = ["database_url", "deferring_url", "mariadb_server", "mariadb_url", "postgres_server", "postgres_url", "sqlite_url"]
 
 _SERVERS = {"postgres_url", "postgres_server", "mariadb_url", "mariadb_server"}
+
+
+@pytest.fixture
+def engine(database_url):
+    """An engine of a database with a table of orders."""
+    found = create_engine(database_url)
+    with found.begin() as connection:
+        connection.execute(text("create table orders (id integer)"))
+    yield found
+    found.dispose()
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from halfmoon.model import RECONSUME_REASON
 from tests.interop.apache import Cluster
 from tests.interop.java_peer import JavaPeer
 from tests.interop.ours import Serve
+from tests.interop.servers import running
 from tests.topics import new_topic
 from tests.waiting import until
 
@@ -27,12 +28,8 @@ QUICK = {"messageDelayLevel": "1s 1s 1s 1s"}
 
 @pytest.fixture(scope="module", params=["4.9.7", "5.3.3", "ours"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve | Cluster]:
-    home = tmp_path_factory.mktemp("server")
-    ours = request.param == "ours"
-    found: Serve | Cluster = Serve(home / "data", settings=QUICK) if ours else Cluster(request.param, home, settings=QUICK)
-    found.start()
-    yield found
-    found.kill()
+    with running(request.param, tmp_path_factory.mktemp("server"), QUICK) as found:
+        yield found
 
 
 @pytest.fixture

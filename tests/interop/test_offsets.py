@@ -19,6 +19,7 @@ from halfmoon.results import MessageTrace
 from tests.interop.apache import Cluster
 from tests.interop.java_peer import JavaPeer
 from tests.interop.ours import Serve
+from tests.interop.servers import running
 from tests.waiting import until
 
 BROKERS = [pytest.param("ours"), pytest.param("4.9.7"), pytest.param("5.3.3")]
@@ -60,12 +61,11 @@ class At:
 
 @pytest.fixture(scope="module", params=BROKERS)
 def at(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[At]:
-    home = tmp_path_factory.mktemp("server")
-    server: Serve | Cluster = Serve(home / "data") if request.param == "ours" else Cluster(request.param, home)
-    server.start()
-    with Admin(nameserver=server.nameserver) as admin:
+    with (
+        running(request.param, tmp_path_factory.mktemp("server")) as server,
+        Admin(nameserver=server.nameserver) as admin,
+    ):
         yield At(server, request.param, admin)
-    server.kill()
 
 
 @pytest.mark.parametrize("where", list(ConsumeFrom), ids=lambda where: where.name)

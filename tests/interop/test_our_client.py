@@ -19,6 +19,7 @@ from halfmoon.errors import BrokerError, ConsumerNotOnline, MessageIllegal, Offs
 from halfmoon.model import ConsumeFrom, Message, MessageModel, MessageQueue, SendStatus, StoredMessage
 from tests.interop.apache import Cluster
 from tests.interop.ours import Serve
+from tests.interop.servers import running
 
 BROKERS = [
     pytest.param("4.9.7", marks=pytest.mark.mission("000-01")),
@@ -31,11 +32,8 @@ _NUMBERS = count(1)
 
 @pytest.fixture(scope="module", params=BROKERS)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve | Cluster]:
-    home = tmp_path_factory.mktemp("server")
-    found: Serve | Cluster = Serve(home / "data") if request.param == "ours" else Cluster(request.param, home)
-    found.start()
-    yield found
-    found.kill()
+    with running(request.param, tmp_path_factory.mktemp("server")) as found:
+        yield found
 
 
 @pytest.fixture

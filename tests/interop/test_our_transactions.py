@@ -31,6 +31,7 @@ from tests.docs.test_examples import _python as run_example
 from tests.docs.test_examples import blocks
 from tests.interop.apache import Cluster
 from tests.interop.ours import Serve
+from tests.interop.servers import running
 from tests.topics import new_topic
 from tests.waiting import until
 
@@ -75,12 +76,8 @@ class Shop:
 
 @pytest.fixture(scope="module", params=BROKERS)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve | Cluster]:
-    home = tmp_path_factory.mktemp("server")
-    ours = request.param == "ours"
-    found: Serve | Cluster = Serve(home / "data", settings=QUICK) if ours else Cluster(request.param, home, settings=APACHE)
-    found.start()
-    yield found
-    found.kill()
+    with running(request.param, tmp_path_factory.mktemp("server"), QUICK if request.param == "ours" else APACHE) as found:
+        yield found
 
 
 @pytest.fixture

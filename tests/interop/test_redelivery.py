@@ -15,6 +15,7 @@ from halfmoon.model import ConsumeFrom, Message, StoredMessage
 from tests.interop.apache import Cluster
 from tests.interop.java_peer import JavaPeer
 from tests.interop.ours import Serve
+from tests.interop.servers import running
 from tests.waiting import until
 
 LEVELS = {"messageDelayLevel": "1s 1s 1s 1s"}
@@ -23,12 +24,8 @@ _NUMBERS = count(1)
 
 @pytest.fixture(scope="module", params=["ours", "4.9.7"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve | Cluster]:
-    home = tmp_path_factory.mktemp("server")
-    ours = request.param == "ours"
-    found = Serve(home / "data", settings=LEVELS) if ours else Cluster(request.param, home, settings=LEVELS)
-    found.start()
-    yield found
-    found.kill()
+    with running(request.param, tmp_path_factory.mktemp("server"), LEVELS) as found:
+        yield found
 
 
 def names(admin: Admin) -> tuple[str, str]:

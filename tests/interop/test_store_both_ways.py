@@ -129,26 +129,16 @@ def _serves_all(session: Session, before: list[dict[str, Any]], sent: dict[str, 
 
 
 @pytest.mark.slow
-def test_apache_opens_what_our_killed_broker_left(java: Callable[..., JavaPeer], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("killed", "opens"), [("ours", "apache"), ("apache", "ours")])
+def test_each_opens_what_a_killed_broker_of_the_other_left(
+    java: Callable[..., JavaPeer], tmp_path: Path, killed: str, opens: str
+) -> None:
     peer, data = java(VERSION), tmp_path / "store"
-    ours = Serve(data).start()
-    session = Session(peer, ours, "turn0")
-    sent = session.write()
-    before = session.read(PER_SESSION)
-    ours.kill()
+    with opened(killed, tmp_path / killed, data) as server:
+        session = Session(peer, server, "turn0")
+        sent = session.write()
+        before = session.read(PER_SESSION)
+        server.kill()
 
-    with opened("apache", tmp_path / "apache", data) as server:
-        _serves_all(Session(peer, server, "turn1"), before, {f"turn0 {i}": result for i, result in enumerate(sent)}, 1)
-
-
-@pytest.mark.slow
-def test_ours_opens_what_a_killed_apache_broker_left(java: Callable[..., JavaPeer], tmp_path: Path) -> None:
-    peer, data = java(VERSION), tmp_path / "store"
-    apache = Cluster(VERSION, tmp_path / "apache", store=data).start()
-    session = Session(peer, apache, "turn0")
-    sent = session.write()
-    before = session.read(PER_SESSION)
-    apache.kill()
-
-    with opened("ours", tmp_path / "ours", data) as server:
+    with opened(opens, tmp_path / opens, data) as server:
         _serves_all(Session(peer, server, "turn1"), before, {f"turn0 {i}": result for i, result in enumerate(sent)}, 1)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,25 +89,29 @@ async def test_a_directory_in_use_is_refused_and_the_ports_are_free_again(tmp_pa
         await stop(first)
 
 
-async def test_after_a_start_that_failed_the_same_directory_can_be_started(tmp_path):
+@contextmanager
+def port_in_use() -> Iterator[int]:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
+        yield taken.getsockname()[1]
+
+
+async def test_after_a_start_that_failed_the_same_directory_can_be_started(tmp_path):
+    with port_in_use() as port:
         found = settings()
         with pytest.raises(PortTaken):
-            await both(found._replace(broker=replace(found.broker, port=taken.getsockname()[1])), tmp_path)
+            await both(found._replace(broker=replace(found.broker, port=port)), tmp_path)
     programs = await both(settings(), tmp_path)
     await start(programs)
     await stop(programs)
 
 
 async def test_a_port_in_use_is_refused_before_the_directory_is_made(tmp_path):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
+    with port_in_use() as port:
         found = settings()
-        with pytest.raises(PortTaken, match=str(taken.getsockname()[1])):
-            await broker(found._replace(broker=replace(found.broker, port=taken.getsockname()[1])), Path(tmp_path / "new"))
+        with pytest.raises(PortTaken, match=str(port)):
+            await broker(found._replace(broker=replace(found.broker, port=port)), Path(tmp_path / "new"))
 
     assert not (tmp_path / "new").exists()
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from halfmoon.effects import Work
 from halfmoon.hot import ENTRY
 from halfmoon.ports import Disk
 from halfmoon.store import Draft, ReadResult, ReadStatus, Store, StoreSettings
 from halfmoon.store.records import RecordFacts, check_at
+from simulation.disk import SimDisk
 
 HOST = bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 BORN = bytes([10, 0, 0, 2, 0, 0, 0xC3, 0x50])
@@ -52,6 +55,17 @@ def close(store: Store, now: int = NOW) -> None:
     store.stop(now)
     carry_out(store, now)
     store.close(now)
+
+
+def disk_without_a_log_file() -> SimDisk:
+    """A disk whose log, closed in peace, lacks the second of its files."""
+    disk = SimDisk(Random(1))
+    store = open_store(disk)
+    for _ in range(4):
+        store.append("t", 0, [draft(bytes(60_000))], NOW)
+    close(store)
+    disk.remove("commitlog/00000000000000065536")
+    return disk
 
 
 def facts_of(found: ReadResult) -> list[tuple[int, RecordFacts, bytes]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 
 from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
@@ -61,10 +62,8 @@ def test_a_stop_at_any_write_leaves_a_valid_checkpoint():
         file = CheckpointFile(disk)
         file.write(SOME)
         disk.stop_after_writes = seed % 2
-        try:
+        with suppress(Stopped):
             file.write(SOME._replace(durable_offset=101, log_ms=6000, queue_ms=70_000))
-        except Stopped:
-            pass
         disk.crash(power=False)
         again = CheckpointFile(disk)
         found = again.read()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -155,11 +156,9 @@ def test_a_store_keeps_its_promises_when_stopped_inside_a_write(seed: int, sync:
     history = History(seed, sync=sync)
     for _ in range(5):
         history.disk.stop_after_writes = history.random.randrange(200)
-        try:
+        with suppress(Stopped):
             for _ in range(60):
                 history.step()
-        except Stopped:
-            pass
         history.disk.stop_after_writes = None
         history.crash(power=history.random.random() < 0.5)
 

@@ -354,14 +354,19 @@ def test_what_another_broker_says_of_its_progress_is_believed(talk):
     assert bodies(talk) == [b"2"]
 
 
-def test_a_level_that_the_table_has_no_more_is_delivered_at_its_time(make_talk):
-    talk = make_talk()
-    send(talk, 18)
+def reopen(talk, levels):
+    """Stop the broker and start it with another table of levels."""
     talk.broker.stop(talk.now)
     talk.run_effects()
     talk.broker.close(talk.now)
-    talk.settings = type(talk.settings)(delay_levels="1s 2s")
+    talk.settings = type(talk.settings)(delay_levels=levels)
     talk.open()
+
+
+def test_a_level_that_the_table_has_no_more_is_delivered_at_its_time(make_talk):
+    talk = make_talk()
+    send(talk, 18)
+    reopen(talk, "1s 2s")
 
     talk.now += 7_199_999
     talk.wait(0)
@@ -374,11 +379,7 @@ def test_a_level_that_the_table_has_no_more_is_delivered_at_its_time(make_talk):
 def test_a_level_that_became_shorter_delivers_nothing_early(make_talk):
     talk = make_talk()
     send(talk, 2)
-    talk.broker.stop(talk.now)
-    talk.run_effects()
-    talk.broker.close(talk.now)
-    talk.settings = type(talk.settings)(delay_levels="1s 1s")
-    talk.open()
+    reopen(talk, "1s 1s")
 
     talk.wait(4999)
     assert bodies(talk) == []

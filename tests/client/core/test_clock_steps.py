@@ -13,8 +13,8 @@ from halfmoon.model import ConsumeFrom, Message, MessageQueue
 from halfmoon.wire.headers.client import LockBatchMq
 from halfmoon.wire.headers.send import ConsumerSendMsgBack, SendMessageV2
 from tests.client.core.test_moved_broker import Moving
-from tests.client.locking import Locking, orderly
-from tests.client.queue_of import Queues, poll, push, started
+from tests.client.locking import Locking, consuming, orderly
+from tests.client.queue_of import Queues, listening, poll, started
 from tests.client.scripted import REFUSED, SILENT, START_MS, Later, Scripted, producer, stored
 
 HOUR_MS = 3_600_000
@@ -132,9 +132,7 @@ def test_progress_is_noted_as_often_while_the_clock_is_set_back():
 def test_a_listener_has_its_time_for_a_message_and_no_more_whatever_the_clock_shows(by_ms: int):
     script = Scripted()
     Queues(script).fill(1)
-    core = push(script, consume_from=FIRST, consume_timeout_ms=60_000)
-    core.on_message(lambda messages: Later(900_000))
-    started(script, core)
+    listening(script, lambda messages: Later(900_000), consume_from=FIRST, consume_timeout_ms=60_000)
     script.run_for(100)
     script.clock_ahead_ms += by_ms
     script.run_for(58_000)
@@ -163,9 +161,7 @@ def test_a_lock_is_not_over_because_the_clock_was_set_forward():
 
 def test_a_lock_that_was_not_renewed_in_time_is_over_though_the_clock_was_set_back():
     script, got = Scripted(), []
-    broker = Locking(script)
-    core = orderly(script, got.extend)
-    started(script, core)
+    broker, _ = consuming(script, got.extend, 0)
     script.on(LockBatchMq, REFUSED)
     script.clock_ahead_ms -= HOUR_MS
     script.run_for(29_000)

@@ -21,7 +21,7 @@ from halfmoon.wire.headers.client import (
 )
 from halfmoon.wire.headers.offset import ResetConsumerClientOffset
 from halfmoon.wire.headers.route import GetRouteinfoByTopic
-from tests.client.queue_of import ME, Queues, push, started
+from tests.client.queue_of import ME, Queues, listening
 from tests.client.scripted import REFUSED, Reply, Scripted, route, routes
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
@@ -129,9 +129,7 @@ def test_leaving_tells_the_brokers_that_know_us():
 def consuming():
     script = Scripted()
     queues = Queues(script)
-    core = push(script)
-    core.on_message(lambda messages: None)
-    return script, queues, started(script, core)
+    return script, queues, listening(script, lambda messages: None)
 
 
 def asked(core, request, body: bytes = b"", *, oneway: bool = False):

@@ -9,7 +9,7 @@ from halfmoon.errors import UsageError
 from halfmoon.model import subscription
 from halfmoon.runtime.connections.sockets import connect_failed
 from halfmoon.wire.headers.route import GetRouteinfoByTopic
-from tests.client.queue_of import push, started
+from tests.client.queue_of import listening
 from tests.client.scripted import Scripted
 
 
@@ -54,10 +54,7 @@ def test_a_list_of_tags_is_taken(expression):
 def test_a_consumer_that_nobody_answers_says_so_once_with_the_address_and_the_reason(caplog):
     script = Scripted()
     script.on(GetRouteinfoByTopic, lambda seen: connect_failed(seen.address, ConnectionRefusedError(111, "Connect call failed")))
-    core = push(script)
-    core.on_message(lambda messages: None)
-
-    started(script, core)
+    listening(script, lambda messages: None)
     script.run_for(20_000)
 
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]

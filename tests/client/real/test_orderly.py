@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,11 @@ class Heard:
     def end(self, message: StoredMessage) -> None:
         self._running.discard(message.queue_id)
 
+    async def listen(self, messages: list[StoredMessage], *, work_s: float) -> None:
+        self.begin(messages[0])
+        await asyncio.sleep(work_s)
+        self.end(messages[0])
+
     def ordered(self) -> bool:
         """Whether messages that were heard for the first time came in order."""
         return all(list(dict.fromkeys(found)) == sorted(set(found)) for found in self.by_key.values())
@@ -88,12 +94,7 @@ async def test_members_come_and_go_and_every_message_is_heard_once_and_in_order(
     def member(name: str) -> AsyncPushConsumer:
         consumer = AsyncPushConsumer(instance_name=name, **settings)
         consumer.subscribe(topic)
-
-        @consumer.on_message
-        async def listen(messages: list[StoredMessage]) -> None:
-            heard.begin(messages[0])
-            await asyncio.sleep(0.002)
-            heard.end(messages[0])
+        consumer.on_message(partial(heard.listen, work_s=0.002))
 
         return consumer
 
@@ -115,12 +116,7 @@ async def test_order_is_kept_over_a_broker_that_is_killed_and_started_again(tmp_
         heard = Heard()
         consumer = AsyncPushConsumer(**settings, pull_pause_ms=50)
         consumer.subscribe(topic)
-
-        @consumer.on_message
-        async def listen(messages: list[StoredMessage]) -> None:
-            heard.begin(messages[0])
-            await asyncio.sleep(0.005)
-            heard.end(messages[0])
+        consumer.on_message(partial(heard.listen, work_s=0.005))
 
         async with AsyncProducer(group="P", nameserver=cluster.nameserver) as producer, consumer:
             await send(producer, topic, 0, 10)

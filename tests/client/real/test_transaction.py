@@ -17,7 +17,6 @@ from halfmoon import (
     TransactionProducer,
 )
 from halfmoon.testing.local import LocalCluster
-from tests.topics import new_topic
 from tests.visible import settled
 from tests.waiting import until
 
@@ -30,11 +29,6 @@ _numbers = count()
 @pytest.fixture(scope="module")
 def broker_settings() -> dict[str, Any]:
     return {"transactionTimeOut": 200, "transactionCheckInterval": 200}
-
-
-@pytest.fixture
-def topic(cluster: LocalCluster) -> str:
-    return new_topic(cluster.nameserver)
 
 
 @pytest.fixture

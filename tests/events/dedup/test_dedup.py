@@ -53,16 +53,21 @@ def test_every_group_processes_the_event_once(engine, maker):
     assert sorted(noted(engine)) == [("S_audit", message.msg_id), ("S_mail", message.msg_id)]
 
 
+def fail_once(context, how):
+    """Fail the first call in one of the two ways."""
+    if context.attempt == 1:
+        if how == "exception":
+            raise ConnectionError("no mail server")
+        context.set_rollback_only("no mail server")
+
+
 @pytest.mark.mission("002-19", "002-20")
 @pytest.mark.parametrize("how", ["exception", "rollback-only"])
 def test_what_failed_is_undone_whole_and_may_succeed_when_it_comes_again(engine, maker, how):
     def handle(event, context):
         assert context.session is not None
         write(event, context)
-        if context.attempt == 1:
-            if how == "exception":
-                raise ConnectionError("no mail server")
-            context.set_rollback_only("no mail server")
+        fail_once(context, how)
 
     message = stored("EC_PAID")
     first = dispatch(handle, maker).consume(message, 1)
@@ -80,10 +85,7 @@ def test_a_function_that_commits_by_itself_and_fails_then_gets_the_event_again(e
     def handle(event, context):
         write(event, context)
         context.session.commit()
-        if context.attempt == 1:
-            if how == "exception":
-                raise ConnectionError("no mail server")
-            context.set_rollback_only("no mail server")
+        fail_once(context, how)
 
     message = stored("EC_PAID")
     first = dispatch(handle, maker).consume(message, 1)

@@ -194,6 +194,17 @@ def first_only() -> Callable[[Command], bool]:
     return lambda command: next(left, False)
 
 
+def placed_all_the_same(shop: Shop) -> Event:
+    """Commit an order whose event could not be published: the answer to the first phase was lost."""
+    shop.network.lose("answer", SEND)
+    event = shop.event()
+    with shop.Session.begin() as session:
+        with pytest.raises(PublishFailed):
+            shop.place(session, event)
+        shop.network.heal()
+    return event
+
+
 def test_8_3_row_11_the_error_is_swallowed_and_the_transaction_commits(shop: Shop):
     """With a check that looks at the order, as the article has it: it is there, so the event is delivered."""
 
@@ -202,12 +213,7 @@ def test_8_3_row_11_the_error_is_swallowed_and_the_transaction_commits(shop: Sho
             context.set_rollback_only()
 
     shop.events.check(shop.topic)(placed)
-    shop.network.lose("answer", SEND)
-    event = shop.event()
-    with shop.Session.begin() as session:
-        with pytest.raises(PublishFailed):
-            shop.place(session, event)
-        shop.network.heal()
+    event = placed_all_the_same(shop)
 
     shop.wait_for(event, "COMMITTED")
     assert shop.orders() == {event.id}
@@ -219,12 +225,7 @@ def test_8_3_row_11_with_token_rows_a_publish_that_failed_stays_failed(shop: Sho
 
     Differs from the table, whose check looks at data: the order is there and its event is not, as the caller was told.
     """
-    shop.network.lose("answer", SEND)
-    event = shop.event()
-    with shop.Session.begin() as session:
-        with pytest.raises(PublishFailed):
-            shop.place(session, event)
-        shop.network.heal()
+    event = placed_all_the_same(shop)
 
     shop.wait_for(event, "ROLLED_BACK")
     assert shop.orders() == {event.id}

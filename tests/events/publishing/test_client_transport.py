@@ -21,7 +21,6 @@ from halfmoon.events.publishing.transport import Prepared
 from halfmoon.model import SendResult, StoredMessage
 from halfmoon.testing.local import LocalCluster
 from tests.events.publishing.losing import Losing
-from tests.topics import new_topic
 from tests.visible import settled
 from tests.waiting import until
 
@@ -34,11 +33,6 @@ _numbers = count()
 @pytest.fixture(scope="module")
 def broker_settings() -> dict[str, Any]:
     return {"transactionTimeOut": 200, "transactionCheckInterval": 200}
-
-
-@pytest.fixture
-def topic(cluster: LocalCluster) -> str:
-    return new_topic(cluster.nameserver)
 
 
 class Asked:

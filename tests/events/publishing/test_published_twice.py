@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Engine, text
 from sqlalchemy.orm import sessionmaker
 
 from halfmoon.events import Event, PublishedBefore, Publisher, PublishFailed
@@ -16,15 +16,6 @@ T, C = "TP_ORDER", "EC_PAID"
 WAYS = pytest.mark.parametrize(
     ("mode", "transactional"), [("two-phase", True), ("two-phase", False), ("outbox", True)], ids=["prepared", "deferred", "outbox"]
 )
-
-
-@pytest.fixture
-def engine(database_url: str) -> Iterator[Engine]:
-    engine = create_engine(database_url)
-    with engine.begin() as connection:
-        connection.execute(text("create table orders (id integer)"))
-    yield engine
-    engine.dispose()
 
 
 def itself(event: Event) -> Event:

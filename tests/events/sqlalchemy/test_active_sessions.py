@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,19 +20,7 @@ from halfmoon.events.errors import AmbiguousTransaction, TransactionEnded
 from halfmoon.events.sqlalchemy import provider
 from halfmoon.events.transaction import Status, suspend, transaction_active
 from tests.events.hearing import Heard
-from tests.events.sqlalchemy.shops import Line, Order, Shop, engine_of, opened
-
-
-@pytest.fixture
-def shop(database_url: str) -> Iterator[Shop]:
-    with opened(database_url) as shop:
-        yield shop
-
-
-@pytest.fixture
-def postgres_shop(postgres_url: str) -> Iterator[Shop]:
-    with opened(postgres_url) as shop:
-        yield shop
+from tests.events.sqlalchemy.shops import Line, Order, Shop, engine_of
 
 
 def in_thread(function: Callable[[], Any]) -> Any:

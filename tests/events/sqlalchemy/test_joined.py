@@ -5,7 +5,7 @@ It is SQLAlchemy's recipe for test suites, and every statement of the session is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, event, text
@@ -20,15 +20,6 @@ from tests.events.real_databases import for_asyncio
 T, C = "TP_ORDER", "EC_PAID"
 COMMITS = pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
 Make = Callable[[Connection], Session]
-
-
-@pytest.fixture
-def engine(database_url: str) -> Iterator[Engine]:
-    engine = create_engine(database_url)
-    with engine.begin() as connection:
-        connection.execute(text("create table orders (id integer)"))
-    yield engine
-    engine.dispose()
 
 
 def orders(engine: Engine) -> list[int]:

@@ -5,27 +5,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 
 import pytest
 from sqlalchemy import Connection, create_engine, event, insert, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from halfmoon.events.transaction import Status
-from tests.events.sqlalchemy.shops import Line, Order, Shop, opened
-
-
-@pytest.fixture
-def shop(database_url: str) -> Iterator[Shop]:
-    with opened(database_url) as shop:
-        yield shop
-
-
-@pytest.fixture
-def postgres_shop(postgres_url: str) -> Iterator[Shop]:
-    with opened(postgres_url) as shop:
-        yield shop
-
+from tests.events.sqlalchemy.shops import Line, Order, Shop
 
 # ---------------------------------------------------------------- how it ended
 
@@ -101,12 +87,17 @@ def test_a_flush_that_fails_in_the_commit_is_a_rollback(shop):
     assert heard.status is Status.ROLLED_BACK
 
 
-def test_a_connection_that_is_lost_at_the_commit_leaves_it_unknown(postgres_shop):
-    shop = postgres_shop
+def flushed(shop):
+    """A session whose order is with the database and not committed, and what is heard of its transaction."""
     session = shop.Session()
     session.add(Order(id=1))
     session.flush()
-    heard = shop.listen()
+    return session, shop.listen()
+
+
+def test_a_connection_that_is_lost_at_the_commit_leaves_it_unknown(postgres_shop):
+    shop = postgres_shop
+    session, heard = flushed(shop)
     pid = session.scalar(text("SELECT pg_backend_pid()"))
     with shop.engine.begin() as connection:
         connection.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": pid})
@@ -120,10 +111,7 @@ def test_a_connection_that_is_lost_at_the_commit_leaves_it_unknown(postgres_shop
 
 def test_another_error_that_is_under_way_says_nothing_about_a_commit_that_was_lost(postgres_shop):
     shop = postgres_shop
-    session = shop.Session()
-    session.add(Order(id=1))
-    session.flush()
-    heard = shop.listen()
+    session, heard = flushed(shop)
     event.listen(shop.engine, "commit", _interrupted)
     with pytest.raises(KeyboardInterrupt):
         session.commit()

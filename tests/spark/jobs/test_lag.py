@@ -6,15 +6,8 @@ import pytest
 
 from halfmoon import Admin, PullConsumer
 from halfmoon.spark.jobs import lag
-from halfmoon.spark.jobs.reading import Cluster
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def place(cluster):
-    """Where the messages are."""
-    return Cluster(cluster.nameserver)
 
 
 @pytest.fixture

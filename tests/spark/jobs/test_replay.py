@@ -10,7 +10,6 @@ import pytest
 from halfmoon import Admin
 from halfmoon.client.batches import BatchName, BatchTransactions
 from halfmoon.errors import NoRoute, UsageError
-from halfmoon.spark.jobs.reading import Cluster
 from halfmoon.spark.jobs.replay import LAST, Outcome, replay
 from halfmoon.spark.lake import schemas
 from halfmoon.spark.lake.files import layout_for
@@ -22,12 +21,6 @@ from halfmoon.wire.record import decode_records
 from tests.spark.waiting import until
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def place(cluster):
-    """Where the messages are."""
-    return Cluster(cluster.nameserver)
 
 
 @pytest.fixture

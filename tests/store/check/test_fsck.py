@@ -8,7 +8,7 @@ import pytest
 
 from halfmoon.store.check.fsck import Problem, fsck
 from simulation.disk import SimDisk
-from tests.store.driving import NOW, carry_out, close, draft, open_store, small
+from tests.store.driving import NOW, carry_out, close, disk_without_a_log_file, draft, open_store, small
 
 LOG, QUEUE = "commitlog/00000000000000000000", "consumequeue/t/0/00000000000000000000"
 
@@ -84,13 +84,7 @@ def test_a_broken_chain_is_found(disk: SimDisk):
 
 
 def test_a_missing_log_file_is_found():
-    disk = SimDisk(Random(1))
-    store = open_store(disk)
-    for _ in range(4):
-        store.append("t", 0, [draft(bytes(60_000))], NOW)
-    close(store)
-    disk.remove("commitlog/00000000000000065536")
-    assert problems(disk)[0].what == "files"
+    assert problems(disk_without_a_log_file())[0].what == "files"
 
 
 # ---------------------------------------------------------------- what is missing

@@ -10,7 +10,7 @@ from halfmoon.errors import StoreError
 from halfmoon.store import Store
 from halfmoon.store.check.fsck import fsck
 from simulation.disk import SimDisk, Stopped
-from tests.store.driving import HOST, NOW, carry_out, close, draft, open_store, read_all, run, small
+from tests.store.driving import HOST, NOW, carry_out, close, disk_without_a_log_file, draft, open_store, read_all, run, small
 
 
 def disk_with(bodies: list[bytes], *, seed: int = 1, **settings) -> SimDisk:
@@ -235,12 +235,7 @@ def test_queues_without_a_log_are_empty_and_give_no_offset_out_again():
 
 
 def test_a_missing_file_in_the_middle_is_an_error_after_a_clean_stop():
-    disk = SimDisk(Random(1))
-    store = open_store(disk)
-    for _ in range(4):
-        store.append("t", 0, [draft(bytes(60_000))], NOW)
-    close(store)
-    disk.remove("commitlog/00000000000000065536")
+    disk = disk_without_a_log_file()
     with pytest.raises(StoreError, match="is missing, and held messages"):
         open_store(disk)
 

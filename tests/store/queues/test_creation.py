@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -213,10 +214,8 @@ def test_a_kill_or_a_loss_in_the_middle_of_making_leaves_a_store_that_opens():
             waiting.want(f"t{number}")
         work = making(store)[0]
         disk.stop_after_writes = seed % 12
-        try:
+        with suppress(Stopped):
             run(work)
-        except Stopped:
-            pass
         disk.crash(power=seed % 2 == 0)
         store = open_store(disk)
         for number in range(5):

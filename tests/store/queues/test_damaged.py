@@ -13,7 +13,7 @@ from simulation.disk import SimDisk
 from tests.store.driving import NOW, carry_out, close, draft, open_store, read_all, small
 from tests.store.test_damage import FILE, path_of
 from tests.store.test_damage import used_disk as disk_with_four_log_files
-from tests.store.transacting import add_halves, assert_agrees, close_both, open_both, truth_of, zero
+from tests.store.transacting import add_halves, assert_agrees, close_both, disk_of, open_both, truth_of, zero
 
 COUNT = 200
 QUEUE = f"{CONSUME_QUEUE}/t/0/{file_name(0)}"
@@ -149,13 +149,19 @@ def test_log_files_that_retention_took_are_not_missed(caplog):
     assert "removed from outside" not in caplog.text
 
 
-@pytest.mark.parametrize("at", [1, 11], ids=["place", "size"])
-def test_a_flipped_bit_in_a_pending_transaction_hides_neither_it_nor_those_behind_it(at: int, caplog):
-    disk = SimDisk(Random(1), write_back=0)
+def disk_with_halves():
+    """A disk whose store was closed with twenty pending transactions, and what its log says of them."""
+    disk = disk_of()
     store, index = open_both(disk)
     add_halves(store, index, ["P"] * 20)
     truth = truth_of(store)
     close_both(store, index)
+    return disk, truth
+
+
+@pytest.mark.parametrize("at", [1, 11], ids=["place", "size"])
+def test_a_flipped_bit_in_a_pending_transaction_hides_neither_it_nor_those_behind_it(at: int, caplog):
+    disk, truth = disk_with_halves()
     path = f"transaction/statetable/{file_name(0)}"
     data = disk.open(path).data[2 * 24 + at]
     zero(disk, path, 2 * 24 + at, 1, bytes([data ^ 64]))
@@ -171,11 +177,7 @@ def test_a_flipped_bit_in_a_pending_transaction_hides_neither_it_nor_those_behin
 
 @pytest.mark.parametrize("count", [4, 24], ids=["its state", "all of it"])
 def test_a_pending_transaction_whose_record_is_zeros_is_still_asked_about(count: int, caplog):
-    disk = SimDisk(Random(1), write_back=0)
-    store, index = open_both(disk)
-    add_halves(store, index, ["P"] * 20)
-    truth = truth_of(store)
-    close_both(store, index)
+    disk, truth = disk_with_halves()
     zero(disk, f"transaction/statetable/{file_name(0)}", 3 * 24 - count, count)
 
     _, index = open_both(disk)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -119,10 +120,8 @@ class History:
         self.now += 1000
         if torn:
             self.disk.stop_after_writes = self.random.randrange(40)
-            try:
+            with suppress(Stopped):
                 self.open()
-            except Stopped:
-                pass
             self.disk.crash(power=self.random.random() < 0.5)
         self.open()
         if not power and not torn:
@@ -165,11 +164,9 @@ def test_the_index_says_what_the_log_says_when_stopped_inside_a_write(seed: int,
     history = History(seed, sync=sync)
     for _ in range(6):
         history.disk.stop_after_writes = history.random.randrange(250)
-        try:
+        with suppress(Stopped):
             for _ in range(100):
                 history.step()
-        except Stopped:
-            pass
         history.disk.stop_after_writes = None
         history.crash(power=history.random.random() < 0.5)
 

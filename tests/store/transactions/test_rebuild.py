@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -105,10 +106,8 @@ def test_a_rebuild_that_is_stopped_anywhere_begins_again(power: bool):
         close_both(store, index)
         disk.remove(TABLE)
         disk.stop_after_writes = stop
-        try:
+        with suppress(Stopped):
             open_both(disk)
-        except Stopped:
-            pass
         disk.crash(power=power)
         store, index = open_both(disk)
         assert_agrees(index, truth_of(store))
@@ -223,10 +222,8 @@ def test_what_another_broker_settled_in_a_directory_of_ours_is_pending_once(powe
         carry_out(store)
         store.close(NOW)
         disk.stop_after_writes = stop
-        try:
+        with suppress(Stopped):
             open_both(disk, settled_below=5)
-        except Stopped:
-            pass
         disk.crash(power=power)
         store, index = open_both(disk, settled_below=5)
         assert [half.index for half in index.pending(0, 20)[0]] == [5, 6, 7, 8, 10, 11]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 
 from halfmoon.store.transactions.watermark import Watermark, WatermarkFile
@@ -37,10 +38,8 @@ def test_a_write_cut_short_leaves_the_one_before():
         file.write(SOME)
         file.write(SOME._replace(position=2000))
         disk.stop_after_writes = 0
-        try:
+        with suppress(Stopped):
             file.write(SOME._replace(position=3000, clean=True))
-        except Stopped:
-            pass
         found = WatermarkFile(disk).read()
         assert found in (SOME._replace(position=2000), SOME._replace(position=3000, clean=True))
 

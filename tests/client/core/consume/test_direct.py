@@ -8,17 +8,14 @@ from halfmoon.wire.command import request_command
 from halfmoon.wire.headers.client import ConsumeMessageDirectly
 from halfmoon.wire.headers.send import ConsumerSendMsgBack
 from tests.client.messages import record
-from tests.client.queue_of import Queues, poll, push, started
+from tests.client.queue_of import Queues, listening, poll
 from tests.client.scripted import Scripted
 
 
 def consuming(listener, **values):
     script = Scripted()
     Queues(script)
-    core = push(script, **values)
-    core.on_message(listener)
-    started(script, core)
-    return script, core
+    return script, listening(script, listener, **values)
 
 
 def asked(script, core, body, group="C"):

@@ -9,7 +9,7 @@ from halfmoon.wire.headers.pull import PullMessage
 from halfmoon.wire.headers.send import ConsumerSendMsgBack, SendMessageV2
 from halfmoon.wire.properties import decode
 from tests.client.messages import record
-from tests.client.queue_of import Queues, push, started
+from tests.client.queue_of import Queues, listening, push, started
 from tests.client.scripted import REFUSED, Later, Reply, Scripted, stored
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
@@ -36,10 +36,7 @@ def order_pulls(script):
 def test_failed_messages_go_back_to_their_broker(status, failed):
     script = Scripted()
     Queues(script).fill(1)
-    core = push(script, consume_from=FIRST)
-    core.on_message(lambda messages: status)
-
-    started(script, core)
+    core = listening(script, lambda messages: status, consume_from=FIRST)
 
     backs = script.asked(ConsumerSendMsgBack)
     assert len(backs) == failed
@@ -52,10 +49,7 @@ def test_failed_messages_go_back_to_their_broker(status, failed):
 def test_a_listener_that_raises_has_the_message_delivered_again():
     script = Scripted()
     Queues(script).fill(1)
-    core = push(script, consume_from=FIRST)
-    core.on_message(lambda messages: 1 / 0)
-
-    started(script, core)
+    listening(script, lambda messages: 1 / 0, consume_from=FIRST)
 
     assert len(script.asked(ConsumerSendMsgBack)) == 1
 
@@ -132,10 +126,7 @@ def test_a_broker_that_takes_nothing_back_gets_a_new_message_on_the_retry_topic(
     Queues(script).records["orders", 0] = [record(0, b"late", tag="A", TRAN_MSG="true", mine="x")]
     script.on(ConsumerSendMsgBack, answer)
     script.on(SendMessageV2, stored())
-    core = push(script, consume_from=FIRST)
-    core.on_message(lambda messages: ConsumeStatus.RECONSUME_LATER)
-
-    started(script, core)
+    core = listening(script, lambda messages: ConsumeStatus.RECONSUME_LATER, consume_from=FIRST)
 
     sent = script.asked(SendMessageV2)[0]
     assert (sent.request.topic, sent.request.producer_group, sent.body) == ("%RETRY%C", "CLIENT_INNER_PRODUCER", b"late")
@@ -172,10 +163,7 @@ def test_a_message_that_nobody_takes_back_is_handed_over_again_after_five_second
 def test_a_redelivered_message_shows_its_own_topic():
     script, got = Scripted(), []
     Queues(script).records["%RETRY%C", 0] = [record(0, b"again", topic="%RETRY%C", RETRY_TOPIC="orders")]
-    core = push(script)
-    core.on_message(got.extend)
-
-    started(script, core)
+    listening(script, got.extend)
 
     assert [(message.topic, message.body) for message in got] == [("orders", b"again")]
 
@@ -183,10 +171,9 @@ def test_a_redelivered_message_shows_its_own_topic():
 def test_a_message_that_the_listener_holds_too_long_is_given_back_once():
     script = Scripted()
     Queues(script).fill(1)
-    core = push(script, consume_from=FIRST, consume_timeout_ms=1_000)
-    core.on_message(lambda messages: Later(10_000, ConsumeStatus.RECONSUME_LATER))
-
-    started(script, core)
+    core = listening(
+        script, lambda messages: Later(10_000, ConsumeStatus.RECONSUME_LATER), consume_from=FIRST, consume_timeout_ms=1_000
+    )
     script.run_for(20_000)
 
     [back] = script.asked(ConsumerSendMsgBack)
@@ -199,9 +186,7 @@ def test_of_a_queue_that_is_lost_meanwhile_nothing_more_is_given_back():
     broker = Queues(script)
     broker.fill(3)
     script.on(ConsumerSendMsgBack, Reply(ms=2_000))
-    core = push(script, consume_from=FIRST, consume_timeout_ms=1_000)
-    core.on_message(lambda messages: Later(60_000))
-    started(script, core)
+    core = listening(script, lambda messages: Later(60_000), consume_from=FIRST, consume_timeout_ms=1_000)
     script.run_for(2_500)
     assert len(script.asked(ConsumerSendMsgBack)) == 1
 

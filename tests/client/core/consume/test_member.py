@@ -10,7 +10,7 @@ from halfmoon.wire.headers.client import CheckClientConfig
 from halfmoon.wire.headers.offset import QueryConsumerOffset, UpdateConsumerOffset
 from halfmoon.wire.headers.route import GetRouteinfoByTopic
 from tests.client.core.consume.test_push_consumer import FIRST, QUEUE
-from tests.client.queue_of import ME, Queues, push, started
+from tests.client.queue_of import ME, Queues, listening, push, started
 from tests.client.scripted import REFUSED, Later, Reply, Scripted, route, routes
 
 
@@ -44,10 +44,7 @@ def test_a_queue_whose_offset_cannot_be_had_is_left_for_the_next_round():
     Queues(script)
     good = script._answers[QueryConsumerOffset]
     script.on(QueryConsumerOffset, *[Reply(1)] * 4, good)
-    core = push(script)
-    core.on_message(lambda messages: None)
-
-    started(script, core)
+    core = listening(script, lambda messages: None)
     assert QUEUE not in core.held
     script.run_for(3_000)
 
@@ -57,9 +54,7 @@ def test_a_queue_whose_offset_cannot_be_had_is_left_for_the_next_round():
 def test_the_members_share_the_queues_and_a_notice_shares_them_anew_at_once():
     script = Scripted()
     queues = Queues(script, 4, members=(ME, "10.0.0.2@2"))
-    core = push(script)
-    core.on_message(lambda messages: None)
-    started(script, core)
+    core = listening(script, lambda messages: None)
     assert sorted(queue.queue_id for queue in core.held if queue.topic == "orders") == [0, 1]
 
     queues.members = (ME,)
@@ -76,9 +71,7 @@ def test_a_lost_queue_has_its_progress_stored_and_late_results_change_nothing():
     script = Scripted()
     queues = Queues(script)
     queues.fill(2)
-    core = push(script, consume_from=FIRST)
-    core.on_message(lambda messages: Later(2_000) if messages[0].queue_offset else None)
-    started(script, core)
+    core = listening(script, lambda messages: Later(2_000) if messages[0].queue_offset else None, consume_from=FIRST)
 
     queues.members = ("0",)
     core.group_changed()
@@ -94,9 +87,7 @@ def test_a_lost_queue_has_its_progress_stored_and_late_results_change_nothing():
 def test_a_reset_moves_the_queues_that_are_ours():
     script, got = Scripted(), []
     Queues(script).fill(3)
-    core = push(script, consume_from=FIRST)
-    core.on_message(lambda messages: got.append(messages[0].queue_offset))
-    started(script, core)
+    core = listening(script, lambda messages: got.append(messages[0].queue_offset), consume_from=FIRST)
     assert got == [0, 1, 2]
 
     script.run(core.reset("orders", {QUEUE: 1, MessageQueue("orders", "broker-z", 0): 0}))
@@ -109,9 +100,7 @@ def test_a_reset_moves_the_queues_that_are_ours():
 def test_of_two_resets_at_the_same_moment_the_later_one_counts():
     script, got = Scripted(), []
     Queues(script).fill(3)
-    core = push(script, consume_from=FIRST)
-    core.on_message(lambda messages: got.append(messages[0].queue_offset))
-    started(script, core)
+    core = listening(script, lambda messages: got.append(messages[0].queue_offset), consume_from=FIRST)
 
     script.spawn(core.reset("orders", {QUEUE: 0}))
     script.spawn(core.reset("orders", {QUEUE: 2}))

@@ -7,7 +7,7 @@ import pytest
 from halfmoon.errors import NotRunning, UsageError
 from halfmoon.model import ConsumeFrom
 from halfmoon.wire.headers.client import UnregisterClient
-from tests.client.core.consume.test_pull_consumer import ONE, TWO, assigned, committed, polled
+from tests.client.core.consume.test_pull_consumer import ONE, TWO, assigned, committed, polled, reading
 from tests.client.queue_of import Queues, poll, started
 from tests.client.scripted import Reply, Scripted
 
@@ -29,9 +29,7 @@ def test_what_comes_after_a_group_began_at_the_end_is_the_groups_whoever_was_giv
 
 
 def test_offsets_that_were_committed_are_not_taken_back_by_auto_commit():
-    script = Scripted()
-    Queues(script).fill(10)
-    core = assigned(script, ONE, batch_max=3)
+    script, core = reading(10, batch_max=3)
     polled(script, core)
     polled(script, core)
 
@@ -42,9 +40,7 @@ def test_offsets_that_were_committed_are_not_taken_back_by_auto_commit():
 
 
 def test_a_commit_of_offsets_of_which_one_queue_is_not_ours_notes_none_of_them():
-    script = Scripted()
-    Queues(script).fill(10)
-    core = assigned(script, ONE)
+    script, core = reading(10)
     polled(script, core)
 
     with pytest.raises(UsageError):
@@ -55,9 +51,7 @@ def test_a_commit_of_offsets_of_which_one_queue_is_not_ours_notes_none_of_them()
 
 
 def test_what_was_handed_out_and_never_reached_the_application_is_handed_out_again_and_not_committed():
-    script = Scripted()
-    Queues(script).fill(12)
-    core = assigned(script, ONE, batch_max=3)
+    script, core = reading(12, batch_max=3)
     polled(script, core)
 
     lost = script.run(core.hand_out(100))

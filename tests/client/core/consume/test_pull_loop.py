@@ -6,7 +6,7 @@ import pytest
 
 from halfmoon.model import ConsumeFrom
 from halfmoon.wire.headers.pull import PullMessage
-from tests.client.queue_of import Queues, push, started
+from tests.client.queue_of import Queues, listening
 from tests.client.scripted import Later, Scripted
 
 
@@ -17,9 +17,7 @@ def pulled(queue_count: int, **values: int) -> list[int]:
     for queue_id in range(queue_count):
         queues.fill(300, queue_id)
 
-    core = push(script, consume_from=ConsumeFrom.FIRST_OFFSET, batch_max=10, **values)
-    core.on_message(lambda messages: Later(10**9))
-    started(script, core)
+    listening(script, lambda messages: Later(10**9), consume_from=ConsumeFrom.FIRST_OFFSET, batch_max=10, **values)
     script.run_for(5_000)
     found = [seen.request.queue_id for seen in script.asked(PullMessage) if seen.request.topic == "orders"]
     return [found.count(queue_id) for queue_id in range(queue_count)]

@@ -12,7 +12,7 @@ from halfmoon.wire.headers.offset import UpdateConsumerOffset
 from halfmoon.wire.headers.pull import PullMessage
 from halfmoon.wire.headers.send import ConsumerSendMsgBack
 from tests.client.messages import at, record
-from tests.client.queue_of import ME, Queues, pulled, push, started
+from tests.client.queue_of import ME, Queues, listening, pulled, push, started
 from tests.client.scripted import REFUSED, Later, Reply, Scripted
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
@@ -26,10 +26,7 @@ def order_pulls(script):
 def test_it_shows_itself_to_the_brokers_before_the_first_pull():
     script = Scripted()
     Queues(script)
-    core = push(script)
-    core.on_message(lambda messages: None)
-
-    started(script, core)
+    listening(script, lambda messages: None)
 
     kinds = [type(seen.request) for seen in script.seen]
     assert kinds.index(HeartBeat) < kinds.index(PullMessage)
@@ -86,10 +83,7 @@ def test_a_pull_is_followed_by_the_next_at_once_and_a_held_one_costs_nothing():
     script, got = Scripted(), []
     queues = Queues(script)
     queues.fill(70)
-    core = push(script, consume_from=FIRST)
-    core.on_message(got.extend)
-
-    started(script, core)
+    listening(script, got.extend, consume_from=FIRST)
 
     assert [seen.request.queue_offset for seen in order_pulls(script)] == [0, 32, 64, 70]
     assert [message.queue_offset for message in got] == list(range(70))
@@ -103,10 +97,7 @@ def test_a_pull_is_followed_by_the_next_at_once_and_a_held_one_costs_nothing():
 def test_progress_is_stored_every_five_seconds_and_rides_on_pulls():
     script = Scripted()
     Queues(script).fill(3)
-    core = push(script, consume_from=FIRST)
-    core.on_message(lambda messages: None)
-
-    started(script, core)
+    listening(script, lambda messages: None, consume_from=FIRST)
     script.run_for(5_000)
 
     stored_offsets = [seen for seen in script.told if type(seen.request) is UpdateConsumerOffset and seen.request.topic == "orders"]
@@ -119,10 +110,7 @@ def test_progress_is_stored_every_five_seconds_and_rides_on_pulls():
 def test_an_unfinished_message_holds_the_progress_back():
     script = Scripted()
     Queues(script).fill(3)
-    core = push(script, consume_from=FIRST)
-    core.on_message(lambda messages: Later(60_000) if messages[0].queue_offset == 1 else None)
-
-    started(script, core)
+    core = listening(script, lambda messages: Later(60_000) if messages[0].queue_offset == 1 else None, consume_from=FIRST)
     script.run_for(5_000)
 
     assert core.offsets.memory(QUEUE) == 1
@@ -134,10 +122,7 @@ def test_too_much_in_memory_pauses_the_pulls():
     script = Scripted()
     queues = Queues(script)
     queues.fill(100)
-    core = push(script, consume_from=FIRST, cached_max=40, threads=1)
-    core.on_message(lambda messages: Later(1_000))
-
-    started(script, core)
+    listening(script, lambda messages: Later(1_000), consume_from=FIRST, cached_max=40, threads=1)
     script.run_for(1_000)
     assert len(order_pulls(script)) == 2
     script.run_for(60_000)
@@ -201,10 +186,7 @@ def test_an_illegal_offset_goes_on_where_the_broker_says_and_is_stored():
     queues = Queues(script)
     queues.fill(3)
     queues.committed["orders", 0] = 90
-    core = push(script)
-    core.on_message(got.extend)
-
-    started(script, core)
+    listening(script, got.extend)
 
     told = [seen.request.commit_offset for seen in script.told if type(seen.request) is UpdateConsumerOffset]
     assert told == [3]
@@ -233,9 +215,7 @@ def test_failed_pulls_pause_and_a_forgotten_group_is_shown_again():
 def test_stopping_waits_for_the_listener_stores_the_progress_and_leaves():
     script = Scripted()
     Queues(script).fill(1)
-    core = push(script, consume_from=FIRST)
-    core.on_message(lambda messages: Later(1_000))
-    started(script, core)
+    core = listening(script, lambda messages: Later(1_000), consume_from=FIRST)
 
     script.run(core.stop())
 
@@ -250,9 +230,7 @@ def test_stopping_waits_for_the_listener_also_when_it_was_done_before():
     script = Scripted()
     queues = Queues(script)
     queues.fill(1)
-    core = push(script, consume_from=FIRST)
-    core.on_message(lambda messages: Later(1_000))
-    started(script, core)
+    core = listening(script, lambda messages: Later(1_000), consume_from=FIRST)
     queues.hold_ms = 10
     script.run_for(15_000)
     queues.fill(1)
@@ -283,9 +261,7 @@ def test_a_record_that_does_not_decode_is_left_behind_and_counted(fault, place):
     queues = Queues(script)
     queues.fill(10)
     queues.records["orders", 0][place] = fault
-    core = push(script, consume_from=FIRST)
-    core.on_message(got.extend)
-    started(script, core)
+    core = listening(script, got.extend, consume_from=FIRST)
     script.run_for(60_000)
 
     assert sorted(message.queue_offset for message in got) == [k for k in range(10) if k != place]
@@ -300,9 +276,6 @@ def test_what_comes_after_a_group_began_at_the_end_is_the_groups_whoever_was_giv
     script = Scripted()
     queues = Queues(script)
     queues.fill(2)
-    core = push(script)
-    core.on_message(lambda messages: Later(1 << 40))
-
-    started(script, core)
+    listening(script, lambda messages: Later(1 << 40))
 
     assert [seen.request.commit_offset for seen in script.told if type(seen.request) is UpdateConsumerOffset] == [2]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from halfmoon.model import ConsumeStatus, MessageQueue
 from tests.client.core.consume.test_rates import FIRST
-from tests.client.queue_of import Queues, poll, push, started
+from tests.client.queue_of import Queues, listening, poll, started
 from tests.client.scripted import Scripted
 
 
 def test_running_info_tells_the_figures_of_every_subscribed_topic():
     script = Scripted()
     Queues(script).fill(30)
-    core = push(script, consume_from=FIRST)
-    core.on_message(lambda messages: ConsumeStatus.RECONSUME_LATER if messages[0].queue_offset == 7 else None)
-    started(script, core)
+    core = listening(
+        script, lambda messages: ConsumeStatus.RECONSUME_LATER if messages[0].queue_offset == 7 else None, consume_from=FIRST
+    )
     script.run_for(20_000)
 
     table = core.running_info().status_table

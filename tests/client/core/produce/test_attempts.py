@@ -14,19 +14,12 @@ from halfmoon.errors import (
     TooManyRequests,
     broker_error,
 )
-from halfmoon.model import Message, SendStatus
+from halfmoon.model import SendStatus
 from halfmoon.wire.bodies import to_json
 from halfmoon.wire.headers.route import GetRouteinfoByTopic
 from halfmoon.wire.headers.send import SendMessageV2
-from halfmoon.wire.properties import decode
+from tests.client.core.produce.orders import ORDER, TWO, properties
 from tests.client.scripted import REFUSED, SILENT, Reply, Scripted, producer, route, stored
-
-ORDER = Message("orders", b"paid", tag="A", keys=["k1", "k2"], properties={"who": "me"})
-TWO = {"broker-a": 2, "broker-b": 2}
-
-
-def properties(seen):
-    return decode(seen.request.properties.encode())
 
 
 @pytest.mark.mission("000-26", "004-11", "000-27", "000-38")

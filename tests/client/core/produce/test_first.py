@@ -19,10 +19,9 @@ from halfmoon.errors import (
 from halfmoon.model import Message, MessageQueue
 from halfmoon.wire.headers.route import GetRouteinfoByTopic
 from halfmoon.wire.headers.send import SendMessageReply, SendMessageV2
+from tests.client.core.produce.orders import ORDER, TWO
 from tests.client.scripted import SILENT, Reply, Scripted, producer, route, routes, stored
 
-ORDER = Message("orders", b"paid", tag="A", keys=["k1", "k2"], properties={"who": "me"})
-TWO = {"broker-a": 2, "broker-b": 2}
 QUEUE = MessageQueue("orders", "broker-b", 1)
 
 

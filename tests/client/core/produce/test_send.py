@@ -21,15 +21,8 @@ from halfmoon.wire.headers.route import GetRouteinfoByTopic
 from halfmoon.wire.headers.send import SendBatchMessage, SendMessageV2
 from halfmoon.wire.properties import decode
 from halfmoon.wire.record import decode_batch
+from tests.client.core.produce.orders import ORDER, TWO, properties
 from tests.client.scripted import REFUSED, Reply, Scripted, producer, route, routes, stored
-
-ORDER = Message("orders", b"paid", tag="A", keys=["k1", "k2"], properties={"who": "me"})
-TWO = {"broker-a": 2, "broker-b": 2}
-
-
-def properties(seen):
-    return decode(seen.request.properties.encode())
-
 
 # ---------------------------------------------------------------- before anything leaves
 

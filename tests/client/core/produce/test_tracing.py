@@ -20,7 +20,7 @@ from halfmoon.wire.headers.route import GetRouteinfoByTopic
 from halfmoon.wire.headers.send import ConsumerSendMsgBack, SendMessageReply, SendMessageV2
 from halfmoon.wire.ids import UniqueIds
 from tests.client.messages import message
-from tests.client.queue_of import Queues, push, started
+from tests.client.queue_of import Queues, listening, push
 from tests.client.scripted import REFUSED, START_MS, Reply, Scripted, producer, route, routes, stored
 
 TRACE = "RMQ_SYS_TRACE_TOPIC"
@@ -151,9 +151,7 @@ def consumed(returned, **values):
             raise returned
         return returned
 
-    core = push(script, trace=True, consume_from=ConsumeFrom.FIRST_OFFSET)
-    core.on_message(listen)
-    started(script, core)
+    listening(script, listen, trace=True, consume_from=ConsumeFrom.FIRST_OFFSET)
     script.run_for(2000)
     return records(script)
 
