@@ -15,13 +15,13 @@ from halfmoon.store.entries import prepared_offset
 from halfmoon.store.store import Draft
 from halfmoon.wire.bodies.batches import BatchPromise, coordinator_of
 from halfmoon.wire.headers.batch import ApplyBatch, DecideBatch, VoteBatch, VoteBatchReply
+from tests.simulation.faulty import faulty_broker
 
 
-def changeable(*arguments: Any) -> Any:
+@faulty_broker
+def changeable(broker: Any) -> None:
     """Rule 1: a coordinator that records every decision anew."""
-    broker = Broker(*arguments)
     broker.batches.coordinator.is_recorded = lambda stream, batch: False  # type: ignore[method-assign]
-    return broker
 
 
 def guessing(owner: str, masters: dict[str, str], *_: Any) -> Op[str]:
@@ -30,11 +30,11 @@ def guessing(owner: str, masters: dict[str, str], *_: Any) -> Op[str]:
     return coordinator_of(owner, masters)
 
 
-def deciding(*arguments: Any) -> Any:
+@faulty_broker
+def deciding(broker: Any) -> None:
     """A broker that decides batches of an id that another one coordinates."""
-    broker = Broker(*arguments)
     batches = broker.batches
-    decide, name = batches.coordinator.decide, arguments[0].name
+    decide, name = batches.coordinator.decide, broker.settings.name
 
     def decided(request: Request) -> Reply | None:
         stream = batches.streams.ensure(request.header(DecideBatch).transactional_id, request.now, broker.store.end_offset)
@@ -45,23 +45,20 @@ def deciding(*arguments: Any) -> Any:
             stream.coordinator = told
 
     broker._handlers[31032] = decided
-    return broker
 
 
-def showing(*arguments: Any) -> Any:
+@faulty_broker
+def showing(broker: Any) -> None:
     """A broker that publishes a batch where everybody looks on."""
-    broker = Broker(*arguments)
     broker.batches.publishing._hold = lambda id, batch, progress: None  # type: ignore[method-assign]
-    return broker
 
 
-def showing_after_a_start(*arguments: Any) -> Any:
+@faulty_broker
+def showing_after_a_start(broker: Any) -> None:
     """A broker that goes on with a batch after a start, and shows meanwhile what of it was in the log."""
-    broker = Broker(*arguments)
     publishing = broker.batches.publishing
     for id, batch in set(publishing._held.values()):
         publishing.release(id, batch)
-    return broker
 
 
 def reopening(*arguments: Any) -> Any:
@@ -89,18 +86,17 @@ def reopening(*arguments: Any) -> Any:
     return broker
 
 
-def repeating(*arguments: Any) -> Any:
+@faulty_broker
+def repeating(broker: Any) -> None:
     """Rule 2: a broker that does not look for what is published already."""
-    broker = Broker(*arguments)
     broker.batches.publishing._already = lambda application: set()  # type: ignore[method-assign]
     for progress in broker.batches.publishing._progress.values():  # the start has looked
         progress.already.clear()
-    return broker
 
 
-def trusting(*arguments: Any) -> Any:
+@faulty_broker
+def trusting(broker: Any) -> None:
     """Rule 3: a broker that votes for attempts without looking at them, and publishes what there is."""
-    broker = Broker(*arguments)
     batches = broker.batches
 
     def vote(request: Request) -> Reply:
@@ -118,7 +114,6 @@ def trusting(*arguments: Any) -> Any:
 
     broker._handlers[31031] = vote
     batches.begin = began  # type: ignore[method-assign]
-    return broker
 
 
 def _promise(attempt: Any) -> BatchPromise:
@@ -132,9 +127,9 @@ def forgiving(*arguments: Any) -> Any:
     return broker
 
 
-def trusting_apply(*arguments: Any) -> Any:
+@faulty_broker
+def trusting_apply(broker: Any) -> None:
     """A broker that applies what there is of a batch, without looking whether it is all."""
-    broker = Broker(*arguments)
     batches = broker.batches
     begin = batches.begin
 
@@ -143,7 +138,6 @@ def trusting_apply(*arguments: Any) -> Any:
         begin(stream, batch, coordinator, {name: _promise(attempt) for name, attempt in there.items()}, now)
 
     batches.begin = began  # type: ignore[method-assign]
-    return broker
 
 
 class Unfinished(Broker):
@@ -184,16 +178,15 @@ def forgetful(*arguments: Any) -> Any:
 # ---------------------------------------------------------------- messages that ask to come later, compressed ones
 
 
-def hasty(*arguments: Any) -> Any:
+@faulty_broker
+def hasty(broker: Any) -> None:
     """A broker that publishes what asks to come later at once."""
-    broker = Broker(*arguments)
     broker.batches.publishing._requested_delay = lambda draft, now: None  # type: ignore[method-assign]
-    return broker
 
 
-def counting_from_the_piece(*arguments: Any) -> Any:
+@faulty_broker
+def counting_from_the_piece(broker: Any) -> None:
     """A broker for which the delay of a level begins when the piece comes, not when the batch is published."""
-    broker = Broker(*arguments)
     delays = broker.delays
 
     def put(topic: str, queue_id: int, delay: RequestedDelay, draft: Draft, now: int, identity: int) -> None:
@@ -201,17 +194,15 @@ def counting_from_the_piece(*arguments: Any) -> Any:
         delays.timer.park(topic, queue_id, deliver_ms, draft, now, identity=identity)
 
     delays.put = put  # type: ignore[method-assign]
-    return broker
 
 
-def parking_again(*arguments: Any) -> Any:
+@faulty_broker
+def parking_again(broker: Any) -> None:
     """A broker that does not look, after a start, for what of a batch is parked already."""
-    broker = Broker(*arguments)
     broker.batches.publishing._delays = _Blind(broker.delays)  # type: ignore[assignment]
     parked = {prepared_offset(record) for record in broker.delays.parked_behind(0)}
     for progress in broker.batches.publishing._progress.values():  # the start has looked
         progress.already -= parked
-    return broker
 
 
 class _Blind:
@@ -227,25 +218,23 @@ class _Blind:
         return []
 
 
-def parking_without_identity(*arguments: Any) -> Any:
+@faulty_broker
+def parking_without_identity(broker: Any) -> None:
     """A broker whose parked records do not carry who they are."""
-    broker = Broker(*arguments)
     put = broker.delays.put
     broker.delays.put = lambda *wished, identity: put(*wished, identity=0)  # type: ignore[method-assign]
-    return broker
 
 
-def parking_for_the_first_queue(*arguments: Any) -> Any:
+@faulty_broker
+def parking_for_the_first_queue(broker: Any) -> None:
     """A broker that parks everything for queue 0."""
-    broker = Broker(*arguments)
     put = broker.delays.put
     broker.delays.put = lambda topic, queue_id, *rest, identity: put(topic, 0, *rest, identity=identity)  # type: ignore[method-assign]
-    return broker
 
 
-def plain(*arguments: Any) -> Any:
+@faulty_broker
+def plain(broker: Any) -> None:
     """A broker that forgets that the messages of a piece are compressed."""
-    broker = Broker(*arguments)
     journal = broker.batches._journal
     write = journal.write_piece
 
@@ -254,7 +243,6 @@ def plain(*arguments: Any) -> Any:
         return write(*rest, sys_flag & ~GIVEN_FLAGS, now)
 
     journal.write_piece = write_piece  # type: ignore[method-assign]
-    return broker
 
 
 def weekly(*arguments: Any) -> Any:
@@ -264,12 +252,11 @@ def weekly(*arguments: Any) -> Any:
     return broker
 
 
-def by_dates(*arguments: Any) -> Any:
+@faulty_broker
+def by_dates(broker: Any) -> None:
     """A broker that takes the dates of an id and of the oldest record for a proof that the id's messages have left the log."""
-    broker = Broker(*arguments)
     streams = broker.batches.streams
     ensure = streams.ensure
     streams.ensure = lambda id, now, place: ensure(id, now, -1)  # type: ignore[method-assign]
     for stream in streams.table.values():
         stream.place = -1
-    return broker

@@ -15,6 +15,7 @@ from halfmoon.wire.command import Command, decode, encode, reply_command
 from halfmoon.wire.frame import Frame, Inbox
 from halfmoon.wire.headers.send import SendMessageReply
 from simulation.disk import SimDisk, SimFile
+from tests.simulation.faulty import faulty_broker
 
 SENDS = (10, 310, 320)
 PULL, QUERY_OFFSET = 11, 14
@@ -155,26 +156,23 @@ def forgetful(*arguments: Any) -> Any:
     return Forgetful(Broker(*arguments))
 
 
-def hasty(*arguments: Any) -> Any:
+@faulty_broker
+def hasty(broker: Any) -> None:
     """A broker that answers with sync flush before the sync."""
-    broker = Broker(*arguments)
     broker.sends.acknowledge = lambda stored, now: broker.sends.replies.answer(stored)  # type: ignore[method-assign]
-    return broker
 
 
-def loose(*arguments: Any) -> Any:
+@faulty_broker
+def loose(broker: Any) -> None:
     """A broker that lets consumers read with sync flush before the sync."""
-    broker = Broker(*arguments)
     for each in (broker.store, broker.store._appending, broker.pending_replies, broker.sends):
         each._sync_flush = False
-    return broker
 
 
-def stubborn(*arguments: Any) -> Any:
+@faulty_broker
+def stubborn(broker: Any) -> None:
     """A broker that goes on after a failed sync as if nothing had happened, as the original does."""
-    broker = Broker(*arguments)
     broker.store._flush = _Deaf(broker.store._flush)  # type: ignore[assignment]
-    return broker
 
 
 def silent(settings: BrokerSettings, *arguments: Any) -> Any:

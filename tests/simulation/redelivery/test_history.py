@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from halfmoon.broker.broker import Broker
 from halfmoon.broker.consumers.redelivery import Copy
 from halfmoon.broker.request import Reply, Request
 from simulation.redelivery.history import RedeliveryVerdict, simulate_redelivery
+from tests.simulation.faulty import faulty_broker
 from tests.simulation.finding import some_seed_finds
 from tests.simulation.messages.planted import LyingDisk
 
@@ -58,10 +58,10 @@ def test_histories_of_redelivery_are_worth_judging() -> None:
 found = partial(some_seed_finds, simulate_redelivery, BITE)
 
 
-def forgetful(*arguments: Any) -> Any:
+@faulty_broker
+def forgetful(broker: Any) -> None:
     """A broker that now and then says that it took a message back, and did not."""
-    broker, chance = Broker(*arguments), Random(1)
-    redelivery = broker.redelivery
+    redelivery, chance = broker.redelivery, Random(1)
     store_copy = redelivery._store_copy
 
     def stored(request: Request, copy: Copy) -> None:
@@ -71,12 +71,11 @@ def forgetful(*arguments: Any) -> Any:
             store_copy(request, copy)
 
     redelivery._store_copy = stored  # type: ignore[method-assign]
-    return broker
 
 
-def burying(*arguments: Any) -> Any:
+@faulty_broker
+def burying(broker: Any) -> None:
     """A broker that drops what was tried often enough instead of keeping it with the dead letters."""
-    broker = Broker(*arguments)
     redelivery = broker.redelivery
     store_copy = redelivery._store_copy
 
@@ -87,20 +86,18 @@ def burying(*arguments: Any) -> Any:
             store_copy(request, copy)
 
     redelivery._store_copy = stored  # type: ignore[method-assign]
-    return broker
 
 
-def hasty(*arguments: Any) -> Any:
+@faulty_broker
+def hasty(broker: Any) -> None:
     """A broker for which every level is the first."""
-    broker = Broker(*arguments)
     park = broker.delays.park
     broker.delays.park = lambda topic, queue_id, level, *more: park(topic, queue_id, 1, *more)  # type: ignore[method-assign]
-    return broker
 
 
-def impatient(*arguments: Any) -> Any:
+@faulty_broker
+def impatient(broker: Any) -> None:
     """A broker that counts one try too many, and so gives up one too early."""
-    broker = Broker(*arguments)
     redelivery = broker.redelivery
     make = redelivery._copy
 
@@ -108,12 +105,11 @@ def impatient(*arguments: Any) -> Any:
         return make(header, config, parts._replace(reconsume_times=parts.reconsume_times + 2), *more)
 
     redelivery._copy = copied  # type: ignore[method-assign, assignment]
-    return broker
 
 
-def silent(*arguments: Any) -> Any:
+@faulty_broker
+def silent(broker: Any) -> None:
     """A broker that does not keep why a message failed."""
-    broker = Broker(*arguments)
     redelivery = broker.redelivery
     given = redelivery._given
 
@@ -122,7 +118,6 @@ def silent(*arguments: Any) -> Any:
         return given(header)
 
     redelivery._given = without_reason  # type: ignore[method-assign]
-    return broker
 
 
 def test_a_message_that_was_taken_back_and_not_stored_is_found() -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from halfmoon.broker.broker import Broker
 from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset, UpdateConsumerOffset
 from halfmoon.wire.headers.topic import DeleteTopicInBroker
 from simulation.cluster import Cluster, topic_request
 from simulation.topics.history import FOREIGN, MEMBERS, DeletedVerdict, simulate_deleted
+from tests.simulation.faulty import faulty_broker
 
 TOPIC = "orders"
 MADE = topic_request(TOPIC, queues=4)
@@ -49,11 +49,10 @@ def test_a_group_begins_a_recreated_topic_at_its_first_message(seed: int, flush:
     assert progress_after_a_deletion(seed, flush) == 0
 
 
-def hasty(*arguments: Any) -> Broker:
+@faulty_broker
+def hasty(broker: Any) -> None:
     """A broker that answers a deletion before it is saved."""
-    broker = Broker(*arguments)
     broker._handlers[215] = broker.admin.delete_topic
-    return broker
 
 
 def test_a_broker_that_answers_a_deletion_before_it_is_saved_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,12 +16,13 @@ from halfmoon.ports import Buffer
 from halfmoon.store.records import whole_record
 from halfmoon.store.store import Appended
 from halfmoon.store.transactions.state_table import State
+from tests.simulation.faulty import faulty_broker
 from tests.simulation.messages.planted import FaultyDisk, FaultyFile, SimFile
 
 
-def eager(*arguments: Any) -> Any:
+@faulty_broker
+def eager(broker: Any) -> None:
     """A broker that takes a producer's *I do not know* for a commit."""
-    broker = Broker(*arguments)
 
     def end(request: Any) -> None:
         fields = request.command.fields
@@ -29,7 +30,6 @@ def eager(*arguments: Any) -> Any:
         broker.transactions.decisions.end(request)
 
     broker._handlers[37] = end
-    return broker
 
 
 def make_visible(broker: Any, half: Any) -> None:
@@ -38,9 +38,8 @@ def make_visible(broker: Any, half: Any) -> None:
     broker.sends.append(message.topic, message.queue_id, committed([message]), broker.store._now)
 
 
-def _committing(arguments: Any, decided: State) -> Any:
-    """A broker that carries a commit out though the half message has been decided so."""
-    broker = Broker(*arguments)
+def _commit_over(broker: Any, decided: State) -> None:
+    """Carry a commit out though the half message has been decided so."""
     decisions = broker.transactions.decisions
     judged = decisions._judged
 
@@ -51,42 +50,41 @@ def _committing(arguments: Any, decided: State) -> Any:
         return judged(completion, now)
 
     decisions._judged = judge  # type: ignore[method-assign]
-    return broker
 
 
-def repeating(*arguments: Any) -> Any:
+@faulty_broker
+def repeating(broker: Any) -> None:
     """A broker without a memory of its commits: a repeated one writes a second visible record, as the original does."""
-    return _committing(arguments, State.COMMITTED)
+    _commit_over(broker, State.COMMITTED)
 
 
-def turning(*arguments: Any) -> Any:
+@faulty_broker
+def turning(broker: Any) -> None:
     """A broker that lets a commit follow a rollback: the message becomes visible after all."""
-    return _committing(arguments, State.ROLLED_BACK)
+    _commit_over(broker, State.ROLLED_BACK)
 
 
-def polite(*arguments: Any) -> Any:
+@faulty_broker
+def polite(broker: Any) -> None:
     """A broker that agrees to everything, also to what it refuses."""
-    broker = Broker(*arguments)
     decisions = broker.transactions.decisions
     decisions._refuse = lambda asked, refusal: decisions._succeed([asked] if asked else [])  # type: ignore[method-assign]
-    return broker
 
 
-def hasty(*arguments: Any) -> Any:
+@faulty_broker
+def hasty(broker: Any) -> None:
     """A broker that agrees to a decision, with sync flush, before it is durable."""
-    broker = Broker(*arguments)
     decisions = broker.transactions.decisions
 
     class AtOnce:
         can_reply = True
 
     decisions._pending_replies = AtOnce()  # type: ignore[assignment]
-    return broker
 
 
-def forgetful(*arguments: Any) -> Any:
+@faulty_broker
+def forgetful(broker: Any) -> None:
     """A broker that acknowledges half messages, now and then, and never stores them."""
-    broker = Broker(*arguments)
     sends, gate, chance = broker.sends, broker.gate, Random(1)
     store = gate.store_groups
 
@@ -105,14 +103,12 @@ def forgetful(*arguments: Any) -> Any:
             store(kept, now)
 
     gate.store_groups = stored  # type: ignore[method-assign]
-    return broker
 
 
-def incurious(*arguments: Any) -> Any:
+@faulty_broker
+def incurious(broker: Any) -> None:
     """A broker that never asks a producer anything."""
-    broker = Broker(*arguments)
     broker.transactions.checks._send = lambda *given: None  # type: ignore[method-assign]
-    return broker
 
 
 class _Everybody(frozenset[int]):
@@ -120,9 +116,9 @@ class _Everybody(frozenset[int]):
         return True
 
 
-def lonely(*arguments: Any) -> Any:
+@faulty_broker
+def lonely(broker: Any) -> None:
     """A broker that counts a check also when there was nobody to send it to, as the original does."""
-    broker = Broker(*arguments)
     checks, index = broker.transactions.checks, broker.transactions.index
     ask, learn = checks._ask_in_turn, checks._learn_live
 
@@ -136,7 +132,6 @@ def lonely(*arguments: Any) -> Any:
         return ask(half, parts, sent, now)
 
     checks._learn_live, checks._ask_in_turn = learned, asked  # type: ignore[method-assign]
-    return broker
 
 
 def impatient(settings: BrokerSettings, *arguments: Any) -> Any:
@@ -144,20 +139,18 @@ def impatient(settings: BrokerSettings, *arguments: Any) -> Any:
     return Broker(replace(settings, transaction_check_max=2), *arguments)
 
 
-def silent(*arguments: Any) -> Any:
+@faulty_broker
+def silent(broker: Any) -> None:
     """A broker that gives up without a copy: dropped in silence."""
-    broker = Broker(*arguments)
     checks, expire = broker.transactions.checks, broker.transactions.expiry.expire
     checks._expire = lambda half, parts, reason, now: expire(half, None, reason, now)
-    return broker
 
 
-def hurried(*arguments: Any) -> Any:
+@faulty_broker
+def hurried(broker: Any) -> None:
     """A broker that takes a half message that is not durable yet for one whose record is lost."""
-    broker = Broker(*arguments)
     checks, store = broker.transactions.checks, broker.store
     checks._store = _NeverWaiting(store)  # type: ignore[assignment]
-    return broker
 
 
 class _NeverWaiting:
@@ -175,9 +168,9 @@ def lazy(settings: BrokerSettings, *arguments: Any) -> Any:
     return Broker(replace(settings, transaction_check_interval_ms=4 * settings.transaction_check_interval_ms), *arguments)
 
 
-def doubling(*arguments: Any) -> Any:
+@faulty_broker
+def doubling(broker: Any) -> None:
     """A broker that writes some op records twice."""
-    broker = Broker(*arguments)
     decisions = broker.transactions.decisions
     ops = decisions._ops
 
@@ -186,12 +179,11 @@ def doubling(*arguments: Any) -> Any:
         return ops([*indexes, *(index for index in indexes[:1] if index % 5 == 0)], now, by)
 
     decisions._ops = doubled  # type: ignore[method-assign]
-    return broker
 
 
-def opless(*arguments: Any) -> Any:
+@faulty_broker
+def opless(broker: Any) -> None:
     """A broker that writes no op records for what was committed."""
-    broker = Broker(*arguments)
     append_all = broker.sends.append_all
 
     def appended(groups: list[Group], now: int, *, in_order: bool = False) -> list[Appended | Exception]:
@@ -209,12 +201,11 @@ def opless(*arguments: Any) -> Any:
         return stored
 
     broker.sends.append_all = appended  # type: ignore[method-assign]
-    return broker
 
 
-def opfirst(*arguments: Any) -> Any:
+@faulty_broker
+def opfirst(broker: Any) -> None:
     """A broker that writes the op record before the visible one: a crash in between loses the message."""
-    broker = Broker(*arguments)
     append_all = broker.sends.append_all
 
     def appended(groups: list[Group], now: int, *, in_order: bool = False) -> list[Appended | Exception]:
@@ -224,7 +215,6 @@ def opfirst(*arguments: Any) -> Any:
         return append_all(groups[:-1], now, in_order=True) + ops
 
     broker.sends.append_all = appended  # type: ignore[method-assign]
-    return broker
 
 
 class WrongGroupsDisk(FaultyDisk):

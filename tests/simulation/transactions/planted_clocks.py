@@ -4,30 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from halfmoon.broker.broker import Broker
+from tests.simulation.faulty import faulty_broker
 
 
-def clockwise_rounds(*arguments: Any) -> Any:
+@faulty_broker
+def clockwise_rounds(broker: Any) -> None:
     """A broker whose rounds of checks come when the clock says so, also when it was set meanwhile."""
-    broker = Broker(*arguments)
     broker.transactions.checks.stepped = lambda by_ms: None  # type: ignore[method-assign]
-    return broker
 
 
-def dated(*arguments: Any) -> Any:
+@faulty_broker
+def dated(broker: Any) -> None:
     """A broker that looks for what was resumed up to what its clock shows now, which may have been set back."""
-    broker = Broker(*arguments)
     store = broker.store
     query = store.query
     store.query = lambda topic, key, count, begin_ms, end_ms: query(  # type: ignore[method-assign]
         topic, key, count, begin_ms, store._now
     )
-    return broker
 
 
-def oblivious(*arguments: Any) -> Any:
+@faulty_broker
+def oblivious(broker: Any) -> None:
     """A broker that forgets after each round which time it did not live through."""
-    broker = Broker(*arguments)
     checks, uptime = broker.transactions.checks, broker.transactions.uptime
     on_round = checks.on_round
 
@@ -36,4 +34,3 @@ def oblivious(*arguments: Any) -> Any:
         on_round(now)
 
     checks.on_round = ended
-    return broker

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from halfmoon.broker.broker import Broker
 from halfmoon.broker.request import Reply
 from halfmoon.hot import Messages
 from halfmoon.store.transactions.state_table import State
 from halfmoon.wire.headers.transaction import DecideTransaction
+from tests.simulation.faulty import faulty_broker
 from tests.simulation.transactions.planted import make_visible
 
 
-def obedient(*arguments: Any) -> Any:
+@faulty_broker
+def obedient(broker: Any) -> None:
     """A broker that commits by hand also what was rolled back."""
-    broker = Broker(*arguments)
     pending = broker.transactions.pending
 
     def decide(request: Any) -> Any:
@@ -27,21 +27,19 @@ def obedient(*arguments: Any) -> Any:
         return Reply()
 
     broker._handlers[31004] = decide
-    return broker
 
 
-def nameless(*arguments: Any) -> Any:
+@faulty_broker
+def nameless(broker: Any) -> None:
     """A broker that writes down nowhere who decided by hand."""
-    broker = Broker(*arguments)
     decisions = broker.transactions.decisions
     ops = decisions._ops
     decisions._ops = lambda indexes, now, by=b"": ops(indexes, now)  # type: ignore[method-assign]
-    return broker
 
 
-def misnaming(*arguments: Any) -> Any:
+@faulty_broker
+def misnaming(broker: Any) -> None:
     """A broker that writes the operator's name into the op record of somebody else's decision."""
-    broker = Broker(*arguments)
     decisions = broker.transactions.decisions
     ops, last = decisions._ops, [b""]
 
@@ -50,12 +48,11 @@ def misnaming(*arguments: Any) -> Any:
         return ops(indexes, now, last[0])
 
     decisions._ops = named  # type: ignore[method-assign]
-    return broker
 
 
-def stale(*arguments: Any) -> Any:
+@faulty_broker
+def stale(broker: Any) -> None:
     """A broker that tells of decided transactions as if they were pending."""
-    broker = Broker(*arguments)
     pending = broker.transactions.pending
     transaction = pending._transaction
 
@@ -65,56 +62,48 @@ def stale(*arguments: Any) -> Any:
         return found
 
     pending._transaction = told  # type: ignore[method-assign]
-    return broker
 
 
-def unheeding(*arguments: Any) -> Any:
+@faulty_broker
+def unheeding(broker: Any) -> None:
     """A broker that answers a decision by hand, with sync flush, before it is durable."""
-    broker = Broker(*arguments)
     broker.pending_replies.reply = lambda request, reply, durable=False: broker.pending_replies.reply_now(request, reply)  # type: ignore[method-assign]
-    return broker
 
 
-def generous(*arguments: Any) -> Any:
+@faulty_broker
+def generous(broker: Any) -> None:
     """A broker that resumes a copy as often as it is asked."""
-    broker = Broker(*arguments)
     broker.transactions.expiry._check_resumable = lambda *given: None  # type: ignore[method-assign]
-    return broker
 
 
-def promising(*arguments: Any) -> Any:
+@faulty_broker
+def promising(broker: Any) -> None:
     """A broker that agrees to a resume and does nothing."""
-    broker = Broker(*arguments)
     broker._handlers[323] = lambda request: Reply()
-    return broker
 
 
-def copying(*arguments: Any) -> Any:
+@faulty_broker
+def copying(broker: Any) -> None:
     """A broker that remembers over no start what it has copied."""
-    broker = Broker(*arguments)
     broker.transactions.expiry._copied_before = set  # type: ignore[method-assign]
-    return broker
 
 
-def careless(*arguments: Any) -> Any:
+@faulty_broker
+def careless(broker: Any) -> None:
     """A broker that lets log files go with what is pending in them."""
-    broker = Broker(*arguments)
     broker.store.maintenance.undecided_from = None
-    return broker
 
 
-def rash(*arguments: Any) -> Any:
+@faulty_broker
+def rash(broker: Any) -> None:
     """A broker that lets log files go before the decisions about what is in them are durable."""
-    broker = Broker(*arguments)
     upkeep, file_bytes = broker.store.maintenance, broker.store.settings.commit_log_file_bytes
     upkeep._without_undecided = lambda expired, undecided: min(  # type: ignore[method-assign]
         expired, undecided // file_bytes * file_bytes
     )
-    return broker
 
 
-def clockwise(*arguments: Any) -> Any:
+@faulty_broker
+def clockwise(broker: Any) -> None:
     """A broker that counts ages by the clock alone, as the original does."""
-    broker = Broker(*arguments)
     broker.transactions.uptime.age_ms = lambda stored_ms, now: now - stored_ms  # type: ignore[method-assign]
-    return broker
