@@ -8,7 +8,7 @@ from halfmoon.errors import UsageError
 from halfmoon.model import ConsumeFrom, ConsumeStatus, MessageModel, MessageQueue
 from halfmoon.wire.bodies import HeartbeatData, from_json
 from halfmoon.wire.headers.client import HeartBeat, UnregisterClient
-from halfmoon.wire.headers.offset import UpdateConsumerOffset
+from halfmoon.wire.headers.offset import QueryConsumerOffset, UpdateConsumerOffset
 from halfmoon.wire.headers.pull import PullMessage
 from halfmoon.wire.headers.send import ConsumerSendMsgBack
 from tests.client.messages import at, record
@@ -240,6 +240,25 @@ def test_stopping_waits_for_the_listener_also_when_it_was_done_before():
 
     told = [seen.request for seen in script.told if type(seen.request) is UpdateConsumerOffset and seen.request.topic == "orders"]
     assert told[-1].commit_offset == 2
+
+
+def test_a_queue_that_becomes_ours_while_the_consumer_stops_is_not_pulled():
+    script, got = Scripted(), []
+    queues = Queues(script, 2)
+    queues.fill(1, 0)
+    queues.fill(1, 1)
+    script.on(QueryConsumerOffset, lambda seen: Reply(22, ms=500 if seen.request.queue_id == 1 else 1))
+
+    def listener(messages):
+        got.extend(messages)
+        return Later(2_000)
+
+    core = listening(script, listener, consume_from=FIRST)
+    script.run(core.stop())
+
+    assert 1 in {seen.request.queue_id for seen in script.asked(QueryConsumerOffset)}
+    assert len(got) == 1
+    assert {seen.request.queue_id for seen in order_pulls(script)} == {0}
 
 
 def test_a_consumer_needs_a_listener_and_a_subscription():

@@ -74,7 +74,6 @@ class OrderlyConsumerCore(PushConsumerCore):
         self._in_hand: dict[MessageQueue, HeldQueue] = {}  # at the listener
         self._leaving: set[HeldQueue] = set()  # at the listener, and not ours any more once that is over
         self._pauses: dict[HeldQueue, int] = {}
-        self._closing = False
 
     def background_work(self) -> list[Op[None]]:
         """Return the background operations. No message is sent back because the listener takes long."""
@@ -82,7 +81,6 @@ class OrderlyConsumerCore(PushConsumerCore):
 
     def stop(self) -> Op[None]:
         """Stop pulling, wait a while for the listener, store the progress, unlock the queues, leave the group."""
-        self._closing = True
         self._ready.clear()
         yield from super().stop()
 

@@ -72,6 +72,7 @@ class PushConsumerCore(PullLoop):
         super().__init__(settings, instance, offsets, allocate)
         self.listener: Listener | None = None
         self.paused = False
+        self._closing = False
         self.consumed_count = self.failed_count = 0
         self.tracer = Tracer(settings, instance, ids) if settings.trace else None
         self._retry_topic = retry_topic(self.group)
@@ -129,6 +130,7 @@ class PushConsumerCore(PullLoop):
 
     def stop(self) -> Op[None]:
         """Stop pulling, wait a while for the listener, store the progress, leave the group."""
+        self._closing = True
         for held in self.held.values():
             if held.handle is not None:
                 held.handle.cancel()
@@ -145,7 +147,7 @@ class PushConsumerCore(PullLoop):
     # ------------------------------------------------------------ pulling
 
     def _wanted(self, queue: MessageQueue) -> Subscription | None:
-        return None if self.paused else self.subscriptions.get(queue.topic)
+        return None if self.paused or self._closing else self.subscriptions.get(queue.topic)
 
     def _pull_once(self, held: HeldQueue, wanted: Subscription) -> Op[None]:
         settings, window = self.settings, held.window
