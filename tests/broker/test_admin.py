@@ -1,5 +1,7 @@
 """What tools ask: topics, groups, figures. And what happens to them over a restart."""
 
+import re
+
 import pytest
 
 from halfmoon.broker.stats import Item
@@ -33,7 +35,7 @@ from halfmoon.wire.headers.topic import (
     GetTopicStatsInfo,
     UpdateAndCreateTopic,
 )
-from tests.broker.talk import START_MS
+from tests.broker.talk import START_MS, send_header
 
 
 def create(talk, topic="orders", **changed):
@@ -171,8 +173,8 @@ def test_figures_count_what_was_put_and_read(talk):
 
     assert info["msgPutTotalTodayNow"] == "4"
     assert info["msgGetTotalTodayNow"] == "4"
-    assert put.stats_minute.sum == 1
-    assert put.stats_minute.tps == pytest.approx(0.1)
+    assert put.stats_minute.sum == 4
+    assert put.stats_minute.tps == pytest.approx(0.2)
     assert talk.ask(ViewBrokerStatsData(stats_name="TOPIC_PUT_NUMS", stats_key="nothing")).code == 1
 
 
@@ -185,10 +187,110 @@ def test_rates_are_three_numbers_as_tools_split_them(talk):
         assert name in info
 
 
+def runtime(talk):
+    return from_json(KVTable, talk.ask(GetBrokerRuntimeInfo()).body).table
+
+
+def test_what_the_communitys_exporter_reads_without_a_check_is_there(talk):
+    info = runtime(talk)
+
+    for name in ("putLatency99", "putLatency999", "putMessageAverageSize", "commitLogDiskRatio", "consumeQueueDiskRatio"):
+        float(info[name])
+    for name in (
+        "putMessageEntireTimeMax", "getMessageEntireTimeMax", "dispatchMaxBuffer", "dispatchBehindBytes", "putMessageTimesTotal",
+        "remainTransientStoreBufferNumbs", "EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity",
+        "sendThreadPoolQueueCapacity", "pullThreadPoolQueueCapacity", "queryThreadPoolQueueCapacity", "pageCacheLockTimeMills",
+    ):  # fmt: skip
+        int(info[name])
+    assert info["putMessageDistributeTime"] == "null"  # as Apache's in its first minute
+    assert re.fullmatch(r"Total : \d+\.\d [KMGTPE]iB, Free : \d+\.\d [KMGTPE]iB\.", info["commitLogDirCapacity"])
+
+
+def test_the_turn_that_stored_and_read_is_timed(talk):
+    for took_ms in (0, 7, 3000):
+        talk.send("orders")
+        talk.pull("orders", group="G")
+        talk.broker.stats.turned(took_ms)
+    talk.broker.stats.turned(9999)  # nothing was stored or read in that one
+    talk.wait(60_000)
+
+    info = runtime(talk)
+
+    assert (info["putMessageEntireTimeMax"], info["getMessageEntireTimeMax"]) == ("3000", "3000")
+    assert info["putMessageDistributeTime"] == (
+        "[<=0ms]:1 [0~10ms]:1 [10~50ms]:0 [50~100ms]:0 [100~200ms]:0 [200~500ms]:0 [500ms~1s]:0 [1~2s]:0 [2~3s]:0 [3~4s]:1 "
+        "[4~5s]:0 [5~10s]:0 [10s~]:0 "
+    )
+    assert (info["putLatency99"], info["putLatency999"]) == ("3999.00", "3999.00")
+
+
+def test_with_sync_flush_a_put_lasts_until_the_device_has_it(make_talk):
+    talk = make_talk(store={"flush_disk_type": "SYNC_FLUSH"})
+    talk.held_back = []
+    talk.post(send_header("BenchmarkTest"), b"x")
+    talk.turn()
+    talk.broker.stats.turned(0)
+    talk.now += 30
+    talk.release()
+
+    assert runtime(talk)["putMessageEntireTimeMax"] == "30"
+
+
+def test_reads_that_find_and_reads_that_miss_have_rates_of_their_own(talk):
+    talk.send("orders", b"x")
+    talk.send("orders", b"x")
+    talk.pull("orders", group="G")
+    for _ in range(3):
+        talk.pull("orders", group="G", offset=2)
+    talk.wait(10_000)
+
+    info = runtime(talk)
+
+    rates = {name: float(info[name].split()[0]) for name in ("getFoundTps", "getMissTps", "getTotalTps", "getTransferedTps")}
+    assert rates == {"getFoundTps": 0.1, "getMissTps": 0.3, "getTotalTps": 0.4, "getTransferedTps": 0.2}
+
+
+def test_a_level_that_delivered_shows_its_progress_and_its_end(talk):
+    talk.send("orders", properties="DELAY\x011\x02")
+    talk.send("orders", properties="DELAY\x012\x02")
+    talk.wait(2_000)
+    talk.send("orders", properties="DELAY\x011\x02")
+
+    info = runtime(talk)
+
+    assert {name: text for name, text in info.items() if name.startswith("schedule")} == {"scheduleMessageOffset_1": "1,2"}
+
+
+def test_sizes_count_from_the_start_of_the_broker(talk):
+    for _ in range(5):
+        talk.send("orders", b"x" * 100)
+    talk.restart()
+    talk.send("orders", b"x" * 100)
+
+    info = runtime(talk)
+
+    assert info["putMessageTimesTotal"] == "1"
+    assert 100 < int(info["putMessageSizeTotal"]) == float(info["putMessageAverageSize"]) < 300
+
+
 def test_settings_are_told_under_their_java_keys(talk):
     found = parse_config_text(talk.ask(GetBrokerConfig()).body)
 
     assert (found["brokerName"], found["flushDiskType"], found["listenPort"]) == ("broker-a", "ASYNC_FLUSH", "10911")
+
+
+def test_settings_that_have_one_value_here_are_told_too_for_the_tools_that_read_them(talk):
+    found = parse_config_text(talk.ask(GetBrokerConfig()).body)
+
+    for key in ("brokerRole", "filterServerNums", "slaveReadEnable", "traceOn", "useTLS"):  # exportConfigs fails without one
+        assert key in found
+    assert found["brokerRole"] == "ASYNC_MASTER"
+
+
+def test_system_topics_that_tools_must_not_take_for_users_topics_are_listed(talk):
+    listed = from_json(TopicList, talk.ask(GetSystemTopicListFromBroker()).body).topic_list
+
+    assert {"rmq_sys_wheel_timer", "rmq_sys_HALFMOON_BATCHES", "SCHEDULE_TOPIC_XXXX"} <= set(listed)
 
 
 # ---------------------------------------------------------------- what is no request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.broker.stats import Stats
+from halfmoon.broker.stats import PutTimes, Stats
 
 NOW = 1_700_000_000_000
 
@@ -56,4 +56,33 @@ def test_samples_are_taken_when_they_are_due_and_not_before():
     stats.tick(NOW + 20_000)
 
     assert stats.due() == NOW + 30_000
-    assert stats.per_second("TOPIC_PUT_NUMS", "orders")[0] == 5.0
+    assert stats.per_second("TOPIC_PUT_NUMS", "orders")[0] == 3.0
+
+
+def test_what_came_before_the_first_sample_counts_in_its_window():
+    stats = Stats("cluster", NOW)
+    stats.moved("orders", None, 10, 1000)
+    stats.tick(NOW + 10_000)
+
+    item = stats.item("TOPIC_PUT_NUMS", "orders")
+    assert item is not None
+    assert item.rate(0) == (10, 1.0, 10.0)
+
+
+def test_put_times_are_those_of_the_last_whole_minute():
+    times = PutTimes(NOW)
+    times.took(0, 990)
+    times.took(12, 10)
+    assert (times.distribution(), times.percentile(0.99), times.percentile(0.999)) == ("null", 0.0, 12.0)
+
+    times.tick(NOW + 60_000)
+    times.took(20_000)
+
+    assert times.distribution().startswith("[<=0ms]:990 [0~10ms]:0 [10~50ms]:10 [50~100ms]:0 ")
+    assert times.percentile(0.999) == 12.0
+    assert times.max_ms == 20_000
+    times.tick(NOW + 120_000)
+    assert times.distribution().endswith("[5~10s]:0 [10s~]:1 ")
+    assert times.percentile(0.99) == 20_000.0
+    times.tick(NOW + 180_000)
+    assert times.percentile(0.99) == 0.0

@@ -279,7 +279,8 @@ def test_routes_carry_the_order_of_a_topic_when_switched_on_while_running_and_af
 @pytest.mark.parametrize(
     ("body", "code", "remark"),
     [
-        (b"kvConfigPath=/etc/passwd", 16, "kvConfigPath"),
+        (b"kvConfigPath=/etc/passwd", 16, "Can not update config path"),
+        (b"rocketmqHome=/etc", 16, "in black list: rocketmqHome"),
         (b"orderMessageEnabel=true", 1, "did you mean 'orderMessageEnable'"),
         (b"orderMessageEnable=perhaps", 1, "true or false"),
         (b"listenPort=1", 1, "only be set at the start: port"),

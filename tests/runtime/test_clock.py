@@ -69,3 +69,16 @@ def test_the_clock_knows_by_how_much_it_passed_otherwise_than_time_did() -> None
     machine.passes(10_000)
     clock.now()
     assert clock.ahead_ns - begun_ns == 3_595_000 * MS
+
+
+def test_what_passed_since_the_time_was_asked_is_not_moved_by_a_step() -> None:
+    machine = Machine()
+    clock = machine.clock()
+    clock.now()
+    began_ns = clock.seen_ns
+    machine.passes(42)
+    machine.wall_ns += 3_600_000 * MS
+    clock.now()
+    machine.passes(8)
+
+    assert clock.passed_ms(began_ns) == 50

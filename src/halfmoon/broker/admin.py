@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from halfmoon.broker.consumers.groups import PATH as GROUPS
 from halfmoon.broker.consumers.offsets import PATH as OFFSETS
 from halfmoon.broker.context import Context
-from halfmoon.broker.names import SYSTEM_TOPICS
+from halfmoon.broker.names import BATCH_TOPIC, SYSTEM_TOPICS, TIMER_TOPIC
 from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.send.pending_replies import WAITING_MAX
 from halfmoon.broker.stats import Item
 from halfmoon.broker.topics import PATH as TOPICS
 from halfmoon.broker.topics import topic_config
@@ -54,6 +55,15 @@ SAVED: Mapping[type[Header], tuple[str, ...]] = {
 }
 """Requests that change tables, which are saved before the answer: what an operator was told is done is done after a kill, too."""
 
+NO_SETTINGS: Mapping[str, str] = {
+    "aclEnable": "false", "brokerRole": "ASYNC_MASTER", "duplicationEnable": "false", "enableConsumeQueueExt": "false",
+    "enableDLegerCommitLog": "false", "filterServerNums": "0", "slaveReadEnable": "false", "traceOn": "true",
+    "transientStorePoolEnable": "false", "useTLS": "false",
+}  # fmt: skip
+"""RocketMQ's settings that have one value here. Its tools read them with the others; `exportConfigs` fails without some."""
+NO_POOL = str(2**31 - 1)
+"""Free buffers of a pool that is not used, as RocketMQ counts them."""
+
 
 class Admin:
     """The service that answers 17, 21, 26, 28, 200, 201, 202, 207, 215, 305, 315, 351 and 352."""
@@ -63,6 +73,7 @@ class Admin:
     ) -> None:
         self._settings, self._store, self._topics = context.settings, context.store, context.topics
         self._groups, self._offsets, self._stats = context.groups, context.offsets, context.stats
+        self._pending_replies, self._began_at = context.pending_replies, context.store.end_offset
         self._on_topic_deleted = on_topic_deleted
         self._of_transactions = of_transactions
 
@@ -133,7 +144,9 @@ class Admin:
 
     def system_topics(self, _request: Request) -> Reply:
         """Return the names that belong to the broker (305), also of topics that do not exist yet."""
-        return Reply(body=to_json(TopicList(topic_list=sorted(SYSTEM_TOPICS | self._topics.own_names()))))
+        return Reply(
+            body=to_json(TopicList(topic_list=sorted(SYSTEM_TOPICS | {BATCH_TOPIC, TIMER_TOPIC} | self._topics.own_names())))
+        )
 
     # ------------------------------------------------------------ groups
 
@@ -167,7 +180,8 @@ class Admin:
 
     def settings(self, _request: Request) -> Reply:
         """Return all settings as properties text under RocketMQ's keys (26)."""
-        text = properties_text(self._settings, self._store.settings)
+        fixed = "".join(f"{key}={value}\n" for key, value in NO_SETTINGS.items())
+        text = fixed + properties_text(self._settings, self._store.settings)  # a key that became a setting comes last, and counts
         return Reply(header=GetBrokerConfigReply(version=to_json(self._topics.version).decode()), body=text.encode())
 
     def stats(self, request: Request) -> Reply:
@@ -182,36 +196,65 @@ class Admin:
 
     def runtime(self, request: Request) -> Reply:
         """Return how the broker runs, as texts (28). Tools split the rates at blanks, so there are always three."""
-        return Reply(body=to_json(KVTable(table=self._runtime(request.now))))
-
-    def _runtime(self, now: int) -> dict[str, str]:
-        stats, store = self._stats, self._store
-        puts, gets = stats.total("BROKER_PUT_NUMS"), stats.total("BROKER_GET_NUMS")
-        put_rates, get_rates = map(_rates, stats.recent(now))
-        marks = stats.day_marks
-        yesterday = marks[0] if len(marks) > 1 else (0, 0, 0)
-        used = store.disk_used_ratio()
+        now = request.now
         texts = {
+            **self._life(now), **self._puts_and_gets(now), **self._disk(), **self._queues_of_requests(),
+            **self._of_transactions(now),
+        }  # fmt: skip
+        return Reply(body=to_json(KVTable(table=texts)))
+
+    def _life(self, now: int) -> dict[str, str]:
+        stats = self._stats
+        return {
             "brokerVersionDesc": "V4_9_8", "brokerVersion": str(VERSION), "bootTimestamp": str(stats.booted_ms),
             "runtime": _duration(stats.running_ms(now)), "startAcceptSendRequestTimeStamp": str(self._settings.start_accept_ms),
-            "putTps": put_rates, "getTransferedTps": get_rates, "getTransferredTps": get_rates, "getFoundTps": get_rates,
-            "getTotalTps": get_rates, "getMissTps": "0.0 0.0 0.0",
+        }  # fmt: skip
+
+    def _puts_and_gets(self, now: int) -> dict[str, str]:
+        """What was stored and read since the start, how fast, and how long it took."""
+        stats, times = self._stats, self._stats.put_times
+        puts, gets = stats.total("BROKER_PUT_NUMS"), stats.total("BROKER_GET_NUMS")
+        put_rates, get_rates, found_rates, missed_rates = stats.recent(now)
+        marks = stats.day_marks
+        yesterday = marks[0] if len(marks) > 1 else (0, 0, 0)
+        size = self._store.end_offset - self._began_at
+        return {
+            "putTps": _rates(put_rates), "getTransferedTps": _rates(get_rates), "getTransferredTps": _rates(get_rates),
+            "getFoundTps": _rates(found_rates), "getMissTps": _rates(missed_rates),
+            "getTotalTps": _rates([found + missed for found, missed in zip(found_rates, missed_rates)]),
             "msgPutTotalTodayNow": str(puts), "msgGetTotalTodayNow": str(gets),
             "msgPutTotalTodayMorning": str(marks[-1][1]), "msgGetTotalTodayMorning": str(marks[-1][2]),
             "msgPutTotalYesterdayMorning": str(yesterday[1]), "msgGetTotalYesterdayMorning": str(yesterday[2]),
-            "putMessageTimesTotal": str(puts), "putMessageFailedTimes": str(stats.puts_failed),
-            "putMessageSizeTotal": str(store.end_offset),
-            "putMessageAverageSize": f"{store.end_offset / puts if puts else 0.0:.1f}",
-            "commitLogDiskRatio": f"{used:.4f}", "consumeQueueDiskRatio": f"{used:.4f}",
-            "commitLogMinOffset": str(store.min_offset), "commitLogMaxOffset": str(store.end_offset),
-            "earliestMessageTimeStamp": str(store.earliest_ms()), "dispatchBehindBytes": "0",
-            "remainHowManyDataToFlush": f"{store.end_offset - store.durable_offset} B", "pageCacheLockTimeMills": "0",
-            "EndTransactionQueueSize": "0", **self._of_transactions(now),
+            "putMessageTimesTotal": str(puts), "putMessageFailedTimes": str(stats.puts_failed), "putMessageSizeTotal": str(size),
+            "putMessageAverageSize": f"{size / puts if puts else 0.0:.1f}",
+            "putMessageDistributeTime": times.distribution(), "putMessageEntireTimeMax": str(times.max_ms),
+            "putLatency99": f"{times.percentile(0.99):.2f}", "putLatency999": f"{times.percentile(0.999):.2f}",
+            "getMessageEntireTimeMax": str(stats.read_max_ms),
         }  # fmt: skip
+
+    def _disk(self) -> dict[str, str]:
+        """The log and its disk. Queues grow with the log; what can be behind is the key index."""
+        store, usage = self._store, self._store.disk_usage()
+        used = f"{1 - usage.free_bytes / usage.total_bytes if usage.total_bytes else 0.0:.4f}"
+        return {
+            "commitLogDirCapacity": f"Total : {_size(usage.total_bytes)}, Free : {_size(usage.free_bytes)}.",
+            "commitLogDiskRatio": used, f"commitLogDiskRatio_{store.settings.data}/commitlog": used, "consumeQueueDiskRatio": used,
+            "commitLogMinOffset": str(store.min_offset), "commitLogMaxOffset": str(store.end_offset),
+            "earliestMessageTimeStamp": str(store.earliest_ms()),
+            "dispatchBehindBytes": str(store.unindexed_bytes), "dispatchMaxBuffer": "0",
+            "remainHowManyDataToFlush": _size(store.end_offset - store.durable_offset), "pageCacheLockTimeMills": "0",
+            "remainTransientStoreBufferNumbs": NO_POOL,
+        }  # fmt: skip
+
+    def _queues_of_requests(self) -> dict[str, str]:
+        """What waits where the original has a queue before a pool of threads: here only sends wait, for the device."""
+        texts = {"EndTransactionQueueSize": "0", "EndTransactionThreadPoolQueueCapacity": "0"}
         for pool in ("send", "pull", "query"):
             texts[f"{pool}ThreadPoolQueueSize"] = texts[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
             texts[f"{pool}ThreadPoolQueueCapacity"] = "0"
-        return texts
+        return {
+            **texts, "sendThreadPoolQueueSize": str(len(self._pending_replies)), "sendThreadPoolQueueCapacity": str(WAITING_MAX)
+        }  # fmt: skip
 
 
 def _window(item: Item, window: int) -> BrokerStatsItem:
@@ -226,3 +269,11 @@ def _rates(rates: list[float]) -> str:
 def _duration(ms: int) -> str:
     seconds = ms // 1000
     return f"[ {seconds // 86400} days, {seconds // 3600 % 24} hours, {seconds // 60 % 60} minutes, {seconds % 60} seconds ]"
+
+
+def _size(count: int) -> str:
+    """Return a number of bytes as RocketMQ's tools show it. Follows MixAll.humanReadableByteCount (RocketMQ 4.9.7)."""
+    if count < 1024:
+        return f"{count} B"
+    power = min((count.bit_length() - 1) // 10, 6)
+    return f"{count / 1024**power:.1f} {'KMGTPE'[power - 1]}iB"

@@ -267,10 +267,11 @@ class Broker:
         self._starts.append(Start(operation, name))
 
     def _runtime_texts(self, now: int) -> dict[str, str]:
-        """More runtime information (28): transactions, batches, the compiled twin, and faults if there are any."""
+        """More runtime information (28): transactions, batches, delays, the compiled twin, and faults if there are any."""
         faults = [self.store.refusal, self.store.health.short]
         faults += [f"{path} is not saved: {reason}" for path, reason in sorted(self.tables.failed.items())]
         texts = {"nativeVersion": NATIVE or "", **self.transactions.pending.texts(now), **self.batches.listing.texts()}
+        texts |= self.delays.texts()
         if any(faults):
             texts["brokerFaults"] = "; ".join(dict.fromkeys(filter(None, faults)))
         return texts

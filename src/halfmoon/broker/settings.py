@@ -42,6 +42,10 @@ class BrokerSettings:
         why="Busy polling: how long the event loop waits for the next request of a single fast client without sleeping. Nearly "
         "halves its latency, but keeps a core busy; 0: always sleep.",
     )
+    processors: int = setting(
+        0, java="clientCallbackExecutorThreads", low=0, high=65_536,
+        why="Number of processors, only shown: RocketMQ's exportMetrics reads it from this key. 0: those of the machine.",
+    )  # fmt: skip
     nameserver: str = setting(
         "", java="namesrvAddr", form=forms.ADDRESSES, why="Name servers to register with, separated by semicolons."
     )

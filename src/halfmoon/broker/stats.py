@@ -8,7 +8,9 @@ Follows StatsItem and BrokerStatsManager (RocketMQ 4.9.8). Looks at no clock: `S
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left, bisect_right
 from collections import deque
+from itertools import accumulate
 from typing import NamedTuple
 
 ITEMS_MAX = 40_000
@@ -37,8 +39,10 @@ class Item:
         self.samples = (array("q"), array("q"), array("q"))  # a window's samples, each as time in ms, total, times
 
     def sample(self, window: int, now: int) -> None:
-        """Take a sample; over the bound the oldest is dropped."""
+        """Take a sample; over the bound the oldest is dropped. The first follows an empty one, as in the original."""
         samples = self.samples[window]
+        if not samples:
+            samples.extend((now - _WINDOWS[window][0], 0, 0))
         samples.extend((now, self.total, self.times))
         if len(samples) > 3 * _WINDOWS[window][1]:
             del samples[:3]
@@ -53,6 +57,74 @@ class Item:
         return Rate(total, total * 1000 / (t1 - t0) if t1 > t0 else 0.0, total / times if times else 0.0)
 
 
+_LADDER = tuple(accumulate(step for step, count in (
+    (1, 20), (2, 15), (5, 10), (10, 10), (50, 6), (100, 5), (1000, 9)
+) for _ in range(count)))  # fmt: skip
+"""Upper bounds of the times that are counted together, in ms: each is below its bound."""
+_DISTRIBUTION = (
+    ("[<=0ms]", 1), ("[0~10ms]", 10), ("[10~50ms]", 50), ("[50~100ms]", 100), ("[100~200ms]", 200), ("[200~500ms]", 500),
+    ("[500ms~1s]", 1000), ("[1~2s]", 2000), ("[2~3s]", 3000), ("[3~4s]", 4000), ("[4~5s]", 5000), ("[5~10s]", 10_000),
+)  # fmt: skip
+_MINUTE_MS = 60_000
+
+
+class PutTimes:
+    """How long puts took, from the turn that brought them until their replies left: of a minute, and the longest ever.
+
+    Follows StoreStatsService (RocketMQ 4.9.7). Differs: the original counts from when a thread takes a put up, so without the time
+    that it waited in a queue.
+    """
+
+    def __init__(self, now: int) -> None:
+        self.open = 0
+        """Puts of this turn whose replies leave with it."""
+        self.max_ms = 0
+        self._began_ms, self._counts = now, [0] * (len(_LADDER) + 1)
+        self._last: list[int] | None = None
+
+    def took(self, ms: int, count: int = 1) -> None:
+        """Count puts that took so long."""
+        self._counts[bisect_right(_LADDER, ms)] += count
+        if ms > self.max_ms:
+            self.max_ms = ms
+
+    def tick(self, now: int) -> None:
+        """Begin another minute when one has passed."""
+        if now - self._began_ms >= _MINUTE_MS:
+            self._began_ms, self._last, self._counts = now, self._counts, [0] * len(self._counts)
+
+    def distribution(self) -> str:
+        """Return how many puts of the last whole minute took how long; ``null`` before there is one, as tools expect."""
+        if self._last is None:
+            return "null"
+        parts, done = [], 0
+        for name, bound in _DISTRIBUTION:
+            end = bisect_left(_LADDER, bound) + 1
+            parts.append(f"{name}:{sum(self._last[done:end])} ")
+            done = end
+        return "".join(parts) + f"[10s~]:{sum(self._last[done:])} "
+
+    def percentile(self, share: float) -> float:
+        """Return the time in ms that such a share of the last minute's puts did not exceed; 0.0 without puts."""
+        counts = self._counts if self._last is None else self._last
+        wanted, seen = share * sum(counts), 0
+        for bound, count in zip(_LADDER, counts):
+            seen += count
+            if seen >= wanted:
+                return float(bound - 1) if wanted else 0.0
+        return float(self.max_ms)
+
+
+class Flow(NamedTuple):
+    """The broker's sums at a time: messages put and handed out, reads that found messages and that found none."""
+
+    at_ms: int
+    puts: int
+    gets: int
+    found: int
+    missed: int
+
+
 class Stats:
     """All counters of one broker, by name and key. Names are the original's: TOPIC_PUT_NUMS, GROUP_GET_SIZE and so on."""
 
@@ -65,9 +137,11 @@ class Stats:
         self._due = min(self._next_ms)
         self._ahead_ms = 0
         """By how much the clock was set forward: subtracted from all times, for only differences count."""
-        self._broker_samples: deque[tuple[int, int, int]] = deque([(now, 0, 0)], maxlen=62)
+        self._broker_samples: deque[Flow] = deque([Flow(now, 0, 0, 0, 0)], maxlen=62)
         self.booted_ms = now
-        self.puts_failed = 0
+        self.puts_failed = self.reads_found = self.reads_missed = 0
+        self._reads_timed = self.read_max_ms = 0
+        self.put_times = PutTimes(now)
         self.day_marks: deque[tuple[int, int, int]] = deque(maxlen=2)
         """(start of the day in ms UTC, puts until then, gets until then): yesterday's and today's morning."""
         self._mark_day(now)
@@ -145,8 +219,22 @@ class Stats:
                 for item in self._items.values():
                     item.sample(window, now)
                 if window == 0:
-                    self._broker_samples.append((now, self.total("BROKER_PUT_NUMS"), self.total("BROKER_GET_NUMS")))
+                    self._broker_samples.append(self._flow(now))
+        self.put_times.tick(now)
         self._due = min(self._next_ms)
+
+    def turned(self, took_ms: int) -> None:
+        """A turn took so long, its replies included: so long took the puts and reads that it brought."""
+        times = self.put_times
+        if times.open:
+            times.took(took_ms, times.open)
+            times.open = 0
+        if self._reads_timed != (reads := self.reads_found + self.reads_missed):
+            self._reads_timed = reads
+            self.read_max_ms = max(self.read_max_ms, took_ms)
+
+    def _flow(self, now: int) -> Flow:
+        return Flow(now, self.total("BROKER_PUT_NUMS"), self.total("BROKER_GET_NUMS"), self.reads_found, self.reads_missed)
 
     def stepped(self, by_ms: int) -> None:
         """The clock was set: windows stay as long as they are."""
@@ -156,17 +244,16 @@ class Stats:
         """Return how long the broker has been running."""
         return now - self._ahead_ms - self.booted_ms
 
-    def recent(self, now: int) -> tuple[list[float], list[float]]:
-        """Return messages put and got per second, each over about the last 10 s, minute and 10 minutes, or since the start."""
-        now -= self._ahead_ms
-        puts, gets = self.total("BROKER_PUT_NUMS"), self.total("BROKER_GET_NUMS")
-        rates: tuple[list[float], list[float]] = ([], [])
+    def recent(self, now: int) -> tuple[list[float], ...]:
+        """Return messages put and handed out, reads that found some and that found none, all per second: each over about the last
+        10 s, minute and 10 minutes, or since the start."""
+        flow = self._flow(now - self._ahead_ms)
+        windows = []
         for back_ms in (10_000, 60_000, 600_000):
-            then, puts0, gets0 = next((s for s in reversed(self._broker_samples) if now - s[0] >= back_ms), self._broker_samples[0])
-            seconds = max(now - then, 1000) / 1000
-            rates[0].append((puts - puts0) / seconds)
-            rates[1].append((gets - gets0) / seconds)
-        return rates
+            then = next((s for s in reversed(self._broker_samples) if flow.at_ms - s.at_ms >= back_ms), self._broker_samples[0])
+            seconds = max(flow.at_ms - then.at_ms, 1000) / 1000
+            windows.append([(after - before) / seconds for after, before in zip(flow[1:], then[1:])])
+        return tuple(list(rates) for rates in zip(*windows))
 
     def _mark_day(self, now: int) -> None:
         day_ms = now - now % 86_400_000

@@ -118,7 +118,8 @@ async def broker(settings: Configuration, data: Path, random: Random | None = No
 
     def make(_host: str, port: int) -> Broker:
         disks.append(_disk(data, settings.store))  # not before the port is ours
-        return Broker(replace(settings.broker, port=port), _as_it_is(settings.store, data), disks[0], chosen, clock.now())
+        shown = replace(settings.broker, port=port, processors=settings.broker.processors or os.cpu_count() or 0)
+        return Broker(shown, _as_it_is(settings.store, data), disks[0], chosen, clock.now())
 
     try:
         server = await server_on(
@@ -130,6 +131,7 @@ async def broker(settings: Configuration, data: Path, random: Random | None = No
         raise
     core = server.core
     assert isinstance(core, Broker)
+    server.on_turn = core.stats.turned
     return Program(server, settings.host, server.bound[0][1], core, connections, driver, disks[0])
 
 

@@ -26,7 +26,7 @@ _REASONS = {
         serverAsyncSemaphoreValue serverChannelMaxIdleTimeSeconds serverSocketSndBufSize serverSocketRcvBufSize
         writeBufferHighWaterMark writeBufferLowWaterMark serverSocketBacklog serverNettyWorkerGroupEnable
         serverPooledByteBufAllocatorEnable useEpollNativeSelector enableShutdownGracefully shutdownWaitTimeSeconds
-        clientWorkerThreads clientCallbackExecutorThreads clientOnewaySemaphoreValue clientAsyncSemaphoreValue
+        clientWorkerThreads clientOnewaySemaphoreValue clientAsyncSemaphoreValue
         connectTimeoutMillis channelNotActiveInterval isScanAvailableNameSrv scanAvailableNameSrv clientChannelMaxIdleTimeSeconds
         clientSocketSndBufSize clientSocketRcvBufSize clientPooledByteBufAllocatorEnable clientCloseSocketIfTimeout
         socksProxyConfig disableCallbackExecutor disableNettyWorkerGroup maxReconnectIntervalTimeSeconds

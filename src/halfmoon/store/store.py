@@ -14,7 +14,7 @@ from typing import Any
 from halfmoon.effects import Work
 from halfmoon.errors import StoreNotWritable
 from halfmoon.hot import Draft, Group, Messages
-from halfmoon.ports import Disk, Lock
+from halfmoon.ports import Disk, DiskUsage, Lock
 from halfmoon.store.checkpoint import Checkpoint, CheckpointFile
 from halfmoon.store.flush import Flush
 from halfmoon.store.health import Health
@@ -194,10 +194,14 @@ class Store:
             return True
         return self._reader.in_memory(queue.entry(queue_offset)[0])
 
-    def disk_used_ratio(self) -> float:
-        """Share of the file system that is used, 0 to 1."""
-        usage = self._disk.usage()
-        return 1 - usage.free_bytes / usage.total_bytes if usage.total_bytes else 0.0
+    @property
+    def unindexed_bytes(self) -> int:
+        """Bytes of the log that the key index does not cover yet. Queues cover all of it, always."""
+        return max(0, self.end_offset - self._indexing.position) if self._indexing.enabled else 0
+
+    def disk_usage(self) -> DiskUsage:
+        """Return the space of the file system that holds the store."""
+        return self._disk.usage()
 
     # ------------------------------------------------------------ append
 

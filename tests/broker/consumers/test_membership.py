@@ -125,7 +125,7 @@ def test_producers_are_listed(talk):
     everything = from_json(ProducerTable, talk.ask(GetAllProducerInfo()).body)
 
     assert [c.client_id for c in found.connection_set] == ["me"]
-    assert [p.client_id for p in everything.data["P"]] == ["me"]
+    assert [(p.client_id, p.remote_ip) for p in everything.data["P"]] == [("me", "/10.0.0.1:5000")]
     assert talk.ask(GetProducerConnectionList(producer_group="nobody")).code == 1
 
 

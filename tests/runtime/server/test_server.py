@@ -41,6 +41,24 @@ async def test_bytes_come_back_and_the_core_hears_of_coming_and_going() -> None:
     assert core.told == ["start", ("connected", 1, mine), ("lost", 1), "stop"]
 
 
+async def test_a_turn_is_timed_with_its_replies() -> None:
+    core, took = Echo(), []
+
+    def slow(peer: int, data: bytes) -> list[Any]:
+        time.sleep(0.03)
+        return [Write(peer, [data])]
+
+    core.answer = slow
+    async with serving(core) as (server, (host, port)):
+        server.on_turn = took.append
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(b"hello")
+        await reader.readexactly(5)
+        writer.close()
+        await until(lambda: ("lost", 1) in core.told)
+    assert max(took) >= 30
+
+
 async def test_one_commit_handles_what_several_connections_brought_in_a_turn() -> None:
     core = Echo()
     async with serving(core) as (_, address):

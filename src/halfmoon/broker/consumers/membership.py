@@ -226,7 +226,7 @@ def _connection(member: Member) -> Connection:
 def _producer(member: Member) -> ProducerInfo:
     return ProducerInfo(
         client_id=member.client_id,
-        remote_ip=member.peer.remote,
+        remote_ip=f"/{member.peer.remote}",  # as Java prints an address
         language=_language(member.language),
         version=member.version,
         last_update_timestamp=member.heard_ms,

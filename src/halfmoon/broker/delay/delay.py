@@ -320,6 +320,13 @@ class Delays:
         """Return the progress of each level (45)."""
         return Reply(body=self._progress.text())
 
+    def texts(self) -> dict[str, str]:
+        """Return, for each level that delivered messages, its progress and the end of its queue, as runtime information."""
+        return {
+            f"scheduleMessageOffset_{level}": f"{level_queue.offset},{self._store.queue_max(SCHEDULE_TOPIC, level - 1)}"
+            for level, level_queue in self.level_queues.items() if level_queue.offset > 0
+        }  # fmt: skip
+
     def close(self) -> None:
         """Save the progress, if the log is durable, and close its file. Waits for the device."""
         self._progress.close()

@@ -205,8 +205,10 @@ class Pulls:
         count = header.maxMsgNums if header.maxMsgNums > 1 and peer.out_bytes < ANSWER_BYTES_MAX else 1
         result = self._store.read(header.topic, header.queueId, pull.offset, count, plan.wanted)
         if result.pieces:
+            self._stats.reads_found += 1
             self._answer(pull, result)
             return
+        self._stats.reads_missed += 1
         if result.status is ReadStatus.NO_MATCHED_LOGIC_QUEUE:
             result = EMPTY_QUEUE
         if pull.until_ms > self._now and self._waits(pull, plan, result) and self._hold(pull, pull.until_ms):

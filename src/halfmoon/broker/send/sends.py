@@ -99,6 +99,7 @@ class Sends:
             topic, _, _, messages = groups[index]
             if isinstance(appended, Appended):
                 stats.moved(topic, None, len(messages), appended.end_offset - appended.physical_offsets[0])
+                stats.put_times.open += not self._sync_flush  # else the put lasts until the device has it
             else:
                 stored[index] = self._not_stored(appended, messages)
         return stored
@@ -126,9 +127,10 @@ class Sends:
                 self._wait(group, now)
 
     def _wait(self, group: StoredGroup, now: int) -> None:
-        replies = self.replies
+        replies, asked_ms, put_times = self.replies, now, self._stats.put_times
 
         def done(refusal: BrokerError | None, now: int) -> None:
+            put_times.took(max(0, now - asked_ms))
             if refusal is None:
                 replies.answer([group], DURABLE)
             else:

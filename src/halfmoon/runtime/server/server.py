@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
@@ -109,6 +109,8 @@ class Server:
         self.connections_max, self.write_max_bytes = connections_max, write_max_bytes
         self.bound: list[Address] = []
         self.feed = core.feed
+        self.on_turn: Callable[[int], None] | None = None
+        """Called after each turn with how many milliseconds it took, its replies included."""
         self._sockets: list[socket.socket] = []
         self._acceptor: Acceptor | None = None
         self._connections: dict[int, _Connection] = {}
@@ -272,12 +274,15 @@ class Server:
     def _turn(self) -> None:
         self._turn_is_due = False
         now = self._now()
+        began_ns = self.clock.seen_ns
         try:
             while self.core.commit(now):  # it stopped half-way, so that answers leave before more is done
                 self._carry_out(now)
         except Exception:  # our own mistake: the other connections shall not feel it
             log.exception("a turn of the core failed")
         self._carry_out(now)
+        if self.on_turn is not None:
+            self.on_turn(self.clock.passed_ms(began_ns))
 
     def _ring(self) -> None:
         self._timer = None
