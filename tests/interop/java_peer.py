@@ -35,9 +35,12 @@ class JavaPeer:
         self._errors = open(home / "errors.log", "ab")  # noqa: SIM115 (closed in stop)
         command = ["java", "-Xmx384m", f"-Duser.home={home}", f"-Drocketmq.serialize.type={serialization}", *JAVA_FLAGS, *SHORT_RUN]
         command += [f"-Drocketmq.client.logRoot={home}", f"-Drocketmq.home.dir={home}", "-Drocketmq.client.logLevel=WARN"]
+        command += ["-Djava.security.manager=allow"]  # commands of the admin tool end with an exit, which must not end this JVM
         command += [f"-D{name}={value}" for name, value in properties.items()]
         command += ["-cp", f"{classes(version)}:{jars(version)}/*", "Peer"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, cwd=home
+        )  # consumerStatus writes files where it runs
         self._answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -58,9 +61,9 @@ class JavaPeer:
             raise JavaError(answer["error"], answer.get("text") or "", answer.get("code"))
         return answer.get("result")
 
-    def mqadmin(self, *arguments: str) -> str:
-        """Run a command of Apache's admin tool and return what it printed."""
-        return str(self.call("mqadmin", arguments=list(arguments)))
+    def mqadmin(self, *arguments: str, within_ms: int = 50_000) -> str:
+        """Run a command of Apache's admin tool and return what it printed, within that time when it would run on for ever."""
+        return str(self.call("mqadmin", arguments=list(arguments), within_ms=within_ms))
 
     def stop(self) -> None:
         """End the JVM."""

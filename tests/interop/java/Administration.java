@@ -1,6 +1,7 @@
 import com.alibaba.fastjson.JSONObject;
 import java.io.ByteArrayOutputStream;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
@@ -18,7 +19,8 @@ final class Administration {
     }
 
     static void verbs() {
-        Peer.verb("mqadmin", order -> mqadmin(order.getJSONArray("arguments").toArray(new String[0])));
+        Peer.verb("mqadmin", Administration::mqadmin);
+        System.setSecurityManager(new StaysAlive());
         Peer.verb("admin", Administration::start);
         Peer.verb("admin.stop", order -> {
             admin.shutdown();
@@ -54,18 +56,66 @@ final class Administration {
         return messages;
     }
 
-    private static String mqadmin(String[] arguments) throws Exception {
+    /**
+     * Run one command as a process of its own would: with new commands, which keep no producer of the call before, and with an
+     * exit that ends the call. A command that never ends is interrupted after "within_ms".
+     */
+    private static String mqadmin(JSONObject order) throws Exception {
+        String[] arguments = order.getJSONArray("arguments").toArray(new String[0]);
         ByteArrayOutputStream taken = new ByteArrayOutputStream();
         PrintStream before = System.out;
         PrintStream errors = System.err;
         try (PrintStream out = new PrintStream(taken, true, "UTF-8")) {
             System.setOut(out);
             System.setErr(out);
-            MQAdminStartup.main0(arguments, null);
+            commands().clear();
+            Thread command = new Thread(() -> MQAdminStartup.main0(arguments, null));
+            command.setUncaughtExceptionHandler((thread, wrong) -> {
+                if (!(wrong instanceof Exit)) {
+                    wrong.printStackTrace();
+                }
+            });
+            command.start();
+            command.join(order.getLongValue("within_ms"));
+            command.interrupt();
+            command.join();
         } finally {
             System.setOut(before);
             System.setErr(errors);
         }
         return new String(taken.toByteArray(), StandardCharsets.UTF_8);
+    }
+
+    /** What an exit becomes. */
+    private static final class Exit extends Error {
+    }
+
+    /** Refuses nothing but to end the JVM from a thread of a command. */
+    private static final class StaysAlive extends SecurityManager {
+        @Override
+        public void checkExit(int status) {
+            if (!Thread.currentThread().getName().equals("main")) {
+                throw new Exit();
+            }
+        }
+
+        @Override
+        public void checkPermission(java.security.Permission permission) {
+        }
+
+        @Override
+        public void checkPermission(java.security.Permission permission, Object context) {
+        }
+    }
+
+    /** The list that the tool's commands are in: its name is another in 5.x. */
+    private static List<?> commands() throws ReflectiveOperationException {
+        for (Field field : MQAdminStartup.class.getDeclaredFields()) {
+            if (field.getType() == List.class) {
+                field.setAccessible(true);
+                return (List<?>) field.get(null);
+            }
+        }
+        throw new NoSuchFieldException("no list of commands");
     }
 }
