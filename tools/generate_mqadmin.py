@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -20,7 +21,8 @@ Written by `tools/generate_mqadmin.py` from the result of `tests/interop/mqadmin
 
 `mqadmin` of RocketMQ 4.9.7 works with Halfmoon's name server and broker. Every command was run against Apache's servers (4.9.7) and
 against Halfmoon's, each with the same topics, groups, messages, an online producer and an online consumer, with good arguments and
-with wrong ones. {same} of {all} calls print the same, refusals included.
+with wrong ones; and against brokers with access control, as an operator, as an account with few permissions, and as others whom
+they refuse (the words before a colon below). {same} of {all} calls print the same, refusals included.
 
 Not compared: times, message ids, addresses, rates, sizes of records, measured durations, the version, and in which order rows of a
 hash table come. Halfmoon's broker shows more runtime information (`brokerStatus`), and has four topics from the start that Apache's
@@ -45,7 +47,7 @@ def page(entries: list[Entry]) -> str:
     """Return the page for a recorded result."""
     commands: dict[str, list[Entry]] = {}
     for entry in entries:
-        commands.setdefault(entry["call"].split()[0], []).append(entry)
+        commands.setdefault(re.sub(r"^\w+: ", "", entry["call"]).split()[0], []).append(entry)
     same = sum(entry["result"] == "same" for entry in entries)
     rows = [
         f"| `{name}` | {len(calls)} | {_same(calls)} |\n"

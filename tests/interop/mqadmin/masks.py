@@ -8,6 +8,7 @@ from collections.abc import Mapping
 _PATTERNS = tuple(
     (re.compile(pattern, re.MULTILINE), to)
     for pattern, to in (
+        (r", org\.apache\.rocketmq\.acl[\w.$]+\(\w+\.java:\d+\)", ""),  # its refusals say where in its code they come from
         (r"^\s+at [\w.$/]+.*\n", ""),  # the tool's own places in a stack trace
         (r"^\s+\.\.\. \d+ more\n", ""),
         (
@@ -35,34 +36,34 @@ _LINES: Mapping[str, tuple[str, str]] = {
     "checkMsgSendRT": (r"(true|false) +\d+$", r"\1 <n>"),
     "brokerStatus": (
         r"(bootTimestamp|runtime|brokerVersion|.*DirCapacity|.*TimeMax|.*DistributeTime|remainHowManyDataToFlush|.*Behind\w+"
-        r"|dispatchMaxBuffer|earliestMessageTimeStamp|commitLogMaxOffset|putMessageSizeTotal|pageCacheLock\w+"
+        r"|msgPutTotalTodayNow|putMessageTimesTotal|dispatchMaxBuffer|earliestMessageTimeStamp|commitLogMaxOffset|putMessageSizeTotal|pageCacheLock\w+"
         r"|.*HeadWaitTimeMills|.*QueueSize|.*QueueCapacity) *: .*$",
         r"\1: <n>",
     ),
     "consumerProgress": (r"(OFFLINE|BROADCASTING|CLUSTERING) \d+ (\d+)$", r"\1 <n> \2"),
     "wipeWritePerm": (r"OK, \d+$", "OK, <n>"),
     "addWritePerm": (r"OK, \d+$", "OK, <n>"),
-    "clusterList": (r"(?<=<n>\(\d,)<n>ms(?=\))", "<n>ms"),
+    "clusterList": (r"^(\S+ broker-a \d+ \d+) \d+ (\d+)$", r"\1 <n> \2"),
+    "statsAll": (r"(?<=^RMQ_SYS_TRACE_TOPIC 0 <n>) \d+", " <n>"),
 }
-"""Command → what else differs in its lines from run to run."""
+"""Command → what else differs in its lines from run to run: how many messages hold the traces is left to chance, too."""
 
 
 _UNORDERED = ("topicList", "statsAll", "producer")
 """Commands that print in the order of a hash table, which depends on its size and its history."""
 _OWN_TOPICS = re.compile(r"(\S+ +)?(RMQ_SYS_TRANS_(OP_)?HALF_TOPIC|rmq_sys_HALFMOON_BATCHES|rmq_sys_wheel_timer)\b")
 """Topics that Apache's broker makes when they are first needed, or does not have."""
-_OURS = re.compile(r"(<broker> +)?(batch\w+|transactions\w+|nativeVersion|getTransferredTps|brokerFaults) *:")
+_OURS = re.compile(r"(<broker> +)?(acl\w+|batch\w+|transactions\w+|nativeVersion|getTransferredTps|brokerFaults) *:")
 """Runtime information that only ours has."""
 
 
-def masked(call: str, printed: str, names: Mapping[str, str]) -> list[str]:
-    """Return the lines of a print, blanks joined, with the scenario's own names (text → name) and all that varies masked."""
+def masked(command: str, printed: str, names: Mapping[str, str]) -> list[str]:
+    """Return the lines of a print, blanks joined, with the scenario's names (text → name) and all else that varies masked."""
     for text, name in sorted(names.items(), key=lambda pair: -len(pair[0])):
         printed = printed.replace(text, name)
     for pattern, to in _PATTERNS:
         printed = pattern.sub(to, printed)
     lines = [" ".join(line.split()) for line in printed.splitlines() if line.strip() and not _OURS.match(line)]
-    command = call.split()[0]
     varies, to = _LINES.get(command, ("$^", ""))
     lines = [re.sub(varies, to, line) for line in lines if not _OWN_TOPICS.match(line)]
     return sorted(lines) if command in _UNORDERED else lines

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 from tests.interop.apache import Cluster
 from tests.interop.java_peer import JavaPeer
-from tests.interop.mqadmin.commands import NUMBERED
+from tests.interop.mqadmin.commands import OPEN_CALLS, arguments
 from tests.interop.mqadmin.masks import masked
 from tests.interop.ours import Serve
 
@@ -27,10 +26,15 @@ LIST = ""
 ENDLESS_MS = {"clusterRT": 2_500}
 """Commands that never end by themselves, and after how long they are interrupted."""
 SAMPLED_S = 11.0
-"""After so long the consumer has reported its offsets and both brokers have taken a sample of all counters (each 10 s)."""
+"""After so long both brokers have taken a sample of all counters (each 10 s)."""
 
-OUR_DEFAULTS = {"traceTopicEnable": "true"}
-"""Settings of Apache's broker that have another default there."""
+APACHE = {
+    "traceTopicEnable": "true",
+    "brokerFastFailureEnable": "false",
+    "waitTimeMillsInSendQueue": 20_000,
+    "osPageCacheBusyTimeOutMills": 20_000,
+}
+"""Settings of Apache's broker: the topic for traces, which ours has by default, and patience on a machine that others use too."""
 
 Names = dict[str, str]
 
@@ -42,7 +46,7 @@ def prepare(peer: JavaPeer, server: Serve | Cluster) -> Names:
         _admin(peer, server, "updateSubGroup", "-b", broker, "-g", group)
     for topic, queues in ((TOPIC, "2"), ("MadeBySend", "2"), (LATER, "1"), (SINGLE, "1"), ("nowhere", "1")):
         _admin(peer, server, "updateTopic", "-b", broker, "-t", topic, "-r", queues, "-w", queues)
-    _until(lambda: "brokerName" in _admin(peer, server, "topicRoute", "-t", "nowhere"))
+    _until_routed(peer, server, "nowhere")
     peer.call("producer", group=PRODUCER, nameserver=server.nameserver)
     peer.call("producer", group=TRACING, nameserver=server.nameserver, trace=True)
     sent = _send(peer, PRODUCER, body="m {n}", keys="key-{n}", tag="TagA", count=10, select=True)
@@ -50,13 +54,21 @@ def prepare(peer: JavaPeer, server: Serve | Cluster) -> Names:
     [single] = _send(peer, PRODUCER, SINGLE, body="single")
     _send(peer, PRODUCER, LATER, body="later", level=1)
     for group in (OFFLINE, GROUP):
-        peer.call("push", name=group, topic=TOPIC, group=group, nameserver=server.nameserver, trace=True)
+        consumer: dict[str, Any] = {
+            "name": group,
+            "topic": TOPIC,
+            "group": group,
+            "nameserver": server.nameserver,
+            "trace": group == GROUP,
+        }
+        peer.call("push", **consumer)
         peer.call("push.wait", name=group, count=SENT, timeout_ms=30_000)
-        if group == OFFLINE:
-            peer.call("push.stop", name=group)
+        peer.call("push.stop", name=group)  # it reports its offsets
+        _until_routed(peer, server, f"%RETRY%{group}")
+    peer.call("push", **consumer)
     time.sleep(SAMPLED_S)
-    _until(lambda: "%RETRY%" in _admin(peer, server, "consumerProgress", "-g", GROUP))
-    _until(lambda: "Sub" in _admin(peer, server, "queryMsgTraceById", "-i", traced["msg_id"]))
+    _until(lambda: _allocated(_admin(peer, server, "consumerProgress", "-g", GROUP, "-s", "true")))
+    _until(lambda: {"Pub", "Sub"} <= set(_admin(peer, server, "queryMsgTraceById", "-i", traced["msg_id"]).split()))
     [client] = re.findall(r"^(\S+@peer-\S+)", _admin(peer, server, "consumerConnection", "-g", GROUP), re.MULTILINE)
     now = int(time.time() * 1000)
     return {
@@ -69,12 +81,22 @@ def prepare(peer: JavaPeer, server: Serve | Cluster) -> Names:
     }  # fmt: skip
 
 
+def _allocated(progress: str) -> bool:
+    """Whether each queue of a group is read by somebody: a retry topic's is found out a while after it was made."""
+    rows = [line.split() for line in progress.splitlines() if " broker-a " in line]
+    return len(rows) == 3 and all(row[5] != "N/A" for row in rows)
+
+
 def _admin(peer: JavaPeer, server: Serve | Cluster, *arguments: str) -> str:
     return peer.mqadmin(*arguments, "-n", server.nameserver)
 
 
 def _send(peer: JavaPeer, group: str, topic: str = TOPIC, **order: Any) -> list[dict[str, Any]]:
     return list(peer.call("send", group=group, topic=topic, **order))
+
+
+def _until_routed(peer: JavaPeer, server: Serve | Cluster, topic: str) -> None:
+    _until(lambda: "brokerName" in _admin(peer, server, "topicRoute", "-t", topic))
 
 
 def _until(holds: Callable[[], bool], timeout_s: float = 30) -> None:
@@ -92,20 +114,19 @@ def prints(server: Serve | Cluster, home: Path) -> dict[str, list[str]]:
         server.start()
         names = {**prepare(peer, server), "home": str(home / "export")}
         data = server.stores[0] if isinstance(server, Cluster) else server.data
-        hidden = {
-            names["broker"]: "<broker>", server.nameserver: "<nameserver>", names["client"]: "<client>", str(home): "<home>",
-            str(data): "<data>",
-        }  # fmt: skip
-        found = {LIST: peer.mqadmin().splitlines()}
-        for call in NUMBERED:
-            arguments = [word.format(**names) for word in shlex.split(call.split("  #")[0])]
-            within_ms = ENDLESS_MS.get(arguments[0], 50_000)
-            printed = peer.mqadmin(*arguments, "-n", server.nameserver, within_ms=within_ms)
-            found[call] = masked(call, printed + _exported(printed), hidden)
-        return found
+        hidden = {names["client"]: "<client>", str(home): "<home>", str(data): "<data>"}
+        return {LIST: peer.mqadmin().splitlines(), **{call: run(peer, server, call, names, hidden) for call in OPEN_CALLS}}
     finally:
         peer.stop()
         server.kill()
+
+
+def run(peer: JavaPeer, server: Serve | Cluster, call: str, names: Names, hidden: Names) -> list[str]:
+    """Make a call and return what it printed, masked. ``hidden`` are texts to be replaced by names, besides addresses."""
+    hidden = {names["broker"]: "<broker>", server.nameserver: "<nameserver>", **hidden}
+    command, *others = (word.format(**names) for word in arguments(call))
+    printed = peer.mqadmin(command, *others, "-n", server.nameserver, within_ms=ENDLESS_MS.get(command, 50_000))
+    return masked(command, printed + _exported(printed), hidden)
 
 
 def _exported(printed: str) -> str:

@@ -14,9 +14,10 @@ import pytest
 
 from halfmoon.settings.java_keys import IGNORED, PLACES, REFUSED
 from tests.interop.apache import Cluster
-from tests.interop.mqadmin.commands import NUMBERED, mark
+from tests.interop.mqadmin import accounts
+from tests.interop.mqadmin.commands import NUMBERED, arguments, mark
 from tests.interop.mqadmin.result import RESULT, result
-from tests.interop.mqadmin.scenario import LIST, OUR_DEFAULTS, prints
+from tests.interop.mqadmin.scenario import APACHE, LIST, prints
 from tests.interop.ours import Serve
 
 Prints = dict[str, list[str]]
@@ -26,10 +27,19 @@ Prints = dict[str, list[str]]
 def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Prints, Prints]:
     """What each call printed against Apache's servers and against ours, which run side by side."""
     home = tmp_path_factory.mktemp("mqadmin")
+
+    def apache() -> Prints:
+        plain = Cluster("4.9.7", home / "apache", settings=APACHE)
+        guarded = Cluster("4.9.7", home / "apache-acl", settings={**APACHE, **accounts.SETTINGS})
+        return {**prints(plain, home / "tool-apache"), **accounts.prints(guarded, home / "tool-apache-acl")}
+
+    def ours() -> Prints:
+        plain, guarded = Serve(home / "ours" / "data"), Serve(home / "ours-acl" / "data", settings=accounts.SETTINGS)
+        return {**prints(plain, home / "tool-ours"), **accounts.prints(guarded, home / "tool-ours-acl")}
+
     with ThreadPoolExecutor(2) as threads:
-        apache = threads.submit(prints, Cluster("4.9.7", home / "apache", settings=OUR_DEFAULTS), home / "tool-apache")
-        ours = threads.submit(prints, Serve(home / "ours" / "data"), home / "tool-ours")
-        return apache.result(), ours.result()
+        theirs, mine = threads.submit(apache), threads.submit(ours)
+        return theirs.result(), mine.result()
 
 
 @pytest.mark.parametrize("call", NUMBERED)
@@ -48,7 +58,7 @@ def test_every_command_that_there_is_is_called(both: tuple[Prints, Prints]) -> N
     listed = [line.split()[0] for line in apache[LIST] if line.startswith("   ")]
 
     assert len(listed) == 57
-    assert not set(listed) - {call.split()[0] for call in NUMBERED}
+    assert not set(listed) - {arguments(call)[0] for call in NUMBERED}
 
 
 @pytest.mark.parametrize("call", ["getBrokerConfig -b {broker}", "getNamesrvConfig"])
