@@ -53,20 +53,21 @@ def prepare(peer: JavaPeer, server: Serve | Cluster) -> Names:
     [traced] = _send(peer, TRACING, body="traced", keys="traced", tag="TagB", queue_id=0)
     [single] = _send(peer, PRODUCER, SINGLE, body="single")
     _send(peer, PRODUCER, LATER, body="later", level=1)
-    for group in (OFFLINE, GROUP):
-        consumer: dict[str, Any] = {
-            "name": group,
-            "topic": TOPIC,
-            "group": group,
-            "nameserver": server.nameserver,
-            "trace": group == GROUP,
-        }
+    consumers: list[dict[str, Any]] = [
+        {"name": group, "topic": TOPIC, "group": group, "nameserver": server.nameserver, "trace": group == GROUP}
+        for group in (OFFLINE, GROUP)
+    ]
+    for consumer in consumers:
         peer.call("push", **consumer)
+    for group in (OFFLINE, GROUP):
         peer.call("push.wait", name=group, count=SENT, timeout_ms=30_000)
-        peer.call("push.stop", name=group)  # it reports its offsets
+    sampled_s = time.monotonic() + SAMPLED_S
+    for group in (OFFLINE, GROUP):
+        _until_reported(peer, server, group)
+        peer.call("push.stop", name=group)
         _until_routed(peer, server, f"%RETRY%{group}")
-    peer.call("push", **consumer)
-    time.sleep(SAMPLED_S)
+    peer.call("push", **consumers[1])
+    time.sleep(max(0.0, sampled_s - time.monotonic()))
     _until(lambda: _allocated(_admin(peer, server, "consumerProgress", "-g", GROUP, "-s", "true")))
     _until(lambda: {"Pub", "Sub"} <= set(_admin(peer, server, "queryMsgTraceById", "-i", traced["msg_id"]).split()))
     [client] = re.findall(r"^(\S+@peer-\S+)", _admin(peer, server, "consumerConnection", "-g", GROUP), re.MULTILINE)
@@ -79,6 +80,12 @@ def prepare(peer: JavaPeer, server: Serve | Cluster) -> Names:
         "unknown_offset_id": sent[0]["offset_msg_id"][:16] + "00000000FFFFFFFF", "long_name": "x" * 130,
         "past_ms": str(now - 600_000), "future_ms": str(now + 600_000),
     }  # fmt: skip
+
+
+def _reported(progress: str) -> bool:
+    """Whether a group has reported that it consumed everything: a consumer does so after 10 s, and at its end if all goes well."""
+    rows = [line for line in progress.splitlines() if line.startswith(f"{TOPIC} ")]
+    return len(rows) == 2 and re.search(r"Diff Total: +0$", progress, re.MULTILINE) is not None
 
 
 def _allocated(progress: str) -> bool:
@@ -97,6 +104,10 @@ def _send(peer: JavaPeer, group: str, topic: str = TOPIC, **order: Any) -> list[
 
 def _until_routed(peer: JavaPeer, server: Serve | Cluster, topic: str) -> None:
     _until(lambda: "brokerName" in _admin(peer, server, "topicRoute", "-t", topic))
+
+
+def _until_reported(peer: JavaPeer, server: Serve | Cluster, group: str) -> None:
+    _until(lambda: _reported(_admin(peer, server, "consumerProgress", "-g", group)))
 
 
 def _until(holds: Callable[[], bool], timeout_s: float = 30) -> None:
