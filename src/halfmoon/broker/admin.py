@@ -180,8 +180,9 @@ class Admin:
 
     def settings(self, _request: Request) -> Reply:
         """Return all settings as properties text under RocketMQ's keys (26)."""
-        fixed = "".join(f"{key}={value}\n" for key, value in NO_SETTINGS.items())
-        text = fixed + properties_text(self._settings, self._store.settings)  # a key that became a setting comes last, and counts
+        text = properties_text(self._settings, self._store.settings)
+        settings = {line.partition("=")[0] for line in text.splitlines()}
+        text += "".join(f"{key}={value}\n" for key, value in NO_SETTINGS.items() if key not in settings)
         return Reply(header=GetBrokerConfigReply(version=to_json(self._topics.version).decode()), body=text.encode())
 
     def stats(self, request: Request) -> Reply:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from tests.interop.java_peer import JavaPeer
 from tests.interop.mqadmin.commands import OPEN_CALLS, arguments
 from tests.interop.mqadmin.masks import masked
 from tests.interop.ours import Serve
+from tests.waiting import until
 
 TOPIC, LATER, SINGLE = "MqTopic", "MqLater", "MqSingle"
 GROUP, OFFLINE, CLONE, PRODUCER, TRACING = "MqGroup", "MqOffline", "MqClone", "MqProducer", "MqTracing"
@@ -68,8 +68,8 @@ def prepare(peer: JavaPeer, server: Serve | Cluster) -> Names:
         _until_routed(peer, server, f"%RETRY%{group}")
     peer.call("push", **consumers[1])
     time.sleep(max(0.0, sampled_s - time.monotonic()))
-    _until(lambda: _allocated(_admin(peer, server, "consumerProgress", "-g", GROUP, "-s", "true")))
-    _until(lambda: {"Pub", "Sub"} <= set(_admin(peer, server, "queryMsgTraceById", "-i", traced["msg_id"]).split()))
+    until(lambda: _allocated(_admin(peer, server, "consumerProgress", "-g", GROUP, "-s", "true")))
+    until(lambda: {"Pub", "Sub"} <= set(_admin(peer, server, "queryMsgTraceById", "-i", traced["msg_id"]).split()))
     [client] = re.findall(r"^(\S+@peer-\S+)", _admin(peer, server, "consumerConnection", "-g", GROUP), re.MULTILINE)
     now = int(time.time() * 1000)
     return {
@@ -103,18 +103,11 @@ def _send(peer: JavaPeer, group: str, topic: str = TOPIC, **order: Any) -> list[
 
 
 def _until_routed(peer: JavaPeer, server: Serve | Cluster, topic: str) -> None:
-    _until(lambda: "brokerName" in _admin(peer, server, "topicRoute", "-t", topic))
+    until(lambda: "brokerName" in _admin(peer, server, "topicRoute", "-t", topic))
 
 
 def _until_reported(peer: JavaPeer, server: Serve | Cluster, group: str) -> None:
-    _until(lambda: _reported(_admin(peer, server, "consumerProgress", "-g", group)))
-
-
-def _until(holds: Callable[[], bool], timeout_s: float = 30) -> None:
-    """Wait until something holds, or for so long: what it should have been shows in the prints."""
-    end = time.monotonic() + timeout_s
-    while not holds() and time.monotonic() < end:
-        time.sleep(0.1)
+    until(lambda: _reported(_admin(peer, server, "consumerProgress", "-g", group)))
 
 
 def prints(server: Serve | Cluster, home: Path) -> dict[str, list[str]]:
