@@ -37,6 +37,7 @@ from halfmoon.wire.headers.group import (
     GetSubscriptiongroupConfig,
     UpdateAndCreateSubscriptiongroup,
 )
+from halfmoon.wire.headers.offset import CloneGroupOffset
 from halfmoon.wire.headers.topic import (
     DeleteTopicInBroker,
     GetAllTopicConfig,
@@ -52,6 +53,7 @@ SAVED: Mapping[type[Header], tuple[str, ...]] = {
     DeleteTopicInBroker: (OFFSETS, TOPICS),
     UpdateAndCreateSubscriptiongroup: (GROUPS,),
     DeleteSubscriptiongroup: (OFFSETS, GROUPS),
+    CloneGroupOffset: (OFFSETS,),
 }
 """Requests that change tables, which are saved before the answer: what an operator was told is done is done after a kill, too."""
 

@@ -11,16 +11,26 @@ from halfmoon.wire.bodies import (
     ConsumerOffsetTable,
     ConsumeStats,
     ConsumeTimeSpans,
+    CorrectionOffsets,
     GroupList,
+    GroupSubscription,
     ResetOffsetBody,
+    TopicList,
     from_json,
 )
-from halfmoon.wire.headers.group import GetBrokerConsumeStats, GetConsumeStats
+from halfmoon.wire.headers.group import (
+    GetBrokerConsumeStats,
+    GetConsumeStats,
+    QuerySubscriptionByConsumer,
+    QueryTopicsByConsumer,
+)
 from halfmoon.wire.headers.offset import (
+    CloneGroupOffset,
     GetAllConsumerOffset,
     InvokeBrokerToResetOffset,
     OffsetReply,
     QueryConsumerOffset,
+    QueryCorrectionOffset,
     UpdateConsumerOffset,
 )
 from halfmoon.wire.headers.topic import DeleteTopicInBroker, QueryConsumeTimeSpan, QueryTopicConsumeByWho
@@ -312,3 +322,108 @@ def test_while_progress_cannot_be_saved_it_is_refused_and_taken_again_when_it_ca
     talk.wait(6000)
     assert update(talk, 2).code == 0
     assert "a table is saved again" in caplog.text
+
+
+# ---------------------------------------------------------------- other groups' progress
+
+
+def clone(talk, source="G", target="H", **kw):
+    return talk.ask(CloneGroupOffset(src_group=source, dest_group=target, **{"topic": T, **kw}))
+
+
+def test_a_group_is_given_the_progress_of_another_and_has_it_after_a_kill(talk):
+    made(talk)
+    update(talk, 2)
+    update(talk, 1, "H", queue_id=1)
+
+    assert clone(talk).code == 0
+    talk.broker.store.close(talk.now)
+    talk.open()
+
+    assert talk.broker.offsets.queues("H", T) == {0: 2}
+
+
+def test_without_a_topic_the_progress_in_all_topics_is_given(talk):
+    made(talk)
+    talk.send("bills")
+    update(talk, 2)
+    update(talk, 1, topic="bills")
+
+    assert clone(talk, topic=" ").code == 0
+
+    assert talk.broker.offsets.topics_of("H") == ["bills", T]
+
+
+def test_a_topic_to_which_the_source_does_not_subscribe_is_left_out_unless_it_may_be_offline(talk):
+    made(talk)
+    update(talk, 2)
+    talk.consume("other", peer=2)
+
+    clone(talk)
+    assert talk.broker.offsets.queues("H", T) == {}
+    clone(talk, offline=True)
+    assert talk.broker.offsets.queues("H", T) == {0: 2}
+
+
+@pytest.mark.parametrize("asked", [{"source": "Nobody"}, {"topic": "nothing"}])
+def test_nothing_to_give_is_a_success(talk, asked):
+    made(talk)
+    update(talk, 2)
+    update(talk, 1, "H")
+
+    assert clone(talk, **asked).code == 0
+    assert talk.broker.offsets.queues("H", T) == {0: 1}
+
+
+def test_a_group_with_a_bad_name_is_given_no_progress(talk):
+    assert clone(talk, target="a@b").code == 1
+
+
+def test_no_more_progress_is_given_than_the_table_holds(talk, monkeypatch):
+    made(talk)
+    update(talk, 2)
+    monkeypatch.setattr(offsets_module, "ENTRIES_MAX", 1)
+
+    assert clone(talk).code == 2
+    assert talk.broker.offsets.queues("H", T) == {}
+
+
+def correction(talk, compare="Z", without=None):
+    reply = talk.ask(QueryCorrectionOffset(topic=T, compare_group=compare, filter_groups=without))
+    return from_json(CorrectionOffsets, reply.body).correction_offsets
+
+
+def test_the_smallest_progress_of_all_groups_is_told_by_queue(talk):
+    made(talk)
+    update(talk, 3)
+    update(talk, 1, "H")
+    update(talk, 2, "H", queue_id=2)
+
+    assert correction(talk) == {0: 1, 2: 2}
+    assert correction(talk, without="H,X") == {0: 3}
+    assert talk.broker.offsets.get("H", T, 0) == 1
+
+
+def test_a_group_whose_messages_are_gone_is_told_so(talk):
+    made(talk)
+    update(talk, 2)
+    update(talk, 0, "H")
+    talk.broker.store.queues[T, 0].min_offset = 1
+
+    assert correction(talk, compare="H") == {0: 2**63 - 1}
+    assert correction(talk, compare="H", without="H") == {0: 2}
+
+
+def test_the_topics_and_the_subscription_of_a_group_are_told(talk):
+    made(talk)
+    update(talk, 1)
+    asked = QuerySubscriptionByConsumer(group="G", topic=T)
+
+    topics = from_json(TopicList, talk.ask(QueryTopicsByConsumer(group="G")).body)
+    away = from_json(GroupSubscription, talk.ask(asked).body)
+    talk.consume(T, expression="red", peer=2)
+    here = from_json(GroupSubscription, talk.ask(asked).body)
+
+    assert (topics.topic_list, topics.broker_addr) == ([T], "127.0.0.1:10911")
+    assert (away.group, away.topic, away.subscription_data) == ("G", T, None)
+    assert here.subscription_data.sub_string == "red"

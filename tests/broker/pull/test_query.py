@@ -2,6 +2,9 @@
 
 import pytest
 
+from halfmoon.broker.pull import query
+from halfmoon.model import java_hash
+from halfmoon.wire.bodies import ConsumeQueueEntries, from_json
 from halfmoon.wire.headers.offset import (
     GetEarliestMsgStoretime,
     GetEarliestMsgStoretimeReply,
@@ -10,7 +13,7 @@ from halfmoon.wire.headers.offset import (
     OffsetReply,
     SearchOffsetByTimestamp,
 )
-from halfmoon.wire.headers.pull import QueryMessage, QueryMessageReply, ViewMessageById
+from halfmoon.wire.headers.pull import QueryConsumeQueue, QueryMessage, QueryMessageReply, ViewMessageById
 from halfmoon.wire.headers.send import SendMessageReply
 from halfmoon.wire.ids import parse_offset_msg_id
 from halfmoon.wire.record import decode_records
@@ -149,3 +152,61 @@ def test_a_bound_costs_few_reads_also_where_the_clock_stepped_back(talk, monkeyp
         reply = talk.ask(SearchOffsetByTimestamp(topic=T, queue_id=0, timestamp=wanted, boundary_type=boundary))
         assert 0 <= reply.header(OffsetReply).offset <= 2001
         assert 0 < len(read) <= 12
+
+
+# ---------------------------------------------------------------- entries of a consume queue
+
+
+def entries(talk, index=0, count=10, **kw):
+    return talk.ask(QueryConsumeQueue(topic=T, queue_id=kw.pop("queue_id", 0), index=index, count=count, **kw))
+
+
+def test_the_entries_of_a_consume_queue_are_shown_as_they_are_stored(talk):
+    talk.send(T, b"a", properties="TAGS\x01red\x02")
+    talk.send(T, b"b")
+
+    shown = from_json(ConsumeQueueEntries, entries(talk).body)
+
+    assert (shown.min_queue_index, shown.max_queue_index) == (0, 2)
+    assert [entry.tags_code for entry in shown.queue_data] == [java_hash("red"), 0]
+    assert [entry.physic_offset for entry in shown.queue_data] == [0, shown.queue_data[0].physic_size]
+    assert (shown.subscription_data, shown.filter_data) == (None, None)
+
+
+def test_at_most_as_many_entries_are_shown_as_asked_for_and_as_their_file_has(talk):
+    for _ in range(110):  # a file has 100
+        talk.send(T)
+
+    assert len(from_json(ConsumeQueueEntries, entries(talk, 3, 4).body).queue_data) == 4
+    assert len(from_json(ConsumeQueueEntries, entries(talk, 90, 50).body).queue_data) == 10
+    assert from_json(ConsumeQueueEntries, entries(talk, 0, -1).body).queue_data == []
+
+
+def test_no_more_entries_are_shown_than_the_bound(talk, monkeypatch):
+    monkeypatch.setattr(query, "ENTRIES_MAX", 2)
+    for _ in range(3):
+        talk.send(T)
+
+    assert len(from_json(ConsumeQueueEntries, entries(talk, 0, 2**31 - 1).body).queue_data) == 2
+
+
+@pytest.mark.parametrize("index", [-1, 5, 2**62])
+def test_an_entry_that_is_not_there_is_a_success_that_says_so(filled, index):
+    reply = entries(filled, index)
+
+    assert (reply.code, reply.remark, bytes(reply.body)) == (0, f"Index {index} of 0@orders is not exist!", b"")
+
+
+def test_the_entries_of_a_queue_without_messages_are_refused(filled):
+    reply = entries(filled, queue_id=3)
+
+    assert (reply.code, reply.remark) == (1, "3@orders is not exist!")
+
+
+def test_with_a_group_its_subscription_is_shown(filled):
+    away = from_json(ConsumeQueueEntries, entries(filled, consumer_group="G").body)
+    filled.consume(T, expression="red", peer=2)
+    here = from_json(ConsumeQueueEntries, entries(filled, consumer_group="G").body)
+
+    assert (away.subscription_data, away.filter_data) == (None, "G@orders is not online!")
+    assert (here.subscription_data.sub_string, here.filter_data) == ("red", "null")

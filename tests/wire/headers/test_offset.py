@@ -28,3 +28,10 @@ def test_whoever_asks_for_an_offset_gets_one():
         assert request_type(asked).reply is OffsetReply
     assert required(OffsetReply) == "offset"
     assert required(offset.GetEarliestMsgStoretimeReply) == "timestamp"
+
+
+def test_progress_is_compared_and_cloned_by_group():
+    assert required(offset.QueryCorrectionOffset) == "compareGroup topic"
+    header = offset.CloneGroupOffset(src_group="A", dest_group="B", topic="orders", offline=True)
+    assert sent(header) == {"srcGroup": "A", "destGroup": "B", "topic": "orders", "offline": "true"}
+    assert required(offset.CloneGroupOffset) == "srcGroup destGroup"

@@ -6,7 +6,7 @@ Holds numbers; whether a group or queue exists is asked elsewhere. Follows Consu
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 
 from halfmoon.broker.names import is_system_topic
 from halfmoon.broker.tables import Tables
@@ -66,6 +66,16 @@ class Offsets:
     def queues(self, group: str, topic: str) -> dict[int, int]:
         """Return the group's progress in every queue of a topic."""
         return dict(self._table.get(f"{topic}@{group}", {}))
+
+    def replace(self, group: str, topic: str, queues: Mapping[int, int]) -> None:
+        """Give a group this progress in a topic instead of what it has. Raises SystemBusy when the table is at its bound."""
+        key = f"{topic}@{group}"
+        count = self._count - len(self._table.get(key, ())) + len(queues)
+        if count > max(self._count, ENTRIES_MAX):
+            raise SystemBusy(f"the broker keeps the progress of {ENTRIES_MAX} queues and groups, its bound")
+        self._table[key] = dict(queues)
+        self._count = count
+        self._changed()
 
     def topics_of(self, group: str) -> list[str]:
         """Return the topics in which the group has progress."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from halfmoon.broker.context import Context
+from halfmoon.broker.names import check_group
 from halfmoon.broker.pull.deleted_topics import NOTHING
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.topics import check_birth
@@ -17,24 +18,37 @@ from halfmoon.wire.bodies import (
     BrokerConsumeStats,
     ConsumeStats,
     ConsumeTimeSpans,
+    CorrectionOffsets,
     GroupList,
+    GroupSubscription,
     OffsetWrapper,
     QueueTimeSpan,
+    SubscriptionData,
+    TopicList,
     to_json,
 )
-from halfmoon.wire.headers.group import GetBrokerConsumeStats, GetConsumeStats
+from halfmoon.wire.headers.group import (
+    GetBrokerConsumeStats,
+    GetConsumeStats,
+    QuerySubscriptionByConsumer,
+    QueryTopicsByConsumer,
+)
 from halfmoon.wire.headers.offset import (
+    CloneGroupOffset,
     GetAllConsumerOffset,
     OffsetReply,
     QueryConsumerOffset,
+    QueryCorrectionOffset,
     TopicBirth,
     UpdateConsumerOffset,
 )
 from halfmoon.wire.headers.topic import QueryConsumeTimeSpan, QueryTopicConsumeByWho
 
+I64_MAX = 2**63 - 1
+
 
 class Progress:
-    """The service that answers 14, 15, 43, 208, 300, 303 and 317."""
+    """The service that answers 14, 15, 43, 208, 300, 303, 308, 314, 317, 343 and 345."""
 
     def __init__(self, context: Context) -> None:
         self._settings, self._store, self._topics, self._groups = context.settings, context.store, context.topics, context.groups
@@ -51,6 +65,10 @@ class Progress:
             QueryTopicConsumeByWho: self.groups_of_topic,
             QueryConsumeTimeSpan: self.time_span,
             GetBrokerConsumeStats: self.all_consume_stats,
+            QueryCorrectionOffset: self.correction,
+            CloneGroupOffset: self.clone,
+            QueryTopicsByConsumer: self.topics_of_group,
+            QuerySubscriptionByConsumer: self.subscription,
         }
 
     def query(self, request: Request) -> Reply:
@@ -97,6 +115,44 @@ class Progress:
     def everything(self, _request: Request) -> Reply:
         """Return the progress of all groups (43)."""
         return Reply(body=self._offsets.everything())
+
+    def clone(self, request: Request) -> Reply:
+        """Give a group the progress of another in one topic, or in all its topics (314); what it had there is forgotten.
+
+        Topics that are gone are left out. So are, unless ``offline`` is set, those to which the source, now online, does not
+        subscribe. Differs: the name of the other group is checked; without a topic the original does nothing and says success.
+        """
+        header = request.header(CloneGroupOffset)
+        check_group(header.dest_group)
+        source, named = header.src_group, (header.topic or "").strip()
+        info = self._clients.group(source)
+        subscribed = info.subscriptions if info is not None and not header.offline else {}
+        for topic in [named] if named else self._offsets.topics_of(source):
+            queues = self._offsets.queues(source, topic)
+            if queues and self._topics.get(topic) is not None and (not subscribed or topic in subscribed):
+                self._offsets.replace(header.dest_group, topic, queues)
+        return Reply()
+
+    def correction(self, request: Request) -> Reply:
+        """Return the smallest progress of all groups in each queue of a topic (308), where it is still in the queue.
+
+        A queue in which the compared group is further back than that gets `I64_MAX`: its messages are gone.
+        Differs: the original deletes the progress of the groups that are not to count, and fails with a NullPointerException
+        for a queue in which only the compared group has progress, all of it gone.
+        """
+        header = request.header(QueryCorrectionOffset)
+        left_out = set((header.filter_groups or "").split(","))
+        corrected: dict[int, int] = {}
+        for group in self._offsets.groups_of(header.topic):
+            if group not in left_out:
+                for queue_id, offset in self._offsets.queues(group, header.topic).items():
+                    if offset >= self._store.queue_min(header.topic, queue_id):
+                        corrected[queue_id] = min(offset, corrected.get(queue_id, offset))
+        if header.compare_group not in left_out:
+            for queue_id, offset in self._offsets.queues(header.compare_group, header.topic).items():
+                if corrected.get(queue_id, 0) > offset:
+                    corrected[queue_id] = I64_MAX
+        return Reply(body=to_json(CorrectionOffsets(correction_offsets=corrected)))
 
     # ------------------------------------------------------------ lag
 
@@ -166,6 +222,20 @@ class Progress:
         return Reply(
             body=to_json(GroupList(group_list=sorted({*self._clients.groups_of_topic(topic), *self._offsets.groups_of(topic)})))
         )
+
+    def topics_of_group(self, request: Request) -> Reply:
+        """Return the topics in which a group has progress (343, as in 5.3.3)."""
+        topics = self._offsets.topics_of(request.header(QueryTopicsByConsumer).group)
+        address = f"{self._settings.address}:{self._settings.port}"
+        return Reply(body=to_json(TopicList(topic_list=topics, broker_addr=address)))
+
+    def subscription(self, request: Request) -> Reply:
+        """Return how a group that is online subscribes to a topic (345, as in 5.3.3)."""
+        header = request.header(QuerySubscriptionByConsumer)
+        info = self._clients.group(header.group)
+        known = info.subscriptions.get(header.topic) if info is not None else None
+        data = SubscriptionData.of(known) if known is not None else None
+        return Reply(body=to_json(GroupSubscription(header.group, header.topic, data)))
 
     def time_span(self, request: Request) -> Reply:
         """Return the age of the messages at a group's offsets, by queue (303)."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 from halfmoon.broker.context import Context
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.errors import BrokerError, CorruptRecord, QueryNotFound
+from halfmoon.hot import ENTRY
 from halfmoon.store.records import whole_record
+from halfmoon.wire.bodies import ConsumeQueueEntries, ConsumeQueueEntry, SubscriptionData, to_json
 from halfmoon.wire.headers.offset import (
     GetEarliestMsgStoretime,
     GetEarliestMsgStoretimeReply,
@@ -17,16 +19,20 @@ from halfmoon.wire.headers.offset import (
     OffsetReply,
     SearchOffsetByTimestamp,
 )
-from halfmoon.wire.headers.pull import QueryMessage, QueryMessageReply, ViewMessageById
+from halfmoon.wire.headers.pull import QueryConsumeQueue, QueryMessage, QueryMessageReply, ViewMessageById
+
+ENTRIES_MAX = 1000
+"""Entries of a consume queue in one reply: a file has 300,000, which would take seconds and 20 MB to show."""
 
 NOT_FOUND = "can not find message, maybe time range not correct"
 
 
 class Queries:
-    """The service that answers 12, 33 and 29 to 32."""
+    """The service that answers 12, 33, 29 to 32 and 321."""
 
     def __init__(self, context: Context) -> None:
         self._settings, self._store, self._stale_offsets = context.settings, context.store, context.stale_offsets
+        self._clients = context.clients
 
     def handlers(self) -> Handlers:
         """Return what answers which request."""
@@ -37,6 +43,7 @@ class Queries:
             GetMaxOffset: self.max_offset,
             GetMinOffset: self.min_offset,
             GetEarliestMsgStoretime: self.earliest_ms,
+            QueryConsumeQueue: self.entries,
         }
 
     def by_key(self, request: Request) -> Reply:
@@ -88,6 +95,32 @@ class Queries:
         """Return the offset of the oldest message (31); 0 for an empty queue."""
         header = request.header(GetMinOffset)
         return self._offset(request, header.topic, header.queue_id, max(0, self._store.queue_min(header.topic, header.queue_id)))
+
+    def entries(self, request: Request) -> Reply:
+        """Return entries of a consume queue as they are stored (321), not beyond the file in which the first one lies.
+
+        With a group, also how it subscribes to the topic. Where no entry is, the reply is a success with a remark and no body, as
+        in the original. Differs: at most `ENTRIES_MAX` entries; of a filter only the expression is shown.
+        """
+        header = request.header(QueryConsumeQueue)
+        topic, place = header.topic, f"{header.queue_id}@{header.topic}"
+        queue = self._store.queues.get((topic, header.queue_id))
+        if queue is None:
+            raise BrokerError(f"{place} is not exist!")
+        if not queue.min_offset <= header.index < queue.max_offset:
+            return Reply(0, f"Index {header.index} of {place} is not exist!")
+        body = ConsumeQueueEntries(max_queue_index=queue.max_offset, min_queue_index=queue.min_offset)
+        if header.consumer_group is not None:
+            info = self._clients.group(header.consumer_group)
+            known = info.subscriptions.get(topic) if info is not None else None
+            body.filter_data = f"{header.consumer_group}@{topic} is not online!"
+            if known is not None:
+                body.subscription_data, body.filter_data = SubscriptionData.of(known), "null"
+                if known.expression_type != "TAG":
+                    body.filter_data = to_json({"expression": known.expression, "expressionType": known.expression_type}).decode()
+        entries = queue.entries(header.index, max(0, min(header.count, ENTRIES_MAX)))
+        body.queue_data = [ConsumeQueueEntry(*entry) for entry in ENTRY.iter_unpack(entries)]
+        return Reply(body=to_json(body))
 
     def _offset(self, request: Request, topic: str, queue_id: int, offset: int) -> Reply:
         self._stale_offsets.give(request.peer, topic, queue_id, offset)

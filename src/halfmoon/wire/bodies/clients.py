@@ -60,6 +60,36 @@ class SubscriptionData(Body):
         )
 
 
+class GroupSubscription(Body):
+    """How a group subscribes to a topic: reply of 345. None: it does not, or is not online."""
+
+    group: str = ""
+    topic: str = ""
+    subscription_data: SubscriptionData | None = None
+
+
+class ConsumeQueueEntry(Body):
+    """One entry of a consume queue, as it is stored. What belongs to extended entries is never set: there are none."""
+
+    physic_offset: I64 = 0
+    physic_size: I32 = 0
+    tags_code: I64 = 0
+    extend_data_json: str | None = None
+    bit_map: str | None = None
+    eval: bool = False
+    msg: str | None = None
+
+
+class ConsumeQueueEntries(Body):
+    """Entries of a consume queue, its ends, and how the group that was named subscribes to the topic: reply of 321."""
+
+    subscription_data: SubscriptionData | None = None
+    filter_data: str | None = None
+    queue_data: list[ConsumeQueueEntry] = []
+    max_queue_index: I64 = 0
+    min_queue_index: I64 = 0
+
+
 class ProducerData(Body):
     """A producer group of a client."""
 

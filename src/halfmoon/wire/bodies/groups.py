@@ -59,6 +59,12 @@ class ConsumerOffsetTable(Body):
     """5.x."""
 
 
+class CorrectionOffsets(Body):
+    """Queue offsets by queue id: reply of 308."""
+
+    correction_offsets: dict[int, I64] = {}
+
+
 class DelayOffsetTable(Body):
     """Progress by delay level: reply of 45, and ``delayOffset.json``."""
 

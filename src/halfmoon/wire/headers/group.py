@@ -40,6 +40,21 @@ class GetBrokerConsumeStats(Header):
     is_order: bool = False
 
 
+@request(343, "QUERY_TOPICS_BY_CONSUMER", since="5.0.0")
+class QueryTopicsByConsumer(Header):
+    """Ask in which topics a group has progress: reply body `TopicList`."""
+
+    group: str
+
+
+@request(345, "QUERY_SUBSCRIPTION_BY_CONSUMER", since="5.0.0")
+class QuerySubscriptionByConsumer(Header):
+    """Ask how a group that is online subscribes to a topic: reply body `GroupSubscription`."""
+
+    group: str
+    topic: str = ""
+
+
 @request(352, "GET_SUBSCRIPTIONGROUP_CONFIG", since="5.0.0")
 class GetSubscriptiongroupConfig(Header):
     """Ask for the configuration of one group: reply body `SubscriptionGroupConfig`."""

@@ -113,6 +113,25 @@ class InvokeBrokerToResetOffset(Header):
     offset: I64 | None = None  # 5.x
 
 
+@request(308, "QUERY_CORRECTION_OFFSET")
+class QueryCorrectionOffset(Header, kw_only=True):
+    """Ask for the smallest progress of all groups in each queue of a topic: reply body `CorrectionOffsets`."""
+
+    filter_groups: str | None = None  # groups that do not count, joined by ","
+    compare_group: str
+    topic: str
+
+
+@request(314, "CLONE_GROUP_OFFSET", admin=True)
+class CloneGroupOffset(Header, kw_only=True):
+    """Give a group the progress of another."""
+
+    src_group: str
+    dest_group: str
+    topic: str | None = None  # None or blank: all topics of the group
+    offline: bool = False  # also topics that the group, now online, does not subscribe to
+
+
 # ---------------------------------------------------------------- Halfmoon's own; an Apache broker answers 3
 
 

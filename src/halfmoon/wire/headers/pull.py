@@ -84,7 +84,7 @@ class ViewMessageById(Header):
 
 @request(321, "QUERY_CONSUME_QUEUE")
 class QueryConsumeQueue(Header):
-    """Read entries of a consume queue, for people who look into a broker."""
+    """Read entries of a consume queue, for people who look into a broker: reply body `ConsumeQueueEntries`."""
 
     topic: str
     queue_id: I32
