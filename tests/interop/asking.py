@@ -14,8 +14,8 @@ from halfmoon.wire.frame import Inbox
 from halfmoon.wire.json import standard
 from halfmoon.wire.record import decode_records
 
-VOLATILE = re.compile(r"timestamp|time_?stamp|phyoffset|msgid|dataversion|delaytime|clientaddr|remoteip|brokeraddr|tps", re.I)
-"""Fields whose values are times, positions in a log whose records differ by a byte, addresses, or rates."""
+VOLATILE = re.compile(r"timestamp|time_?stamp|phyoffset|physic|msgid|dataversion|delaytime|clientaddr|remoteip|brokeraddr|tps", re.I)
+"""Fields whose values are times, positions and sizes in a log whose records differ by a byte, addresses, or rates."""
 
 NOT_SHARED = ("Str", "PutTps", "topicBirthMs")
 """Ends of the names of fields that 4.9.7 does not have: two came with 5.x, one is ours. Java's clients pass over them."""

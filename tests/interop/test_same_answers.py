@@ -19,7 +19,7 @@ from tests.interop.ours import Serve
 
 BORN_MS = 1_700_000_000_000
 ALWAYS = 2**62
-BEHIND = (11, 12, 29, 30, 31, 32, 33, 38, 202, 203, 204, 208, 223, 328)
+BEHIND = (11, 12, 29, 30, 31, 32, 33, 38, 202, 203, 204, 208, 223, 321, 328)
 """Requests that only read what Apache's broker enters into its queues, its index and its tables a while after it answered."""
 
 
@@ -284,6 +284,35 @@ ALIKE: list[Question | tuple[Question, ...]] = [
         Question("deleting a group", 207, {"groupName": "Made#"}),
     ),
     Question("deleting an unknown group", 207, {"groupName": "Nobody#"}),
+    # other groups' progress
+    (
+        offset("progress to clone", 15, commitOffset=3),
+        Question("cloning it", 314, {"srcGroup": "G#", "destGroup": "Clone#", "topic": "Same#", "offline": "false"}),
+        offset("what the other has", 14, group="Clone#"),
+    ),
+    (
+        Question("cloning nothing", 314, {"srcGroup": "Nobody#", "destGroup": "Clone#", "topic": "Same#", "offline": "true"}),
+        Question("cloning in an unknown topic", 314, {"srcGroup": "G#", "destGroup": "Clone#", "topic": "No#", "offline": "true"}),
+        offset("the other has nothing", 14, group="Clone#", queue_id=1),
+    ),
+    (
+        offset("progress of one group", 15, commitOffset=3),
+        offset("progress of another", 15, group="H#", commitOffset=2),
+        Question("the smallest of them", 308, {"compareGroup": "G#", "topic": "Same#"}),
+    ),
+    Question("the smallest of none", 308, {"compareGroup": "G#", "topic": "Nothing#"}),
+    # consume queues
+    of_queue("entries of a queue", 321, index=0, count=3),
+    of_queue("no entries of a queue", 321, index=0, count=0),
+    of_queue("entries behind the end", 321, index=99, count=3),
+    of_queue("entries of an unknown queue", 321, queue_id=3, index=0, count=3),
+    of_queue("entries of an unknown topic", 321, topic="Nothing#", index=0, count=3),
+    of_queue("entries for a group that is online", 321, index=1, count=1, consumerGroup="G#"),
+    of_queue("entries for one that is not", 321, index=1, count=1, consumerGroup="Nobody#"),
+    # what is kept for nothing
+    Question("cleaning expired queues", 306),
+    Question("cleaning unused topics", 316),
+    Question("deleting the expired log", 329),
     Question("a counter nobody has", 315, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "Nothing#"}),
 ]
 

@@ -9,6 +9,7 @@ import pytest
 from halfmoon.errors import StoreNotWritable
 from halfmoon.ports import DiskUsage
 from halfmoon.store import ReadStatus, Store, StoreSettings
+from halfmoon.store.maintenance import MANUAL_ROUNDS
 from halfmoon.store.retention import disk_space, is_cleaning_hour
 from simulation.disk import SimDisk
 from tests.store.driving import NOW, carry_out, draft, open_store, read_all
@@ -162,3 +163,49 @@ def test_the_ratios_are_those_of_the_original(percent: int, clean: bool, forcibl
 def test_several_hours_can_be_named():
     hours = [hour for hour in range(24) if is_cleaning_hour("04; 16;x", hour * HOUR + 5)]
     assert hours == [4, 16]
+
+
+def test_on_request_expired_files_go_at_any_hour_but_neither_others_nor_undecided_ones():
+    disk, store = filled(file_reserved_hours=1, delete_batch_max=3)
+    store.maintenance.undecided_from = lambda: 5 * 65536
+    noon = FOUR + 8 * HOUR
+
+    store.maintenance.clean_now(noon)
+    tick(store, noon)
+    tick(store, noon + 10_000)
+    assert disk.list("commitlog")[0] == f"{3 * 65536:020d}", "three a round, none in the first, which sees what is undecided"
+    for later in range(20_000, 60_000, 10_000):
+        tick(store, noon + later)
+    assert disk.list("commitlog")[0] == f"{5 * 65536:020d}"
+
+    disk, store = filled(file_reserved_hours=100)
+    store.maintenance.clean_now(noon)
+    tick(store, noon)
+    assert len(disk.list("commitlog")) == 10
+
+
+def test_a_request_to_delete_ends_after_its_rounds():
+    disk, store = filled(file_reserved_hours=1)
+    store.maintenance.undecided_from = lambda: 0
+    noon = FOUR + 8 * HOUR
+    store.maintenance.clean_now(noon)
+    for number in range(MANUAL_ROUNDS):
+        tick(store, noon + number * 10_000)
+
+    store.maintenance.undecided_from = lambda: store.end_offset
+    for number in range(MANUAL_ROUNDS, MANUAL_ROUNDS + 3):
+        tick(store, noon + number * 10_000)
+
+    assert len(disk.list("commitlog")) == 10
+
+
+def test_what_is_being_read_stays_readable_when_files_are_deleted_on_request():
+    disk, store = filled(file_reserved_hours=1)
+    piece = store.read("t", 0, 0, 1).pieces[0]
+    before = bytes(piece)
+    store.maintenance.clean_now(FOUR + 8 * HOUR)
+    tick(store, FOUR + 8 * HOUR)
+    store.maintenance.correct_queues()
+    tick(store, FOUR + 8 * HOUR + 1)
+    assert "00000000000000000000" not in disk.list("commitlog")
+    assert bytes(piece) == before

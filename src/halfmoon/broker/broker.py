@@ -9,7 +9,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from halfmoon.broker.admin import SAVED, Admin
+from halfmoon.broker.admin.admin import SAVED, Admin
+from halfmoon.broker.admin.cleaning import Cleaning
 from halfmoon.broker.batches.batches import Batches
 from halfmoon.broker.consumers.locks import Locks
 from halfmoon.broker.consumers.membership import Membership
@@ -40,13 +41,13 @@ from halfmoon.store.settings import StoreSettings
 from halfmoon.store.store import Store
 from halfmoon.wire.command import decode, encode
 from halfmoon.wire.headers.pull import PullMessage
-from halfmoon.wire.headers.topic import UpdateAndCreateTopic
+from halfmoon.wire.headers.topic import UpdateAndCreateTopic, UpdateAndCreateTopicList
 from halfmoon.wire.ids import pack_host
 from halfmoon.wire.peer import Peer
 from halfmoon.wire.table import request_type
 
 PULL_JSON = b'{"code":%d,' % request_type(PullMessage).code
-CREATE_TOPIC = request_type(UpdateAndCreateTopic).code
+CREATE_TOPIC = frozenset(request_type(header).code for header in (UpdateAndCreateTopic, UpdateAndCreateTopicList))
 NOT_SUPPORTED = int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 EXPIRE_SCAN_MS = 10_000
 """How often silent clients are looked for. Follows ClientHousekeepingService."""
@@ -79,6 +80,7 @@ class Broker:
         self.locks = Locks(settings, self.topics, self.membership.tell)
         self.progress, self.resets, self.relay, self.queries = Progress(context), Resets(context), Relay(context), Queries(context)
         self.admin = Admin(context, self._topic_deleted, self._runtime_texts)
+        self.cleaning = Cleaning(context, self.admin.forget_topic)
         self.registration = Registration(settings, address, ha_address, self.topics.table, self._registered, self.topics.text)
         self.batches = Batches(context, self.sends, self.delays, self.registration.name_servers, self._start)
         self._handlers = self._table()
@@ -104,7 +106,8 @@ class Broker:
         """Return the handler of each request code, as the services declare them."""
         services = (
             self.gate, self.transactions, self.delays, self.redelivery, self.pulls, RangeReads(self.context, self.pulls),
-            self.membership, self.locks, self.progress, self.resets, self.relay, self.admin, self.queries, self.batches,
+            self.membership, self.locks, self.progress, self.resets, self.relay, self.admin, self.cleaning, self.queries,
+            self.batches,
             ReplyMessages(self.context, self.gate, self.sends, self.relay),
         )  # fmt: skip
         declared = {header: handler for service in services for header, handler in service.handlers().items()}
@@ -361,7 +364,7 @@ class Broker:
                 if reason is not None:
                     remark = f"service not available now: it is done, but may be undone by a restart: not saved: {reason}"
                     self.pending_replies.reply_now(request, refused(ServiceNotAvailable(remark)))
-                elif request.command.code == CREATE_TOPIC and self.registration.name_servers:
+                elif request.command.code in CREATE_TOPIC and self.registration.name_servers:
                     self._starts.append(Start(self._reply_once_registered(request, reply), "announce a topic"))
                 else:
                     self.pending_replies.reply_now(request, reply)

@@ -198,14 +198,28 @@ class Topics:
                 self._enter(topic_config(topic, max(queue_ids(topic), default=0) + 1), now)
 
     def command(self, config: TopicConfig, now: int) -> None:
-        """Create or replace a topic by command (17). Raises BrokerError 1 for bad or system names and impossible numbers."""
+        """Create or replace a topic by command (17). Raises BrokerError 1 where `check` does."""
+        self.check(config)
+        self.put(config, now)
+
+    def check(self, config: TopicConfig) -> None:
+        """Raise the refusal (code 1) of a bad or system name, impossible numbers, or an unknown type of filter."""
         self._check_free(config.topic_name)
+        if config.topic_filter_type not in ("SINGLE_TAG", "MULTI_TAG"):
+            raise BrokerError(f"topicFilterType is SINGLE_TAG or MULTI_TAG, not {config.topic_filter_type[:40]}")
         for count in (config.read_queue_nums, config.write_queue_nums):
             if not 0 <= count <= self._settings.queues_max:
                 raise BrokerError(f"a topic has 0 to {self._settings.queues_max} queues, not {count}")
         if not 0 <= config.perm <= 15:
             raise BrokerError(f"perm {config.perm} is not made of the bits 1, 2, 4 and 8")
-        self.put(config, now)
+
+    def check_room(self, topics: Iterable[str]) -> None:
+        """Raise SystemBusy when the table has no room for all these topics."""
+        count = len(self._table) + len({topic for topic in topics if topic not in self._table})
+        if count > max(len(self._table), self._settings.topics_max):
+            raise SystemBusy(
+                f"the broker would have {count} topics, more than its bound of {self._settings.topics_max} (topics_max)"
+            )
 
     def _check_free(self, topic: str) -> None:
         check_topic(topic)

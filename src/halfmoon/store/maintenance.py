@@ -36,6 +36,9 @@ _FULL_BYTES = 256 * 1024
 sends one at a time meets each of them."""
 _QUEUES_A_TICK = 50
 
+MANUAL_ROUNDS = 20
+"""Rounds of cleaning for which a command to delete expired files holds. Follows MAX_MANUAL_DELETE_FILE_TIMES."""
+
 
 class Maintenance:
     """The slices, and when the next is due. ``disk_full`` says why nothing may be written, None: it may.
@@ -62,6 +65,8 @@ class Maintenance:
         self._decided_below = 0
         self._waiting = False
         self._index_due = self._clean_due = 0
+        self._manual_rounds = 0
+        """Rounds of cleaning in which expired files go at any hour."""
         self._activity = (0, 0)
         self._index_syncing = False
         self._numpy_asked = NATIVE is not None  # which the Python twin alone is quicker with
@@ -150,6 +155,9 @@ class Maintenance:
         """Look at the disk's space, and let files go that may."""
         wanted = disk_space(self._disk.usage(), self._settings)
         self.disk_full = wanted.refusal or self._spare_space.take()
+        if self._manual_rounds:
+            self._manual_rounds -= 1
+            wanted = wanted._replace(clean=True)
         needed = min(self._flush.durable_offset, self._flush.queues_offset, published)
         first = expired = expired_before(self._disk, self._log, self._settings, now, wanted, keep_from=needed)
         if self.undecided_from is not None:
@@ -204,6 +212,14 @@ class Maintenance:
             self._inventory.note_end(queue, self._log.end)
             if paths:
                 self.remove_later(paths, [segments.directory])
+
+    def clean_now(self, now: int) -> None:
+        """Delete expired log files at any hour: in the next tick, and what is left in the rounds after it."""
+        self._manual_rounds, self._clean_due = MANUAL_ROUNDS, now
+
+    def correct_queues(self) -> None:
+        """Remove files of queues that point only below the log, some queues at each tick."""
+        self._to_correct = deque(self._queues.values())
 
     def pin(self, from_: Callable[[], int]) -> None:
         """Keep log files from the physical offset on that ``from_`` gives, besides those that are kept already."""

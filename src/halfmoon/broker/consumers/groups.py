@@ -5,6 +5,8 @@ Follows SubscriptionGroupManager (RocketMQ 4.9.8).
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from halfmoon.broker.names import SYSTEM_GROUP_PREFIX, check_group
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.tables import Tables
@@ -54,6 +56,16 @@ class Groups:
             raise GroupNotFound(f"subscription group [{group}] does not exist, apply first please!")
         check_group(group)
         return self.put(SubscriptionGroupConfig(group_name=group), now)
+
+    def check(self, groups: Collection[str]) -> None:
+        """Raise what `put` would raise for one of these groups, were all of them put."""
+        for group in groups:
+            check_group(group)
+        count = len(self._table) + len({group for group in groups if group not in self._table})
+        if count > max(len(self._table), self._settings.groups_max):
+            raise SystemBusy(
+                f"the broker would have {count} groups, more than its bound of {self._settings.groups_max} (groups_max)"
+            )
 
     def put(self, config: SubscriptionGroupConfig, now: int) -> SubscriptionGroupConfig:
         """Create or replace a group. Raises BrokerError for a bad name, SystemBusy when the table is at its bound."""

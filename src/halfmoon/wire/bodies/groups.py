@@ -45,6 +45,12 @@ class SubscriptionGroupTable(Body):
     subscription_group_table: dict[str, SubscriptionGroupConfig] = {}
 
 
+class SubscriptionGroupList(Body):
+    """Groups to be made or changed: body of 225."""
+
+    group_config_list: list[SubscriptionGroupConfig] = []
+
+
 class GroupList(Body):
     """Names of groups: reply of 300."""
 

@@ -52,6 +52,12 @@ class TopicConfig(Body, gc=False):
     """Halfmoon's: when the topic was made at this broker; None: not known. One that is deleted and made again has another one."""
 
 
+class TopicConfigList(Body):
+    """Topics to be made or changed: body of 18."""
+
+    topic_config_list: list[TopicConfig] = []
+
+
 class TopicConfigTable(Body):
     """All topics of a broker: reply of 21, part of 103, and ``topics.json``."""
 

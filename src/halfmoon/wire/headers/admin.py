@@ -26,9 +26,24 @@ class GetBrokerRuntimeInfo(Header):
     """Ask for the figures of a broker: reply body `KVTable`."""
 
 
+@request(306, "CLEAN_EXPIRED_CONSUMEQUEUE", admin=True)
+class CleanExpiredConsumequeue(Header):
+    """Remove entries of consume queues whose messages are gone."""
+
+
 @request(315, "VIEW_BROKER_STATS_DATA")
 class ViewBrokerStatsData(Header):
     """Ask for one statistic of a broker: reply body `BrokerStatsData`."""
 
     stats_name: str
     stats_key: str
+
+
+@request(316, "CLEAN_UNUSED_TOPIC", admin=True)
+class CleanUnusedTopic(Header):
+    """Remove the consume queues of topics that do not exist."""
+
+
+@request(329, "DELETE_EXPIRED_COMMITLOG", since="4.9.0", admin=True)
+class DeleteExpiredCommitlog(Header):
+    """Delete expired log files now instead of at the hour of ``deleteWhen``."""

@@ -33,6 +33,11 @@ class GetConsumeStats(Header):
     topic_list: str | None = None  # 5.x: topics joined by ";"
 
 
+@request(225, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST", since="5.3.1", admin=True)
+class UpdateAndCreateSubscriptiongroupList(Header):
+    """Make or change consumer groups: body `SubscriptionGroupList`."""
+
+
 @request(317, "GET_BROKER_CONSUME_STATS")
 class GetBrokerConsumeStats(Header):
     """Ask for the progress of all groups: reply body `BrokerConsumeStats`."""

@@ -21,6 +21,11 @@ class UpdateAndCreateTopic(Header, kw_only=True):
     force: bool | None = None  # 5.x
 
 
+@request(18, "UPDATE_AND_CREATE_TOPIC_LIST", since="5.3.0", admin=True)
+class UpdateAndCreateTopicList(Header):
+    """Make or change topics: body `TopicConfigList`."""
+
+
 @request(21, "GET_ALL_TOPIC_CONFIG")
 class GetAllTopicConfig(Header):
     """Ask for the configuration of all topics: reply body `TopicConfigTable`."""

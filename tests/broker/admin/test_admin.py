@@ -10,8 +10,10 @@ from halfmoon.wire.bodies import (
     BrokerStatsData,
     KVTable,
     SubscriptionGroupConfig,
+    SubscriptionGroupList,
     SubscriptionGroupTable,
     TopicConfig,
+    TopicConfigList,
     TopicConfigTable,
     TopicList,
     TopicStatsTable,
@@ -25,6 +27,7 @@ from halfmoon.wire.headers.group import (
     GetAllSubscriptiongroupConfig,
     GetSubscriptiongroupConfig,
     UpdateAndCreateSubscriptiongroup,
+    UpdateAndCreateSubscriptiongroupList,
 )
 from halfmoon.wire.headers.offset import GetMaxOffset, OffsetReply, UpdateConsumerOffset
 from halfmoon.wire.headers.topic import (
@@ -34,6 +37,7 @@ from halfmoon.wire.headers.topic import (
     GetTopicConfig,
     GetTopicStatsInfo,
     UpdateAndCreateTopic,
+    UpdateAndCreateTopicList,
 )
 from tests.broker.talk import START_MS, send_header
 
@@ -88,6 +92,35 @@ def test_a_deleted_topic_is_gone_with_its_queues(talk):
     assert talk.ask(GetTopicConfig(topic="orders")).code == 17
     talk.send("orders", b"again")
     assert talk.ask(GetMaxOffset(topic="orders", queue_id=0)).header(OffsetReply).offset == 1
+
+
+def test_topics_of_a_list_are_made_together_and_there_after_a_kill(talk):
+    talk.send("bills")
+    wanted = [TopicConfig(topic_name="orders", read_queue_nums=3), TopicConfig(topic_name="bills", perm=4, order=True)]
+
+    assert talk.ask(UpdateAndCreateTopicList(), to_json(TopicConfigList(topic_config_list=wanted))).code == 0
+    talk.broker.store.close(talk.now)
+    talk.open()
+
+    orders, bills = talk.broker.topics.get("orders"), talk.broker.topics.get("bills")
+    assert (orders.read_queue_nums, orders.write_queue_nums) == (3, 16)
+    assert (bills.perm, bills.order, bills.birth_ms) == (4, False, START_MS)
+
+
+@pytest.mark.parametrize("wrong", [{"topic_name": "TBW102"}, {"topic_name": "a/b"}, {"perm": 99}, {"topic_filter_type": "NOPE"}])
+def test_of_a_list_with_a_wrong_topic_none_is_made(talk, wrong):
+    wanted = [TopicConfig(topic_name="orders"), TopicConfig(**{"topic_name": "bills", **wrong})]
+
+    assert talk.ask(UpdateAndCreateTopicList(), to_json(TopicConfigList(topic_config_list=wanted))).code == 29
+    assert talk.broker.topics.get("orders") is None
+
+
+def test_of_a_list_for_which_there_is_no_room_none_is_made(make_talk):
+    talk = make_talk(topics_max=100)
+    wanted = [TopicConfig(topic_name=f"t{k}") for k in range(100)]
+
+    assert talk.ask(UpdateAndCreateTopicList(), to_json(TopicConfigList(topic_config_list=wanted))).code == 2
+    assert talk.broker.topics.get("t0") is None
 
 
 @pytest.mark.parametrize("topic", ["TBW102", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"])
@@ -155,6 +188,27 @@ def test_a_deleted_group_is_gone_and_its_progress_when_asked(talk):
 @pytest.mark.parametrize("body", [b"", b"[]", b"nope", b'{"groupName":"a b"}', b'{"groupName":""}'])
 def test_a_group_that_cannot_be_is_refused(talk, body):
     assert talk.ask(UpdateAndCreateSubscriptiongroup(), body).code == 1
+
+
+def test_groups_of_a_list_are_made_together_or_none(talk):
+    def make(*names):
+        wanted = [SubscriptionGroupConfig(group_name=name, retry_max_times=2) for name in names]
+        return talk.ask(UpdateAndCreateSubscriptiongroupList(), to_json(SubscriptionGroupList(group_config_list=wanted))).code
+
+    assert make("C", "a b") == 1
+    assert make("A", "B") == 0
+    talk.restart()
+
+    assert [talk.broker.groups.get(name) is not None for name in "ABC"] == [True, True, False]
+    assert talk.broker.groups.get("B").retry_max_times == 2
+
+
+def test_of_a_list_for_which_there_is_no_room_no_group_is_made(make_talk):
+    talk = make_talk(groups_max=100)
+    wanted = [SubscriptionGroupConfig(group_name=f"g{k}") for k in range(100)]
+
+    assert talk.ask(UpdateAndCreateSubscriptiongroupList(), to_json(SubscriptionGroupList(group_config_list=wanted))).code == 2
+    assert talk.broker.groups.get("g0") is None
 
 
 # ---------------------------------------------------------------- figures

@@ -16,7 +16,7 @@ from halfmoon.broker.send.pending_replies import WAITING_MAX
 from halfmoon.broker.stats import Item
 from halfmoon.broker.topics import PATH as TOPICS
 from halfmoon.broker.topics import topic_config
-from halfmoon.errors import BrokerError, GroupNotFound
+from halfmoon.errors import BrokerError, GroupNotFound, InvalidParameter, SystemBusy
 from halfmoon.model import MessageQueue
 from halfmoon.settings import properties_text
 from halfmoon.wire.bodies import (
@@ -24,18 +24,27 @@ from halfmoon.wire.bodies import (
     BrokerStatsItem,
     KVTable,
     SubscriptionGroupConfig,
+    SubscriptionGroupList,
+    TopicConfigList,
     TopicList,
     TopicOffset,
     TopicStatsTable,
     to_json,
 )
 from halfmoon.wire.codes import VERSION
-from halfmoon.wire.headers.admin import GetBrokerConfig, GetBrokerConfigReply, GetBrokerRuntimeInfo, ViewBrokerStatsData
+from halfmoon.wire.headers.admin import (
+    CleanUnusedTopic,
+    GetBrokerConfig,
+    GetBrokerConfigReply,
+    GetBrokerRuntimeInfo,
+    ViewBrokerStatsData,
+)
 from halfmoon.wire.headers.group import (
     DeleteSubscriptiongroup,
     GetAllSubscriptiongroupConfig,
     GetSubscriptiongroupConfig,
     UpdateAndCreateSubscriptiongroup,
+    UpdateAndCreateSubscriptiongroupList,
 )
 from halfmoon.wire.headers.offset import CloneGroupOffset
 from halfmoon.wire.headers.topic import (
@@ -45,13 +54,17 @@ from halfmoon.wire.headers.topic import (
     GetTopicConfig,
     GetTopicStatsInfo,
     UpdateAndCreateTopic,
+    UpdateAndCreateTopicList,
 )
 from halfmoon.wire.table import Header
 
 SAVED: Mapping[type[Header], tuple[str, ...]] = {
     UpdateAndCreateTopic: (TOPICS,),
+    UpdateAndCreateTopicList: (TOPICS,),
     DeleteTopicInBroker: (OFFSETS, TOPICS),
+    CleanUnusedTopic: (OFFSETS,),
     UpdateAndCreateSubscriptiongroup: (GROUPS,),
+    UpdateAndCreateSubscriptiongroupList: (GROUPS,),
     DeleteSubscriptiongroup: (OFFSETS, GROUPS),
     CloneGroupOffset: (OFFSETS,),
 }
@@ -68,7 +81,7 @@ NO_POOL = str(2**31 - 1)
 
 
 class Admin:
-    """The service that answers 17, 21, 26, 28, 200, 201, 202, 207, 215, 305, 315, 351 and 352."""
+    """The service that answers 17, 18, 21, 26, 28, 200, 201, 202, 207, 215, 225, 305, 315, 351 and 352."""
 
     def __init__(
         self, context: Context, on_topic_deleted: Callable[[str], None], of_transactions: Callable[[int], dict[str, str]]
@@ -83,8 +96,10 @@ class Admin:
         """Return what answers which request."""
         return {
             UpdateAndCreateTopic: self.create_topic,
+            UpdateAndCreateTopicList: self.create_topics,
             DeleteTopicInBroker: self.delete_topic,
             UpdateAndCreateSubscriptiongroup: self.create_group,
+            UpdateAndCreateSubscriptiongroupList: self.create_groups,
             DeleteSubscriptiongroup: self.delete_group,
             GetAllTopicConfig: self.topics,
             GetTopicConfig: self.topic,
@@ -104,23 +119,45 @@ class Admin:
         header = request.header(UpdateAndCreateTopic)
         config = topic_config(header.topic, 0, header.perm, header.topic_sys_flag or 0)
         config.read_queue_nums, config.write_queue_nums = header.read_queue_nums, header.write_queue_nums
-        if header.topic_filter_type not in ("SINGLE_TAG", "MULTI_TAG"):
-            raise BrokerError(f"topicFilterType is SINGLE_TAG or MULTI_TAG, not {header.topic_filter_type[:40]}")
         config.topic_filter_type = header.topic_filter_type
         known = self._topics.get(header.topic)
         config.order = known.order if known is not None else False
         self._topics.command(config, request.now)
         return Reply()
 
+    def create_topics(self, request: Request) -> Reply:
+        """Create or replace topics (18, as in 5.3.3), all or, where one is refused (29), none. Attributes are not heeded, as in 17.
+
+        Differs: the original does nothing and says success if one of them is the same as the topic that is there.
+        """
+        configs = request.body(TopicConfigList).topic_config_list
+        try:
+            for config in configs:
+                self._topics.check(config)
+        except SystemBusy:
+            raise
+        except BrokerError as exc:
+            raise InvalidParameter(exc.remark) from exc
+        self._topics.check_room(config.topic_name for config in configs)
+        for config in configs:
+            known = self._topics.get(config.topic_name)
+            config.order, config.attributes = known.order if known is not None else False, None
+            self._topics.command(config, request.now)
+        return Reply()
+
     def delete_topic(self, request: Request) -> Reply:
         """Delete a topic, its queues and the groups' progress in it (215); the log keeps the bytes until they expire."""
         topic = request.header(DeleteTopicInBroker).topic
         self._topics.delete(topic, request.now)
-        self._store.delete_topic(topic, request.now)
+        self.forget_topic(topic, request.now)
+        return Reply()
+
+    def forget_topic(self, topic: str, now: int) -> None:
+        """Remove the queues of a topic that is not in the table any more, and all that was kept about it."""
+        self._store.delete_topic(topic, now)
         self._offsets.remove(topic=topic)
         self._stats.forget(topic=topic)
         self._on_topic_deleted(topic)
-        return Reply()
 
     def topics(self, _request: Request) -> Reply:
         """Return the configuration of all topics (21)."""
@@ -155,6 +192,14 @@ class Admin:
     def create_group(self, request: Request) -> Reply:
         """Create or replace a consumer group (200)."""
         self._groups.put(request.body(SubscriptionGroupConfig), request.now)
+        return Reply()
+
+    def create_groups(self, request: Request) -> Reply:
+        """Create or replace consumer groups (225, as in 5.3.3), all or, where one is refused, none."""
+        configs = request.body(SubscriptionGroupList).group_config_list
+        self._groups.check([config.group_name for config in configs])
+        for config in configs:
+            self._groups.put(config, request.now)
         return Reply()
 
     def delete_group(self, request: Request) -> Reply:
