@@ -10,6 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from halfmoon.broker.admin.configuration import CHANGEABLE
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.client import settings as client
 from halfmoon.nameserver.settings import NameServerSettings
@@ -51,6 +52,15 @@ HALFMOON_FLUSH_DISK_TYPE=SYNC_FLUSH    HALFMOON_STORE_FLUSH_DISK_TYPE=SYNC_FLUSH
 ```
 """
 
+CHANGEABLE_HEAD = """
+### What a running broker can be told
+
+`mqadmin updateBrokerConfig` changes these at once; they are saved in `config/broker.properties` in the data directory and apply
+over files and flags at every later start, which logs them. To go back, change them again, or remove the file while the broker is
+stopped. Any other key is refused by name.
+
+"""
+
 CLIENT_HEAD = """
 ## Clients
 
@@ -76,6 +86,7 @@ def page() -> str:
     parts = [HEAD]
     for table, (title, cls) in SERVERS.items():
         parts.append(f"\n## {title}: `[{table}]`\n\n{_first_line(cls)}\n\n{_table(describe(cls))}")
+    parts.append(CHANGEABLE_HEAD + _changeable())
     parts.append(CLIENT_HEAD)
     known: set[Described] = set()
     for title, cls in CLIENTS.items():
@@ -90,6 +101,12 @@ def page() -> str:
     for key, (allowed, reason) in REFUSED.items():
         parts.append(f"| `{key}` | {', '.join(f'`{value}`' for value in sorted(allowed))} | {reason} |\n")
     return "".join(parts)
+
+
+def _changeable() -> str:
+    described = [each for table, names in CHANGEABLE.items() for each in describe(SERVERS[table][1]) if each.name in names]
+    names = [f"`{each.java or each.name}`" for each in described]
+    return f"{', '.join(names)}.\n"
 
 
 def _first_line(cls: type[Any]) -> str:

@@ -309,6 +309,10 @@ ALIKE: list[Question | tuple[Question, ...]] = [
     of_queue("entries of an unknown topic", 321, topic="Nothing#", index=0, count=3),
     of_queue("entries for a group that is online", 321, index=1, count=1, consumerGroup="G#"),
     of_queue("entries for one that is not", 321, index=1, count=1, consumerGroup="Nobody#"),
+    # settings
+    Question("changing a setting", 25, {}, b"fileReservedTime=71\ndeleteWhen=05\n"),
+    Question("changing no setting", 25),
+    Question("changing one that means nothing here", 25, {}, b"waitTimeMillsInTransactionQueue=3000\n"),
     # what is kept for nothing
     Question("cleaning expired queues", 306),
     Question("cleaning unused topics", 316),
@@ -348,6 +352,7 @@ DIFFERENT = [
         1,
         "Java takes any bytes for a record",
     ),
+    (Question("changing an unknown setting", 25, {}, b"nonsense=1\n"), 0, 1, "ours names it"),
     (Question("one topic", 351, {"topic": "Same#"}), 3, 0, "since 5.x"),
     (Question("one group", 352, {"group": "G#"}), 3, 0, "since 5.x"),
     (pull("a lite pull")._replace(code=361), 3, 0, "since 5.x"),

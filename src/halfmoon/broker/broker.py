@@ -6,11 +6,13 @@ table of handlers. Never waits, never reads a clock, opens no file by itself.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 from halfmoon.broker.admin.admin import SAVED, Admin
 from halfmoon.broker.admin.cleaning import Cleaning
+from halfmoon.broker.admin.configuration import Configuration
 from halfmoon.broker.batches.batches import Batches
 from halfmoon.broker.consumers.locks import Locks
 from halfmoon.broker.consumers.membership import Membership
@@ -60,11 +62,13 @@ class Broker:
     """One broker: a store, its services, and the connections to them."""
 
     def __init__(self, settings: BrokerSettings, store_settings: StoreSettings, disk: Disk, random: Random, now: int) -> None:
+        settings, store_settings = replace(settings), replace(store_settings)  # its own: see `Configuration`
         address, ha_address = f"{settings.address}:{settings.port}", f"{settings.address}:{settings.port + 1}"
         host, levels = pack_host(address), Levels(settings.delay_levels)
         self.settings = settings
         self.store = Store.open(disk, store_settings, host, now, tag_code=levels.tag_code)
         self.context = context = Context.open(settings, self.store, disk, host, random, now)
+        self.configuration = Configuration(context)
         self.tables, self.topics, self.groups, self.offsets = context.tables, context.topics, context.groups, context.offsets
         self.clients, self.stats, self.peers = context.clients, context.stats, context.peers
         self.pending_replies, self.stale_offsets = context.pending_replies, context.stale_offsets
@@ -79,7 +83,7 @@ class Broker:
         self.membership = Membership(context, self.pulls.filters.check)
         self.locks = Locks(settings, self.topics, self.membership.tell)
         self.progress, self.resets, self.relay, self.queries = Progress(context), Resets(context), Relay(context), Queries(context)
-        self.admin = Admin(context, self._topic_deleted, self._runtime_texts)
+        self.admin = Admin(context, self.configuration, self._topic_deleted, self._runtime_texts)
         self.cleaning = Cleaning(context, self.admin.forget_topic)
         self.registration = Registration(settings, address, ha_address, self.topics.table, self._registered, self.topics.text)
         self.batches = Batches(context, self.sends, self.delays, self.registration.name_servers, self._start)
@@ -106,8 +110,8 @@ class Broker:
         """Return the handler of each request code, as the services declare them."""
         services = (
             self.gate, self.transactions, self.delays, self.redelivery, self.pulls, RangeReads(self.context, self.pulls),
-            self.membership, self.locks, self.progress, self.resets, self.relay, self.admin, self.cleaning, self.queries,
-            self.batches,
+            self.membership, self.locks, self.progress, self.resets, self.relay, self.admin, self.cleaning,
+            self.configuration, self.queries, self.batches,
             ReplyMessages(self.context, self.gate, self.sends, self.relay),
         )  # fmt: skip
         declared = {header: handler for service in services for header, handler in service.handlers().items()}

@@ -244,6 +244,13 @@ class Topics:
             self._touch(now)
             self.on_change(None)
 
+    def settings_changed(self, now: int, *, announced: bool) -> None:
+        """Let caches go that depend on settings; ``announced``: name servers must be told, for permissions are others."""
+        self.epoch += 1
+        if announced:
+            self._touch(now)
+            self.on_change(None)
+
     def set_ordered(self, topics: set[str]) -> None:
         """Mark exactly these topics as ordered; a name server's reply lists them."""
         for name, config in self._table.items():

@@ -131,6 +131,12 @@ def change(current: T, properties: str, source: str) -> tuple[T, list[Ignored]]:
     return loaded.of(type(current)), loaded.ignored
 
 
+def overwrite(shared: T, values: T) -> None:
+    """Give a settings value, and with it all that hold it, the values of another of its class. Only its owner may."""
+    for each in fields(type(shared)):  # type: ignore[arg-type]  # a dataclass
+        object.__setattr__(shared, each.name, getattr(values, each.name))
+
+
 def check(settings: T) -> T:
     """Return settings that were built by hand, once every value is known to have its type and to fit. Raises SettingError."""
     for name, setting in _declared(type(settings)).items():

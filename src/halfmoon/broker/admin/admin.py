@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from halfmoon.broker.admin.configuration import PATH as SETTINGS
+from halfmoon.broker.admin.configuration import Configuration
 from halfmoon.broker.consumers.groups import PATH as GROUPS
 from halfmoon.broker.consumers.offsets import PATH as OFFSETS
 from halfmoon.broker.context import Context
@@ -37,6 +39,7 @@ from halfmoon.wire.headers.admin import (
     GetBrokerConfig,
     GetBrokerConfigReply,
     GetBrokerRuntimeInfo,
+    UpdateBrokerConfig,
     ViewBrokerStatsData,
 )
 from halfmoon.wire.headers.group import (
@@ -59,6 +62,7 @@ from halfmoon.wire.headers.topic import (
 from halfmoon.wire.table import Header
 
 SAVED: Mapping[type[Header], tuple[str, ...]] = {
+    UpdateBrokerConfig: (SETTINGS,),
     UpdateAndCreateTopic: (TOPICS,),
     UpdateAndCreateTopicList: (TOPICS,),
     DeleteTopicInBroker: (OFFSETS, TOPICS),
@@ -84,12 +88,13 @@ class Admin:
     """The service that answers 17, 18, 21, 26, 28, 200, 201, 202, 207, 215, 225, 305, 315, 351 and 352."""
 
     def __init__(
-        self, context: Context, on_topic_deleted: Callable[[str], None], of_transactions: Callable[[int], dict[str, str]]
-    ) -> None:
+        self, context: Context, configuration: Configuration, on_topic_deleted: Callable[[str], None],
+        of_transactions: Callable[[int], dict[str, str]],
+    ) -> None:  # fmt: skip
         self._settings, self._store, self._topics = context.settings, context.store, context.topics
         self._groups, self._offsets, self._stats = context.groups, context.offsets, context.stats
         self._pending_replies, self._began_at = context.pending_replies, context.store.end_offset
-        self._on_topic_deleted = on_topic_deleted
+        self._configuration, self._on_topic_deleted = configuration, on_topic_deleted
         self._of_transactions = of_transactions
 
     def handlers(self) -> Handlers:
@@ -230,7 +235,7 @@ class Admin:
         text = properties_text(self._settings, self._store.settings)
         settings = {line.partition("=")[0] for line in text.splitlines()}
         text += "".join(f"{key}={value}\n" for key, value in NO_SETTINGS.items() if key not in settings)
-        return Reply(header=GetBrokerConfigReply(version=to_json(self._topics.version).decode()), body=text.encode())
+        return Reply(header=GetBrokerConfigReply(version=to_json(self._configuration.version).decode()), body=text.encode())
 
     def stats(self, request: Request) -> Reply:
         """Return one counter's windows (315)."""

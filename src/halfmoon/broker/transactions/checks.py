@@ -76,8 +76,6 @@ class Checks:
         settings, store, now = context.settings, context.store, context.started_ms
         self._settings, self._store, self._index, self._half_messages = settings, store, index, halves
         self._clients, self._peers, self._host, self._random = context.clients, context.peers, context.host, context.random
-        kept_ms = store.settings.file_reserved_hours * 3_600_000
-        self._undecided_max_ms = settings.transaction_undecided_max_ms or kept_ms
         self._expire, self._uptime, self._warn = expire, uptime, warn
         self.counters = CheckCounters()
         self.next_round_ms = now + settings.transaction_check_interval_ms
@@ -209,6 +207,10 @@ class Checks:
             self._asks_left -= 1
             self._warn("the check of half message %d failed: %s: %s", half.index, type(exc).__name__, exc)
             return _Look()
+
+    @property
+    def _undecided_max_ms(self) -> int:
+        return self._settings.transaction_undecided_max_ms or self._store.settings.file_reserved_hours * 3_600_000
 
     @property
     def _too_old(self) -> str:

@@ -1,0 +1,160 @@
+"""Settings of a running broker: which can be changed, that they take effect and outlive a kill, and what is refused by name."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import halfmoon
+from halfmoon.broker.admin.configuration import CHANGEABLE, PATH, TEXT_BYTES_MAX
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.errors import StoreError
+from halfmoon.settings import describe
+from halfmoon.store.settings import StoreSettings
+from halfmoon.wire.bodies import DataVersion, from_json, parse_config_text
+from halfmoon.wire.headers.admin import GetBrokerConfig, GetBrokerConfigReply, UpdateBrokerConfig
+from tests.broker.talk import START_MS
+
+TABLES = {"broker": BrokerSettings, "store": StoreSettings}
+
+
+def update(talk, text):
+    return talk.ask(UpdateBrokerConfig(), text.encode())
+
+
+def shown(talk, key):
+    return parse_config_text(talk.ask(GetBrokerConfig()).body)[key]
+
+
+def test_settings_are_changed_and_outlive_a_kill_and_say_so_at_the_start(talk, caplog):
+    assert update(talk, "fileReservedTime=48\nlongPollingEnable=false\n").code == 0
+    talk.broker.store.close(talk.now)
+    caplog.clear()
+    talk.open()
+
+    assert (shown(talk, "fileReservedTime"), shown(talk, "longPollingEnable")) == ("48", "false")
+    assert (talk.settings.long_polling, talk.store_settings.file_reserved_hours) == (True, 72), "others' settings stay theirs"
+    assert "settings changed by command apply, over those of files and flags" in caplog.text
+    assert "fileReservedTime=48, longPollingEnable=false" in caplog.text
+
+
+def test_a_later_change_adds_to_what_was_changed_before(talk):
+    update(talk, "fileReservedTime=48")
+    talk.store_settings = replace(talk.store_settings, file_reserved_hours=48)
+    talk.restart()
+    update(talk, "maxMsgsNumBatch=5")
+
+    assert (talk.root / PATH).read_text() == "fileReservedTime=48\nmaxMsgsNumBatch=5\n"
+
+
+def test_a_change_moves_the_version_of_the_settings(talk):
+    def version():
+        return from_json(DataVersion, talk.ask(GetBrokerConfig()).header(GetBrokerConfigReply).version.encode())
+
+    before = version()
+    update(talk, "fileReservedTime=72")
+    assert version() == before, "it was so already"
+    update(talk, "fileReservedTime=48")
+
+    assert (before, version().counter) == (DataVersion(timestamp=START_MS), 1)
+
+
+def test_a_permission_that_is_taken_away_is_missed_at_once_and_announced(talk):
+    talk.send("orders")
+    assert talk.pull("orders").code == 0
+    before, told = talk.broker.topics.version, []
+    talk.broker.topics.on_change = told.append
+
+    assert update(talk, "brokerPermission=2").code == 0
+
+    assert talk.pull("orders").code == 16
+    assert talk.broker.topics.version.counter == before.counter + 1
+    assert told == [None]
+
+
+def test_topics_are_made_by_sends_once_that_is_allowed(make_talk):
+    talk = make_talk(auto_create_topics=False)
+    assert talk.send("orders").code == 17
+
+    update(talk, "autoCreateTopicEnable=true")
+    assert talk.send("orders").code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "named"),
+    [
+        ("fileReservedTime=48\nfileReservedTimes=48", 1, "unknown setting 'fileReservedTimes'; did you mean 'fileReservedTime'?"),
+        ("fileReservedTime=48\nlistenPort=10912\nflushDiskType=SYNC_FLUSH", 1, "at the start: flushDiskType, listenPort"),
+        ("fileReservedTime=48\nstorePathRootDir=/tmp", 1, "can only be set at the start: storePathRootDir"),
+        ("fileReservedTime=48\nstorePathCommitLog=/tmp", 1, "can only be set at the start: storePathCommitLog"),
+        ("fileReservedTime=48\nnamesrvAddr=10.0.0.9:9876", 1, "can only be set at the start: namesrvAddr"),
+        ("fileReservedTime=48\nbrokerRole=SLAVE", 1, "brokerRole=SLAVE: replication is not built"),
+        ("fileReservedTime=-1", 1, "fileReservedTime = '-1': must be a whole number, 0 to 1000000"),
+        ("fileReservedTime=48\ndeleteWhen=25", 1, "deleteWhen"),
+        ("fileReservedTime=48\nbrokerConfigPath=/etc", 16, "Can not update config in black list: brokerConfigPath"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_changed_is_refused_by_name_and_nothing_else_is_changed(talk, text, code, named):
+    reply = update(talk, text)
+
+    assert reply.code == code
+    assert named in reply.remark
+    assert shown(talk, "fileReservedTime") == "72"
+    assert not (talk.root / PATH).exists()
+
+
+@pytest.mark.parametrize("body", [b"\xff", b"a=\\u12", b"#" * (TEXT_BYTES_MAX + 1)])
+def test_what_is_no_text_of_settings_is_refused(talk, body):
+    assert talk.ask(UpdateBrokerConfig(), body).code == 1
+
+
+@pytest.mark.parametrize("text", ["", "listenPort=10911"])
+def test_what_changes_nothing_is_a_success(talk, text):
+    assert update(talk, text).code == 0
+
+
+def test_a_key_of_rocketmq_that_means_nothing_here_is_a_success_that_says_so(talk):
+    reply = update(talk, "sendMessageThreadPoolNums=8\nfileReservedTime=48")
+
+    assert reply.code == 0
+    assert reply.remark.startswith("without effect here: sendMessageThreadPoolNums: ")
+    assert shown(talk, "fileReservedTime") == "48"
+
+
+@pytest.mark.parametrize("text", ["fileReservedTime=soon", "listenPort=1", "\xff"])
+def test_saved_settings_that_cannot_be_stop_the_start_by_name(talk, text):
+    talk.broker.store.close(talk.now)
+    (talk.root / PATH).write_bytes(text.encode("latin-1"))
+
+    with pytest.raises(StoreError, match=PATH):
+        talk.open()
+
+
+# ---------------------------------------------------------------- which can be
+
+
+def _read_while_running():
+    """Names of attributes that are read in other functions than constructors, anywhere in a broker or its store."""
+    names = set()
+    root = Path(halfmoon.__file__).parent
+    for path in (*(root / "broker").rglob("*.py"), *(root / "store").rglob("*.py")):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef) and function.name != "__init__":
+                names |= {node.attr for node in ast.walk(function) if isinstance(node, ast.Attribute)}
+    return names
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_settings_that_can_be_changed_are_read_while_the_broker_runs(table):
+    assert CHANGEABLE[table] <= {each.name for each in describe(TABLES[table])}
+    assert CHANGEABLE[table] <= _read_while_running()
+
+
+def test_no_setting_that_can_be_changed_is_a_free_text():
+    described = [each for table, cls in TABLES.items() for each in describe(cls) if each.name in CHANGEABLE[table]]
+    texts = {each.name for each in described if each.kind == "text"}
+
+    assert texts == {"delete_when"}  # hours, checked
