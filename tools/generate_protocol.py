@@ -9,12 +9,21 @@ from __future__ import annotations
 import inspect
 import sys
 from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any, get_args
 
 import msgspec
 
 import halfmoon.wire.headers as headers
+from halfmoon.broker.broker import Broker
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.nameserver.nameserver import NameServer
+from halfmoon.nameserver.settings import NameServerSettings
+from halfmoon.runtime.files.disk import RealDisk
+from halfmoon.store.settings import StoreSettings
+from halfmoon.wire.refused import REFUSED
 from halfmoon.wire.table import REQUESTS, Header, RequestType
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "protocol.md"
@@ -41,9 +50,20 @@ Written by `tools/generate_protocol.py` from the protocol table (`src/halfmoon/w
 A request is known by its code. Fields travel as text, under the names below. **Required** fields must be there; a peer
 that leaves one out gets code 1. Types: `str` text, `i32` and `i64` signed numbers of 32 and 64 bits, `bool` the words `true`
 and `false`. *Since* names the first RocketMQ release with the request when it is newer than 4.7.1; *admin* marks what only
-administrators may send once access control is on. That a request stands here does not say that every Halfmoon server
-answers it: an unknown or unanswered one gets code 3.
+administrators may send once access control is on.
+
+The next table says who answers a request: the *broker*, the name server (*ns*), or a *client* that a broker asks. Everybody else
+answers it with code 3.
 """
+
+REFUSED_HEAD = """## Refused on purpose
+
+No server answers these; the reply is code 3. Where the original answers them in some version, its remark ends with the reason.
+
+"""
+
+CLIENT = frozenset({39, 40, 220, 221, 307, 309})
+"""What a client answers: `Instance.on_asked`, with that of a transactional producer."""
 
 Table = list[tuple[str, ...]]
 
@@ -51,7 +71,7 @@ Table = list[tuple[str, ...]]
 def page() -> str:
     """Return the whole page."""
     assert set(TITLES) == set(headers.__all__), "a group of headers has no title here, or the other way round"
-    parts = [HEAD, _contents()]
+    parts = [HEAD, _contents(), REFUSED_HEAD + _refused()]
     for name, title in TITLES.items():
         module: ModuleType = getattr(headers, name)
         parts.append(f"## {title}\n")
@@ -64,8 +84,30 @@ def _lines() -> list[RequestType]:
 
 
 def _contents() -> str:
-    rows: Table = [("code", "name", "class", "what")]
-    rows += [(str(line.code), line.name, f"`{line.header.__name__}`", _first_sentence(line.header)) for line in _lines()]
+    rows: Table = [("code", "name", "answered by", "class", "what")]
+    by = answered()
+    rows += [
+        (
+            str(line.code), line.name, ", ".join(who for who, codes in by.items() if line.code in codes),
+            f"`{line.header.__name__}`", _first_sentence(line.header),
+        )
+        for line in _lines()
+    ]  # fmt: skip
+    return _markdown(rows)
+
+
+def answered() -> dict[str, frozenset[int]]:
+    """Return the codes that each answers, as a broker and a name server with nothing in them have them."""
+    with TemporaryDirectory() as directory:
+        broker = Broker(BrokerSettings(), StoreSettings(commit_log_file_bytes=65536), RealDisk(directory), Random(0), 0)
+        codes = broker.codes()
+        broker.close(0)
+    return {"broker": codes, "ns": NameServer(NameServerSettings()).codes(), "client": CLIENT}
+
+
+def _refused() -> str:
+    rows: Table = [("code", "name", "why")]
+    rows += [(str(code), refused.name, refused.reason) for code, refused in sorted(REFUSED.items())]
     return _markdown(rows)
 
 

@@ -46,6 +46,7 @@ from halfmoon.wire.headers.pull import PullMessage
 from halfmoon.wire.headers.topic import UpdateAndCreateTopic, UpdateAndCreateTopicList
 from halfmoon.wire.ids import pack_host
 from halfmoon.wire.peer import Peer
+from halfmoon.wire.refused import not_supported
 from halfmoon.wire.table import request_type
 
 PULL_JSON = b'{"code":%d,' % request_type(PullMessage).code
@@ -118,6 +119,10 @@ class Broker:
         for header, paths in SAVED.items():
             declared[header] = self._after_save(declared[header], *paths)
         return {request_type(header).code: handler for header, handler in declared.items()}
+
+    def codes(self) -> frozenset[int]:
+        """Return the codes of the requests that it answers."""
+        return frozenset(self._handlers)
 
     # ------------------------------------------------------------ the core's verbs
 
@@ -342,7 +347,7 @@ class Broker:
         request = Request(command, peer, now)
         handler = self._handlers.get(command.code)
         if handler is None:
-            self.pending_replies.reply_now(request, Reply(NOT_SUPPORTED, f" request type {command.code} not supported"))
+            self.pending_replies.reply_now(request, Reply(NOT_SUPPORTED, not_supported(command.code)))
             return
         try:
             reply = handler(request)

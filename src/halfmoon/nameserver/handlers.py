@@ -36,7 +36,7 @@ from halfmoon.wire.command import Command
 from halfmoon.wire.headers import route as headers
 from halfmoon.wire.headers.topic import QueryDataVersion, QueryDataVersionReply
 from halfmoon.wire.json import REQUEST, Body
-from halfmoon.wire.table import I64, Header, wire
+from halfmoon.wire.table import Header
 
 log = logging.getLogger("halfmoon.nameserver")
 
@@ -70,23 +70,6 @@ class Reply(NamedTuple):
     header: Header | None = None
     body: bytes = b""
     saved: str | None = None
-
-
-class GetBrokerMemberGroup(Header):
-    """901 (5.x): ask for the live members of a broker name."""
-
-    cluster_name: str
-    broker_name: str
-
-
-class BrokerHeartbeat(Header):
-    """904 (5.x): a broker says that it lives."""
-
-    cluster_name: str
-    broker_addr: str
-    broker_name: str
-    broker_id: I64 | None = None
-    heartbeat_timeout_millis: I64 | None = wire("heartbeatTimeoutMills", None)
 
 
 class _MemberGroup(Body):
@@ -201,12 +184,12 @@ class Handlers:
         return Reply(QueryDataVersionReply(changed=known != asked), b"" if known is None else to_json(known))
 
     def _heartbeat(self, request: Request) -> Reply:
-        sent = request.command.header(BrokerHeartbeat)
+        sent = request.command.header(headers.BrokerHeartbeat)
         self._routes.heard(sent.cluster_name, sent.broker_addr, request.now)
         return Reply()
 
     def _member_group(self, request: Request) -> Reply:
-        sent = request.command.header(GetBrokerMemberGroup)
+        sent = request.command.header(headers.GetBrokerMemberGroup)
         group = self._routes.group(sent.broker_name)
         addresses = dict(sorted(group.addresses.items())) if group is not None and group.cluster == sent.cluster_name else {}
         member_group = _MemberGroup(broker_addrs=addresses, broker_name=sent.broker_name, cluster=sent.cluster_name)

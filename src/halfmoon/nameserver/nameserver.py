@@ -21,6 +21,7 @@ from halfmoon.nameserver.settings import NameServerSettings
 from halfmoon.ports import Disk
 from halfmoon.wire.command import Command, decode, encode, reply_command
 from halfmoon.wire.peer import Peer, Peers
+from halfmoon.wire.refused import not_supported
 
 log = logging.getLogger("halfmoon.nameserver")
 
@@ -70,6 +71,10 @@ class NameServer:
             self._handlers.change(data.decode())
         except BrokerError as exc:
             raise ValueError(exc.remark) from None
+
+    def codes(self) -> frozenset[int]:
+        """Return the codes of the requests that it answers."""
+        return frozenset(self._handlers.table)
 
     # ------------------------------------------------------------ the runtime's calls
 
@@ -154,7 +159,7 @@ class NameServer:
     def _handle(self, peer: Peer, command: Command, now: int) -> None:
         handler = self._handlers.table.get(command.code)
         if handler is None:
-            self._answer(peer, command, 3, f" request type {command.code} not supported")
+            self._answer(peer, command, 3, not_supported(command.code))
             return
         try:
             reply = handler(Request(command, peer.number, now))

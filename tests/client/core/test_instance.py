@@ -23,6 +23,7 @@ from halfmoon.wire.headers.offset import ResetConsumerClientOffset
 from halfmoon.wire.headers.route import GetRouteinfoByTopic
 from tests.client.queue_of import ME, Queues, listening
 from tests.client.scripted import REFUSED, Reply, Scripted, route, routes
+from tools import generate_protocol
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 
@@ -175,6 +176,12 @@ def test_progress_and_state_are_answered():
     assert found.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
     assert (info.code, info.opaque, info.flag & 1, info.language) == (0, 9, 1, Language.PYTHON)
     assert unknown.code == 1
+
+
+def test_the_reference_page_says_what_clients_answer():
+    _, _, core = consuming()
+
+    assert {*core.instance.on_asked, 39} == set(generate_protocol.CLIENT)
 
 
 @pytest.mark.parametrize(("flag", "code"), [(0, 3), (2, None)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfmoon.wire.table import I32, I64, Header, request
+from halfmoon.wire.table import I32, I64, Header, request, wire
 
 
 @request(100, "PUT_KV_CONFIG")
@@ -169,3 +169,22 @@ class UpdateNamesrvConfig(Header):
 @request(319, "GET_NAMESRV_CONFIG")
 class GetNamesrvConfig(Header):
     """Ask for the settings of the name server: reply body is properties text."""
+
+
+@request(901, "GET_BROKER_MEMBER_GROUP", since="5.0.0")
+class GetBrokerMemberGroup(Header):
+    """Ask for the live members of a broker name: reply body is JSON."""
+
+    cluster_name: str
+    broker_name: str
+
+
+@request(904, "BROKER_HEARTBEAT", since="5.0.0")
+class BrokerHeartbeat(Header):
+    """A broker says that it lives."""
+
+    cluster_name: str
+    broker_addr: str
+    broker_name: str
+    broker_id: I64 | None = None
+    heartbeat_timeout_millis: I64 | None = wire("heartbeatTimeoutMills", None)
