@@ -14,7 +14,9 @@ from halfmoon.wire.frame import Inbox
 from halfmoon.wire.json import standard
 from halfmoon.wire.record import decode_records
 
-VOLATILE = re.compile(r"timestamp|time_?stamp|phyoffset|physic|msgid|dataversion|delaytime|clientaddr|remoteip|brokeraddr|tps", re.I)
+VOLATILE = re.compile(
+    r"timestamp|time_?stamp|phy(?:offset|sic)|msgid|dataversion|delaytime|clientaddr|remoteip|brokeraddr|tps", re.I
+)
 """Fields whose values are times, positions and sizes in a log whose records differ by a byte, addresses, or rates."""
 
 NOT_SHARED = ("Str", "PutTps", "topicBirthMs")
