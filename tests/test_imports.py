@@ -35,6 +35,7 @@ LAYERS = {
             "hot",
             "columns",
             "arrays",
+            "allocation",
             "sql92",
         )
     },

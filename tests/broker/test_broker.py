@@ -15,7 +15,7 @@ def test_each_request_code_is_declared_by_one_service(talk):
     services = [
         broker.gate, broker.transactions, broker.delays, broker.redelivery, broker.pulls, broker.membership, broker.locks,
         broker.progress, broker.resets, broker.relay, broker.admin, broker.cleaning,
-        broker.configuration, broker.queries, broker.batches,
+        broker.configuration, broker.assignment, broker.queries, broker.batches,
     ]  # fmt: skip
     declared = [header for service in services for header in service.handlers()]
     assert len(declared) == len(set(declared))

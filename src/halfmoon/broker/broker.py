@@ -14,6 +14,7 @@ from halfmoon.broker.admin.admin import SAVED, Admin
 from halfmoon.broker.admin.cleaning import Cleaning
 from halfmoon.broker.admin.configuration import Configuration
 from halfmoon.broker.batches.batches import Batches
+from halfmoon.broker.consumers.assignment import Assignment
 from halfmoon.broker.consumers.locks import Locks
 from halfmoon.broker.consumers.membership import Membership
 from halfmoon.broker.consumers.progress import Progress
@@ -87,6 +88,7 @@ class Broker:
         self.admin = Admin(context, self.configuration, self._topic_deleted, self._runtime_texts)
         self.cleaning = Cleaning(context, self.admin.forget_topic)
         self.registration = Registration(settings, address, ha_address, self.topics.table, self._registered, self.topics.text)
+        self.assignment = Assignment(context, self.registration.name_servers, self._start)
         self.batches = Batches(context, self.sends, self.delays, self.registration.name_servers, self._start)
         self._handlers = self._table()
         self._deferred: tuple[Frames, Frames] = [], []
@@ -112,7 +114,7 @@ class Broker:
         services = (
             self.gate, self.transactions, self.delays, self.redelivery, self.pulls, RangeReads(self.context, self.pulls),
             self.membership, self.locks, self.progress, self.resets, self.relay, self.admin, self.cleaning,
-            self.configuration, self.queries, self.batches,
+            self.configuration, self.assignment, self.queries, self.batches,
             ReplyMessages(self.context, self.gate, self.sends, self.relay),
         )  # fmt: skip
         declared = {header: handler for service in services for header, handler in service.handlers().items()}
@@ -142,7 +144,7 @@ class Broker:
         self._next_expire_ms += by_ms
         for service in (
             self.store, self.peers, self.clients, self.pulls, self.pending_replies, self.relay, self.locks, self.stats,
-            self.transactions, self.delays, self.batches,
+            self.transactions, self.delays, self.batches, self.assignment,
         ):  # fmt: skip
             service.stepped(by_ms)
 

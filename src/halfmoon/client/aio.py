@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from threading import RLock
 from typing import Any, TypeVar
 
+from halfmoon.allocation import Strategy
 from halfmoon.client.core.admin.delay import recall
-from halfmoon.client.core.consume.allocation import Strategy
 from halfmoon.client.core.consume.listener import ConsumeContext
 from halfmoon.client.core.consume.member import GroupMember
 from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets

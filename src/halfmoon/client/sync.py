@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from halfmoon.allocation import Strategy
 from halfmoon.client.aio import AsyncProducer, AsyncPullConsumer, AsyncPushConsumer, Callback
 from halfmoon.client.blocking import Blocking
-from halfmoon.client.core.consume.allocation import Strategy
 from halfmoon.client.core.produce.selector import Selector
 from halfmoon.client.settings import ProducerSettings, PullSettings, PushSettings
 from halfmoon.model import Message, MessageQueue, SendResult, StoredMessage

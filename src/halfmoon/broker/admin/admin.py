@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from halfmoon.broker.admin.configuration import PATH as SETTINGS
 from halfmoon.broker.admin.configuration import Configuration
+from halfmoon.broker.consumers.assignment import PATH as REQUEST_MODES
 from halfmoon.broker.consumers.groups import PATH as GROUPS
 from halfmoon.broker.consumers.offsets import PATH as OFFSETS
 from halfmoon.broker.context import Context
@@ -42,6 +43,7 @@ from halfmoon.wire.headers.admin import (
     UpdateBrokerConfig,
     ViewBrokerStatsData,
 )
+from halfmoon.wire.headers.client import SetMessageRequestMode
 from halfmoon.wire.headers.group import (
     DeleteSubscriptiongroup,
     GetAllSubscriptiongroupConfig,
@@ -71,6 +73,7 @@ SAVED: Mapping[type[Header], tuple[str, ...]] = {
     UpdateAndCreateSubscriptiongroupList: (GROUPS,),
     DeleteSubscriptiongroup: (OFFSETS, GROUPS),
     CloneGroupOffset: (OFFSETS,),
+    SetMessageRequestMode: (REQUEST_MODES,),
 }
 """Requests that change tables, which are saved before the answer: what an operator was told is done is done after a kill, too."""
 

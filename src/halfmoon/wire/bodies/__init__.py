@@ -9,6 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from halfmoon.wire.bodies.assignments import (
+    AssignmentQuery,
+    Assignments,
+    GroupRequestMode,
+    MessageRequestMode,
+    QueueAssignment,
+    RequestModeTable,
+)
 from halfmoon.wire.bodies.clients import (
     CheckClientBody,
     Connection,
@@ -82,6 +90,8 @@ from halfmoon.wire.json import BadBody, Buffer, from_json, to_json
 
 __all__ = [
     "CONFIG_LINES_MAX",
+    "AssignmentQuery",
+    "Assignments",
     "BadBody",
     "BrokerConsumeStats",
     "BrokerData",
@@ -110,6 +120,7 @@ __all__ = [
     "DelayedMessages",
     "Downtime",
     "GroupList",
+    "GroupRequestMode",
     "GroupSubscription",
     "GroupTransactions",
     "HeartbeatData",
@@ -117,6 +128,7 @@ __all__ = [
     "LocalOffsetTable",
     "LockBatchReply",
     "LockBatchRequest",
+    "MessageRequestMode",
     "OffsetWrapper",
     "PendingTransactions",
     "ProcessQueueInfo",
@@ -124,9 +136,11 @@ __all__ = [
     "ProducerData",
     "ProducerInfo",
     "ProducerTable",
+    "QueueAssignment",
     "QueueData",
     "QueueTimeSpan",
     "RegisterBrokerBody",
+    "RequestModeTable",
     "ResetOffsetBody",
     "SubscriptionData",
     "SubscriptionGroupConfig",

@@ -117,3 +117,18 @@ class ConsumeMessageDirectly(Header):
 @request(328, "GET_ALL_PRODUCER_INFO", since="4.9.0")
 class GetAllProducerInfo(Header):
     """Ask for all producers of a broker: reply body `ProducerTable`."""
+
+
+@request(400, "QUERY_ASSIGNMENT", since="5.0.0")
+class QueryAssignment(Header):
+    """A consumer asks which queues of a topic it is to read: body `AssignmentQuery`, reply body `Assignments`."""
+
+
+@request(401, "SET_MESSAGE_REQUEST_MODE", since="5.0.0", admin=True)
+class SetMessageRequestMode(Header):
+    """Set how a group gets the messages of a topic: body `GroupRequestMode`."""
+
+
+@request(402, "GET_ALL_MESSAGE_REQUEST_MODE", since="5.0.0")
+class GetAllMessageRequestMode(Header):
+    """Ask how all groups get the messages of all topics: reply body `RequestModeTable`."""

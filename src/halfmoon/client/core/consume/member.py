@@ -10,8 +10,8 @@ import logging
 from collections.abc import Collection
 from typing import Any
 
+from halfmoon.allocation import Strategy, strategy
 from halfmoon.client.core.ask import ask, call
-from halfmoon.client.core.consume.allocation import Strategy, strategy
 from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets
 from halfmoon.client.core.consume.pull import max_offset, offset_at
 from halfmoon.client.core.consume.window import Window

@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
+from halfmoon.allocation import Strategy
 from halfmoon.client.core.ask import ask, tell
-from halfmoon.client.core.consume.allocation import Strategy
 from halfmoon.client.core.consume.direct import consume_directly
 from halfmoon.client.core.consume.listener import ConsumeContext, Listener, ListenerResult
 from halfmoon.client.core.consume.member import HeldQueue

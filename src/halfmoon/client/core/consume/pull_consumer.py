@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
-from halfmoon.client.core.consume.allocation import Strategy
+from halfmoon.allocation import Strategy
 from halfmoon.client.core.consume.member import HeldQueue
 from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets, same_topic, stored_offset
 from halfmoon.client.core.consume.pull import max_offset, min_offset, offset_at

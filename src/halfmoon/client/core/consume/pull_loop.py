@@ -6,7 +6,7 @@ becomes of what a pull brought.
 
 from __future__ import annotations
 
-from halfmoon.client.core.consume.allocation import Strategy
+from halfmoon.allocation import Strategy
 from halfmoon.client.core.consume.member import GroupMember, HeldQueue
 from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets
 from halfmoon.client.core.consume.pull import pull

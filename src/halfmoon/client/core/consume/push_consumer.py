@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from halfmoon.allocation import Strategy
 from halfmoon.client.core.ask import ask
-from halfmoon.client.core.consume.allocation import Strategy
 from halfmoon.client.core.consume.direct import consume_directly
 from halfmoon.client.core.consume.listener import ConsumeContext, Listener, ListenerResult, listener_of
 from halfmoon.client.core.consume.member import HeldQueue

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.client.core.consume.allocation import (
+from halfmoon.allocation import (
     average,
     by_circle,
     consistent_hash,
