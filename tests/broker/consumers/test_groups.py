@@ -2,8 +2,10 @@
 
 import pytest
 
+from halfmoon.broker.consumers import groups as groups_module
 from halfmoon.errors import BrokerError, GroupNotFound, SystemBusy
-from halfmoon.wire.bodies import SubscriptionGroupConfig
+from halfmoon.wire.bodies import GroupForbidden, SubscriptionGroupConfig, from_json
+from halfmoon.wire.headers.group import DeleteSubscriptiongroup, UpdateAndGetGroupForbidden
 
 
 def test_a_group_is_created_where_that_is_allowed_and_its_change_is_counted(talk):
@@ -37,3 +39,60 @@ def test_groups_are_there_after_a_restart_and_predefined_ones_do_not_count_as_sa
     talk.wait(10_000)
     talk.restart()
     assert talk.broker.groups.saved == {"G"}
+
+
+# ---------------------------------------------------------------- topics that a group may not read
+
+
+def forbid(talk, readable=None, *, group="G", topic="orders"):
+    reply = talk.ask(UpdateAndGetGroupForbidden(group=group, topic=topic, readable=readable))
+    return from_json(GroupForbidden, reply.body).readable if reply.code == 0 else reply.code
+
+
+def test_a_group_that_may_not_read_a_topic_is_refused_at_once_and_after_a_kill(talk):
+    for topic in ("orders", "bills"):
+        talk.send(topic)
+        assert talk.pull(topic).code == 0
+
+    assert (forbid(talk, False), forbid(talk), forbid(talk, group="H")) == (False, False, True)
+
+    refused = talk.pull("orders")
+    assert (refused.code, refused.remark) == (16, "the consumer group[G] is forbidden for topic[orders]")
+    assert (talk.pull("bills").code, talk.pull("orders", group="H").code) == (0, 0)
+    talk.broker.store.close(talk.now)
+    talk.open()
+    assert talk.pull("orders").code == 16
+
+
+def test_what_lets_a_group_read_a_topic_again_leaves_its_other_topics_and_is_kept(talk):
+    for topic in ("orders", "bills"):
+        talk.send(topic)
+        forbid(talk, False, topic=topic)
+
+    assert forbid(talk, True) is True
+    talk.restart()
+
+    assert (talk.pull("orders").code, talk.pull("bills").code) == (0, 16)
+    assert talk.broker.groups.table().forbidden_table == {"G": {"bills": 4}}
+    forbid(talk, True, topic="bills")
+    assert talk.broker.groups.table().forbidden_table is None
+
+
+def test_with_its_group_it_is_forgotten_what_the_group_may_not_read(talk):
+    talk.send("orders")
+    talk.pull("orders")
+    forbid(talk, False)
+
+    talk.ask(DeleteSubscriptiongroup(group_name="G"))
+
+    assert talk.pull("orders").code == 0
+
+
+def test_bad_names_and_more_than_the_bound_are_not_kept(talk, monkeypatch):
+    monkeypatch.setattr(groups_module, "FORBIDDEN_MAX", 1)
+
+    assert forbid(talk, False, group="a b") == 1
+    assert forbid(talk, False, topic="a/b") == 1
+    assert forbid(talk, False) is False
+    assert forbid(talk, False, topic="bills") == 2
+    assert forbid(talk, False) is False

@@ -1,7 +1,12 @@
+import com.alibaba.fastjson.JSON;
+import com.alibaba.fastjson.JSONArray;
 import com.alibaba.fastjson.JSONObject;
 import java.io.ByteArrayOutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.Field;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.lang.reflect.Type;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
@@ -26,6 +31,7 @@ final class Administration {
             admin.shutdown();
             return true;
         });
+        Peer.verb("admin.call", Administration::call);
         Peer.verb("query.id", order -> Bodies.facts(admin.viewMessage(order.getString("topic"), order.getString("id"))));
         Peer.verb("query.key", Administration::byKey);
         Peer.verb("offset.max", order -> admin.maxOffset(queue(order)));
@@ -41,6 +47,25 @@ final class Administration {
         admin.setVipChannelEnabled(false);
         admin.start();
         return true;
+    }
+
+    /** Call the method "method" of the admin interface with the JSON values "arguments"; answer what it returns as JSON text. */
+    private static Object call(JSONObject order) throws Exception {
+        JSONArray arguments = order.getJSONArray("arguments");
+        for (Method method : DefaultMQAdminExt.class.getMethods()) {
+            if (method.getName().equals(order.getString("method")) && method.getParameterCount() == arguments.size()) {
+                Object[] values = new Object[arguments.size()];
+                for (int i = 0; i < values.length; i++) {
+                    values[i] = arguments.getObject(i, (Type) method.getGenericParameterTypes()[i]);
+                }
+                try {
+                    return JSON.toJSONString(method.invoke(admin, values));
+                } catch (InvocationTargetException wrong) {
+                    throw (Exception) wrong.getCause();
+                }
+            }
+        }
+        throw new NoSuchMethodException(order.getString("method"));
     }
 
     private static MessageQueue queue(JSONObject order) {

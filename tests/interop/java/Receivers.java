@@ -58,6 +58,9 @@ final class Receivers {
         if (order.getBooleanValue("broadcast")) {
             broadcast(consumer);
         }
+        if (order.getBooleanValue("broker_allocates")) {
+            consumer.getClass().getMethod("setClientRebalance", boolean.class).invoke(consumer, false); // 5.x
+        }
         if (order.containsKey("reconsume_max")) {
             consumer.setMaxReconsumeTimes(order.getIntValue("reconsume_max"));
         }

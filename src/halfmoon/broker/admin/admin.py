@@ -25,6 +25,7 @@ from halfmoon.settings import properties_text
 from halfmoon.wire.bodies import (
     BrokerStatsData,
     BrokerStatsItem,
+    GroupForbidden,
     KVTable,
     SubscriptionGroupConfig,
     SubscriptionGroupList,
@@ -50,6 +51,7 @@ from halfmoon.wire.headers.group import (
     GetSubscriptiongroupConfig,
     UpdateAndCreateSubscriptiongroup,
     UpdateAndCreateSubscriptiongroupList,
+    UpdateAndGetGroupForbidden,
 )
 from halfmoon.wire.headers.offset import CloneGroupOffset
 from halfmoon.wire.headers.topic import (
@@ -72,6 +74,7 @@ SAVED: Mapping[type[Header], tuple[str, ...]] = {
     UpdateAndCreateSubscriptiongroup: (GROUPS,),
     UpdateAndCreateSubscriptiongroupList: (GROUPS,),
     DeleteSubscriptiongroup: (OFFSETS, GROUPS),
+    UpdateAndGetGroupForbidden: (GROUPS,),
     CloneGroupOffset: (OFFSETS,),
     SetMessageRequestMode: (REQUEST_MODES,),
 }
@@ -88,7 +91,7 @@ NO_POOL = str(2**31 - 1)
 
 
 class Admin:
-    """The service that answers 17, 18, 21, 26, 28, 200, 201, 202, 207, 215, 225, 305, 315, 351 and 352."""
+    """The service that answers 17, 18, 21, 26, 28, 200, 201, 202, 207, 215, 225, 305, 315, 351, 352 and 353."""
 
     def __init__(
         self, context: Context, configuration: Configuration, on_topic_deleted: Callable[[str], None],
@@ -115,6 +118,7 @@ class Admin:
             GetSystemTopicListFromBroker: self.system_topics,
             GetAllSubscriptiongroupConfig: self.groups,
             GetSubscriptiongroupConfig: self.group,
+            UpdateAndGetGroupForbidden: self.forbid,
             GetBrokerConfig: self.settings,
             ViewBrokerStatsData: self.stats,
             GetBrokerRuntimeInfo: self.runtime,
@@ -230,6 +234,14 @@ class Admin:
         if config is None:
             raise GroupNotFound(f"subscription group [{group}] does not exist")
         return Reply(body=to_json(config))
+
+    def forbid(self, request: Request) -> Reply:
+        """Forbid a group to read a topic, or let it, where that is asked for; return whether it may (353, as in 5.3.3)."""
+        header = request.header(UpdateAndGetGroupForbidden)
+        if header.readable is not None:
+            self._groups.forbid(header.group, header.topic, request.now, readable=header.readable)
+        readable = self._groups.may_read(header.group, header.topic)
+        return Reply(body=to_json(GroupForbidden(header.group, header.topic, readable)))
 
     # ------------------------------------------------------------ how it runs
 

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from halfmoon.broker.names import SYSTEM_GROUP_PREFIX, check_group
+from halfmoon.broker.names import SYSTEM_GROUP_PREFIX, check_group, check_topic
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.tables import Tables
 from halfmoon.errors import GroupNotFound, SystemBusy
 from halfmoon.wire.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable, from_json, to_json
+from halfmoon.wire.codes import Perm
 
 PATH = "config/subscriptionGroup.json"
 PREDEFINED = (
     "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL",
     "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER",
 )  # fmt: skip
+
+FORBIDDEN_MAX = 10_000
+"""Topics that groups may not read, so that requests cannot fill the memory."""
 
 
 class Groups:
@@ -29,6 +33,10 @@ class Groups:
         """Counts changes, so that what was derived from the table can be checked cheaply."""
         saved = tables.load(PATH, lambda data: from_json(SubscriptionGroupTable, data, bounds=None))
         self._table: dict[str, SubscriptionGroupConfig] = dict(saved.subscription_group_table) if saved is not None else {}
+        self._forbidden = (
+            {group: dict(topics) for group, topics in (saved.forbidden_table or {}).items()} if saved is not None else {}
+        )
+        """Bits of what a group may not do in a topic."""
         self.version: DataVersion = saved.data_version if saved is not None else DataVersion(timestamp=now)
         self._changed = tables.add(PATH, self._dump)
         self.saved = self._table.keys() - set(PREDEFINED)
@@ -41,7 +49,9 @@ class Groups:
 
     def table(self) -> SubscriptionGroupTable:
         """Return all groups with the version."""
-        return SubscriptionGroupTable(subscription_group_table=self._table, data_version=self.version)
+        return SubscriptionGroupTable(
+            subscription_group_table=self._table, data_version=self.version, forbidden_table=self._forbidden or None
+        )
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
         """Return the group's configuration, or None."""
@@ -79,7 +89,30 @@ class Groups:
     def delete(self, group: str, now: int) -> None:
         """Forget a group; an unknown one is no error, as in the original."""
         if self._table.pop(group, None) is not None:
+            self._forbidden.pop(group, None)
             self._touch(now)
+
+    def may_read(self, group: str, topic: str) -> bool:
+        """Whether the group may read the topic: it may, unless that was forbidden by command."""
+        return not self._forbidden.get(group, {}).get(topic, 0) & Perm.READ
+
+    def forbid(self, group: str, topic: str, now: int, *, readable: bool) -> None:
+        """Let a group read a topic or not. Raises BrokerError for a bad name, SystemBusy when the table is at its bound.
+
+        Differs: in the original what lets a group read one topic lets it read all, and is forgotten by a restart.
+        """
+        check_group(group)
+        check_topic(topic)
+        if self.may_read(group, topic) is readable:
+            return
+        topics = dict(self._forbidden.get(group, {}))
+        if not readable and topic not in topics and sum(map(len, self._forbidden.values())) >= FORBIDDEN_MAX:
+            raise SystemBusy(f"the broker keeps {FORBIDDEN_MAX} topics that groups may not read, its bound")
+        topics[topic] = topics.get(topic, 0) & ~Perm.READ | (0 if readable else Perm.READ)
+        self._forbidden[group] = {name: int(bits) for name, bits in topics.items() if bits}
+        if not self._forbidden[group]:
+            del self._forbidden[group]
+        self._touch(now)
 
     def names(self) -> list[str]:
         """Return the names of all groups."""

@@ -275,6 +275,8 @@ class Pulls:
         if not group.consume_enable:
             raise NoPermission(f"subscription group no permission, {header.consumerGroup}")
         topic = self.readable(header.topic)
+        if not self._groups.may_read(header.consumerGroup, header.topic):
+            raise NoPermission(f"the consumer group[{header.consumerGroup}] is forbidden for topic[{header.topic}]")
         wanted: Wanted = self.filters.of_retries(header.consumerGroup, header.topic)
         if wanted is not None:
             pass  # the subscription of their first topic counts

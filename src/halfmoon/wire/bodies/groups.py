@@ -43,6 +43,16 @@ class SubscriptionGroupTable(Body):
 
     data_version: DataVersion = DataVersion()
     subscription_group_table: dict[str, SubscriptionGroupConfig] = {}
+    forbidden_table: dict[str, dict[str, I32]] | None = None
+    """5.x: what groups may not do in topics, bits of `halfmoon.wire.codes.Perm`."""
+
+
+class GroupForbidden(Body):
+    """Whether a group may read a topic: reply of 353."""
+
+    group: str = ""
+    topic: str = ""
+    readable: bool = True
 
 
 class SubscriptionGroupList(Body):

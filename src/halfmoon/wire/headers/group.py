@@ -65,3 +65,12 @@ class GetSubscriptiongroupConfig(Header):
     """Ask for the configuration of one group: reply body `SubscriptionGroupConfig`."""
 
     group: str
+
+
+@request(353, "UPDATE_AND_GET_GROUP_FORBIDDEN", since="5.0.0", admin=True)
+class UpdateAndGetGroupForbidden(Header):
+    """Let a group read a topic or forbid it, where ``readable`` says so; ask whether it may: reply body `GroupForbidden`."""
+
+    group: str
+    topic: str
+    readable: bool | None = None
