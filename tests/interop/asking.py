@@ -87,7 +87,7 @@ def _body(body: bytes) -> Any:
     if not body:
         return None
     if body[:1] in (b"{", b"["):
-        return _steady(json.loads(standard(body)))
+        return steady(json.loads(standard(body)))
     try:
         return [
             (m.topic, m.queue_id, m.queue_offset, m.body, m.properties, m.flag, m.sys_flag, m.born_ms, m.reconsume_times)
@@ -97,10 +97,10 @@ def _body(body: bytes) -> Any:
         return body
 
 
-def _steady(value: Any) -> Any:
-    """The same without what differs from run to run, came with 5.x or is ours alone; lists are sets on the wire."""
+def steady(value: Any) -> Any:
+    """Return a JSON value without what differs from run to run, came with 5.x or is ours alone; lists are sets on the wire."""
     if isinstance(value, dict):
-        return {k: "?" if VOLATILE.search(k) else _steady(v) for k, v in value.items() if not k.endswith(NOT_SHARED)}
+        return {k: "?" if VOLATILE.search(k) else steady(v) for k, v in value.items() if not k.endswith(NOT_SHARED)}
     if isinstance(value, list):
-        return sorted((_steady(item) for item in value), key=lambda item: json.dumps(item, sort_keys=True))
+        return sorted((steady(item) for item in value), key=lambda item: json.dumps(item, sort_keys=True))
     return value

@@ -19,6 +19,7 @@ from halfmoon.errors import NoNameServer, NotRunning, UsageError
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.connections.asyncio_connections import Connections, local_ip
 from halfmoon.runtime.drivers.asyncio_driver import THREADS, Driver
+from halfmoon.runtime.stacks import stacks
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.command import Command
 from halfmoon.wire.ids import UniqueIds, pack_ip
@@ -41,6 +42,7 @@ class Client(Generic[S]):
         process = f"{os.getpid()}#{time.monotonic_ns() + random.SystemRandom().randrange(1000)}"
         self.client_id = client_id(ip, settings, process, stable=stable_id)
         self._instance = Instance(settings, self.client_id, random.Random())
+        self._instance.stacks = stacks
         self._ids = UniqueIds(pack_ip(ip), os.getpid(), random.Random())
         self._clock = Clock()
         self._threads = threads

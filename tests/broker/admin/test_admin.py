@@ -453,3 +453,16 @@ def test_progress_that_came_while_its_table_was_being_saved_is_saved_before_a_cl
     talk.release()
 
     assert b'"orders@G":{0:4}' in talk.disk.read("config/consumerOffset.json")
+
+
+def test_the_latency_of_reads_is_told_for_the_queues_that_a_group_read(talk):
+    def asked(key):
+        return talk.ask(ViewBrokerStatsData(stats_name="GROUP_GET_LATENCY", stats_key=key))
+
+    talk.send("orders")
+    assert asked("0@orders@G").code == 1
+    talk.pull("orders")
+
+    assert from_json(BrokerStatsData, asked("3@orders@G").body) == BrokerStatsData()
+    for key in ("4@orders@G", "-1@orders@G", "x@orders@G", "0@orders@H", "0@bills@G", "0@orders", "", "99999999@orders@G"):
+        assert (asked(key).code, asked(key).remark) == (1, f"The stats <GROUP_GET_LATENCY> <{key}> not exist")

@@ -178,6 +178,16 @@ def test_progress_and_state_are_answered():
     assert unknown.code == 1
 
 
+@pytest.mark.parametrize(("wanted", "shown"), [(True, "main"), (False, None), (None, None)])
+def test_stacks_are_told_only_when_they_are_asked_for(wanted, shown):
+    _, _, core = consuming()
+    core.instance.stacks = lambda: "main"
+
+    info = asked(core, GetConsumerRunningInfo(consumer_group="C", client_id=ME, jstack_enable=wanted))
+
+    assert from_json(ConsumerRunningInfo, info.body).jstack == shown
+
+
 def test_the_reference_page_says_what_clients_answer():
     _, _, core = consuming()
 

@@ -10,6 +10,7 @@ import java.lang.reflect.Type;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Properties;
 import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -56,7 +57,8 @@ final class Administration {
             if (method.getName().equals(order.getString("method")) && method.getParameterCount() == arguments.size()) {
                 Object[] values = new Object[arguments.size()];
                 for (int i = 0; i < values.length; i++) {
-                    values[i] = arguments.getObject(i, (Type) method.getGenericParameterTypes()[i]);
+                    Type type = method.getGenericParameterTypes()[i];
+                    values[i] = type == Properties.class ? properties(arguments.getJSONObject(i)) : arguments.getObject(i, type);
                 }
                 try {
                     return JSON.toJSONString(method.invoke(admin, values));
@@ -66,6 +68,12 @@ final class Administration {
             }
         }
         throw new NoSuchMethodException(order.getString("method"));
+    }
+
+    private static Properties properties(JSONObject values) {
+        Properties properties = new Properties();
+        properties.putAll(values);
+        return properties;
     }
 
     private static MessageQueue queue(JSONObject order) {

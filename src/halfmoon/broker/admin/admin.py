@@ -253,14 +253,27 @@ class Admin:
         return Reply(header=GetBrokerConfigReply(version=to_json(self._configuration.version).decode()), body=text.encode())
 
     def stats(self, request: Request) -> Reply:
-        """Return one counter's windows (315)."""
+        """Return one counter's windows (315).
+
+        GROUP_GET_LATENCY is the time in which messages of a queue are read for a group, in ms of the broker's clock. That stands
+        still during a turn, and a read ends in its turn: it is 0 for every queue of a topic of which the group got messages.
+        """
         header = request.header(ViewBrokerStatsData)
+        if header.stats_name == "GROUP_GET_LATENCY" and self._was_read(header.stats_key):
+            return Reply(body=to_json(BrokerStatsData()))
         item = self._stats.item(header.stats_name, header.stats_key)
         if item is None:
             raise BrokerError(f"The stats <{header.stats_name}> <{header.stats_key}> not exist")
         return Reply(body=to_json(BrokerStatsData(
             stats_minute=_window(item, 0), stats_hour=_window(item, 1), stats_day=_window(item, 2)
         )))  # fmt: skip
+
+    def _was_read(self, key: str) -> bool:
+        """Whether a group got messages of a topic that has this queue: the key is ``queueId@topic@group``."""
+        queue_id, _, rest = key.partition("@")
+        config = self._topics.get(rest.partition("@")[0])
+        has_queue = config is not None and queue_id.isdecimal() and len(queue_id) < 6 and int(queue_id) < config.read_queue_nums
+        return has_queue and self._stats.item("GROUP_GET_NUMS", rest) is not None
 
     def runtime(self, request: Request) -> Reply:
         """Return how the broker runs, as texts (28). Tools split the rates at blanks, so there are always three."""

@@ -92,6 +92,8 @@ class Instance:
         self.troubles = TroubleLog()
         self.producer_group: str | None = None
         self.member: Member | None = None
+        self.stacks: Callable[[], str] | None = None
+        """Returns what the threads of this process are doing, where the runtime can tell."""
         self.on_asked: dict[int, Callable[[str, Command], Any]] = {
             40: self._asked_to_rebalance,
             220: self._asked_to_reset,
@@ -244,7 +246,10 @@ class Instance:
         header = command.header(GetConsumerRunningInfo)
         if self.member is None or self.member.group != header.consumer_group:
             return _reply(command, 1, f"The Consumer Group <{header.consumer_group}> not exist in this consumer")
-        return _reply(command, 0, None, to_json(self.member.running_info()))
+        info = self.member.running_info()
+        if header.jstack_enable and self.stacks is not None:
+            info.jstack = self.stacks()
+        return _reply(command, 0, None, to_json(info))
 
     def _asked_to_consume(self, address: str, command: Command) -> Op[Command]:
         return self._consume_directly(command.header(ConsumeMessageDirectly), command)

@@ -265,9 +265,12 @@ class AdminCore:
             producers.connection_set += from_json(ProducerConnection, reply.body).connection_set
         return producers
 
-    def consumer_running_info(self, group: str, client_id: str) -> Op[ConsumerRunningInfo]:
-        """Ask an online consumer, through a broker, for its state: settings, subscriptions, queues, rates."""
-        request = GetConsumerRunningInfo(consumer_group=self.wire(group), client_id=client_id, jstack_enable=False)
+    def consumer_running_info(self, group: str, client_id: str, *, stacks: bool = False) -> Op[ConsumerRunningInfo]:
+        """Ask an online consumer, through a broker, for its state: settings, subscriptions, queues, rates.
+
+        With ``stacks`` also for what its threads are doing (``jstack``).
+        """
+        request = GetConsumerRunningInfo(consumer_group=self.wire(group), client_id=client_id, jstack_enable=stacks)
         return (yield from self._first(group, lambda address: self._body(address, request, ConsumerRunningInfo)))
 
     # ------------------------------------------------------------ progress
