@@ -15,14 +15,12 @@ from halfmoon.wire.bodies import (
     MessageRequestMode,
     QueueData,
     RequestModeTable,
-    SubscriptionGroupConfig,
     TopicRouteData,
     from_json,
     to_json,
 )
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.client import GetAllMessageRequestMode, QueryAssignment, SetMessageRequestMode
-from halfmoon.wire.headers.group import UpdateAndCreateSubscriptiongroup
 
 T = "orders"
 
@@ -225,7 +223,7 @@ def test_a_mode_that_was_set_is_kept_over_a_kill(group):
     [
         ({"topic": "%RETRY%G"}, 16, "retry topic is not allowed to set mode"),
         ({"topic": "nothing"}, 17, "topic[nothing] not exist"),
-        ({"group": "Nobody"}, 26, "subscription group does not exist"),
+        ({"group": "a b"}, 1, "The specified group contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"),
         ({"mode": None}, 3, "the mode is PULL: consumers pull, nobody pops"),
         ({"mode": MessageRequestMode.POP}, 3, "the mode is PULL: consumers pull, nobody pops"),
     ],
@@ -237,8 +235,18 @@ def test_a_mode_that_cannot_be_is_refused(group, changed, code, remark):
     assert group.ask(GetAllMessageRequestMode()).body == b'{"messageRequestModeMap":{}}'
 
 
+def test_the_group_is_created_where_the_broker_creates_groups(make_talk):
+    open_to_all, closed = make_talk(), make_talk(auto_create_groups=False)
+    for talk in (open_to_all, closed):
+        talk.send(T)
+
+    assert set_mode(open_to_all).code == 0
+    assert open_to_all.broker.groups.get("G") is not None
+    refused = set_mode(closed)
+    assert (refused.code, refused.remark) == (26, "subscription group does not exist")
+
+
 def test_no_more_modes_are_kept_than_the_bound(group, monkeypatch):
     monkeypatch.setattr(assignment, "MODES_MAX", 1)
-    group.ask(UpdateAndCreateSubscriptiongroup(), to_json(SubscriptionGroupConfig(group_name="H")))
 
     assert [set_mode(group).code, set_mode(group, group="H").code, set_mode(group).code] == [0, 2, 0]

@@ -76,7 +76,7 @@ SAVED: Mapping[type[Header], tuple[str, ...]] = {
     DeleteSubscriptiongroup: (OFFSETS, GROUPS),
     UpdateAndGetGroupForbidden: (GROUPS,),
     CloneGroupOffset: (OFFSETS,),
-    SetMessageRequestMode: (REQUEST_MODES,),
+    SetMessageRequestMode: (GROUPS, REQUEST_MODES),
 }
 """Requests that change tables, which are saved before the answer: what an operator was told is done is done after a kill, too."""
 

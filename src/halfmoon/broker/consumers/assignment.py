@@ -93,20 +93,25 @@ class Assignment:
         return Reply(body=to_json(self._table()))
 
     def set_mode(self, request: Request) -> Reply:
-        """Set how a group reads a topic (401). Raises NoPermission for a retry topic, TopicNotFound, GroupNotFound."""
+        """Set how a group reads a topic (401); the group is created where the broker creates groups by itself.
+
+        Raises NoPermission for a retry topic, TopicNotFound, GroupNotFound.
+        """
         wanted = request.body(GroupRequestMode)
         topic, group = wanted.topic, wanted.consumer_group
         if topic.startswith(RETRY_PREFIX):
             raise NoPermission("retry topic is not allowed to set mode")
         if self._topics.get(topic) is None:
             raise TopicNotFound(f"topic[{topic}] not exist")
-        if self._groups.get(group) is None:
-            raise GroupNotFound("subscription group does not exist")
         if wanted.mode is not MessageRequestMode.PULL:
             raise RequestNotSupported("the mode is PULL: consumers pull, nobody pops")
         groups = self._modes.get(topic, {})
         if group not in groups and sum(map(len, self._modes.values())) >= MODES_MAX:
             raise SystemBusy(f"the broker keeps {MODES_MAX} modes of groups, its bound")
+        try:
+            self._groups.existing(group, request.now)
+        except GroupNotFound:
+            raise GroupNotFound("subscription group does not exist") from None
         self._modes[topic] = {**groups, group: wanted}
         self._changed()
         return Reply()
