@@ -21,9 +21,9 @@ RECORDED = Path(__file__).with_name("leaving_out.json")
 BORN_MS = 1_700_000_000_000
 KEYS = "KEYS\x01k1\x02"
 BROKER = (10, 310, 320, 11, 12, 33, 29, 30, 31, 32, 34, 35, 38, 46, 203, 204, 328, 14, 15, 43, 208, 222, 300, 303, 317, 17, 215, 21,
-          202, 305, 200, 207, 201, 26, 315, 28, 307, 36, 41, 42, 45)  # fmt: skip
+          202, 305, 200, 207, 201, 26, 315, 28, 307, 36, 41, 42, 45, 306, 308, 314, 316, 321, 329)  # fmt: skip
 NAME_SERVER = (100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 219, 224, 304, 311, 312, 313, 319, 322, 327)
-"""Codes that both answer. Those of 5.x alone, and 318 whose body is no JSON, are not asked."""
+"""Codes that both answer. Those of 5.x alone, and 25 and 318 whose bodies are no JSON, are not asked."""
 
 VALUES: dict[str, object] = {
     "producerGroup": "P", "consumerGroup": "G", "group": "G", "groupName": "Gone", "topic": "Left", "defaultTopic": "TBW102",
@@ -39,7 +39,8 @@ VALUES: dict[str, object] = {
     "brokerAddr": "127.0.0.1:1", "clusterName": "Z", "haServerAddr": "127.0.0.1:2", "brokerId": 0, "compressed": "false",
     "bodyCrc32": 0, "heartbeatTimeoutMillis": 60_000, "enableActingMaster": "false", "acceptStandardJsonOnly": "true",
     "cluster": "Z", "delayLevel": 0, "originMsgId": "", "originTopic": "Left", "reason": "because",
-    "releaseOnClose": "true",
+    "releaseOnClose": "true", "filterGroups": "Nobody", "compareGroup": "G", "srcGroup": "G", "destGroup": "Other", "offline": "true",
+    "index": 0, "count": 1,
 }  # fmt: skip
 
 OURS = {"topicBirthMs"}
@@ -79,6 +80,7 @@ DIFFERENT = {
     (15, "topic"): (1, "the same"),
     (41, ".clientId"): (1, "nobody could renew the lock or give it back; Java keeps it for a client named null"),
     (42, ".clientId"): (1, "the same"),
+    (314, "destGroup"): (1, "nobody could read it again; Java keeps it for a group named null"),
     (100, "value"): (1, "there is nothing to store"),
     (103, "brokerName"): (1, "nobody could find it"),
     (103, "brokerAddr"): (1, "the same"),

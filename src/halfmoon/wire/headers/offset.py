@@ -118,7 +118,7 @@ class QueryCorrectionOffset(Header, kw_only=True):
     """Ask for the smallest progress of all groups in each queue of a topic: reply body `CorrectionOffsets`."""
 
     filter_groups: str | None = None  # groups that do not count, joined by ","
-    compare_group: str
+    compare_group: str = ""
     topic: str
 
 
@@ -126,8 +126,8 @@ class QueryCorrectionOffset(Header, kw_only=True):
 class CloneGroupOffset(Header, kw_only=True):
     """Give a group the progress of another."""
 
-    src_group: str
-    dest_group: str
+    src_group: str = ""
+    dest_group: str = ""
     topic: str | None = None  # None or blank: all topics of the group
     offline: bool = False  # also topics that the group, now online, does not subscribe to
 

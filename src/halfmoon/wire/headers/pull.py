@@ -87,7 +87,7 @@ class QueryConsumeQueue(Header):
     """Read entries of a consume queue, for people who look into a broker: reply body `ConsumeQueueEntries`."""
 
     topic: str
-    queue_id: I32
-    index: I64
-    count: I32
+    queue_id: I32 = 0
+    index: I64 = 0
+    count: I32 = 0
     consumer_group: str | None = None
