@@ -39,8 +39,8 @@ VALUES: dict[str, object] = {
     "brokerAddr": "127.0.0.1:1", "clusterName": "Z", "haServerAddr": "127.0.0.1:2", "brokerId": 0, "compressed": "false",
     "bodyCrc32": 0, "heartbeatTimeoutMillis": 60_000, "enableActingMaster": "false", "acceptStandardJsonOnly": "true",
     "cluster": "Z", "delayLevel": 0, "originMsgId": "", "originTopic": "Left", "reason": "because",
-    "releaseOnClose": "true", "filterGroups": "Nobody", "compareGroup": "G", "srcGroup": "G", "destGroup": "Other", "offline": "true",
-    "index": 0, "count": 1,
+    "releaseOnClose": "true", "filterGroups": "Nobody", "compareGroup": "G", "srcGroup": "G", "destGroup": "Other",
+    "offline": "true", "index": 0, "count": 1,
 }  # fmt: skip
 
 OURS = {"topicBirthMs"}
