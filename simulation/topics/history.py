@@ -5,7 +5,8 @@ assert verdict.problems == []
 
 The members are our own client: ``push``, ``orderly``, ``poll`` and ``broadcast``, or ``foreign`` and ``foreign poll``, which know
 nothing of births, as those of other makers. ``cut`` keeps them from the broker meanwhile; ``kill`` kills the broker between the
-deletion and the new topic, which only our own client survives without a loss.
+deletion and the new topic, which only our own client survives without a loss. With ``clean`` an operator has expired and unused
+files removed again and again, which takes nothing that is in use.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from halfmoon.client.core.consume.push_consumer import PushConsumerCore
 from halfmoon.effects import Call, Op, sleep
 from halfmoon.errors import NetworkError
 from halfmoon.model import ConsumeFrom, MessageModel, MessageQueue, StoredMessage
+from halfmoon.wire.headers.admin import CleanExpiredConsumequeue, CleanUnusedTopic, DeleteExpiredCommitlog
 from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset
 from halfmoon.wire.headers.topic import DeleteTopicInBroker
 from simulation.clients import SimPullConsumer, SimPushConsumer
@@ -30,7 +32,8 @@ from simulation.verdict import Verdict, judging
 TOPIC, GROUP, QUEUES = "orders", "C_deleted", 2
 MEMBERS = ("push", "orderly", "poll", "broadcast", "foreign", "foreign poll")
 FOREIGN = ("foreign", "foreign poll")
-KINDS = ("cut", "busy", "kill")
+KINDS = ("cut", "busy", "kill", "clean")
+CLEANING = (CleanExpiredConsumequeue, CleanUnusedTopic, DeleteExpiredCommitlog)
 STEPS = 2
 CLIENT: dict[str, Any] = {"heartbeat_ms": 1000, "request_timeout_ms": 1000, "route_refresh_ms": 5000, "persist_offsets_ms": 500}
 SETTLE_MS = 90_000
@@ -106,11 +109,14 @@ def simulate_deleted(
     who = list(members or chance.sample(MEMBERS, 2))
     allowed = KINDS[: 2 if any(member in FOREIGN for member in who) else 3]
     drawn = [kind for kind in allowed if chance.random() < 0.5]
+    operator = Random(f"operator {seed}")  # of its own, so that the histories of known seeds stay what they were
+    if operator.random() < 0.5:
+        drawn.append("clean")
     verdict = DeletedVerdict(seed, flush or chance.choice(("sync", "async")), list(kinds) if kinds is not None else drawn)
     verdict.who = " and ".join(who)
     ledger = Ledger(verdict.flush)
     with judging(verdict, ledger, **{"broker": BROKER, **options}) as cluster:
-        history = _History(cluster, chance, verdict, who)
+        history = _History(cluster, chance, verdict, who, operator)
         history.run(steps)
         verdict.problems = [*history.problems, *ledger.unexpected]
         verdict.given = sum(len(member.given) for member in history.members)
@@ -155,8 +161,9 @@ class _Member:
 
 
 class _History:
-    def __init__(self, cluster: Cluster, chance: Random, verdict: DeletedVerdict, who: list[str]) -> None:
+    def __init__(self, cluster: Cluster, chance: Random, verdict: DeletedVerdict, who: list[str], operator: Random) -> None:
         self.cluster, self.chance, self.verdict, self.who = cluster, chance, verdict, who
+        self._operator = operator
         self.problems: list[str] = []
         self.members: list[_Member] = []
         self.queues: dict[int, dict[int, bytes]] = {}  # acknowledged since the topic was made last: by queue and offset
@@ -199,6 +206,7 @@ class _History:
         self.queues.clear()
         self._deletions += 1
         assert cluster.request(node.address, DeleteTopicInBroker(topic=TOPIC)).code == 0
+        self._clean()
         if "kill" in self.verdict.kinds:
             cluster.crash(node, power=self.chance.random() < 0.5)
             cluster.restart(node)
@@ -206,6 +214,12 @@ class _History:
 
     def _make(self) -> None:
         assert self.cluster.request(self._node.address, topic_request(TOPIC, QUEUES)).code == 0
+
+    def _clean(self) -> None:
+        """Have removed what may be; what that leaves to be done may be under way when the broker is killed."""
+        if "clean" in self.verdict.kinds:
+            for header in self._operator.sample(CLEANING, self._operator.randint(1, len(CLEANING))):
+                assert self.cluster.request(self._node.address, header()).code == 0
 
     def _fill(self, count: int) -> None:
         for number in range(count):
@@ -215,6 +229,7 @@ class _History:
                 self.cluster.world.run_until(lambda sent=sent: sent.done, 10_000)  # type: ignore[misc]
                 self.queues.setdefault(queue_id, {})[sent.result().queue_offset] = body
                 self.verdict.acknowledged += 1
+        self._clean()
 
     def _missing(self) -> list[tuple[str, bytes]]:
         bodies = [body for queue in self.queues.values() for body in queue.values()]

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from halfmoon.broker.admin.cleaning import Cleaning
+from halfmoon.broker.request import Reply, Request
 from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset, UpdateConsumerOffset
 from halfmoon.wire.headers.topic import DeleteTopicInBroker
 from simulation.cluster import Cluster, topic_request
@@ -81,6 +83,22 @@ def test_who_runs_while_its_topic_is_deleted_and_made_anew_is_given_every_new_me
 def test_histories_of_deleted_topics_have_every_kind_of_member() -> None:
     verdicts = [history(seed) for seed in SEEDS]
     assert {member for verdict in verdicts for member in verdict.who.split(" and ")} == set(MEMBERS)
+
+
+@pytest.mark.parametrize("seed", range(21, 25))
+def test_what_an_operator_has_removed_meanwhile_is_nothing_in_use_also_when_the_broker_is_killed(seed: int) -> None:
+    members = ("push", "poll") if seed % 2 else ("orderly", "broadcast")
+    verdict = simulate_deleted(seed, kinds=("clean", "kill"), members=members)
+    assert verdict.problems == [], verdict.summary()
+
+
+def test_a_broker_that_takes_topics_in_use_for_unused_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def clean(self: Cleaning, request: Request) -> Reply:
+        self._forget_topic(TOPIC, request.now)
+        return Reply()
+
+    monkeypatch.setattr(Cleaning, "unused_topics", clean)
+    assert any(simulate_deleted(seed, kinds=("clean",), members=("push", "poll")).problems for seed in BITE)
 
 
 def never(*arguments: Any) -> bool:
