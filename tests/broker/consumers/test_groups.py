@@ -6,6 +6,7 @@ from halfmoon.broker.consumers import groups as groups_module
 from halfmoon.errors import BrokerError, GroupNotFound, SystemBusy
 from halfmoon.wire.bodies import GroupForbidden, SubscriptionGroupConfig, from_json
 from halfmoon.wire.headers.group import DeleteSubscriptiongroup, UpdateAndGetGroupForbidden
+from tests.broker.talk import pull_header
 
 
 def test_a_group_is_created_where_that_is_allowed_and_its_change_is_counted(talk):
@@ -62,6 +63,17 @@ def test_a_group_that_may_not_read_a_topic_is_refused_at_once_and_after_a_kill(t
     talk.broker.store.close(talk.now)
     talk.open()
     assert talk.pull("orders").code == 16
+
+
+def test_a_pull_that_waits_is_refused_when_its_group_may_not_read_the_topic_any_more(talk):
+    talk.send("orders")
+    waiting = talk.post(pull_header("orders", offset=1, wait_ms=10_000))
+    talk.turn()
+    forbid(talk, False)
+
+    talk.send("orders", peer=2)
+
+    assert talk.answer(waiting).code == 16
 
 
 def test_what_lets_a_group_read_a_topic_again_leaves_its_other_topics_and_is_kept(talk):

@@ -94,7 +94,7 @@ class Groups:
 
     def may_read(self, group: str, topic: str) -> bool:
         """Whether the group may read the topic: it may, unless that was forbidden by command."""
-        return not self._forbidden.get(group, {}).get(topic, 0) & Perm.READ
+        return not self._forbidden or not self._forbidden.get(group, {}).get(topic, 0) & Perm.READ
 
     def forbid(self, group: str, topic: str, now: int, *, readable: bool) -> None:
         """Let a group read a topic or not. Raises BrokerError for a bad name, SystemBusy when the table is at its bound.

@@ -195,6 +195,7 @@ class Pulls:
             if pull.header.topicBirthMs is not None:  # other clients get 21 if the topic was deleted meanwhile, as from Apache
                 config = self._topics.existing(pull.header.topic)
                 check_birth(config.topic_name, config.birth_ms, pull.plan.birth_ms)
+            self._check_allowed(pull.header)
             self._serve(pull, pull.plan)
 
     def _serve(self, pull: Pull, plan: Plan) -> None:
@@ -275,8 +276,7 @@ class Pulls:
         if not group.consume_enable:
             raise NoPermission(f"subscription group no permission, {header.consumerGroup}")
         topic = self.readable(header.topic)
-        if not self._groups.may_read(header.consumerGroup, header.topic):
-            raise NoPermission(f"the consumer group[{header.consumerGroup}] is forbidden for topic[{header.topic}]")
+        self._check_allowed(header)
         wanted: Wanted = self.filters.of_retries(header.consumerGroup, header.topic)
         if wanted is not None:
             pass  # the subscription of their first topic counts
@@ -296,6 +296,10 @@ class Pulls:
             wanted = self.filters.of_subscription(known, header.consumerGroup)
         codes = wanted if isinstance(wanted, frozenset) else None
         return Plan(topic.read_queue_nums, topic.birth_ms, wanted, codes, by_properties=wanted is not codes)
+
+    def _check_allowed(self, header: PullHeader) -> None:
+        if not self._groups.may_read(header.consumerGroup, header.topic):
+            raise NoPermission(f"the consumer group[{header.consumerGroup}] is forbidden for topic[{header.topic}]")
 
     def readable(self, name: str, *, half_messages: bool = False) -> TopicConfig:
         """Return a topic that consumers, or audits of half messages, may read. Raises TopicNotFound, NoPermission."""
