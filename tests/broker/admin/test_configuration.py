@@ -83,6 +83,16 @@ def test_topics_are_made_by_sends_once_that_is_allowed(make_talk):
     assert talk.send("orders").code == 0
 
 
+def test_topics_are_made_by_sends_also_when_a_kill_left_nothing_but_the_setting(make_talk):
+    talk = make_talk(auto_create_topics=False)
+    talk.broker.store.close(talk.now)
+    (talk.root / PATH).write_text("autoCreateTopicEnable=true\n")
+
+    talk.open()
+
+    assert talk.send("orders").code == 0
+
+
 @pytest.mark.parametrize(
     ("text", "code", "named"),
     [

@@ -85,6 +85,7 @@ class Configuration:
         saved = context.tables.load(PATH, self._read)
         if saved is not None:
             self._apply(saved)
+            self._ensure_template(context.started_ms)
             text = "settings changed by command apply, over those of files and flags (%s): %s"
             log.warning(text, PATH, _lines(self._changed, ", "))
         self._mark_changed = context.tables.add(PATH, lambda: (_lines(self._changed, "\n") + "\n").encode())
@@ -131,10 +132,14 @@ class Configuration:
     def _took_effect(self, change: _Change, now: int) -> None:
         """Let go what was derived from the settings, and do what a start with them does."""
         self.version = self.version.next(now)
-        broker: BrokerSettings = self._tables["broker"]
-        if "auto_create_topics" in change.differing["broker"] and broker.auto_create_topics:
-            self._topics.ensure(TEMPLATE_TOPIC, broker.default_queue_count, now, perm=Perm.INHERIT | Perm.READ | Perm.WRITE)
+        self._ensure_template(now)
         self._topics.settings_changed(now, announced="permission" in change.differing["broker"])
+
+    def _ensure_template(self, now: int) -> None:
+        """Create the topic from which sends create others, which a start without that permission left out."""
+        broker: BrokerSettings = self._tables["broker"]
+        if broker.auto_create_topics:
+            self._topics.ensure(TEMPLATE_TOPIC, broker.default_queue_count, now, perm=Perm.INHERIT | Perm.READ | Perm.WRITE)
 
     def _read(self, data: bytes) -> _Change:
         try:
