@@ -38,6 +38,7 @@ KEPT: dict[str, str] = {
     "queue_waiters.QueueWaiters.now": TURN,
     "pulls.Pulls._now": TURN,
     "duplicates.Duplicates.now": TURN,
+    "reply_messages.ReplyMessages.now": TURN,
     "store.Store._now": TURN,
     "store.Store.now": TURN,
 }
