@@ -270,14 +270,6 @@ def arguments(call: str) -> list[str]:
 
 
 OPEN: dict[str, str] = {
-    "queryCq *": "request 321 is not answered yet",
-    "updateBrokerConfig -b *": "request 25 is not answered yet",
-    "updateBrokerConfig -c {cluster} *": "request 25 is not answered yet",
-    "cleanExpiredCQ": "request 306 is not answered yet",
-    "cleanExpiredCQ -b {broker}": "request 306 is not answered yet",
-    "cleanExpiredCQ -c {cluster}": "request 306 is not answered yet",
-    "cleanUnusedTopic *": "request 316 is not answered yet",
-    "deleteExpiredCommitLog *": "request 329 is not answered yet",
     "clusterAclConfigVersion *": "access control is not built yet (52)",
     "getAclConfig *": "access control is not built yet (54)",
     "updateAclConfig *": "access control is not built yet (50)",
