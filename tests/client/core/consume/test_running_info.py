@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, fields
+
+from halfmoon.client.settings import PushSettings
 from halfmoon.model import ConsumeStatus, MessageQueue
 from tests.client.core.consume.test_rates import FIRST
 from tests.client.queue_of import Queues, listening, poll, started
@@ -34,3 +37,19 @@ def test_a_pull_consumer_tells_how_fast_it_pulls():
     script.run_for(20_000)
 
     assert core.running_info().status_table["orders"].pull_tps > 1
+
+
+def test_secrets_are_not_told():
+    @dataclass(frozen=True, kw_only=True)
+    class Signing(PushSettings):
+        password: str = field(default="hidden", metadata={"java": None, "secret": True})
+
+    script = Scripted()
+    Queues(script).fill(1)
+    core = listening(script, lambda messages: None, consume_from=FIRST)
+    core.settings = Signing(**{each.name: getattr(core.settings, each.name) for each in fields(core.settings)})
+
+    told = core.running_info().properties
+
+    assert told["consumeMessageBatchMaxSize"]
+    assert "hidden" not in told.values()

@@ -25,6 +25,8 @@ def running_info(member: PullLoop, extra: dict[str, str]) -> ConsumerRunningInfo
         **extra,
     }
     for field in fields(member.settings):
+        if field.metadata.get("secret"):
+            continue  # whoever may ask a broker for this must not learn who the consumer is to others
         value = getattr(member.settings, field.name)
         properties[field.metadata["java"] or field.name] = value.name if isinstance(value, Enum) else str(value)
     queues = {}
