@@ -49,8 +49,8 @@ Written by `tools/generate_protocol.py` from the protocol table (`src/halfmoon/w
 
 A request is known by its code. Fields travel as text, under the names below. **Required** fields must be there; a peer
 that leaves one out gets code 1. Types: `str` text, `i32` and `i64` signed numbers of 32 and 64 bits, `bool` the words `true`
-and `false`. *Since* names the first RocketMQ release with the request when it is newer than 4.7.1; *admin* marks what only
-administrators may send once access control is on.
+and `false`. *Since* names the first RocketMQ release with the request when it is newer than 4.7.1. *Needs* says what an
+account must have once access control is on.
 
 The next table says who answers a request: the *broker*, the name server (*ns*), or a *client* that a broker asks. Everybody else
 answers it with code 3.
@@ -113,9 +113,9 @@ def _refused() -> str:
 
 def _request(line: RequestType) -> str:
     marks = [f"since {line.since}"] if line.since != "4.7.1" else []
-    marks += ["admin"] if line.admin else []
     title = f"### {line.code} {line.name}" + (f" ({', '.join(marks)})" if marks else "")
-    parts = [title, "", _text(line.header), "", _fields(line.header, "No fields.")]
+    needs = line.needs.text(line.names) if line.needs is not None else ""
+    parts = [title, "", f"{_text(line.header)} Needs {needs}.", "", _fields(line.header, "No fields.")]
     if fields := _fields(line.reply, ""):
         parts += [f"Reply `{line.reply.__name__}`: {_text(line.reply)}", "", fields]
     return "\n".join(parts)

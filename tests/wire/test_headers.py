@@ -60,6 +60,14 @@ def test_what_only_administrators_may_send_is_marked():
     assert {code for code, line in REQUESTS.items() if line.admin} == theirs | ours
 
 
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line.name)
+def test_every_request_says_what_it_needs_in_terms_of_its_own_fields_or_why_nothing(line):
+    needs = line.needs
+    assert needs is not None, "no needs= in its declaration"
+    assert {*needs.publish, *needs.topics, *needs.groups} <= set(line.names)
+    assert needs.admin or needs.publish or needs.topics or needs.groups or needs.in_body or needs.why
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("serialization", [JSON, ROCKETMQ])
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from halfmoon.wire.needs import ADMIN, LOOK, OPERATED, account
 from halfmoon.wire.table import Header, request
 
 
-@request(25, "UPDATE_BROKER_CONFIG", admin=True)
+@request(25, "UPDATE_BROKER_CONFIG", needs=ADMIN)
 class UpdateBrokerConfig(Header):
     """Change settings of a broker: body is properties text."""
 
@@ -16,22 +17,22 @@ class GetBrokerConfigReply(Header):
     version: str
 
 
-@request(26, "GET_BROKER_CONFIG", reply=GetBrokerConfigReply)
+@request(26, "GET_BROKER_CONFIG", reply=GetBrokerConfigReply, needs=account(LOOK))
 class GetBrokerConfig(Header):
     """Ask for the settings of a broker: reply body is properties text."""
 
 
-@request(28, "GET_BROKER_RUNTIME_INFO")
+@request(28, "GET_BROKER_RUNTIME_INFO", needs=account(LOOK))
 class GetBrokerRuntimeInfo(Header):
     """Ask for the figures of a broker: reply body `KVTable`."""
 
 
-@request(306, "CLEAN_EXPIRED_CONSUMEQUEUE", admin=True)
+@request(306, "CLEAN_EXPIRED_CONSUMEQUEUE", needs=account(OPERATED))
 class CleanExpiredConsumequeue(Header):
     """Remove entries of consume queues whose messages are gone."""
 
 
-@request(315, "VIEW_BROKER_STATS_DATA")
+@request(315, "VIEW_BROKER_STATS_DATA", needs=account(LOOK))
 class ViewBrokerStatsData(Header):
     """Ask for one statistic of a broker: reply body `BrokerStatsData`."""
 
@@ -39,11 +40,11 @@ class ViewBrokerStatsData(Header):
     stats_key: str
 
 
-@request(316, "CLEAN_UNUSED_TOPIC", admin=True)
+@request(316, "CLEAN_UNUSED_TOPIC", needs=account(OPERATED))
 class CleanUnusedTopic(Header):
     """Remove the consume queues of topics that do not exist."""
 
 
-@request(329, "DELETE_EXPIRED_COMMITLOG", since="4.9.0", admin=True)
+@request(329, "DELETE_EXPIRED_COMMITLOG", since="4.9.0", needs=account(OPERATED))
 class DeleteExpiredCommitlog(Header):
     """Delete expired log files now instead of at the hour of ``deleteWhen``."""

@@ -11,6 +11,7 @@ Every request may be repeated after a lost answer, and by a driver that starts a
 
 from __future__ import annotations
 
+from halfmoon.wire.needs import ADMIN, PREPARED, account, publish
 from halfmoon.wire.table import I32, I64, Header, request
 
 
@@ -23,7 +24,7 @@ class PrepareBatchReply(Header, kw_only=True):
     coordinator: str
 
 
-@request(31030, "PREPARE_BATCH", reply=PrepareBatchReply, since="Halfmoon")
+@request(31030, "PREPARE_BATCH", reply=PrepareBatchReply, since="Halfmoon", needs=publish("topic"))
 class PrepareBatch(Header, kw_only=True):
     """Keep a piece of an attempt: messages of one queue, the body as in SEND_BATCH_MESSAGE (`halfmoon.wire.record.encode_batch`).
 
@@ -51,7 +52,7 @@ class VoteBatchReply(Header, kw_only=True):
     reason: str | None = None
 
 
-@request(31031, "VOTE_BATCH", reply=VoteBatchReply, since="Halfmoon")
+@request(31031, "VOTE_BATCH", reply=VoteBatchReply, since="Halfmoon", needs=account(PREPARED))
 class VoteBatch(Header, kw_only=True):
     """Ask a participant whether it holds attempts whole: body `BatchPromises`, what it was sent of each. One flush."""
 
@@ -75,7 +76,7 @@ class DecideBatchReply(Header, kw_only=True):
     reason: str | None = None
 
 
-@request(31032, "DECIDE_BATCH", reply=DecideBatchReply, since="Halfmoon")
+@request(31032, "DECIDE_BATCH", reply=DecideBatchReply, since="Halfmoon", needs=account(PREPARED))
 class DecideBatch(Header, kw_only=True):
     """Say at the coordinator which attempts a batch is made of: body `BatchDecision`. The commit point; one durable record.
 
@@ -96,7 +97,7 @@ class ApplyBatchReply(Header, kw_only=True):
     count: I64 = 0
 
 
-@request(31033, "APPLY_BATCH", reply=ApplyBatchReply, since="Halfmoon")
+@request(31033, "APPLY_BATCH", reply=ApplyBatchReply, since="Halfmoon", needs=account(PREPARED))
 class ApplyBatch(Header, kw_only=True):
     """Publish the decided attempts at a participant, in order: body `BatchPromises`, its part of the decision.
 
@@ -115,7 +116,7 @@ class ResolveBatchReply(Header, kw_only=True):
     result: str
 
 
-@request(31034, "RESOLVE_BATCH", reply=ResolveBatchReply, since="Halfmoon")
+@request(31034, "RESOLVE_BATCH", reply=ResolveBatchReply, since="Halfmoon", needs=account(PREPARED))
 class ResolveBatch(Header, kw_only=True):
     """A participant asks the coordinator what became of an attempt, or (``applied``) says that it has applied all up to a batch.
 
@@ -136,7 +137,7 @@ class AbortBatchReply(Header, kw_only=True):
     dropped: I32
 
 
-@request(31035, "ABORT_BATCH", reply=AbortBatchReply, since="Halfmoon")
+@request(31035, "ABORT_BATCH", reply=AbortBatchReply, since="Halfmoon", needs=account(PREPARED))
 class AbortBatch(Header, kw_only=True):
     """A hint that attempts will not be decided: body `BatchPromises`, of which only the names count. Ignored once they are."""
 
@@ -144,7 +145,7 @@ class AbortBatch(Header, kw_only=True):
     batch_id: I64
 
 
-@request(31036, "LIST_BATCHES", since="Halfmoon", admin=True)
+@request(31036, "LIST_BATCHES", since="Halfmoon", needs=ADMIN)
 class ListBatches(Header, kw_only=True):
     """Ask for the transactional ids of a broker and what is undecided of them: reply body `BatchList`."""
 
@@ -161,7 +162,7 @@ class CoordinateBatchesReply(Header, kw_only=True):
     last: I64 = -1
 
 
-@request(31037, "COORDINATE_BATCHES", reply=CoordinateBatchesReply, since="Halfmoon")
+@request(31037, "COORDINATE_BATCHES", reply=CoordinateBatchesReply, since="Halfmoon", needs=account(PREPARED))
 class CoordinateBatches(Header, kw_only=True):
     """Ask who coordinates a transactional id, or (``coordinator``) say who does; the first that says so holds.
 

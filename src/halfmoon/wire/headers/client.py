@@ -2,7 +2,31 @@
 
 from __future__ import annotations
 
+from halfmoon.wire.bodies.clients import HeartbeatData
+from halfmoon.wire.json import REQUEST, from_json
+from halfmoon.wire.needs import (
+    ADMIN,
+    LOCKED,
+    LOOK,
+    OPERATED,
+    RETRY_PREFIX,
+    SUB,
+    TO_CLIENTS,
+    Resource,
+    account,
+    nothing,
+    subscribe,
+)
 from halfmoon.wire.table import I32, Header, request, wire
+
+
+def _subscriptions(body: bytes | memoryview) -> list[Resource]:
+    """Return what a heartbeat wants to consume: its consumer groups and the topics that they subscribe to."""
+    found = []
+    for consumer in from_json(HeartbeatData, body, bounds=REQUEST).consumer_data_set:
+        found.append((RETRY_PREFIX + consumer.group_name, SUB))
+        found += [(subscribed.topic, SUB) for subscribed in consumer.subscription_data_set]
+    return found
 
 
 class HeartBeatReply(Header):
@@ -12,12 +36,12 @@ class HeartBeatReply(Header):
     is_sub_change: bool | None = wire("IS_SUB_CHANGE", None)
 
 
-@request(34, "HEART_BEAT", reply=HeartBeatReply)
+@request(34, "HEART_BEAT", reply=HeartBeatReply, needs=subscribe(in_body=_subscriptions))
 class HeartBeat(Header):
     """A client says which groups it belongs to: body `HeartbeatData`."""
 
 
-@request(35, "UNREGISTER_CLIENT")
+@request(35, "UNREGISTER_CLIENT", needs=subscribe(group="consumer_group"))
 class UnregisterClient(Header):
     """A client leaves a producer group, a consumer group, or both."""
 
@@ -26,52 +50,52 @@ class UnregisterClient(Header):
     consumer_group: str | None = None
 
 
-@request(38, "GET_CONSUMER_LIST_BY_GROUP")
+@request(38, "GET_CONSUMER_LIST_BY_GROUP", needs=subscribe(group="consumer_group"))
 class GetConsumerListByGroup(Header):
     """Ask for the client ids of a consumer group: reply body `ConsumerIdList`."""
 
     consumer_group: str
 
 
-@request(40, "NOTIFY_CONSUMER_IDS_CHANGED")
+@request(40, "NOTIFY_CONSUMER_IDS_CHANGED", needs=nothing(TO_CLIENTS))
 class NotifyConsumerIdsChanged(Header):
     """A broker tells the members of a group that the group changed. One-way."""
 
     consumer_group: str
 
 
-@request(41, "LOCK_BATCH_MQ")
+@request(41, "LOCK_BATCH_MQ", needs=account(LOCKED))
 class LockBatchMq(Header):
     """Lock queues for ordered consumption: body `LockBatchRequest`, reply body `LockBatchReply`."""
 
     release_on_close: bool | None = None  # ours alone: the locks go with the connection; other brokers do not look at it
 
 
-@request(42, "UNLOCK_BATCH_MQ")
+@request(42, "UNLOCK_BATCH_MQ", needs=account(LOCKED))
 class UnlockBatchMq(Header):
     """Unlock queues: body `LockBatchRequest`. May be one-way."""
 
 
-@request(46, "CHECK_CLIENT_CONFIG")
+@request(46, "CHECK_CLIENT_CONFIG", needs=account(LOOK))
 class CheckClientConfig(Header):
     """Ask whether the broker takes a subscription: body `CheckClientBody`."""
 
 
-@request(203, "GET_CONSUMER_CONNECTION_LIST")
+@request(203, "GET_CONSUMER_CONNECTION_LIST", needs=account(LOOK))
 class GetConsumerConnectionList(Header):
     """Ask who consumes in a group: reply body `ConsumerConnection`."""
 
     consumer_group: str
 
 
-@request(204, "GET_PRODUCER_CONNECTION_LIST")
+@request(204, "GET_PRODUCER_CONNECTION_LIST", needs=account(LOOK))
 class GetProducerConnectionList(Header):
     """Ask who produces in a group: reply body `ProducerConnection`."""
 
     producer_group: str
 
 
-@request(221, "GET_CONSUMER_STATUS_FROM_CLIENT")
+@request(221, "GET_CONSUMER_STATUS_FROM_CLIENT", needs=nothing(TO_CLIENTS))
 class GetConsumerStatusFromClient(Header):
     """A broker asks a consumer for its offsets: reply body `ConsumerStatus`."""
 
@@ -80,7 +104,7 @@ class GetConsumerStatusFromClient(Header):
     client_addr: str | None = None
 
 
-@request(223, "INVOKE_BROKER_TO_GET_CONSUMER_STATUS")
+@request(223, "INVOKE_BROKER_TO_GET_CONSUMER_STATUS", needs=account(LOOK))
 class InvokeBrokerToGetConsumerStatus(Header):
     """Ask a broker to ask its consumers for their offsets: reply body `ConsumerStatus`."""
 
@@ -89,7 +113,7 @@ class InvokeBrokerToGetConsumerStatus(Header):
     client_addr: str | None = None  # a client id, in spite of the name
 
 
-@request(307, "GET_CONSUMER_RUNNING_INFO")
+@request(307, "GET_CONSUMER_RUNNING_INFO", needs=account(LOOK))
 class GetConsumerRunningInfo(Header):
     """Ask a consumer, directly or through a broker, how it is: reply body `ConsumerRunningInfo`."""
 
@@ -98,7 +122,7 @@ class GetConsumerRunningInfo(Header):
     jstack_enable: bool | None = None
 
 
-@request(309, "CONSUME_MESSAGE_DIRECTLY")
+@request(309, "CONSUME_MESSAGE_DIRECTLY", needs=account(OPERATED))
 class ConsumeMessageDirectly(Header):
     """Have one consumer consume one message now, its progress untouched: reply body `ConsumeDirectlyResult`.
 
@@ -114,21 +138,21 @@ class ConsumeMessageDirectly(Header):
     group_sys_flag: I32 | None = None  # 5.x
 
 
-@request(328, "GET_ALL_PRODUCER_INFO", since="4.9.0")
+@request(328, "GET_ALL_PRODUCER_INFO", since="4.9.0", needs=account(LOOK))
 class GetAllProducerInfo(Header):
     """Ask for all producers of a broker: reply body `ProducerTable`."""
 
 
-@request(400, "QUERY_ASSIGNMENT", since="5.0.0")
+@request(400, "QUERY_ASSIGNMENT", since="5.0.0", needs=account(LOOK))
 class QueryAssignment(Header):
     """A consumer asks which queues of a topic it is to read: body `AssignmentQuery`, reply body `Assignments`."""
 
 
-@request(401, "SET_MESSAGE_REQUEST_MODE", since="5.0.0", admin=True)
+@request(401, "SET_MESSAGE_REQUEST_MODE", since="5.0.0", needs=ADMIN)
 class SetMessageRequestMode(Header):
     """Set how a group gets the messages of a topic: body `GroupRequestMode`."""
 
 
-@request(402, "GET_ALL_MESSAGE_REQUEST_MODE", since="5.0.0")
+@request(402, "GET_ALL_MESSAGE_REQUEST_MODE", since="5.0.0", needs=account(LOOK))
 class GetAllMessageRequestMode(Header):
     """Ask how all groups get the messages of all topics: reply body `RequestModeTable`."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from halfmoon.wire.needs import ADMIN, LOOK, account, publish
 from halfmoon.wire.table import I32, I64, Header, request
 
 
-@request(45, "GET_ALL_DELAY_OFFSET")
+@request(45, "GET_ALL_DELAY_OFFSET", needs=account(LOOK))
 class GetAllDelayOffset(Header):
     """Ask how far each delay level is delivered: reply body `DelayOffsetTable`."""
 
@@ -16,7 +17,7 @@ class RecallMessageReply(Header):
     msg_id: str
 
 
-@request(370, "RECALL_MESSAGE", reply=RecallMessageReply, since="5.x")
+@request(370, "RECALL_MESSAGE", reply=RecallMessageReply, since="5.x", needs=publish("topic"))
 class RecallMessage(Header, kw_only=True):
     """Cancel a message that waits for a point in time, by the handle that its sender was given (`halfmoon.wire.bodies.delays`)."""
 
@@ -28,7 +29,7 @@ class RecallMessage(Header, kw_only=True):
 # ---------------------------------------------------------------- Halfmoon's own; an Apache broker answers 3
 
 
-@request(31020, "LIST_DELAYED_MESSAGES", since="Halfmoon", admin=True)
+@request(31020, "LIST_DELAYED_MESSAGES", since="Halfmoon", needs=ADMIN)
 class ListDelayedMessages(Header):
     """Ask for messages that wait for their time, the next first: reply body `DelayedMessages`."""
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from halfmoon.wire.needs import ADMIN, LOOK, account
 from halfmoon.wire.table import Header, request
 
 
-@request(200, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP", admin=True)
+@request(200, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP", needs=ADMIN)
 class UpdateAndCreateSubscriptiongroup(Header):
     """Make or change a consumer group: body `SubscriptionGroupConfig`."""
 
 
-@request(201, "GET_ALL_SUBSCRIPTIONGROUP_CONFIG")
+@request(201, "GET_ALL_SUBSCRIPTIONGROUP_CONFIG", needs=account(LOOK))
 class GetAllSubscriptiongroupConfig(Header):
     """Ask for the configuration of all groups: reply body `SubscriptionGroupTable`."""
 
 
-@request(207, "DELETE_SUBSCRIPTIONGROUP", admin=True)
+@request(207, "DELETE_SUBSCRIPTIONGROUP", needs=ADMIN)
 class DeleteSubscriptiongroup(Header):
     """Delete a group and, when asked, its progress."""
 
@@ -24,7 +25,7 @@ class DeleteSubscriptiongroup(Header):
     clean_offset: bool | None = None  # 5.x name of the same
 
 
-@request(208, "GET_CONSUME_STATS")
+@request(208, "GET_CONSUME_STATS", needs=account(LOOK))
 class GetConsumeStats(Header):
     """Ask for the progress of a group against the ends of its queues: reply body `ConsumeStats`."""
 
@@ -33,26 +34,26 @@ class GetConsumeStats(Header):
     topic_list: str | None = None  # 5.x: topics joined by ";"
 
 
-@request(225, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST", since="5.3.1", admin=True)
+@request(225, "UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST", since="5.3.1", needs=ADMIN)
 class UpdateAndCreateSubscriptiongroupList(Header):
     """Make or change consumer groups: body `SubscriptionGroupList`."""
 
 
-@request(317, "GET_BROKER_CONSUME_STATS")
+@request(317, "GET_BROKER_CONSUME_STATS", needs=account(LOOK))
 class GetBrokerConsumeStats(Header):
     """Ask for the progress of all groups: reply body `BrokerConsumeStats`."""
 
     is_order: bool = False
 
 
-@request(343, "QUERY_TOPICS_BY_CONSUMER", since="5.0.0")
+@request(343, "QUERY_TOPICS_BY_CONSUMER", since="5.0.0", needs=account(LOOK))
 class QueryTopicsByConsumer(Header):
     """Ask in which topics a group has progress: reply body `TopicList`."""
 
     group: str
 
 
-@request(345, "QUERY_SUBSCRIPTION_BY_CONSUMER", since="5.0.0")
+@request(345, "QUERY_SUBSCRIPTION_BY_CONSUMER", since="5.0.0", needs=account(LOOK))
 class QuerySubscriptionByConsumer(Header):
     """Ask how a group that is online subscribes to a topic: reply body `GroupSubscription`."""
 
@@ -60,14 +61,14 @@ class QuerySubscriptionByConsumer(Header):
     topic: str = ""
 
 
-@request(352, "GET_SUBSCRIPTIONGROUP_CONFIG", since="5.0.0")
+@request(352, "GET_SUBSCRIPTIONGROUP_CONFIG", since="5.0.0", needs=account(LOOK))
 class GetSubscriptiongroupConfig(Header):
     """Ask for the configuration of one group: reply body `SubscriptionGroupConfig`."""
 
     group: str
 
 
-@request(353, "UPDATE_AND_GET_GROUP_FORBIDDEN", since="5.0.0", admin=True)
+@request(353, "UPDATE_AND_GET_GROUP_FORBIDDEN", since="5.0.0", needs=ADMIN)
 class UpdateAndGetGroupForbidden(Header):
     """Let a group read a topic or forbid it, where ``readable`` says so; ask whether it may: reply body `GroupForbidden`."""
 

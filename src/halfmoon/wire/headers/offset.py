@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from halfmoon.wire.needs import ADMIN, LOOK, OPERATED, TO_CLIENTS, account, nothing, subscribe
 from halfmoon.wire.table import I32, I64, Header, request
 
 
@@ -21,7 +22,7 @@ class OffsetReply(Header):
 QueryConsumerOffsetReply = SearchOffsetByTimestampReply = GetMaxOffsetReply = GetMinOffsetReply = OffsetReply
 
 
-@request(14, "QUERY_CONSUMER_OFFSET", reply=OffsetReply)
+@request(14, "QUERY_CONSUMER_OFFSET", reply=OffsetReply, needs=account(LOOK))
 class QueryConsumerOffset(Header, kw_only=True):
     """Ask for the progress of a group in one queue. Without a group it is that of one which never said any."""
 
@@ -32,7 +33,7 @@ class QueryConsumerOffset(Header, kw_only=True):
     topic_birth_ms: I64 | None = None  # Halfmoon's: -1, to be told it, also with a 22
 
 
-@request(15, "UPDATE_CONSUMER_OFFSET")
+@request(15, "UPDATE_CONSUMER_OFFSET", needs=subscribe(topic="topic", group="consumer_group"))
 class UpdateConsumerOffset(Header):
     """Store the progress of a group in one queue. Usually one-way."""
 
@@ -43,7 +44,7 @@ class UpdateConsumerOffset(Header):
     topic_birth_ms: I64 | None = None  # Halfmoon's: which topic the offset speaks of; refused (31017) when it is another's
 
 
-@request(29, "SEARCH_OFFSET_BY_TIMESTAMP", reply=OffsetReply)
+@request(29, "SEARCH_OFFSET_BY_TIMESTAMP", reply=OffsetReply, needs=account(LOOK))
 class SearchOffsetByTimestamp(Header):
     """Ask for the offset of the message stored at or nearest to a time (ms)."""
 
@@ -53,7 +54,7 @@ class SearchOffsetByTimestamp(Header):
     boundary_type: str | None = None  # 5.x: LOWER or UPPER, in any case
 
 
-@request(30, "GET_MAX_OFFSET", reply=OffsetReply)
+@request(30, "GET_MAX_OFFSET", reply=OffsetReply, needs=account(LOOK))
 class GetMaxOffset(Header):
     """Ask for the offset that the next message of a queue will get."""
 
@@ -62,7 +63,7 @@ class GetMaxOffset(Header):
     committed: bool | None = None  # 5.x
 
 
-@request(31, "GET_MIN_OFFSET", reply=OffsetReply)
+@request(31, "GET_MIN_OFFSET", reply=OffsetReply, needs=account(LOOK))
 class GetMinOffset(Header):
     """Ask for the offset of the oldest message of a queue."""
 
@@ -76,7 +77,7 @@ class GetEarliestMsgStoretimeReply(Header):
     timestamp: I64
 
 
-@request(32, "GET_EARLIEST_MSG_STORETIME", reply=GetEarliestMsgStoretimeReply)
+@request(32, "GET_EARLIEST_MSG_STORETIME", reply=GetEarliestMsgStoretimeReply, needs=account(LOOK))
 class GetEarliestMsgStoretime(Header):
     """Ask when the oldest message of a queue was stored."""
 
@@ -84,12 +85,12 @@ class GetEarliestMsgStoretime(Header):
     queue_id: I32
 
 
-@request(43, "GET_ALL_CONSUMER_OFFSET")
+@request(43, "GET_ALL_CONSUMER_OFFSET", needs=account(LOOK))
 class GetAllConsumerOffset(Header):
     """Ask for the progress of all groups: reply body `ConsumerOffsetTable`."""
 
 
-@request(220, "RESET_CONSUMER_CLIENT_OFFSET")
+@request(220, "RESET_CONSUMER_CLIENT_OFFSET", needs=nothing(TO_CLIENTS))
 class ResetConsumerClientOffset(Header):
     """A broker tells a consumer to go to other offsets: body `ResetOffsetBody`. One-way."""
 
@@ -101,7 +102,7 @@ class ResetConsumerClientOffset(Header):
     offset: I64 | None = None  # 5.x
 
 
-@request(222, "INVOKE_BROKER_TO_RESET_OFFSET")
+@request(222, "INVOKE_BROKER_TO_RESET_OFFSET", needs=account(OPERATED))
 class InvokeBrokerToResetOffset(Header):
     """Move a group to the messages of a time (ms; -1: the end). Reply body `ResetOffsetBody`."""
 
@@ -113,7 +114,7 @@ class InvokeBrokerToResetOffset(Header):
     offset: I64 | None = None  # 5.x
 
 
-@request(308, "QUERY_CORRECTION_OFFSET")
+@request(308, "QUERY_CORRECTION_OFFSET", needs=account(LOOK))
 class QueryCorrectionOffset(Header, kw_only=True):
     """Ask for the smallest progress of all groups in each queue of a topic: reply body `CorrectionOffsets`."""
 
@@ -122,7 +123,7 @@ class QueryCorrectionOffset(Header, kw_only=True):
     topic: str
 
 
-@request(314, "CLONE_GROUP_OFFSET", admin=True)
+@request(314, "CLONE_GROUP_OFFSET", needs=account(OPERATED))
 class CloneGroupOffset(Header, kw_only=True):
     """Give a group the progress of another."""
 
@@ -135,7 +136,7 @@ class CloneGroupOffset(Header, kw_only=True):
 # ---------------------------------------------------------------- Halfmoon's own; an Apache broker answers 3
 
 
-@request(31010, "MOVE_GROUP_OFFSETS", since="Halfmoon", admin=True)
+@request(31010, "MOVE_GROUP_OFFSETS", since="Halfmoon", needs=ADMIN)
 class MoveGroupOffsets(Header):
     """Move a group to these offsets, its members too where they are online: body and reply body `ResetOffsetBody`."""
 

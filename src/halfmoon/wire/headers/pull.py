@@ -5,6 +5,7 @@ Bodies of their replies are stored records, one behind the other, without separa
 
 from __future__ import annotations
 
+from halfmoon.wire.needs import LOOK, WHOLE_LOG, account, subscribe
 from halfmoon.wire.table import I32, I64, Header, request, wire
 
 
@@ -25,7 +26,7 @@ class PullMessageReply(Header):
 LitePullMessageReply = PullMessageReply
 
 
-@request(11, "PULL_MESSAGE", reply=PullMessageReply)
+@request(11, "PULL_MESSAGE", reply=PullMessageReply, needs=subscribe(topic="topic", group="consumer_group"))
 class PullMessage(Header):
     """Read messages of one queue from an offset; may wait for new ones. ``sys_flag`` holds the bits of `halfmoon.wire.codes`.
 
@@ -50,7 +51,7 @@ class PullMessage(Header):
     topic_birth_ms: I64 | None = None  # Halfmoon's: which topic the offsets speak of, -1: not known; refused (31017) when another's
 
 
-@request(361, "LITE_PULL_MESSAGE", reply=PullMessageReply, since="5.0.0")
+@request(361, "LITE_PULL_MESSAGE", reply=PullMessageReply, since="5.0.0", needs=subscribe(topic="topic", group="consumer_group"))
 class LitePullMessage(PullMessage):
     """The same as `PullMessage`, as pull consumers of 5.x send it."""
 
@@ -62,7 +63,7 @@ class QueryMessageReply(Header):
     index_last_update_phyoffset: I64
 
 
-@request(12, "QUERY_MESSAGE", reply=QueryMessageReply)
+@request(12, "QUERY_MESSAGE", reply=QueryMessageReply, needs=subscribe(topic="topic"))
 class QueryMessage(Header, kw_only=True):
     """Find messages of a topic by key, stored between two times (ms)."""
 
@@ -74,7 +75,7 @@ class QueryMessage(Header, kw_only=True):
     unique_key_query: bool | None = wire("_UNIQUE_KEY_QUERY", None)
 
 
-@request(33, "VIEW_MESSAGE_BY_ID")
+@request(33, "VIEW_MESSAGE_BY_ID", needs=account(WHOLE_LOG))
 class ViewMessageById(Header):
     """Read the message at a physical offset."""
 
@@ -82,7 +83,7 @@ class ViewMessageById(Header):
     topic: str | None = None  # 5.x
 
 
-@request(321, "QUERY_CONSUME_QUEUE")
+@request(321, "QUERY_CONSUME_QUEUE", needs=account(LOOK))
 class QueryConsumeQueue(Header):
     """Read entries of a consume queue, for people who look into a broker: reply body `ConsumeQueueEntries`."""
 

@@ -8,6 +8,7 @@ Halfmoon's own; an Apache broker answers 3.
 from __future__ import annotations
 
 from halfmoon.wire.json import Body
+from halfmoon.wire.needs import subscribe
 from halfmoon.wire.table import I32, I64, Header, request
 
 STRETCHES_MAX = 16
@@ -31,7 +32,7 @@ class ReadRangeReply(Header):
     passed_over: I32 | None = None
 
 
-@request(31040, "READ_RANGE", reply=ReadRangeReply, since="Halfmoon")
+@request(31040, "READ_RANGE", reply=ReadRangeReply, since="Halfmoon", needs=subscribe(topic="topic"))
 class ReadRange(Header):
     """Read the records of queue offsets [begin, end), as many as ``max_bytes`` hold, at least one. Never waits, has no group.
 
@@ -50,7 +51,7 @@ class ReadRange(Header):
     expression_type: str | None = None
 
 
-@request(31041, "WEIGH_RANGES", since="Halfmoon")
+@request(31041, "WEIGH_RANGES", since="Halfmoon", needs=subscribe(topic="topic"))
 class WeighRanges(Header):
     """Ask how many bytes the records of ranges have, by a sample: body `Stretches`, reply body `Weights`.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from halfmoon.wire.needs import NAME_SERVER, nothing
 from halfmoon.wire.table import I32, I64, Header, request, wire
 
 
-@request(100, "PUT_KV_CONFIG")
+@request(100, "PUT_KV_CONFIG", needs=nothing(NAME_SERVER))
 class PutKvConfig(Header):
     """Store a value under a namespace and key."""
 
@@ -20,7 +21,7 @@ class GetKvConfigReply(Header):
     value: str | None = None
 
 
-@request(101, "GET_KV_CONFIG", reply=GetKvConfigReply)
+@request(101, "GET_KV_CONFIG", reply=GetKvConfigReply, needs=nothing(NAME_SERVER))
 class GetKvConfig(Header):
     """Ask for the value under a namespace and key."""
 
@@ -28,7 +29,7 @@ class GetKvConfig(Header):
     key: str = ""
 
 
-@request(102, "DELETE_KV_CONFIG")
+@request(102, "DELETE_KV_CONFIG", needs=nothing(NAME_SERVER))
 class DeleteKvConfig(Header):
     """Forget the value under a namespace and key."""
 
@@ -43,7 +44,7 @@ class RegisterBrokerReply(Header):
     master_addr: str | None = None
 
 
-@request(103, "REGISTER_BROKER", reply=RegisterBrokerReply)
+@request(103, "REGISTER_BROKER", reply=RegisterBrokerReply, needs=nothing(NAME_SERVER))
 class RegisterBroker(Header, kw_only=True):
     """A broker says that it lives and which topics it has: body `RegisterBrokerBody`, reply body `KVTable`."""
 
@@ -58,7 +59,7 @@ class RegisterBroker(Header, kw_only=True):
     enable_acting_master: bool | None = None  # 5.x
 
 
-@request(104, "UNREGISTER_BROKER")
+@request(104, "UNREGISTER_BROKER", needs=nothing(NAME_SERVER))
 class UnregisterBroker(Header, kw_only=True):
     """A broker leaves."""
 
@@ -68,7 +69,7 @@ class UnregisterBroker(Header, kw_only=True):
     broker_id: I64
 
 
-@request(105, "GET_ROUTEINFO_BY_TOPIC")
+@request(105, "GET_ROUTEINFO_BY_TOPIC", needs=nothing(NAME_SERVER))
 class GetRouteinfoByTopic(Header):
     """Ask which brokers hold a topic: reply body `TopicRouteData`."""
 
@@ -76,7 +77,7 @@ class GetRouteinfoByTopic(Header):
     accept_standard_json_only: bool | None = None  # 4.9.4
 
 
-@request(106, "GET_BROKER_CLUSTER_INFO")
+@request(106, "GET_BROKER_CLUSTER_INFO", needs=nothing(NAME_SERVER))
 class GetBrokerClusterInfo(Header):
     """Ask for all brokers by cluster: reply body `ClusterInfo`."""
 
@@ -87,7 +88,7 @@ class WipeWritePermOfBrokerReply(Header):
     wipe_topic_count: I32
 
 
-@request(205, "WIPE_WRITE_PERM_OF_BROKER", reply=WipeWritePermOfBrokerReply)
+@request(205, "WIPE_WRITE_PERM_OF_BROKER", reply=WipeWritePermOfBrokerReply, needs=nothing(NAME_SERVER))
 class WipeWritePermOfBroker(Header):
     """Take the write permission from all topics of a broker, so that senders leave it."""
 
@@ -100,19 +101,19 @@ class AddWritePermOfBrokerReply(Header):
     add_topic_count: I32
 
 
-@request(327, "ADD_WRITE_PERM_OF_BROKER", reply=AddWritePermOfBrokerReply, since="4.9.0")
+@request(327, "ADD_WRITE_PERM_OF_BROKER", reply=AddWritePermOfBrokerReply, since="4.9.0", needs=nothing(NAME_SERVER))
 class AddWritePermOfBroker(Header):
     """Give the write permission back to all topics of a broker."""
 
     broker_name: str = ""
 
 
-@request(206, "GET_ALL_TOPIC_LIST_FROM_NAMESERVER")
+@request(206, "GET_ALL_TOPIC_LIST_FROM_NAMESERVER", needs=nothing(NAME_SERVER))
 class GetAllTopicListFromNameserver(Header):
     """Ask for all topics: reply body `TopicList`."""
 
 
-@request(216, "DELETE_TOPIC_IN_NAMESRV")
+@request(216, "DELETE_TOPIC_IN_NAMESRV", needs=nothing(NAME_SERVER))
 class DeleteTopicInNamesrv(Header):
     """Forget a topic at the name server, of all brokers or of one cluster's."""
 
@@ -120,58 +121,58 @@ class DeleteTopicInNamesrv(Header):
     cluster_name: str | None = None  # 4.9
 
 
-@request(217, "REGISTER_TOPIC_IN_NAMESRV", since="5.0.0")
+@request(217, "REGISTER_TOPIC_IN_NAMESRV", since="5.0.0", needs=nothing(NAME_SERVER))
 class RegisterTopicInNamesrv(Header):
     """Enter a topic's route at the name server: body `TopicRouteData`."""
 
     topic: str
 
 
-@request(219, "GET_KVLIST_BY_NAMESPACE")
+@request(219, "GET_KVLIST_BY_NAMESPACE", needs=nothing(NAME_SERVER))
 class GetKvlistByNamespace(Header):
     """Ask for all keys and values of a namespace: reply body `KVTable`."""
 
     namespace: str = ""
 
 
-@request(224, "GET_TOPICS_BY_CLUSTER")
+@request(224, "GET_TOPICS_BY_CLUSTER", needs=nothing(NAME_SERVER))
 class GetTopicsByCluster(Header):
     """Ask for the topics of a cluster: reply body `TopicList`."""
 
     cluster: str = ""
 
 
-@request(304, "GET_SYSTEM_TOPIC_LIST_FROM_NS")
+@request(304, "GET_SYSTEM_TOPIC_LIST_FROM_NS", needs=nothing(NAME_SERVER))
 class GetSystemTopicListFromNs(Header):
     """Ask for cluster and broker names, which are topics too: reply body `TopicList`."""
 
 
-@request(311, "GET_UNIT_TOPIC_LIST")
+@request(311, "GET_UNIT_TOPIC_LIST", needs=nothing(NAME_SERVER))
 class GetUnitTopicList(Header):
     """Ask for the topics with the unit flag: reply body `TopicList`."""
 
 
-@request(312, "GET_HAS_UNIT_SUB_TOPIC_LIST")
+@request(312, "GET_HAS_UNIT_SUB_TOPIC_LIST", needs=nothing(NAME_SERVER))
 class GetHasUnitSubTopicList(Header):
     """Ask for the topics with the unit subscription flag: reply body `TopicList`."""
 
 
-@request(313, "GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST")
+@request(313, "GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST", needs=nothing(NAME_SERVER))
 class GetHasUnitSubUnunitTopicList(Header):
     """Ask for the topics with the unit subscription flag and without the unit flag: reply body `TopicList`."""
 
 
-@request(318, "UPDATE_NAMESRV_CONFIG")
+@request(318, "UPDATE_NAMESRV_CONFIG", needs=nothing(NAME_SERVER))
 class UpdateNamesrvConfig(Header):
     """Change settings of the name server: body is properties text."""
 
 
-@request(319, "GET_NAMESRV_CONFIG")
+@request(319, "GET_NAMESRV_CONFIG", needs=nothing(NAME_SERVER))
 class GetNamesrvConfig(Header):
     """Ask for the settings of the name server: reply body is properties text."""
 
 
-@request(901, "GET_BROKER_MEMBER_GROUP", since="5.0.0")
+@request(901, "GET_BROKER_MEMBER_GROUP", since="5.0.0", needs=nothing(NAME_SERVER))
 class GetBrokerMemberGroup(Header):
     """Ask for the live members of a broker name: reply body is JSON."""
 
@@ -179,7 +180,7 @@ class GetBrokerMemberGroup(Header):
     broker_name: str
 
 
-@request(904, "BROKER_HEARTBEAT", since="5.0.0")
+@request(904, "BROKER_HEARTBEAT", since="5.0.0", needs=nothing(NAME_SERVER))
 class BrokerHeartbeat(Header):
     """A broker says that it lives."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from halfmoon.wire.needs import TO_CLIENTS, nothing, publish, reply, subscribe
 from halfmoon.wire.table import I32, I64, Header, request, wire
 
 
@@ -26,7 +27,7 @@ SendMessageV2Reply = SendMessageReply
 SendBatchMessageReply = SendMessageReply
 
 
-@request(10, "SEND_MESSAGE", reply=SendMessageReply)
+@request(10, "SEND_MESSAGE", reply=SendMessageReply, needs=publish("topic"))
 class SendMessage(Header, kw_only=True):
     """Store the message in the body. Long field names, as the Go and C++ clients send them.
 
@@ -49,7 +50,7 @@ class SendMessage(Header, kw_only=True):
     broker_name: str | None = wire("bname", None)  # 4.9
 
 
-@request(310, "SEND_MESSAGE_V2", reply=SendMessageReply)
+@request(310, "SEND_MESSAGE_V2", reply=SendMessageReply, needs=publish("topic"))
 class SendMessageV2(Header, kw_only=True):
     """Store the message in the body; the same fields as `SendMessage` under one-letter names.
 
@@ -72,22 +73,22 @@ class SendMessageV2(Header, kw_only=True):
     broker_name: str | None = wire("n", None)  # 4.9
 
 
-@request(320, "SEND_BATCH_MESSAGE", reply=SendMessageReply)
+@request(320, "SEND_BATCH_MESSAGE", reply=SendMessageReply, needs=publish("topic", why="4.9 forgets it"))
 class SendBatchMessage(SendMessageV2):
     """Store a batch body (`halfmoon.wire.record.encode_batch`). A body without ``batch`` true is stored as one message."""
 
 
-@request(324, "SEND_REPLY_MESSAGE", reply=SendMessageReply)
+@request(324, "SEND_REPLY_MESSAGE", reply=SendMessageReply, needs=reply("topic"))
 class SendReplyMessage(SendMessage):
     """Push the reply in the body to the producer that asked, and store it. Property REPLY_TO_CLIENT names its client."""
 
 
-@request(325, "SEND_REPLY_MESSAGE_V2", reply=SendMessageReply)
+@request(325, "SEND_REPLY_MESSAGE_V2", reply=SendMessageReply, needs=reply("topic"))
 class SendReplyMessageV2(SendMessageV2):
     """The same as `SendReplyMessage` under one-letter names."""
 
 
-@request(326, "PUSH_REPLY_MESSAGE_TO_CLIENT")
+@request(326, "PUSH_REPLY_MESSAGE_TO_CLIENT", needs=nothing(TO_CLIENTS))
 class PushReplyMessageToClient(Header, kw_only=True):
     """A broker brings a producer the reply to one of its requests: body as it was sent. CORRELATION_ID says to which."""
 
@@ -107,7 +108,7 @@ class PushReplyMessageToClient(Header, kw_only=True):
     store_timestamp: I64
 
 
-@request(36, "CONSUMER_SEND_MSG_BACK")
+@request(36, "CONSUMER_SEND_MSG_BACK", needs=subscribe(group="group"))
 class ConsumerSendMsgBack(Header):
     """Give back a message that could not be consumed: the broker delivers it again later, or puts it to the dead letters."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from halfmoon.wire.needs import ADMIN, LOOK, NAME_SERVER, account, nothing
 from halfmoon.wire.table import I32, I64, Header, request
 
 
-@request(17, "UPDATE_AND_CREATE_TOPIC", admin=True)
+@request(17, "UPDATE_AND_CREATE_TOPIC", needs=ADMIN)
 class UpdateAndCreateTopic(Header, kw_only=True):
     """Make or change a topic."""
 
@@ -21,38 +22,38 @@ class UpdateAndCreateTopic(Header, kw_only=True):
     force: bool | None = None  # 5.x
 
 
-@request(18, "UPDATE_AND_CREATE_TOPIC_LIST", since="5.3.0", admin=True)
+@request(18, "UPDATE_AND_CREATE_TOPIC_LIST", since="5.3.0", needs=ADMIN)
 class UpdateAndCreateTopicList(Header):
     """Make or change topics: body `TopicConfigList`."""
 
 
-@request(21, "GET_ALL_TOPIC_CONFIG")
+@request(21, "GET_ALL_TOPIC_CONFIG", needs=account(LOOK))
 class GetAllTopicConfig(Header):
     """Ask for the configuration of all topics: reply body `TopicConfigTable`."""
 
 
-@request(202, "GET_TOPIC_STATS_INFO")
+@request(202, "GET_TOPIC_STATS_INFO", needs=account(LOOK))
 class GetTopicStatsInfo(Header):
     """Ask for the ends of each queue of a topic: reply body `TopicStatsTable`."""
 
     topic: str
 
 
-@request(215, "DELETE_TOPIC_IN_BROKER", admin=True)
+@request(215, "DELETE_TOPIC_IN_BROKER", needs=ADMIN)
 class DeleteTopicInBroker(Header):
     """Delete a topic."""
 
     topic: str
 
 
-@request(300, "QUERY_TOPIC_CONSUME_BY_WHO")
+@request(300, "QUERY_TOPIC_CONSUME_BY_WHO", needs=account(LOOK))
 class QueryTopicConsumeByWho(Header):
     """Ask which groups consume a topic: reply body `GroupList`."""
 
     topic: str
 
 
-@request(303, "QUERY_CONSUME_TIME_SPAN")
+@request(303, "QUERY_CONSUME_TIME_SPAN", needs=account(LOOK))
 class QueryConsumeTimeSpan(Header):
     """Ask how old the messages are that a group consumes: reply body `ConsumeTimeSpans`."""
 
@@ -60,12 +61,12 @@ class QueryConsumeTimeSpan(Header):
     group: str = ""
 
 
-@request(305, "GET_SYSTEM_TOPIC_LIST_FROM_BROKER")
+@request(305, "GET_SYSTEM_TOPIC_LIST_FROM_BROKER", needs=account(LOOK))
 class GetSystemTopicListFromBroker(Header):
     """Ask for the broker's own topics: reply body `TopicList`."""
 
 
-@request(351, "GET_TOPIC_CONFIG", since="5.0.0")
+@request(351, "GET_TOPIC_CONFIG", since="5.0.0", needs=account(LOOK))
 class GetTopicConfig(Header):
     """Ask for the configuration of one topic: reply body `TopicConfig`."""
 
@@ -79,7 +80,7 @@ class QueryDataVersionReply(Header):
     changed: bool
 
 
-@request(322, "QUERY_DATA_VERSION", reply=QueryDataVersionReply)
+@request(322, "QUERY_DATA_VERSION", reply=QueryDataVersionReply, needs=nothing(NAME_SERVER))
 class QueryDataVersion(Header):
     """A broker asks whether the name server has its newest topics: body `DataVersion`."""
 

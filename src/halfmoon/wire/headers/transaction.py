@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from halfmoon.wire.needs import ADMIN, DECIDED, OPERATED, TO_CLIENTS, account, nothing
 from halfmoon.wire.table import I32, I64, Header, request, wire
 
 
-@request(37, "END_TRANSACTION")
+@request(37, "END_TRANSACTION", needs=account(DECIDED))
 class EndTransaction(Header):
     """Commit or roll back a half message. Sent one-way by all clients."""
 
@@ -21,7 +22,7 @@ class EndTransaction(Header):
     still_open: bool | None = None  # Halfmoon: with 0, the transaction is known and not over; others ignore it
 
 
-@request(39, "CHECK_TRANSACTION_STATE")
+@request(39, "CHECK_TRANSACTION_STATE", needs=nothing(TO_CLIENTS))
 class CheckTransactionState(Header):
     """A broker asks a producer what became of a half message: body is the stored record. One-way, answered by `EndTransaction`."""
 
@@ -34,7 +35,7 @@ class CheckTransactionState(Header):
     broker_name: str | None = wire("bname", None)  # 4.9
 
 
-@request(323, "RESUME_CHECK_HALF_MESSAGE")
+@request(323, "RESUME_CHECK_HALF_MESSAGE", needs=account(OPERATED))
 class ResumeCheckHalfMessage(Header):
     """Check an expired half message again."""
 
@@ -45,7 +46,7 @@ class ResumeCheckHalfMessage(Header):
 # ---------------------------------------------------------------- Halfmoon's own; an Apache broker answers 3
 
 
-@request(31001, "LIST_PENDING_TRANSACTIONS", since="Halfmoon", admin=True)
+@request(31001, "LIST_PENDING_TRANSACTIONS", since="Halfmoon", needs=ADMIN)
 class ListPendingTransactions(Header):
     """Ask for undecided half messages, the oldest first: reply body `PendingTransactions`."""
 
@@ -55,7 +56,7 @@ class ListPendingTransactions(Header):
     older_than_ms: I64 = 0
 
 
-@request(31002, "GET_TRANSACTION", since="Halfmoon", admin=True)
+@request(31002, "GET_TRANSACTION", since="Halfmoon", needs=ADMIN)
 class GetTransaction(Header):
     """Ask for one half message, decided or not, by its unique key, a key, its offset message id, or its offset: body `Transaction`.
 
@@ -66,7 +67,7 @@ class GetTransaction(Header):
     offset: I64 | None = None  # half queue offset, in place of the id
 
 
-@request(31003, "CHECK_TRANSACTION", since="Halfmoon", admin=True)
+@request(31003, "CHECK_TRANSACTION", since="Halfmoon", needs=ADMIN)
 class CheckTransaction(Header):
     """Ask a producer about a half message now: reply body `Transaction`."""
 
@@ -74,7 +75,7 @@ class CheckTransaction(Header):
     offset: I64 | None = None
 
 
-@request(31004, "DECIDE_TRANSACTION", since="Halfmoon", admin=True)
+@request(31004, "DECIDE_TRANSACTION", since="Halfmoon", needs=ADMIN)
 class DecideTransaction(Header):
     """Commit or roll back a half message by hand: reply body `Transaction`. Who does it is written into the op record."""
 
@@ -84,6 +85,6 @@ class DecideTransaction(Header):
     offset: I64 | None = None
 
 
-@request(31005, "GET_TRANSACTION_STATS", since="Halfmoon", admin=True)
+@request(31005, "GET_TRANSACTION_STATS", since="Halfmoon", needs=ADMIN)
 class GetTransactionStats(Header):
     """Ask what is pending by group and what happened since the start: reply body `TransactionStats`."""

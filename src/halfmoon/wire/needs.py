@@ -1,0 +1,108 @@
+"""What an account needs to send a request, where access control is on: permissions on the topics and groups that it names.
+
+Each request of the protocol table says so once (`halfmoon.wire.table.request`)::
+
+    @request(11, "PULL_MESSAGE", needs=subscribe(topic="topic", group="consumer_group"))
+
+A group is written as its retry topic, as the original keeps both in one table: ``%RETRY%`` in front of a resource makes it a group.
+Decides nothing: who holds what stands in `halfmoon.broker.access`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+RETRY_PREFIX, REPLY_SUFFIX = "%RETRY%", "_REPLY_TOPIC"
+
+DENY, ANY, PUB, SUB = 1, 2, 4, 8
+"""Bits of a permission. Follows Permission (RocketMQ 4.9.7)."""
+
+Resource = tuple[str, int]
+"""A topic, or a group as its retry topic; and `PUB` or `SUB`."""
+
+InBody = Callable[[bytes | memoryview], list[Resource]]
+"""Returns the resources that a body names. Raises PeerError for one that is none."""
+
+
+class Needs(NamedTuple):
+    """What a request needs. The fields are attributes of its header; one that the request does not have names no resource.
+
+    ``signed``: it must come from a known account at least, or from a white address. ``why`` is the reason why no more is asked.
+    """
+
+    publish: tuple[str, ...] = ()
+    replies: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    admin: bool = False
+    in_body: InBody | None = None
+    signed: bool = True
+    why: str = ""
+
+    def of(self, fields: Mapping[str, str], body: bytes | memoryview, names: Mapping[str, str]) -> list[Resource]:
+        """Return the resources of one request; ``names`` gives the wire's name of each attribute. Raises PeerError.
+
+        A message for a retry topic is one that a consumer gives back: it needs what consuming does.
+        """
+        found = [(topic, SUB if topic.startswith(RETRY_PREFIX) else PUB) for topic in _given(self.publish, fields, names)]
+        found += [(topic, PUB) for topic in _given(self.replies, fields, names) if not topic.endswith(REPLY_SUFFIX)]
+        found += [(topic, SUB) for topic in _given(self.topics, fields, names)]
+        found += [(RETRY_PREFIX + group, SUB) for group in _given(self.groups, fields, names)]
+        return found + self.in_body(body) if self.in_body is not None else found
+
+    def text(self, names: Mapping[str, str]) -> str:
+        """Return what the reference page says."""
+        parts = [f"PUB of the topic `{names[field]}`" for field in self.publish]
+        parts += [f"PUB of the topic `{names[field]}`, but for reply topics" for field in self.replies]
+        parts += [f"SUB of the topic `{names[field]}`" for field in self.topics]
+        parts += [f"SUB of the group `{names[field]}`" for field in self.groups]
+        parts += ["SUB of each topic and group in the body"] if self.in_body is not None else []
+        parts += ["admin"] if self.admin else []
+        what = ", ".join(parts) or ("an account" if self.signed else "nothing")
+        return f"{what}: {self.why}" if self.why else what
+
+
+def _given(attributes: tuple[str, ...], fields: Mapping[str, str], names: Mapping[str, str]) -> list[str]:
+    return [fields[names[attribute]] for attribute in attributes if names[attribute] in fields]
+
+
+ADMIN = Needs(admin=True)
+"""An account that is an administrator."""
+
+
+def publish(topic: str, *, why: str = "") -> Needs:
+    """Permission to publish to the topic in a field."""
+    return Needs(publish=(topic,), why=why)
+
+
+def reply(topic: str) -> Needs:
+    """Nothing but an account for a reply topic, and permission to publish to any other topic in a field."""
+    return Needs(replies=(topic,), why="as in 4.9, who is asked may reply")
+
+
+def subscribe(*, topic: str | None = None, group: str | None = None, in_body: InBody | None = None, why: str = "") -> Needs:
+    """Permission to subscribe to the topic in a field, in the group in another one, or to what a body names."""
+    return Needs(topics=(topic,) if topic else (), groups=(group,) if group else (), in_body=in_body, why=why)
+
+
+def account(why: str) -> Needs:
+    """Any account, and the reason why that is enough."""
+    return Needs(why=why)
+
+
+def nothing(why: str) -> Needs:
+    """Nothing at all, and the reason: no broker answers it."""
+    return Needs(signed=False, why=why)
+
+
+# ---------------------------------------------------------------- reasons that several requests share
+
+LOOK = "as in 4.9, who has an account may look"
+OPERATED = "as in 4.9, an operator's account need not be an administrator's"
+WHOLE_LOG = "as in 4.9, an id says nothing of the topic"
+LOCKED = "as in 4.9; a lock gives no message, and pulling needs SUB"
+DECIDED = "as in 4.9; the half message needed PUB, and only who stored it knows where it is"
+PREPARED = "what it is about needed PUB (31030)"
+TO_CLIENTS = "brokers send it, and clients answer"
+NAME_SERVER = "name servers know no accounts"
