@@ -41,6 +41,7 @@ TITLES = {
     "topic": "Topics",
     "route": "The name server",
     "admin": "The broker itself",
+    "access": "Accounts",
 }
 
 HEAD = """# The protocol's requests

@@ -114,13 +114,15 @@ class Talk:
 
     # ------------------------------------------------------------ requests
 
-    def post(self, header, body=b"", *, peer=1, serialization=JSON, oneway=False, version=409, code=None):
-        """Send a request without looking for its answer; return its opaque."""
+    def post(self, header, body=b"", *, peer=1, serialization=JSON, oneway=False, version=409, code=None, who=None):
+        """Send a request, signed by ``who``, without looking for its answer; return its opaque."""
         self.opaque += 1
         command = request_command(header, body, opaque=self.opaque, serialization=serialization, oneway=oneway)
         command.version = version
         if code is not None:
             command.code = code
+        if who is not None:
+            command.fields = {**command.fields, **who.sign(command.fields, body)}
         self.feed(peer, encode(command))
         return self.opaque
 

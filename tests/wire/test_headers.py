@@ -55,7 +55,7 @@ def test_a_class_is_named_after_its_request(line):
 
 
 def test_what_only_administrators_may_send_is_marked():
-    theirs = {17, 18, 25, 200, 207, 215, 225, 306, 314, 316, 329, 353, 401}
+    theirs = {17, 18, 25, *range(50, 55), 200, 207, 215, 225, 306, 314, 316, 329, 353, 401}
     ours = {*range(31001, 31006), 31010, 31020, 31036}
     assert {code for code, line in REQUESTS.items() if line.admin} == theirs | ours
 
@@ -98,6 +98,6 @@ def test_any_texts_as_fields_are_a_header_or_refused(line, data):
 
 def test_every_group_of_headers_is_loaded_with_the_package():
     assert set(headers.__all__) == {
-        "admin", "batch", "client", "delay", "group", "offset", "pull", "ranges", "route", "send", "topic",
+        "access", "admin", "batch", "client", "delay", "group", "offset", "pull", "ranges", "route", "send", "topic",
         "transaction",
     }  # fmt: skip

@@ -10,6 +10,9 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from halfmoon.broker.access.access import Access
+from halfmoon.broker.access.administration import Administration
+from halfmoon.broker.access.files import RuleFiles
 from halfmoon.broker.admin.admin import SAVED, Admin
 from halfmoon.broker.admin.cleaning import Cleaning
 from halfmoon.broker.admin.configuration import Configuration
@@ -37,7 +40,7 @@ from halfmoon.broker.send.sends import Sends
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.transactions.transactions import Transactions
 from halfmoon.effects import CoreEffect, Op, Start, Work
-from halfmoon.errors import BadHeader, ResponseCode, ServiceNotAvailable
+from halfmoon.errors import BadHeader, BrokerError, ResponseCode, ServiceNotAvailable
 from halfmoon.hot import NATIVE, Completions, Frame, pull_header_json
 from halfmoon.ports import Disk
 from halfmoon.store.settings import StoreSettings
@@ -61,13 +64,20 @@ Frames = list[tuple[Peer, bytes, Frame]]
 
 
 class Broker:
-    """One broker: a store, its services, and the connections to them."""
+    """One broker: a store, its services, and the connections to them. ``rule_files``: where the accounts are, if not in its disk.
 
-    def __init__(self, settings: BrokerSettings, store_settings: StoreSettings, disk: Disk, random: Random, now: int) -> None:
+    Raises StoreError; with access control SettingError or OSError for accounts that cannot be read.
+    """
+
+    def __init__(
+        self, settings: BrokerSettings, store_settings: StoreSettings, disk: Disk, random: Random, now: int,
+        rule_files: RuleFiles | None = None,
+    ) -> None:  # fmt: skip
         settings, store_settings = replace(settings), replace(store_settings)  # its own: see `Configuration`
         address, ha_address = f"{settings.address}:{settings.port}", f"{settings.address}:{settings.port + 1}"
         host, levels = pack_host(address), Levels(settings.delay_levels)
         self.settings = settings
+        self.access = Access(rule_files or RuleFiles(disk, store_settings.data), now) if settings.acl_enable else None
         self.store = Store.open(disk, store_settings, host, now, tag_code=levels.tag_code)
         self.context = context = Context.open(settings, self.store, disk, host, random, now)
         self.configuration = Configuration(context)
@@ -89,6 +99,7 @@ class Broker:
         self.cleaning = Cleaning(context, self.admin.forget_topic)
         self.registration = Registration(settings, address, ha_address, self.topics.table, self._registered, self.topics.text)
         self.assignment = Assignment(context, self.registration.name_servers, self._start)
+        self.administration = Administration(self.access, settings, context.pending_replies)
         self.batches = Batches(context, self.sends, self.delays, self.registration.name_servers, self._start)
         self._handlers = self._table()
         self._deferred: tuple[Frames, Frames] = [], []
@@ -116,6 +127,7 @@ class Broker:
             self.membership, self.locks, self.progress, self.resets, self.relay, self.admin, self.cleaning,
             self.configuration, self.assignment, self.queries, self.batches,
             ReplyMessages(self.context, self.gate, self.sends, self.relay),
+            self.administration,
         )  # fmt: skip
         declared = {header: handler for service in services for header, handler in service.handlers().items()}
         for header, paths in SAVED.items():
@@ -147,6 +159,8 @@ class Broker:
             self.transactions, self.delays, self.batches, self.assignment,
         ):  # fmt: skip
             service.stepped(by_ms)
+        if self.access is not None:
+            self.access.stepped(by_ms)
 
     def commit(self, now: int) -> bool:
         """Handle everything that was fed: sends by group, then other requests in order, then pulls. True: call it again soon.
@@ -157,7 +171,7 @@ class Broker:
         """
         self.pending_replies.now = now
         requests, pulls = self._deferred
-        for peer, data, frames in self.peers.take(now, self.gate.read):
+        for peer, data, frames in self.peers.take(now, self.gate.read) if self.access is None else self.peers.take(now):
             for frame in frames:
                 is_pull = frame[0] == 0 and data.startswith(PULL_JSON, frame[1])
                 (pulls if is_pull else requests).append((peer, data, frame))
@@ -196,13 +210,15 @@ class Broker:
         self.stale_offsets.lost(peer)
         self.membership.lost(peer)
         self.locks.lost(peer, by_us=by_us)
+        if self.access is not None:
+            self.access.lost(peer)
 
     def due(self) -> int | None:
         """When `tick` wants to be called next."""
         due = min(self.stats.due(), self._next_save_ms, self._next_expire_ms, self.transactions.due())
         for wanted in (
             self.holds.due(), self.pending_replies.due(), self.store.due(), self.peers.due(), self.relay.due(), self.locks.due(),
-            self.delays.due(), self.batches.due(),
+            self.delays.due(), self.batches.due(), None if self.access is None else self.access.due(),
         ):  # fmt: skip
             if wanted is not None and wanted < due:
                 due = wanted
@@ -225,6 +241,8 @@ class Broker:
         if self.delays.tick(now) | self.batches.tick(now):
             self.store.flush(len(self.pending_replies))
             self._release(now)
+        if self.access is not None:
+            self.access.tick(now)
         if now >= self._next_expire_ms:
             self._next_expire_ms = now + EXPIRE_SCAN_MS
             self.membership.expire(now - self.settings.client_expiry_ms)
@@ -242,6 +260,8 @@ class Broker:
             effects += map(self._then_release, works)
         if works := self.transactions.work():
             effects += works
+        if self.access is not None:
+            effects += self.access.work()
         if self.tables.touched or self._stopping:
             effects += self.tables.save_changed(everything_changed=self._stopping)
         if self._starts:
@@ -286,6 +306,8 @@ class Broker:
         faults += [f"{path} is not saved: {reason}" for path, reason in sorted(self.tables.failed.items())]
         texts = {"nativeVersion": NATIVE or "", **self.transactions.pending.texts(now), **self.batches.listing.texts()}
         texts |= self.delays.texts()
+        if self.access is not None:
+            texts |= self.access.texts()
         if any(faults):
             texts["brokerFaults"] = "; ".join(dict.fromkeys(filter(None, faults)))
         return texts
@@ -315,7 +337,7 @@ class Broker:
 
     def _handle_pull(self, peer: Peer, data: bytes, frame: Frame, now: int) -> None:
         _, start, body, _ = frame
-        fields = pull_header_json(data[start:body])
+        fields = pull_header_json(data[start:body]) if self.access is None else None
         if fields is None or fields[1] & 3:  # an odd header, a reply, or one-way
             self._handle_frame(peer, data, frame, now)
             return
@@ -347,6 +369,12 @@ class Broker:
             self.relay.answered(peer.number, command)
             return
         request = Request(command, peer, now)
+        if self.access is not None:
+            try:
+                self.access.check(command, peer)
+            except BrokerError as exc:
+                self.pending_replies.reply_now(request, refused(exc))
+                return
         handler = self._handlers.get(command.code)
         if handler is None:
             self.pending_replies.reply_now(request, Reply(NOT_SUPPORTED, not_supported(command.code)))

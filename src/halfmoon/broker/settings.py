@@ -52,6 +52,15 @@ class BrokerSettings:
     region: str = setting("DefaultRegion", java="regionId", form=forms.NAME, why="Region name in every reply to a send.")
     permission: int = setting(6, java="brokerPermission", low=0, high=7, why="Bits: 2 write, 4 read.")
 
+    acl_enable: bool = setting(
+        False, java="aclEnable", why="Take requests from accounts alone, and from white addresses; see access.md."
+    )
+    acl_file: str = setting(
+        "",
+        form=forms.PATH,
+        why="File of accounts; further ones are in the directory acl beside it. Empty: conf/plain_acl.yml in the data directory.",
+    )
+
     auto_create_topics: bool = setting(True, java="autoCreateTopicEnable", why="A send to an unknown topic creates it.")
     auto_create_groups: bool = setting(True, java="autoCreateSubscriptionGroup", why="A consumer of an unknown group creates it.")
     default_queue_count: int = setting(

@@ -128,7 +128,6 @@ PLACES = {
 
 REFUSED: dict[str, tuple[frozenset[str], str]] = {
     "brokerRole": (frozenset({"async_master"}), "replication is not built yet, and a promise of copies must not be ignored"),
-    "aclEnable": (frozenset({"false"}), "access control is not built yet, and must not be taken to be on"),
     "enableDLegerCommitLog": (frozenset({"false"}), "replication by log consensus is not built"),
     "enableControllerMode": (frozenset({"false"}), "replication by a controller is not built"),
     "duplicationEnable": (frozenset({"false"}), "replication is not built yet"),

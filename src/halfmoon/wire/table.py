@@ -52,16 +52,13 @@ class RequestType(NamedTuple):
     since: str
     needs: Needs | None
     """What an account needs to send it; None: nobody thought of it yet, which a test refuses and a broker takes for `ADMIN`."""
+    names: dict[str, str]
+    """The name that each attribute of the header has on the wire."""
 
     @property
     def admin(self) -> bool:
         """Whether only administrators may send it once access control is on."""
         return self.needs is None or self.needs.admin
-
-    @property
-    def names(self) -> dict[str, str]:
-        """The name that each attribute of the header has on the wire."""
-        return dict(zip(self.header.__struct_fields__, self.header.__struct_encode_fields__, strict=True))
 
 
 REQUESTS: dict[int, RequestType] = {}
@@ -83,7 +80,8 @@ def request(
 
     def enter(cls: type[H]) -> type[H]:
         assert code not in REQUESTS, f"two requests with code {code}"
-        REQUESTS[code] = _BY_HEADER[cls] = RequestType(code, name, cls, reply, since, needs)
+        names = dict(zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True))
+        REQUESTS[code] = _BY_HEADER[cls] = RequestType(code, name, cls, reply, since, needs, names)
         return cls
 
     return enter

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfmoon.wire.needs import ADMIN, LOOK, OPERATED, account
+from halfmoon.wire.needs import ADMIN, LOOK, account
 from halfmoon.wire.table import Header, request
 
 
@@ -27,7 +27,7 @@ class GetBrokerRuntimeInfo(Header):
     """Ask for the figures of a broker: reply body `KVTable`."""
 
 
-@request(306, "CLEAN_EXPIRED_CONSUMEQUEUE", needs=account(OPERATED))
+@request(306, "CLEAN_EXPIRED_CONSUMEQUEUE", needs=ADMIN)
 class CleanExpiredConsumequeue(Header):
     """Remove entries of consume queues whose messages are gone."""
 
@@ -40,11 +40,11 @@ class ViewBrokerStatsData(Header):
     stats_key: str
 
 
-@request(316, "CLEAN_UNUSED_TOPIC", needs=account(OPERATED))
+@request(316, "CLEAN_UNUSED_TOPIC", needs=ADMIN)
 class CleanUnusedTopic(Header):
     """Remove the consume queues of topics that do not exist."""
 
 
-@request(329, "DELETE_EXPIRED_COMMITLOG", since="4.9.0", needs=account(OPERATED))
+@request(329, "DELETE_EXPIRED_COMMITLOG", since="4.9.0", needs=ADMIN)
 class DeleteExpiredCommitlog(Header):
     """Delete expired log files now instead of at the hour of ``deleteWhen``."""

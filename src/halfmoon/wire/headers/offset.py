@@ -123,7 +123,7 @@ class QueryCorrectionOffset(Header, kw_only=True):
     topic: str
 
 
-@request(314, "CLONE_GROUP_OFFSET", needs=account(OPERATED))
+@request(314, "CLONE_GROUP_OFFSET", needs=ADMIN)
 class CloneGroupOffset(Header, kw_only=True):
     """Give a group the progress of another."""
 

@@ -1,0 +1,262 @@
+"""Accounts and white addresses: what rule files say, read and checked; and what an account may do. Opens no file.
+
+A file is YAML in the form of RocketMQ's ``plain_acl.yml``. It is refused as a whole, with the line, when a value in it makes no
+sense: an account that is half understood lets in whom it should not. Aliases are read as what they stand for, within the
+bounds below.
+
+Follows PlainPermissionManager and Permission (RocketMQ 4.9.7).
+Differs: the original takes an unknown permission or a wrong ``admin`` for the least, without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import msgspec
+
+from halfmoon.broker.access.addresses import BadAddress, Pattern, patterns
+from halfmoon.errors import SettingError
+from halfmoon.wire.bodies import DataVersion
+from halfmoon.wire.needs import ANY, DENY, PUB, RETRY_PREFIX, SUB, Needs, Resource
+from halfmoon.wire.signature import KEY_LENGTH_MAX, KEY_LENGTH_MIN
+
+FILE_BYTES_MAX = 1024 * 1024
+ACCOUNTS_MAX = 10_000
+PERMISSIONS_MAX = 100_000
+NODES_MAX = 1_000_000
+"""Bounds of one file: its size, its accounts, all their permissions for single topics and groups, and its values in all."""
+
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+"""Whoever has an account may publish to it, as the original lets its clients trace."""
+
+PERMISSIONS = {"DENY": DENY, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """One account. ``permissions`` are by topic, and by retry topic for groups; its text does not show the secret."""
+
+    access_key: str
+    secret: bytes
+    white: tuple[Pattern, ...] = ()
+    admin: bool = False
+    topic_default: int = DENY
+    group_default: int = DENY
+    permissions: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"Account(access_key={self.access_key!r}, admin={self.admin})"
+
+    def refusal(self, code: int, needs: Needs, resources: list[Resource]) -> str | None:
+        """Return why this account may not send a request, in the original's words; None: it may.
+
+        An administrator may use everything, unless permissions for single topics or groups are given: those then count for
+        administrators too, and the defaults for all the others.
+        """
+        if (TRACE_TOPIC, PUB) in resources:
+            return None
+        if needs.admin and not self.admin:
+            return f"Need admin permission for request code={code}, but accessKey={self.access_key} is not"
+        if self.admin and not self.permissions:
+            return None
+        for name, permission in resources:
+            if not self._has(name, permission):
+                return f"No default permission for {resource_text(name)}"
+        return None
+
+    def _has(self, name: str, permission: int) -> bool:
+        default = self.group_default if name.startswith(RETRY_PREFIX) else self.topic_default
+        own = self.permissions.get(name, default)
+        if own & DENY:
+            return False
+        return own & (PUB | SUB) != 0 if permission & ANY else own & permission != 0
+
+
+def resource_text(name: str) -> str:
+    """Return how the original names a topic or group."""
+    return f"group:{name[len(RETRY_PREFIX) :]}" if name.startswith(RETRY_PREFIX) else f"topic:{name}"
+
+
+class RuleFile(NamedTuple):
+    """What one file says. ``white`` are the global white addresses as written, ``data`` all of it to be written again."""
+
+    accounts: tuple[Account, ...]
+    white: tuple[str, ...]
+    patterns: tuple[Pattern, ...]
+    version: DataVersion
+    data: dict[str, Any]
+    repeated: tuple[str, ...] = ()
+    """Access keys that it gives twice: the first one counts."""
+
+
+def read_rules(name: str, text: bytes) -> RuleFile:
+    """Return what a file says; nothing for an empty one.
+
+    Raises:
+        SettingError: it is no such file, or longer than `FILE_BYTES_MAX`; the text names the line and what is wrong there.
+    """
+    return _Reading(name).rules(text)
+
+
+def write_rules(data: dict[str, Any]) -> bytes:
+    """Return the text of a file. Comments and the way that it was laid out are lost."""
+    text: str = _yaml().safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=False)
+    return text.encode()
+
+
+def _yaml() -> Any:
+    """PyYAML: imported where access control is on, for it costs a start as much time as opening a store."""
+    return import_module("yaml")
+
+
+class _Reading:
+    """One file that is read, node by node, so that each refusal can name its line."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._permissions = self._nodes = 0
+
+    def rules(self, text: bytes) -> RuleFile:
+        if len(text) > FILE_BYTES_MAX:
+            raise SettingError(f"{self._name}: longer than {FILE_BYTES_MAX} bytes")
+        root = self._root(text)
+        if root is None:
+            return RuleFile((), (), (), DataVersion(), {})
+        white: list[str] = []
+        found: list[Pattern] = []
+        accounts: dict[str, Account] = {}
+        repeated: list[str] = []
+        version = DataVersion()
+        for key, node in self._pairs(root):
+            if key == "globalWhiteRemoteAddresses":
+                for item in self._items(node):
+                    white.append(self._text(item) or "")
+                    found += self._patterns(item)
+            elif key == "accounts":
+                for item in self._items(node):
+                    account = self._account(item)
+                    if account.access_key in accounts:
+                        repeated.append(account.access_key)
+                    elif len(accounts) >= ACCOUNTS_MAX:
+                        raise self._wrong(item, f"more than {ACCOUNTS_MAX} accounts")
+                    accounts.setdefault(account.access_key, account)
+            elif key == "dataVersion":
+                version = self._version(node)
+        data: dict[str, Any] = self._plain(root)
+        return RuleFile(tuple(accounts.values()), tuple(white), tuple(found), version, data, tuple(repeated))
+
+    def _root(self, text: bytes) -> Any:
+        yaml = _yaml()
+        loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        try:
+            root = yaml.compose(text.decode(), loader)
+        except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as exc:
+            mark = getattr(exc, "problem_mark", None)
+            line = f"{mark.line + 1}: " if mark is not None else " "
+            raise SettingError(f"{self._name}:{line}not YAML: {getattr(exc, 'problem', None) or exc}") from None
+        return None if root is None or root.tag.endswith(":null") else root
+
+    def _account(self, node: Any) -> Account:
+        values = dict(self._pairs(node))
+        perms: dict[str, int] = {}
+        for key, prefix in (("groupPerms", RETRY_PREFIX), ("topicPerms", "")):
+            for item in self._items(values.get(key)):
+                name, permission = self._resource(item)
+                perms[prefix + name] = permission
+        return Account(
+            access_key=self._key(values, "accessKey", node),
+            secret=self._key(values, "secretKey", node).encode(),
+            white=self._patterns(values["whiteRemoteAddress"]) if "whiteRemoteAddress" in values else (),
+            admin=self._flag(values.get("admin")),
+            topic_default=self._permission(values.get("defaultTopicPerm")),
+            group_default=self._permission(values.get("defaultGroupPerm")),
+            permissions=perms,
+        )
+
+    def _key(self, values: dict[str, Any], name: str, node: Any) -> str:
+        text = self._text(values[name]) if name in values else None
+        if text is None or not KEY_LENGTH_MIN <= len(text) <= KEY_LENGTH_MAX:
+            shown = f"{name} {text!r:.80}" if name == "accessKey" and text else f"{name} of an account"
+            raise self._wrong(values.get(name, node), f"{shown} must have {KEY_LENGTH_MIN} to {KEY_LENGTH_MAX} characters")
+        return text
+
+    def _resource(self, node: Any) -> tuple[str, int]:
+        text = self._text(node) or ""
+        name, equals, permission = text.partition("=")
+        if not equals or not name.strip() or permission.strip() not in PERMISSIONS:
+            raise self._wrong(node, f"{text!r:.80} is not of the form NAME=PERMISSION, with {', '.join(PERMISSIONS)}")
+        self._permissions += 1
+        if self._permissions > PERMISSIONS_MAX:
+            raise self._wrong(node, f"more than {PERMISSIONS_MAX} permissions")
+        return name.strip(), PERMISSIONS[permission.strip()]
+
+    def _permission(self, node: Any) -> int:
+        text = None if node is None else self._text(node)
+        if text is None or not text.strip():
+            return DENY
+        if text.strip() not in PERMISSIONS:
+            raise self._wrong(node, f"{text!r:.80} is no permission: it must be one of {', '.join(PERMISSIONS)}")
+        return PERMISSIONS[text.strip()]
+
+    def _flag(self, node: Any) -> bool:
+        text = None if node is None else self._text(node)
+        if text is not None and text.strip().lower() not in ("true", "false"):
+            raise self._wrong(node, f"admin is true or false, not {text!r:.80}")
+        return text is not None and text.strip().lower() == "true"
+
+    def _patterns(self, node: Any) -> tuple[Pattern, ...]:
+        try:
+            return patterns(self._text(node) or "")
+        except BadAddress as exc:
+            raise self._wrong(node, str(exc)) from None
+
+    def _version(self, node: Any) -> DataVersion:
+        for item in self._items(node):
+            numbers = {key: self._text(value) or "" for key, value in self._pairs(item)}
+            counter, timestamp = numbers.get("counter", "0"), numbers.get("timestamp", "0")
+            if not (counter.isdecimal() and timestamp.isdecimal() and len(counter) < 19 and len(timestamp) < 19):
+                raise self._wrong(item, "dataVersion has the numbers counter and timestamp")
+            return DataVersion(int(counter), int(timestamp))
+        return DataVersion()
+
+    # ------------------------------------------------------------ nodes
+
+    def _pairs(self, node: Any) -> Iterator[tuple[str, Any]]:
+        if node.id != "mapping":
+            raise self._wrong(node, "must be keys with values")
+        for key, value in node.value:
+            yield self._text(key) or "", value
+
+    def _items(self, node: Any) -> list[Any]:
+        if node is None or (node.id == "scalar" and self._text(node) in (None, "")):
+            return []
+        if node.id != "sequence":
+            raise self._wrong(node, "must be a list")
+        items: list[Any] = node.value
+        return items
+
+    def _text(self, node: Any) -> str | None:
+        """The text of a scalar as it stands in the file: a secret of digits is none of the numbers that it could be read as."""
+        if node.id != "scalar":
+            raise self._wrong(node, "must be a single value")
+        return None if node.tag.endswith(":null") else str(node.value)
+
+    def _plain(self, node: Any, depth: int = 0) -> Any:
+        """The node as values to be written again: texts, but for what reads the same as a whole number or a truth value."""
+        self._nodes += 1  # an alias stands for as much as what it names
+        if depth > 8 or self._nodes > NODES_MAX:
+            raise self._wrong(node, "nested too deep, or too much of it")
+        if node.id == "mapping":
+            return {self._text(key): self._plain(value, depth + 1) for key, value in node.value}
+        if node.id == "sequence":
+            return [self._plain(item, depth + 1) for item in node.value]
+        text = self._text(node)
+        if text is not None and node.tag.endswith(":int") and text.isdecimal() and str(int(text)) == text:
+            return int(text)
+        if text is not None and node.tag.endswith(":bool") and text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        return text
+
+    def _wrong(self, node: Any, what: str) -> SettingError:
+        return SettingError(f"{self._name}:{node.start_mark.line + 1}: {what}")

@@ -1,0 +1,177 @@
+"""The requests that administer accounts (50 to 54): change a file, or tell what the files say. Changes are answered once saved.
+
+Follows AdminBrokerProcessor and PlainPermissionManager (RocketMQ 4.9.7).
+Differs: only administrators may ask, where the original lets every account change and read all of them. What makes no sense is
+refused before it is written. A file is replaced whole; comments in it are lost.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halfmoon.broker.access.access import Access
+from halfmoon.broker.access.files import Edit
+from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.send.pending_replies import PendingReplies, refused
+from halfmoon.broker.settings import BrokerSettings
+from halfmoon.errors import BrokerError, HalfmoonError, ResponseCode, ServiceNotAvailable
+from halfmoon.wire.bodies import DataVersion, to_json
+from halfmoon.wire.headers.access import (
+    AclConfig,
+    DeleteAclConfig,
+    GetBrokerClusterAclConfig,
+    GetBrokerClusterAclInfo,
+    GetBrokerClusterAclInfoReply,
+    PlainAccessConfig,
+    UpdateAndCreateAclConfig,
+    UpdateGlobalWhiteAddrsConfig,
+)
+
+OFF = "access control is off: start the broker with aclEnable=true"
+
+Data = dict[str, Any]
+
+
+class Administration:
+    """The service that answers 50 to 54. ``access`` None: access control is off, and all of them are refused."""
+
+    def __init__(self, access: Access | None, settings: BrokerSettings, pending_replies: PendingReplies) -> None:
+        self._access, self._settings, self._pending_replies = access, settings, pending_replies
+
+    def handlers(self) -> Handlers:
+        """Return what answers which request."""
+        return {
+            UpdateAndCreateAclConfig: self.update,
+            DeleteAclConfig: self.delete,
+            UpdateGlobalWhiteAddrsConfig: self.white_addresses,
+            GetBrokerClusterAclInfo: self.versions,
+            GetBrokerClusterAclConfig: self.accounts,
+        }
+
+    def update(self, request: Request) -> Reply | None:
+        """Make an account, in the main file, or change it where it stands (50)."""
+        header = request.header(UpdateAndCreateAclConfig)
+        given = {
+            "accessKey": header.access_key, "secretKey": header.secret_key, "whiteRemoteAddress": header.white_remote_address,
+            "admin": header.admin, "defaultTopicPerm": header.default_topic_perm or None,
+            "defaultGroupPerm": header.default_group_perm or None,
+            "topicPerms": _split(header.topic_perms), "groupPerms": _split(header.group_perms),
+        }  # fmt: skip
+        key = header.access_key or ""
+
+        def edit(data: Data) -> None:
+            accounts = _accounts(data)
+            old = next((account for account in accounts if str(account.get("accessKey")) == key), None)
+            if old is not None:
+                accounts.remove(old)
+            accounts.append({**(old or {}), **{name: value for name, value in given.items() if value is not None}})
+
+        failed = int(ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED)
+        if len(key) <= 6 or len(header.secret_key or "") <= 6:
+            shown = "null" if header.access_key is None else key
+            return Reply(failed, f"The accessKey={shown} and secretKey cannot be null and length should longer than 6")
+        access = self._on(failed)
+        self._change(request, access.rules.file_of(key) or access.files.main, edit, failed)
+        return None
+
+    def delete(self, request: Request) -> Reply | None:
+        """Remove an account (51)."""
+        key = request.header(DeleteAclConfig).access_key
+        failed = int(ResponseCode.DELETE_ACL_CONFIG_FAILED)
+        path = self._on(failed).rules.file_of(key or "")
+        if path is None:
+            shown = "null" if key is None else key
+            return Reply(failed, f"The accesskey[{shown:.256}] corresponding to accessConfig has been deleted failed.")
+
+        def edit(data: Data) -> None:
+            data["accounts"] = [account for account in _accounts(data) if str(account.get("accessKey")) != key]
+
+        self._change(request, path, edit, failed)
+        return None
+
+    def white_addresses(self, request: Request) -> Reply | None:
+        """Replace the global white addresses of a file (53)."""
+        header = request.header(UpdateGlobalWhiteAddrsConfig)
+        failed = int(ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED)
+        files = self._on(failed).files
+        addresses = _split(header.global_white_addrs)
+        if addresses is None:
+            return Reply(failed, "The globalWhiteAddresses[null] has been updated failed.")
+        try:
+            path = files.path(header.acl_file_full_path) if header.acl_file_full_path else files.main
+        except BrokerError as exc:
+            return Reply(failed, exc.remark)
+
+        def edit(data: Data) -> None:
+            data["globalWhiteRemoteAddresses"] = addresses
+
+        self._change(request, path, edit, failed)
+        return None
+
+    def versions(self, _request: Request) -> Reply:
+        """Return the versions of the files (52)."""
+        access, settings = self._on(1), self._settings
+        versions = {access.files.name(path): file.version for path, file in access.rules.files.items()}
+        main = access.rules.files.get(access.files.main)
+        return Reply(header=GetBrokerClusterAclInfoReply(
+            version=to_json(DataVersion() if main is None else main.version).decode(),
+            all_acl_file_version=to_json(versions).decode(),
+            broker_name=settings.name, broker_addr=f"{settings.address}:{settings.port}", cluster_name=settings.cluster,
+        ))  # fmt: skip
+
+    def accounts(self, _request: Request) -> Reply:
+        """Return all accounts, with their secrets (54)."""
+        found = AclConfig()
+        known: set[str] = set()
+        for file in self._on(1).rules.files.values():
+            found.global_white_addrs += file.white
+            for account in _accounts(file.data):
+                config = _config(account)
+                if config.access_key is not None and config.access_key not in known:
+                    known.add(config.access_key)
+                    found.plain_access_configs.append(config)
+        return Reply(body=to_json(found))
+
+    def _on(self, code: int) -> Access:
+        if self._access is None:
+            raise BrokerError(OFF, code=code)
+        return self._access
+
+    def _change(self, request: Request, path: str, edit: Edit, failed: int) -> None:
+        """Change a file, and reply when that is done."""
+
+        def done(error: Exception | None, _now: int) -> None:
+            if error is None:
+                reply = Reply()
+            elif isinstance(error, HalfmoonError):
+                reply = Reply(failed, str(error))
+            else:
+                reply = refused(ServiceNotAvailable(f"service not available now: {error}"))
+            self._pending_replies.reply_now(request, reply)
+
+        self._on(failed).change(path, edit, done, request.now)
+
+
+def _split(text: str | None) -> list[str] | None:
+    """Return the parts of a list joined by commas; None and blank stay what they are. Follows UtilAll.split."""
+    if text is None:
+        return None
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _accounts(data: Data) -> list[Data]:
+    """Return the accounts of a file, which may have none."""
+    if not data.get("accounts"):
+        data["accounts"] = []
+    accounts: list[Data] = data["accounts"]
+    return accounts
+
+
+def _config(account: Data) -> PlainAccessConfig:
+    texts = {name: None if value is None else str(value) for name, value in account.items() if not isinstance(value, list)}
+    return PlainAccessConfig(
+        access_key=texts.get("accessKey"), secret_key=texts.get("secretKey"), admin=str(account.get("admin")).lower() == "true",
+        white_remote_address=texts.get("whiteRemoteAddress"),
+        default_topic_perm=texts.get("defaultTopicPerm"), default_group_perm=texts.get("defaultGroupPerm"),
+        topic_perms=account.get("topicPerms"), group_perms=account.get("groupPerms"),
+    )  # fmt: skip

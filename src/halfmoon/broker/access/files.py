@@ -1,0 +1,127 @@
+"""The rule files: reading all into `Rules`, and changing one. Runs where waiting is allowed; keeps only where they are.
+
+They are one file, ``plain_acl.yml`` by default, and every ``.yml`` or ``.yaml`` in the directory ``acl`` beside it. An access key
+that several give is that of the directory's, and of the first file by name.
+
+Follows PlainPermissionManager (RocketMQ 4.9.7). Differs: directories inside ``acl`` are not looked into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from halfmoon.broker.access.accounts import FILE_BYTES_MAX, Account, RuleFile, read_rules, write_rules
+from halfmoon.broker.access.addresses import Pattern
+from halfmoon.errors import BrokerError, SettingError
+from halfmoon.ports import Disk
+
+FILES_MAX = 100
+
+Edit = Callable[[dict[str, Any]], None]
+"""Changes what a file says, in place. Raises BrokerError: it is not to be changed so."""
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """All rules. ``files`` are what each file says, in the order in which they count; ``seen`` shows whether any has changed."""
+
+    accounts: dict[str, Account] = {}
+    white: tuple[Pattern, ...] = ()
+    files: dict[str, RuleFile] = {}
+    seen: tuple[tuple[str, int, int], ...] = ()
+    repeated: tuple[str, ...] = ()
+
+    def file_of(self, access_key: str) -> str | None:
+        """Return the file that has an account, or None."""
+        return next((path for path, file in self.files.items() if any(a.access_key == access_key for a in file.accounts)), None)
+
+
+class RuleFiles(NamedTuple):
+    """Where the rules are. ``root`` is the disk's directory as users know it, for what they are told."""
+
+    disk: Disk
+    root: str
+    main: str = "conf/plain_acl.yml"
+
+    @property
+    def directory(self) -> str:
+        """The directory of further files."""
+        return "/".join([*self.main.split("/")[:-1], "acl"])
+
+    def name(self, path: str) -> str:
+        """Return a path as users know it."""
+        return f"{self.root}/{path}"
+
+    def path(self, name: str) -> str:
+        """Return the path of a file of ours that somebody names. Raises BrokerError for any other."""
+        for path in self.paths():
+            if name in (path, self.name(path)):
+                return path
+        raise BrokerError(f"{name:.200} is no file of rules of this broker")
+
+    def paths(self) -> list[str]:
+        """Return all files, in the order in which they count."""
+        names = [name for name in self.disk.list(self.directory) if name.endswith((".yml", ".yaml"))]
+        return [*[f"{self.directory}/{name}" for name in names[:FILES_MAX]], self.main]
+
+    def load(self) -> Rules:
+        """Return what all files say.
+
+        Raises:
+            SettingError: one of them makes no sense, or the main one is missing; OSError.
+        """
+        return self._load(None, b"")
+
+    def newer(self, known: Rules) -> Rules | None:
+        """Return what all files say, or None while none of them has changed. Raises as `load`."""
+        return None if self._seen(self.paths()) == known.seen else self.load()
+
+    def change(self, path: str, edit: Edit, now: int) -> Rules:
+        """Change one file, count its version up, and return what all of them say then. Waits for the device.
+
+        Raises as `load`, and what ``edit`` raises; nothing is changed then.
+        """
+        data = read_rules(self.name(path), self._read(path)).data
+        edit(data)
+        version = read_rules(self.name(path), write_rules(data)).version.next(now)
+        data["dataVersion"] = [{"counter": version.counter, "timestamp": version.timestamp}]
+        text = write_rules(data)
+        rules = self._load(path, text)
+        self.disk.save(path, text, keep_previous=False)  # a copy would keep the secrets of removed accounts
+        return msgspec.structs.replace(rules, seen=self._seen(self.paths()))
+
+    def _load(self, changed: str | None, text: bytes) -> Rules:
+        paths = self.paths()
+        seen = self._seen(paths)
+        accounts: dict[str, Account] = {}
+        white: list[Pattern] = []
+        files: dict[str, RuleFile] = {}
+        repeated: list[str] = []
+        for path in paths:
+            file = files[path] = read_rules(self.name(path), text if path == changed else self._read(path))
+            white += file.patterns
+            repeated += file.repeated
+            for account in file.accounts:
+                if accounts.setdefault(account.access_key, account) is not account:
+                    repeated.append(account.access_key)
+        return Rules(accounts, tuple(white), files, seen, tuple(repeated))
+
+    def _read(self, path: str) -> bytes:
+        try:
+            size = self.disk.file_size(path)
+        except FileNotFoundError:
+            raise SettingError(f"{self.name(path)}: there is no such file of accounts: see docs/access.md") from None
+        if size > FILE_BYTES_MAX:
+            raise SettingError(f"{self.name(path)}: longer than {FILE_BYTES_MAX} bytes")
+        return self.disk.read(path) or b""
+
+    def _seen(self, paths: list[str]) -> tuple[tuple[str, int, int], ...]:
+        found = []
+        for path in paths:
+            try:
+                found.append((path, self.disk.modified_ms(path), self.disk.file_size(path)))
+            except FileNotFoundError:
+                found.append((path, -1, -1))
+        return tuple(found)

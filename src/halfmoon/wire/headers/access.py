@@ -1,0 +1,81 @@
+"""Requests that administer accounts, where access control is on. Declares fields and bodies, decides nothing."""
+
+# ruff: noqa: RUF012 - msgspec gives each value its own copy of an empty default
+
+from __future__ import annotations
+
+from halfmoon.wire.json import Body
+from halfmoon.wire.needs import ADMIN
+from halfmoon.wire.table import Header, request
+
+
+@request(50, "UPDATE_AND_CREATE_ACL_CONFIG", needs=ADMIN)
+class UpdateAndCreateAclConfig(Header):
+    """Make an account or change it: fields that are not given stay, but for ``admin``."""
+
+    access_key: str | None = None
+    secret_key: str | None = None
+    white_remote_address: str | None = None
+    admin: bool = False
+    default_topic_perm: str | None = None
+    default_group_perm: str | None = None
+    topic_perms: str | None = None  # NAME=PERMISSION, joined by commas
+    group_perms: str | None = None
+
+
+@request(51, "DELETE_ACL_CONFIG", needs=ADMIN)
+class DeleteAclConfig(Header):
+    """Remove an account."""
+
+    access_key: str | None = None
+
+
+class GetBrokerClusterAclInfoReply(Header, kw_only=True):
+    """The version of the main file, as the JSON text of a `DataVersion`, and those of all files by path."""
+
+    version: str
+    all_acl_file_version: str | None = None  # 4.9
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+
+
+@request(52, "GET_BROKER_CLUSTER_ACL_INFO", reply=GetBrokerClusterAclInfoReply, needs=ADMIN)
+class GetBrokerClusterAclInfo(Header):
+    """Ask for the version of the accounts."""
+
+
+@request(53, "UPDATE_GLOBAL_WHITE_ADDRS_CONFIG", needs=ADMIN)
+class UpdateGlobalWhiteAddrsConfig(Header):
+    """Replace the global white addresses of a file."""
+
+    global_white_addrs: str | None = None  # joined by commas
+    acl_file_full_path: str | None = None  # 4.9: one of the broker's own files; None: the main one
+
+
+@request(54, "GET_BROKER_CLUSTER_ACL_CONFIG", needs=ADMIN)
+class GetBrokerClusterAclConfig(Header):
+    """Ask for all accounts, with their secrets: reply body `AclConfig`."""
+
+
+class PlainAccessConfig(Body):
+    """An account as it stands in a file."""
+
+    access_key: str | None = None
+    admin: bool = False
+    default_group_perm: str | None = None
+    default_topic_perm: str | None = None
+    group_perms: list[str] | None = None
+    secret_key: str | None = None
+    topic_perms: list[str] | None = None
+    white_remote_address: str | None = None
+
+    def __repr__(self) -> str:
+        return f"PlainAccessConfig(access_key={self.access_key!r})"
+
+
+class AclConfig(Body):
+    """All accounts: reply of 54."""
+
+    global_white_addrs: list[str] = []
+    plain_access_configs: list[PlainAccessConfig] = []

@@ -1,0 +1,292 @@
+"""Tests of the check of requests: each refusal in Apache's words, white addresses, guesses, and rules that are read again."""
+
+from __future__ import annotations
+
+import pytest
+
+from halfmoon.broker.access import access
+from halfmoon.errors import SettingError
+from halfmoon.wire.codes import JSON, ROCKETMQ
+from halfmoon.wire.headers.access import GetBrokerClusterAclInfo
+from halfmoon.wire.headers.admin import GetBrokerRuntimeInfo
+from halfmoon.wire.headers.client import GetConsumerListByGroup, HeartBeat, UnregisterClient
+from halfmoon.wire.headers.offset import GetMaxOffset, UpdateConsumerOffset
+from halfmoon.wire.headers.pull import QueryMessage
+from halfmoon.wire.headers.send import ConsumerSendMsgBack, SendBatchMessage, SendMessage
+from halfmoon.wire.headers.topic import GetAllTopicConfig, UpdateAndCreateTopic
+from halfmoon.wire.signature import Credentials
+from halfmoon.wire.table import REQUESTS
+from tests.broker.access.rule_files import ADMIN, RULES, USER, write
+from tests.broker.talk import Talk, pull_header, send_header
+
+EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
+WRONG = USER._replace(secret_key="123456789")
+NEW_TOPIC = UpdateAndCreateTopic(topic="new", read_queue_nums=1, write_queue_nums=1, perm=6, topic_filter_type="SINGLE_TAG")
+
+
+@pytest.fixture
+def talk(tmp_path):
+    write(tmp_path)
+    return Talk(tmp_path, acl_enable=True)
+
+
+def refusal(talk, *request, **kw):
+    """Ask; return what it was refused with, or None if it was let pass."""
+    reply = talk.ask(*request, **kw)
+    if reply.code != 1 or not (reply.remark or "").startswith(EXCEPTION):
+        return None
+    return reply.remark.removeprefix(EXCEPTION)
+
+
+# ---------------------------------------------------------------- who
+
+
+def test_a_request_without_an_access_key_is_refused(talk):
+    assert refusal(talk, send_header("topicB")) == "No accessKey is configured"
+
+
+def test_an_unknown_access_key_is_refused(talk):
+    assert refusal(talk, send_header("topicB"), who=Credentials("nobody1", "12345678")) == "No acl config for nobody1"
+
+
+@pytest.mark.parametrize("serialization", [JSON, ROCKETMQ])
+def test_a_wrong_secret_is_refused_and_the_right_one_taken(talk, serialization):
+    kw = {"serialization": serialization}
+    assert refusal(talk, send_header("topicB"), who=WRONG, **kw) == "Check signature failed for accessKey=RocketMQ"
+    assert talk.ask(send_header("topicB"), b"x", who=USER, **kw).code == 0
+
+
+def test_a_body_that_was_changed_on_its_way_is_refused(talk):
+    opaque = talk.post(send_header("topicB"), b"body", who=USER)
+    chunk = talk.broker.peers.get(1).chunks[0]
+    talk.broker.peers.get(1).chunks[0] = chunk.replace(b"body", b"BODY")
+    talk.turn()
+
+    assert "Check signature failed" in talk.answer(opaque).remark
+
+
+@pytest.mark.parametrize("line", REQUESTS.values(), ids=lambda line: line.name)
+def test_no_request_of_the_table_is_answered_to_strangers(talk, line):
+    assert refusal(talk, GetAllTopicConfig(), code=line.code) == "No accessKey is configured"
+
+
+def test_an_unknown_code_needs_an_account_before_it_is_said_to_be_unknown(talk):
+    assert refusal(talk, GetAllTopicConfig(), code=9999) == "No accessKey is configured"
+    assert talk.ask(GetAllTopicConfig(), code=9999, who=USER).code == 3
+
+
+def test_a_refused_one_way_request_gets_no_answer_and_does_nothing(talk):
+    offset = UpdateConsumerOffset(consumer_group="groupA", topic="topicB", queue_id=0, commit_offset=5)
+    assert talk.ask(offset, oneway=True, who=USER) is None
+    assert talk.broker.offsets.get("groupA", "topicB", 0) is None
+
+
+def test_the_global_white_addresses_need_no_account(talk):
+    talk.connect(5, "10.10.103.7:4000")
+    talk.connect(6, "10.10.104.7:4000")
+
+    assert talk.ask(send_header("topicA"), b"x", peer=5).code == 0
+    assert talk.ask(NEW_TOPIC, peer=5).code == 0
+    assert refusal(talk, send_header("topicA"), peer=6) == "No accessKey is configured"
+
+
+def test_an_accounts_white_addresses_need_no_signature(talk):
+    talk.connect(5, "192.168.1.7:4000")
+    unsigned = ADMIN._replace(secret_key="wrong secret")
+
+    assert talk.ask(NEW_TOPIC, peer=5, who=unsigned).code == 0
+    assert "Check signature failed" in refusal(talk, NEW_TOPIC, who=unsigned)
+
+
+# ---------------------------------------------------------------- what
+
+
+def back(group):
+    return ConsumerSendMsgBack(offset=0, group=group, delay_level=0)
+
+
+def to_everybody(cls, topic, group="P"):
+    fields = {name: getattr(send_header(topic), name) for name in cls.__struct_fields__}
+    return cls(**{**fields, "producer_group": group})
+
+
+@pytest.mark.parametrize(("header", "what"), [
+    (send_header("topicA"), "topic:topicA"),
+    (send_header("topicC"), "topic:topicC"),
+    (send_header("topicX"), "topic:topicX"),
+    (to_everybody(SendMessage, "topicX"), "topic:topicX"),
+    (to_everybody(SendBatchMessage, "topicX"), "topic:topicX"),
+    (send_header("%RETRY%groupA", producer_group="groupB"), "group:groupA"),
+    (pull_header("topicA", group="groupB"), "topic:topicA"),
+    (pull_header("topicB", group="groupA"), "group:groupA"),
+    (back("groupA"), "group:groupA"),
+    (UnregisterClient(client_id="c", consumer_group="groupA"), "group:groupA"),
+    (GetConsumerListByGroup(consumer_group="groupA"), "group:groupA"),
+    (UpdateConsumerOffset(consumer_group="groupA", topic="topicB", queue_id=0, commit_offset=0), "group:groupA"),
+    (UpdateConsumerOffset(consumer_group="groupB", topic="topicA", queue_id=0, commit_offset=0), "topic:topicA"),
+    (QueryMessage(topic="topicA", key="k", max_num=1, begin_timestamp=0, end_timestamp=1), "topic:topicA"),
+])  # fmt: skip
+def test_what_an_account_lacks_is_named(talk, header, what):
+    assert refusal(talk, header, b"x", who=USER) == f"No default permission for {what}"
+
+
+@pytest.mark.parametrize("header", [
+    send_header("topicB"), to_everybody(SendMessage, "topicB"), pull_header("topicB", group="groupB"),
+    pull_header("topicB", group="other"), back("groupB"), GetConsumerListByGroup(consumer_group="groupB"),
+    UnregisterClient(client_id="c", producer_group="P"), GetMaxOffset(topic="topicA", queue_id=0),
+    QueryMessage(topic="topicB", key="k", max_num=1, begin_timestamp=0, end_timestamp=1, unique_key_query=True),
+])  # fmt: skip
+def test_what_an_account_may_do_is_done(talk, header):
+    assert refusal(talk, header, b"x", who=USER) is None
+
+
+def test_a_heartbeat_may_name_only_groups_and_topics_that_may_be_consumed(talk):
+    def beat(group, topic):
+        body = b'{"clientID":"c","consumerDataSet":[{"groupName":"%s","subscriptionDataSet":[{"topic":"%s"}]}]}'
+        return refusal(talk, HeartBeat(), body % (group, topic), who=USER)
+
+    assert beat(b"groupB", b"topicB") is None
+    assert beat(b"groupA", b"topicB") == "No default permission for group:groupA"
+    assert beat(b"groupB", b"topicA") == "No default permission for topic:topicA"
+    assert beat(b"groupB", b'"') is not None
+
+
+def test_administration_needs_an_administrator(talk):
+    assert refusal(talk, NEW_TOPIC, who=USER) == "Need admin permission for request code=17, but accessKey=RocketMQ is not"
+    assert talk.ask(NEW_TOPIC, who=ADMIN).code == 0
+    assert talk.ask(send_header("topicX"), b"x", who=ADMIN).code == 0
+
+
+def test_sends_of_one_turn_are_let_pass_each_for_itself(talk):
+    talk.ask(send_header("topicB"), b"x", who=USER)
+    opaques = [talk.post(send_header("topicB"), b"x", who=who) for who in (USER, None, WRONG, USER)]
+    talk.turn()
+
+    assert [talk.answer(opaque).code for opaque in opaques] == [0, 1, 1, 0]
+    assert talk.broker.store.queue_max("topicB", 0) == 3
+
+
+def test_without_access_control_nobody_needs_an_account(tmp_path):
+    assert Talk(tmp_path).ask(send_header("topicB"), b"x").code == 0
+
+
+# ---------------------------------------------------------------- guesses
+
+
+def test_a_secret_can_be_guessed_only_so_often_from_one_address(talk, monkeypatch):
+    monkeypatch.setattr(access, "GUESSES_A_MINUTE", 3)
+    talk.connect(1, "1.2.3.4:1")
+    talk.connect(2, "1.2.3.4:2")
+    talk.connect(3, "1.2.3.5:3")
+    assert refusal(talk, send_header("topicB"), who=USER) is None
+    for _ in range(3):
+        assert "Check signature failed" in refusal(talk, send_header("topicB"), who=WRONG, peer=2)
+
+    assert "Too many wrong signatures" in refusal(talk, send_header("topicB"), who=USER, peer=2)
+    assert refusal(talk, send_header("topicB"), who=USER, peer=1) is None  # it had proved the secret before
+    assert refusal(talk, send_header("topicB"), who=USER, peer=3) is None
+    assert refusal(talk, send_header("topicB"), who=ADMIN, peer=2) is None
+
+    talk.wait(60_000)
+    assert refusal(talk, send_header("topicB"), who=USER, peer=2) is None
+
+
+def test_what_is_remembered_of_addresses_is_bounded(talk, monkeypatch):
+    monkeypatch.setattr(access, "ADDRESSES_MAX", 5)
+    for number in range(20):
+        talk.connect(number + 10, f"1.2.3.{number}:1")
+        assert refusal(talk, send_header("topicB"), who=WRONG, peer=number + 10) is not None
+
+    checked = talk.broker.access
+    assert (len(checked._guesses), len(checked._white), len(checked._told)) == (5, 5, 5)
+
+
+def test_a_lost_connection_leaves_nothing_behind(talk):
+    refusal(talk, send_header("topicB"), who=USER)
+    assert talk.broker.access._proved == {1: "RocketMQ"}
+    talk.lose(1)
+    assert talk.broker.access._proved == {}
+
+
+def test_refusals_are_counted_and_logged_once_a_minute_without_secrets(talk, caplog):
+    for _ in range(3):
+        talk.ask(send_header("topicB"), who=WRONG)
+    talk.ask(send_header("topicX"), who=USER)
+
+    texts = talk.ask(GetBrokerRuntimeInfo(), who=ADMIN).body.decode()
+    assert '"aclRefusals":"signature=3 permission=1 guesses=0"' in texts
+    assert '"aclAccounts":"2"' in texts
+    lines = [record.getMessage() for record in caplog.records if record.name == "halfmoon.broker.access"]
+    assert lines == [
+        "access refused: reason=Check signature failed for accessKey=RocketMQ code=310 from=10.0.0.1:5000",
+        "access refused: reason=No default permission for topic:topicX code=310 from=10.0.0.1:5000",
+    ]
+    talk.wait(60_000)
+    talk.ask(send_header("topicB"), who=WRONG)
+    assert "Check signature failed" in caplog.records[-1].getMessage()
+    assert "12345678" not in caplog.text
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_changed_rules_count_within_five_seconds_for_connections_that_are_open(talk, tmp_path):
+    assert refusal(talk, send_header("topicB"), who=USER) is None
+    write(tmp_path, RULES.replace("topicB=PUB|SUB", "topicB=DENY").replace("12345678", "another secret"))
+    talk.wait(5_001)
+
+    assert "Check signature failed" in refusal(talk, send_header("topicB"), who=USER)
+    changed = USER._replace(secret_key="another secret")
+    assert refusal(talk, send_header("topicB"), who=changed) == "No default permission for topic:topicB"
+
+
+def test_rules_that_make_no_sense_leave_the_last_ones_in_force_and_say_so(talk, tmp_path, caplog):
+    path = write(tmp_path, "accounts:\n- accessKey: short\n")
+    talk.wait(15_001)
+
+    assert refusal(talk, send_header("topicB"), who=USER) is None
+    fault = "plain_acl.yml:2: accessKey 'short' must have 7 to 256 characters"
+    assert fault in talk.ask(GetBrokerRuntimeInfo(), who=ADMIN).body.decode()
+    assert caplog.text.count(fault) == 1
+
+    path.unlink()
+    talk.wait(5_001)
+    assert "there is no such file" in talk.broker.access.fault
+    write(tmp_path)
+    talk.wait(5_001)
+    assert talk.broker.access.fault is None
+
+
+def test_files_of_the_directory_count_too_and_come_before_the_main_one(tmp_path):
+    write(tmp_path)
+    more = "accounts:\n- {accessKey: RocketMQ, secretKey: from the directory}\n- {accessKey: account3, secretKey: secret-3}\n"
+    write(tmp_path, more, "acl/more.yaml")
+    write(tmp_path, "no rules", "acl/README")
+    talk = Talk(tmp_path, acl_enable=True)
+
+    assert refusal(talk, GetMaxOffset(topic="t", queue_id=0), who=Credentials("account3", "secret-3")) is None
+    assert "Check signature" in refusal(talk, GetMaxOffset(topic="t", queue_id=0), who=USER)
+    (tmp_path / "conf" / "acl" / "more.yaml").unlink()
+    talk.wait(5_001)
+    assert refusal(talk, GetMaxOffset(topic="t", queue_id=0), who=USER) is None
+
+
+@pytest.mark.parametrize("text", [None, "accounts: 7"])
+def test_a_broker_does_not_start_without_rules_that_make_sense(tmp_path, text):
+    if text is not None:
+        write(tmp_path, text)
+    with pytest.raises(SettingError, match=r"plain_acl\.yml"):
+        Talk(tmp_path, acl_enable=True)
+    assert not (tmp_path / "commitlog").exists()
+
+
+def test_a_step_of_the_clock_neither_reads_files_early_nor_late(talk):
+    checked = talk.broker.access
+    due = checked.due()
+    checked.stepped(-3_600_000)
+    assert checked.due() == due - 3_600_000
+
+
+def test_versions_are_told_to_administrators_alone(talk):
+    assert refusal(talk, GetBrokerClusterAclInfo(), who=USER) is not None
+    assert talk.ask(GetBrokerClusterAclInfo(), who=ADMIN).code == 0

@@ -1,0 +1,183 @@
+"""Tests of the requests that administer accounts: what they change on the disk and at once, and each refusal."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from halfmoon.broker.access.accounts import read_rules
+from halfmoon.wire.headers.access import (
+    DeleteAclConfig,
+    GetBrokerClusterAclConfig,
+    GetBrokerClusterAclInfo,
+    UpdateAndCreateAclConfig,
+    UpdateGlobalWhiteAddrsConfig,
+)
+from halfmoon.wire.signature import Credentials
+from tests.broker.access.rule_files import ADMIN, USER, write
+from tests.broker.talk import START_MS, Talk, send_header
+
+NEW = Credentials("account3", "secret-3")
+
+
+@pytest.fixture
+def talk(tmp_path):
+    write(tmp_path)
+    return Talk(tmp_path, acl_enable=True)
+
+
+def ask(talk, header, who=ADMIN):
+    return talk.ask(header, who=who)
+
+
+def update(key=NEW.access_key, secret=NEW.secret_key, **fields):
+    return UpdateAndCreateAclConfig(access_key=key, secret_key=secret, **fields)
+
+
+def saved(talk):
+    return read_rules("saved", (talk.root / "conf" / "plain_acl.yml").read_bytes())
+
+
+@pytest.mark.parametrize(
+    "header",
+    [update(), DeleteAclConfig(access_key="RocketMQ"), UpdateGlobalWhiteAddrsConfig(global_white_addrs="*"),
+     GetBrokerClusterAclInfo(), GetBrokerClusterAclConfig()],
+    ids=lambda header: type(header).__name__,
+)  # fmt: skip
+def test_only_administrators_may_ask(talk, header):
+    assert "Need admin permission" in ask(talk, header, USER).remark
+
+
+def test_a_new_account_counts_at_once_and_after_a_restart(talk):
+    assert ask(talk, update(topic_perms="topicN=PUB,topicM=SUB", default_group_perm="SUB")).code == 0
+
+    assert talk.ask(send_header("topicN"), b"x", who=NEW).code == 0
+    assert "topic:topicM" in talk.ask(send_header("topicM"), b"x", who=NEW).remark
+    talk.restart()
+    assert talk.ask(send_header("topicN"), b"x", who=NEW).code == 0
+
+
+def test_what_is_not_given_of_an_account_stays(talk):
+    assert ask(talk, update("RocketMQ", "new-secret", default_topic_perm="PUB")).code == 0
+
+    user = next(account for account in saved(talk).accounts if account.access_key == "RocketMQ")
+    assert user.secret == b"new-secret"
+    assert "topicA" in user.permissions
+    changed = USER._replace(secret_key="new-secret")
+    assert talk.ask(send_header("other"), b"x", who=changed).code == 0
+    assert "topic:topicA" in talk.ask(send_header("topicA"), b"x", who=changed).remark
+
+
+def test_a_deleted_account_is_unknown_at_once(talk):
+    assert ask(talk, DeleteAclConfig(access_key="RocketMQ")).code == 0
+
+    assert talk.ask(send_header("topicB"), b"x", who=USER).remark.endswith("No acl config for RocketMQ")
+    assert "12345678" not in (talk.root / "conf" / "plain_acl.yml").read_text()
+
+
+def test_an_account_of_a_further_file_is_changed_there(tmp_path):
+    write(tmp_path)
+    path = write(tmp_path, "accounts:\n- {accessKey: account3, secretKey: secret-3}\n", "acl/more.yml")
+    talk = Talk(tmp_path, acl_enable=True)
+
+    assert ask(talk, update(default_topic_perm="PUB")).code == 0
+    assert "defaultTopicPerm: PUB" in path.read_text()
+    assert ask(talk, DeleteAclConfig(access_key="account3")).code == 0
+    assert "account3" not in path.read_text()
+
+
+def test_white_addresses_are_replaced_in_the_file_that_is_named(tmp_path):
+    write(tmp_path)
+    more = write(tmp_path, "accounts: []\n", "acl/more.yml")
+    talk = Talk(tmp_path, acl_enable=True, store={"data": str(tmp_path)})
+
+    assert ask(talk, UpdateGlobalWhiteAddrsConfig(global_white_addrs="10.0.0.3,10.0.1.*")).code == 0
+    assert saved(talk).white == ("10.0.0.3", "10.0.1.*")
+    assert talk.ask(send_header("topicA"), b"x", peer=3).code == 0
+    assert ask(talk, UpdateGlobalWhiteAddrsConfig(global_white_addrs="", acl_file_full_path=str(more))).code == 0
+    assert read_rules("more", more.read_bytes()).white == ()
+
+
+@pytest.mark.parametrize(("header", "code", "remark"), [
+    (UpdateAndCreateAclConfig(), 209, "The accessKey=null and secretKey cannot be null and length should longer than 6"),
+    (update(key="short"), 209, "The accessKey=short and secretKey cannot be null"),
+    (update(secret="short"), 209, "The accessKey=account3 and secretKey cannot be null"),
+    (update(topic_perms="a"), 209, "'a' is not of the form NAME=PERMISSION"),
+    (update(group_perms="a=ALL"), 209, "'a=ALL' is not of the form"),
+    (update(white_remote_address="host"), 209, "'host' is no address"),
+    (DeleteAclConfig(), 210, "The accesskey[null] corresponding to accessConfig has been deleted failed."),
+    (DeleteAclConfig(access_key="nobody1"), 210, "The accesskey[nobody1] corresponding to accessConfig has been deleted failed."),
+    (UpdateGlobalWhiteAddrsConfig(), 211, "The globalWhiteAddresses[null] has been updated failed."),
+    (UpdateGlobalWhiteAddrsConfig(global_white_addrs="host"), 211, "'host' is no address"),
+    (UpdateGlobalWhiteAddrsConfig(global_white_addrs="*", acl_file_full_path="/etc/passwd"), 211, "is no file of rules"),
+])  # fmt: skip
+def test_what_makes_no_sense_is_refused_and_changes_nothing(talk, header, code, remark):
+    before = (talk.root / "conf" / "plain_acl.yml").read_bytes()
+
+    reply = ask(talk, header)
+
+    assert reply.code == code
+    assert remark in reply.remark
+    assert "secret-3" not in reply.remark
+    assert (talk.root / "conf" / "plain_acl.yml").read_bytes() == before
+
+
+def test_each_change_counts_the_version_up(talk):
+    for count in (1, 2):
+        ask(talk, update(admin=count == 1))
+        reply = ask(talk, GetBrokerClusterAclInfo())
+        assert json.loads(reply.fields["version"]) == {"counter": count, "timestamp": START_MS}
+    assert json.loads(reply.fields["allAclFileVersion"]) == {"/conf/plain_acl.yml": {"counter": 2, "timestamp": START_MS}}
+    assert (reply.fields["brokerName"], reply.fields["clusterName"]) == ("broker-a", "DefaultCluster")
+
+
+def test_all_accounts_are_told_with_their_secrets(talk):
+    accounts = json.loads(ask(talk, GetBrokerClusterAclConfig()).body)
+
+    assert accounts["globalWhiteAddrs"] == ["10.10.103.*"]
+    user, admin = accounts["plainAccessConfigs"]
+    assert (user["accessKey"], user["secretKey"], user["topicPerms"][0]) == ("RocketMQ", "12345678", "topicA=DENY")
+    assert (admin["admin"], admin["whiteRemoteAddress"]) == (True, "192.168.1.*")
+
+
+def test_changes_are_made_one_after_the_other_and_answered_when_they_are_on_the_device(talk):
+    talk.held_back = []
+    opaques = [talk.post(update(f"account{n}"), who=ADMIN) for n in range(3)]
+    talk.turn()
+    assert [work.name for work in talk.held_back] == ["change accounts"]
+    assert talk.answer(opaques[0]) is None
+
+    talk.release()
+    assert [talk.answer(opaque).code for opaque in opaques] == [0, 0, 0]
+    assert {f"account{n}" for n in range(3)} < {account.access_key for account in saved(talk).accounts}
+
+
+def test_a_change_that_cannot_be_saved_is_refused_and_does_not_count(talk, monkeypatch):
+    def full(*_arguments, **_kw):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(talk.disk), "save", full)
+        reply = ask(talk, update(default_topic_perm="PUB"))
+
+    assert (reply.code, "No space left" in reply.remark) == (14, True)
+    assert "No acl config for account3" in talk.ask(send_header("T"), b"x", who=NEW).remark
+
+
+def test_too_many_changes_at_once_are_refused(talk, monkeypatch):
+    monkeypatch.setattr("halfmoon.broker.access.access.CHANGES_MAX", 2)
+    talk.held_back = []
+    opaques = [talk.post(update(f"account{n}"), who=ADMIN) for n in range(4)]
+    talk.turn()
+
+    assert [reply.code for opaque in opaques if (reply := talk.answer(opaque))] == [2, 2]
+
+
+@pytest.mark.parametrize(("header", "code"), [
+    (update(), 209), (DeleteAclConfig(access_key="RocketMQ"), 210), (UpdateGlobalWhiteAddrsConfig(global_white_addrs="*"), 211),
+    (GetBrokerClusterAclInfo(), 1), (GetBrokerClusterAclConfig(), 1),
+])  # fmt: skip
+def test_without_access_control_nothing_is_administered(tmp_path, header, code):
+    reply = Talk(tmp_path).ask(header)
+    assert (reply.code, reply.remark) == (code, "access control is off: start the broker with aclEnable=true")

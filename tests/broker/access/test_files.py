@@ -1,0 +1,72 @@
+"""Tests of rule files: which of them count, changes that are written, and files that change while nobody looks."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from halfmoon.broker.access import files
+from halfmoon.broker.access.files import RuleFiles
+from halfmoon.errors import BrokerError, SettingError
+from halfmoon.runtime.files.disk import RealDisk
+from tests.broker.access.rule_files import RULES, write
+
+
+@pytest.fixture
+def rule_files(tmp_path):
+    write(tmp_path)
+    return RuleFiles(RealDisk(tmp_path), str(tmp_path))
+
+
+def test_the_directory_stands_beside_the_main_file(rule_files):
+    assert rule_files.directory == "conf/acl"
+    assert rule_files._replace(main="accounts.yml").directory == "acl"
+
+
+def test_only_a_file_of_these_can_be_named(rule_files, tmp_path):
+    write(tmp_path, name="acl/more.yml")
+
+    assert rule_files.path(f"{tmp_path}/conf/acl/more.yml") == "conf/acl/more.yml"
+    assert rule_files.path("conf/plain_acl.yml") == "conf/plain_acl.yml"
+    for name in ("/etc/passwd", "conf/acl/../../x.yml", "conf/acl/other.yml", ""):
+        with pytest.raises(BrokerError, match="is no file of rules"):
+            rule_files.path(name)
+
+
+def test_what_has_not_changed_is_not_read_again(rule_files, tmp_path):
+    rules = rule_files.load()
+    assert rule_files.newer(rules) is None
+
+    path = write(tmp_path, RULES.replace("12345678", "another-secret"))
+    os.utime(path, ns=(1, 10**18))
+    assert rule_files.newer(rules).accounts["RocketMQ"].secret == b"another-secret"
+
+
+def test_a_change_counts_the_version_up_keeps_the_rest_and_leaves_no_copy(rule_files, tmp_path):
+    def edit(data):
+        data["accounts"][0]["admin"] = True
+
+    rules = rule_files.change("conf/plain_acl.yml", edit, 1_700_000_000_000)
+
+    assert rules.accounts["RocketMQ"].admin
+    assert rules.files["conf/plain_acl.yml"].version.counter == 1
+    assert rules == rule_files.load()
+    assert rule_files.newer(rules) is None
+    assert os.listdir(tmp_path / "conf") == ["plain_acl.yml"]
+    assert (tmp_path / "conf" / "plain_acl.yml").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_change_that_makes_no_sense_is_not_written(rule_files, tmp_path):
+    def edit(data):
+        data["accounts"][0]["accessKey"] = "short"
+
+    with pytest.raises(SettingError, match="must have 7 to 256 characters"):
+        rule_files.change("conf/plain_acl.yml", edit, 0)
+    assert (tmp_path / "conf" / "plain_acl.yml").read_text() == RULES
+
+
+def test_a_file_that_is_too_long_is_not_read(rule_files, monkeypatch):
+    monkeypatch.setattr(files, "FILE_BYTES_MAX", 10)
+    with pytest.raises(SettingError, match="longer than 10 bytes"):
+        rule_files.load()
