@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from halfmoon import errors
-from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, ResponseCode, broker_error
+from halfmoon.errors import AccessRefused, BrokerError, HalfmoonError, NetworkError, ResponseCode, broker_error
 
 
 @pytest.mark.parametrize("code", sorted(BrokerError.by_code))
@@ -50,3 +50,10 @@ def test_a_missing_route_says_why_and_what_is_spelt_alike() -> None:
     closed = errors.NotWritable("orders", ["broker-a"])
     assert (closed.topic, closed.retry) == ("orders", False)
     assert "permission on broker-a" in str(closed)
+
+
+def test_a_refusal_of_access_control_is_told_from_other_failures_with_code_1_and_not_tried_again():
+    error = broker_error(1, "org.apache.rocketmq.acl.common.AclException: No accessKey is configured, org.apache…(X.java:1)")
+
+    assert (type(error), error.code, error.retry) == (AccessRefused, 1, False)
+    assert broker_error(1, "another reason").retry

@@ -235,6 +235,8 @@ class BrokerError(HalfmoonError):
 
 def broker_error(code: int, remark: str | None, address: str = "") -> BrokerError:
     """Return the error for a response code: its own class where there is one, else `BrokerError`."""
+    if code == 1 and remark is not None and remark.startswith(ACCESS_REFUSED):
+        return AccessRefused(remark, address, code)
     return BrokerError.by_code.get(code, BrokerError)(remark, address, code)
 
 
@@ -246,6 +248,14 @@ def settled_already(message_id: str, *, expired: bool, address: str = "") -> Bro
         else f"the transaction of message {message_id} was rolled back: send it under a new id"
     )
     return BrokerError(what, address, int(ResponseCode.TRANSACTION_FAILED))
+
+
+ACCESS_REFUSED = "org.apache.rocketmq.acl.common.AclException: "
+"""What remarks begin with of requests that access control refuses."""
+
+
+class AccessRefused(BrokerError):
+    """Access control: no account, a wrong secret, or no permission. The code is 1, as of other failures; only the remark tells."""
 
 
 class SystemError_(BrokerError, code=1, retry=True):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from halfmoon import AsyncAdmin, NoNameServer, UsageError
-from halfmoon.errors import NotRunning
+from halfmoon.errors import NotRunning, SettingError
+from halfmoon.wire.signature import Credentials
 
 NOBODY = "127.0.0.1:9"
 
@@ -45,3 +46,17 @@ async def test_the_name_servers_of_the_environment_serve_where_none_are_set(monk
 
     assert AsyncAdmin().settings.nameserver == NOBODY
     assert AsyncAdmin(nameserver="127.0.0.1:10").settings.nameserver == "127.0.0.1:10"
+
+
+def test_a_client_signs_as_its_settings_or_its_environment_say(monkeypatch):
+    monkeypatch.setenv("HALFMOON_ACCESS_KEY", "variable")
+    monkeypatch.setenv("HALFMOON_SECRET_KEY", "its secret")
+
+    by_variable = AsyncAdmin(nameserver="127.0.0.1:1")
+    by_setting = AsyncAdmin(nameserver="127.0.0.1:1", access_key="setting", secret_key="another one")
+
+    assert by_variable.credentials == Credentials("variable", "its secret")
+    assert by_setting.credentials == Credentials("setting", "another one")
+    assert "another one" not in repr(by_setting.settings)
+    with pytest.raises(SettingError, match="both"):
+        AsyncAdmin(nameserver="127.0.0.1:1", access_key="setting")

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from halfmoon.errors import BadHeader
 from halfmoon.limits import HEADER_FIELDS_MAX
 from halfmoon.wire.codes import JSON, ROCKETMQ, Language
-from halfmoon.wire.command import Command, decode, encode, reply_command, request_command
+from halfmoon.wire.command import Command, decode, encode, reply_command, request_bytes, request_command
 from halfmoon.wire.frame import Inbox
 from halfmoon.wire.headers.client import NotifyConsumerIdsChanged
-from halfmoon.wire.headers.pull import PullMessageReply
+from halfmoon.wire.headers.pull import PullMessageReply, QueryMessage
 from halfmoon.wire.headers.send import SendMessageReply, SendMessageV2
+from halfmoon.wire.signature import Credentials, verify
 
 EXAMPLE_A = bytes.fromhex(
     "000001580000014f7b22636f6465223a3331302c226578744669656c6473223a7b2261223a22706731222c2262223a22546f70696354657374222c22"
@@ -300,3 +301,26 @@ def test_a_bad_binary_header_is_refused(header):
 def test_an_unknown_serialisation_is_refused():
     with pytest.raises(BadHeader, match="unknown serialisation 2"):
         decode(b"{}", b"", 2)
+
+
+ME = Credentials("account1", "secret-1", "a token")
+
+
+@pytest.mark.parametrize("serialization", [JSON, ROCKETMQ])
+def test_a_signed_request_verifies_as_it_arrives(serialization):
+    command = received(request_bytes(SEND, b"hello", 7, serialization, credentials=ME))
+
+    assert {**command.fields} == {**request_command(SEND).fields, **ME.sign(command.fields, b"hello")}
+    assert verify(b"secret-1", command.fields, command.body)
+    assert not verify(b"secret-1", command.fields, b"hellO")
+    assert command.version == 409
+
+
+def test_a_query_by_unique_key_says_an_old_version_so_that_servers_of_5_x_leave_out_what_is_not_signed():
+    query = QueryMessage(topic="t", key="k", max_num=1, begin_timestamp=0, end_timestamp=1, unique_key_query=True)
+
+    signed, unsigned = (received(request_bytes(query, b"", 7, JSON, credentials=who)) for who in (ME, None))
+
+    assert (signed.version, unsigned.version) == (399, 409)
+    assert signed.fields["_UNIQUE_KEY_QUERY"] == "true"
+    assert verify(b"secret-1", {name: value for name, value in signed.fields.items() if name != "_UNIQUE_KEY_QUERY"}, b"")

@@ -40,7 +40,7 @@ from halfmoon.broker.send.sends import Sends
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.transactions.transactions import Transactions
 from halfmoon.effects import CoreEffect, Op, Start, Work
-from halfmoon.errors import BadHeader, BrokerError, ResponseCode, ServiceNotAvailable
+from halfmoon.errors import AccessRefused, BadHeader, ResponseCode, ServiceNotAvailable
 from halfmoon.hot import NATIVE, Completions, Frame, pull_header_json
 from halfmoon.ports import Disk
 from halfmoon.store.settings import StoreSettings
@@ -372,7 +372,7 @@ class Broker:
         if self.access is not None:
             try:
                 self.access.check(command, peer)
-            except BrokerError as exc:
+            except AccessRefused as exc:
                 self.pending_replies.reply_now(request, refused(exc))
                 return
         handler = self._handlers.get(command.code)

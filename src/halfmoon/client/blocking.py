@@ -40,6 +40,7 @@ class Blocking:
         if client.blocking_requests and client._driver is not None:
             connections = BlockingConnections(
                 serialization=client._driver.connections.serialization,
+                credentials=client.credentials,
                 reconnected=lambda address: self._loop.soon(client._instance.connected, address),
             )
             self._blocking_driver = BlockingDriver(connections, self._loop, client._driver, client.blocking_requests)

@@ -18,6 +18,7 @@ from halfmoon.effects import Op
 from halfmoon.errors import NoNameServer, NotRunning, UsageError
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.connections.asyncio_connections import Connections, local_ip
+from halfmoon.runtime.credentials import credentials
 from halfmoon.runtime.drivers.asyncio_driver import THREADS, Driver
 from halfmoon.runtime.stacks import stacks
 from halfmoon.wire.codes import JSON, ROCKETMQ
@@ -38,6 +39,10 @@ class Client(Generic[S]):
         if not settings.nameserver and (known := os.environ.get("NAMESRV_ADDR", "")):
             settings = settings_of(type(settings), {**values_of(settings), "nameserver": known})
         self.settings = settings
+        self.credentials = credentials(
+            os.environ, settings.access_key, settings.secret_key, settings.security_token, settings.credentials
+        )
+        """Who signs what this client asks; None: nobody."""
         ip = local_ip(settings.nameserver.split(";")[0] or None)
         process = f"{os.getpid()}#{time.monotonic_ns() + random.SystemRandom().randrange(1000)}"
         self.client_id = client_id(ip, settings, process, stable=stable_id)
@@ -61,7 +66,11 @@ class Client(Generic[S]):
         serialization = ROCKETMQ if self.settings.serialization == "ROCKETMQ" else JSON
         self._driver = Driver(
             Connections(
-                self._asked, serialization=serialization, opened=self._instance.connected, lost=self._instance.disconnected
+                self._asked,
+                serialization=serialization,
+                credentials=self.credentials,
+                opened=self._instance.connected,
+                lost=self._instance.disconnected,
             ),
             self._clock,
             threads=self._threads,

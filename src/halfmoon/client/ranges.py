@@ -207,7 +207,10 @@ class Ranges(Blocking):
                 link.close()
         settings = self._client.settings
         return BulkConnection(
-            address, settings.request_timeout_ms, serialization=ROCKETMQ if settings.serialization == "ROCKETMQ" else JSON
+            address,
+            settings.request_timeout_ms,
+            serialization=ROCKETMQ if settings.serialization == "ROCKETMQ" else JSON,
+            credentials=self._client.credentials,
         )
 
     def _give(self, link: BulkConnection) -> None:

@@ -43,6 +43,16 @@ class ClientSettings:
         choices=("JSON", "ROCKETMQ"),
         why="Encoding of request headers; every broker reads JSON.",
     )
+    access_key: str = setting(
+        "", form=forms.KEY, why="Account that signs requests; empty: the variable HALFMOON_ACCESS_KEY (see access.md)."
+    )
+    secret_key: str = setting("", form=forms.KEY, secret=True, why="Its secret; empty: the variable HALFMOON_SECRET_KEY.")
+    security_token: str = setting(
+        "", form=forms.KEY, secret=True, why="Token that some clouds want besides; empty: HALFMOON_SECURITY_TOKEN."
+    )
+    credentials: str = setting(
+        "", form=forms.PATH, why="File with accessKey and secretKey, in their place; empty: the variable HALFMOON_CREDENTIALS."
+    )
     vip_channel: bool = setting(False, java="vipChannelEnabled", why="Send to the broker's second port, which is two lower.")
     route_refresh_ms: int = setting(30_000, java="pollNameServerInterval", why="How often routes are refreshed.", low=10)
     heartbeat_ms: int = setting(30_000, java="heartbeatBrokerInterval", why="Brokers forget clients after 120 s.", low=10)

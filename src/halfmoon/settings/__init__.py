@@ -26,6 +26,7 @@ Sections = Mapping[str, type[Any]]
 ENVIRONMENT_PREFIX = "HALFMOON_"
 NOT_SETTINGS = frozenset({
     "HALFMOON_DATA", "HALFMOON_CONFIG", "HALFMOON_PURE", "HALFMOON_NATIVE", "HALFMOON_INTEROP_TARGET", "HALFMOON_DATABASE",
+    "HALFMOON_ACCESS_KEY", "HALFMOON_SECRET_KEY", "HALFMOON_SECURITY_TOKEN", "HALFMOON_CREDENTIALS",
 })  # fmt: skip
 """Variables with our prefix that something else than a settings class reads."""
 
@@ -42,14 +43,15 @@ def setting(
     high: int | None = None,
     choices: Sequence[str] | None = None,
     form: Form | None = None,
+    secret: bool = False,
 ) -> Any:
     """Declare one setting: its default, RocketMQ's own key where there is one, its reason, and what values fit.
 
     ``low`` and ``high`` bound a number (inclusive); ``choices`` are the texts allowed, compared without regard to case.
-    ``form`` is what a text must look like (`halfmoon.settings.forms`).
+    ``form`` is what a text must look like (`halfmoon.settings.forms`). A ``secret`` one is shown in no text.
     """
-    facts = {"java": java, "why": why, "low": low, "high": high, "choices": choices, "form": form}
-    return field(default=default, metadata=facts)
+    facts = {"java": java, "why": why, "low": low, "high": high, "choices": choices, "form": form, "secret": secret}
+    return field(default=default, repr=not secret, metadata=facts)
 
 
 class Described(NamedTuple):
@@ -153,6 +155,7 @@ class _Setting(NamedTuple):
     low: int | None
     high: int | None
     form: Form | None
+    secret: bool
     choices: Mapping[str, Any]
     """What may be given, by its name: texts, or the members of an enumeration. Empty: anything else that fits."""
 
@@ -287,6 +290,8 @@ def _value_of(key: str, setting: _Setting, given: Any, source: str) -> Any:
 
 
 def _refusal(setting: _Setting, place: str, given: Any) -> str:
+    if setting.secret:
+        return f"{place}: must be {_expected(setting)}"
     return f"{place} = {given!r:.200}: must be {_expected(setting)}{_nearest(str(given), setting.choices)}"
 
 

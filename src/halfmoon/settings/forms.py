@@ -70,4 +70,6 @@ HOST = Form(lambda text: not text or is_host(text), "an IP address or the name o
 ADDRESSES = Form(are_addresses, "empty, or addresses host:port joined by ;")
 PART = Form(_is_visible, "up to 128 visible characters, no space")
 """Parts of a client's id."""
+KEY = Form(lambda text: len(text) <= 256 and text.isprintable(), "up to 256 printable characters")
+"""Access keys, secrets and tokens."""
 PATH = Form(lambda text: text.isprintable() and "${" not in text, "a path as it is, without ${…}")

@@ -16,6 +16,9 @@ RESPONSE, ONEWAY = 1, 2
 VERSION = 409
 """What we say we are: V4_9_8, which name servers from 4.9.4 answer in standard JSON."""
 
+VERSION_UNSIGNED = 399
+"""What a signed request says that has a field which is not signed: servers of 5.x take it out of such old requests alone."""
+
 VERSION_V3_0_7, VERSION_V3_0_11, VERSION_V3_1_8, VERSION_V3_4_9 = 28, 37, 62, 121
 VERSION_V4_9_4, VERSION_V5_0_0 = 401, 413
 

@@ -19,14 +19,15 @@ import msgspec
 from msgspec import defstruct
 from msgspec.structs import astuple
 
-from halfmoon.columns.frames import PREFIX, header_json, header_rocketmq
+from halfmoon.columns.frames import PREFIX, header_json, header_rocketmq, texts_of
 from halfmoon.conversion import json_decoder
 from halfmoon.errors import BadHeader
 from halfmoon.hot import head_json, request_frame
 from halfmoon.limits import HEADER_FIELDS_MAX
-from halfmoon.wire.codes import JSON, ONEWAY, RESPONSE, ROCKETMQ, VERSION, Language
+from halfmoon.wire.codes import JSON, ONEWAY, RESPONSE, ROCKETMQ, VERSION, VERSION_UNSIGNED, Language
 from halfmoon.wire.frame import Inbox
 from halfmoon.wire.json import BadBody, standard
+from halfmoon.wire.signature import UNSIGNED, Credentials
 from halfmoon.wire.table import Header, fields_of, parse, request_type
 
 H = TypeVar("H", bound=Header)
@@ -164,13 +165,28 @@ def encode_header(command: Command) -> bytes:
 
 
 def request_bytes(
-    header: Header, body: bytes, opaque: int, serialization: int, *, oneway: bool = False, remark: str | None = None
-) -> bytes:  # fmt: skip
-    """Return the whole frame of the command that `request_command` makes."""
+    header: Header,
+    body: bytes,
+    opaque: int,
+    serialization: int,
+    *,
+    oneway: bool = False,
+    remark: str | None = None,
+    credentials: Credentials | None = None,
+) -> bytes:
+    """Return the whole frame of the command that `request_command` makes, signed where there are credentials."""
+    names: tuple[str, ...] = header.__struct_encode_fields__
+    values = astuple(header)
+    version = VERSION
+    if credentials is not None:
+        fields = texts_of(names, values)
+        own = credentials.sign(fields, body)
+        names, values = (*names, *own), (*values, *own.values())
+        if UNSIGNED & fields.keys():
+            version = VERSION_UNSIGNED
     return request_frame(
-        request_type(header).code, ONEWAY if oneway else 0, opaque, VERSION, header.__struct_encode_fields__, astuple(header), body,
-        serialization, remark,
-    )  # fmt: skip
+        request_type(header).code, ONEWAY if oneway else 0, opaque, version, names, values, body, serialization, remark
+    )
 
 
 _LANGUAGE_NAMES = {int(member): member.name for member in Language}

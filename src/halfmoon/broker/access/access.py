@@ -21,7 +21,7 @@ from typing import Any
 from halfmoon.broker.access.addresses import among, numbers_of
 from halfmoon.broker.access.files import Edit, RuleFiles, Rules
 from halfmoon.effects import Work
-from halfmoon.errors import BrokerError, HalfmoonError, PeerError, SystemBusy
+from halfmoon.errors import ACCESS_REFUSED, AccessRefused, HalfmoonError, PeerError, SystemBusy
 from halfmoon.logs import RateLimitedLog
 from halfmoon.wire.command import Command
 from halfmoon.wire.needs import ADMIN, Needs, account
@@ -40,9 +40,6 @@ ADDRESSES_MAX = 10_000
 
 CHANGES_MAX = 100
 """Changes that may wait for the one under way."""
-
-EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
-"""What remarks of refusals begin with, for clients that look for it."""
 
 UNKNOWN = account("an unknown code, which is answered as such")
 
@@ -75,13 +72,13 @@ class Access:
     # ------------------------------------------------------------ requests
 
     def check(self, command: Command, peer: Peer) -> None:
-        """Let a request pass. Raises BrokerError (1) for one that may not be sent, in the original's words."""
+        """Let a request pass. Raises AccessRefused (1) for one that may not be sent, in the original's words."""
         try:
             self._check(command, peer)
         except _Refused as exc:
             self.refusals[exc.kind] += 1
             self._tell(exc, command.code, peer)
-            raise BrokerError(EXCEPTION + str(exc)) from None
+            raise AccessRefused(ACCESS_REFUSED + str(exc)) from None
 
     def _check(self, command: Command, peer: Peer) -> None:
         host = peer.remote.rpartition(":")[0]

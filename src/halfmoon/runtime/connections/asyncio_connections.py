@@ -29,6 +29,7 @@ from halfmoon.runtime.connections.sockets import (
 from halfmoon.wire.codes import JSON, Language
 from halfmoon.wire.command import Command, commands, encode, reply_command, request_bytes
 from halfmoon.wire.frame import Inbox
+from halfmoon.wire.signature import Credentials
 
 Handler = Callable[[str, Command], "Command | Awaitable[Command | None] | None"]
 """Told of the address and a request from the server; returns the reply (or an awaitable of it), or None for none."""
@@ -53,7 +54,8 @@ log = logging.getLogger("halfmoon.runtime")
 class Connections:
     """One connection to each address that is asked for, opened when first needed.
 
-    ``handler`` answers requests of servers. ``serialization`` is that of the requests; replies are read in either. ``opened`` is
+    ``handler`` answers requests of servers. ``serialization`` is that of the requests; replies are read in either. ``credentials``
+    sign the requests. ``opened`` is
     told of every address to which a connection was made, ``lost`` of every one whose connection ended before `close`.
     Belongs to one event loop.
     """
@@ -63,6 +65,7 @@ class Connections:
         handler: Handler | None = None,
         *,
         serialization: int = JSON,
+        credentials: Credentials | None = None,
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
         in_flight_max: int = IN_FLIGHT_MAX,
         idle_ms: int = CONNECTION_IDLE_MS,
@@ -71,7 +74,7 @@ class Connections:
     ) -> None:
         self.handler = handler
         self.opened, self.lost = opened, lost
-        self.serialization = serialization
+        self.serialization, self.credentials = serialization, credentials
         self.connect_timeout_ms = connect_timeout_ms
         self.idle_ms = idle_ms
         self.in_flight = 0
@@ -94,7 +97,7 @@ class Connections:
         if connection is None or connection.blocked or self.in_flight >= self._in_flight_max:
             connection = await self._ready(address, deadline, timeout_ms)
         opaque = self._next_opaque()
-        future = connection.ask(opaque, request_bytes(request, body, opaque, self.serialization), deadline, timeout_ms)
+        future = connection.ask(opaque, self._encode(request, body, opaque), deadline, timeout_ms)
         try:
             return await future
         except asyncio.CancelledError:
@@ -110,7 +113,7 @@ class Connections:
         if connection is None or connection.blocked or self.in_flight >= self._in_flight_max:
             return None
         self._opaque = opaque = self._opaque + 1 & 0x7FFFFFFF
-        return connection.ask(opaque, request_bytes(request, body, opaque, self.serialization), None, timeout_ms)
+        return connection.ask(opaque, self._encode(request, body, opaque), None, timeout_ms)
 
     async def tell(
         self, address: str, request: Any, body: bytes, timeout_ms: int = CONNECT_TIMEOUT_MS, remark: str | None = None
@@ -119,7 +122,7 @@ class Connections:
         connection = self._connections.get(address)
         if connection is None or connection.blocked:
             connection = await self._ready(address, asyncio.get_running_loop().time() + timeout_ms / 1000, timeout_ms, permit=False)
-        connection.send(request_bytes(request, body, self._next_opaque(), self.serialization, oneway=True, remark=remark))
+        connection.send(self._encode(request, body, self._next_opaque(), oneway=True, remark=remark))
 
     def connected(self, address: str) -> bool:
         """Whether a connection to the address is open."""
@@ -143,6 +146,11 @@ class Connections:
         await asyncio.sleep(0)
 
     # ------------------------------------------------------------ inside
+
+    def _encode(self, request: Any, body: bytes, opaque: int, *, oneway: bool = False, remark: str | None = None) -> bytes:
+        return request_bytes(
+            request, body, opaque, self.serialization, oneway=oneway, remark=remark, credentials=self.credentials
+        )  # fmt: skip
 
     def _next_opaque(self) -> int:
         self._opaque = self._opaque + 1 & 0x7FFFFFFF

@@ -22,6 +22,7 @@ from halfmoon.runtime.connections.sockets import connect, connection_lost, is_op
 from halfmoon.wire.codes import JSON
 from halfmoon.wire.command import Command, commands, request_bytes
 from halfmoon.wire.frame import Inbox
+from halfmoon.wire.signature import Credentials
 
 CONNECTIONS_MAX = 64
 """Connections of one client, to all addresses together; beyond it callers go another way."""
@@ -42,6 +43,7 @@ class BlockingConnections:
         self,
         *,
         serialization: int = JSON,
+        credentials: Credentials | None = None,
         connections_max: int = CONNECTIONS_MAX,
         reconnected: Callable[[str], object] | None = None,
         steady: Callable[[], float] = time.monotonic,
@@ -49,7 +51,7 @@ class BlockingConnections:
         """``reconnected(address)`` is called in a caller's thread when a connection was made to an address that had lost one, or to
         which none could be made: who listens there may have forgotten us. ``steady`` gives the seconds by which connections age."""
         self._steady = steady
-        self._serialization = serialization
+        self._serialization, self._credentials = serialization, credentials
         self._opaque = count(1)
         self._connections_max = connections_max
         self._idle: dict[str, list[_Connection]] = {}
@@ -71,7 +73,8 @@ class BlockingConnections:
             return None
         opaque = next(self._opaque) & 0x7FFFFFFF
         try:
-            reply = connection.ask(request_bytes(request, body, opaque, self._serialization), opaque, until, timeout_ms)
+            data = request_bytes(request, body, opaque, self._serialization, credentials=self._credentials)
+            reply = connection.ask(data, opaque, until, timeout_ms)
         except BaseException as exc:
             self._drop(connection)
             if isinstance(exc, ConnectionLost):
@@ -88,7 +91,9 @@ class BlockingConnections:
             return False
         opaque = next(self._opaque) & 0x7FFFFFFF
         try:
-            sent = connection.tell(request_bytes(request, body, opaque, self._serialization, oneway=True, remark=remark))
+            sent = connection.tell(request_bytes(
+                request, body, opaque, self._serialization, oneway=True, remark=remark, credentials=self._credentials
+            ))  # fmt: skip
         except BaseException:
             self._drop(connection)
             raise

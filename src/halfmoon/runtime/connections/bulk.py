@@ -17,6 +17,7 @@ from halfmoon.limits import CONNECTION_IDLE_MS, FRAME_BYTES_MAX, HEADER_BYTES_MA
 from halfmoon.runtime.connections.sockets import connect, connection_lost, is_open, limit_waits, request_timeout
 from halfmoon.wire.codes import JSON
 from halfmoon.wire.command import Command, decode, request_bytes
+from halfmoon.wire.signature import Credentials
 
 RECEIVE_BYTES = 4 * 1024 * 1024
 """What the system is asked to keep for us; it may grant less."""
@@ -33,10 +34,10 @@ class BulkConnection:
     chooses: the opaque of `ask` says which is which.
     """
 
-    def __init__(self, address: str, timeout_ms: int, *, serialization: int = JSON) -> None:
+    def __init__(self, address: str, timeout_ms: int, *, serialization: int = JSON, credentials: Credentials | None = None) -> None:
         self.address = address
         self._used = time.monotonic()
-        self._serialization = serialization
+        self._serialization, self._credentials = serialization, credentials
         self._timeout_ms = timeout_ms
         self._opaque = count(1)
         self._unsent: list[bytes] = []
@@ -48,7 +49,7 @@ class BulkConnection:
     def ask(self, request: Any) -> int:
         """Queue a request; return its opaque. `flush` sends it."""
         opaque = next(self._opaque) & 0x7FFFFFFF
-        self._unsent.append(request_bytes(request, b"", opaque, self._serialization))
+        self._unsent.append(request_bytes(request, b"", opaque, self._serialization, credentials=self._credentials))
         return opaque
 
     def flush(self) -> None:

@@ -1,0 +1,82 @@
+"""Where a program gets the credentials from with which it signs: settings, the environment, a file. Sends nothing.
+
+The file has lines ``accessKey: NAME``, ``secretKey: SECRET`` and maybe ``securityToken: TOKEN``; ``=`` may stand for the colon, and
+a value in quotes. RocketMQ's ``tools.yml`` is such a file.
+"""
+
+from __future__ import annotations
+
+import logging
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from halfmoon.errors import SettingError
+from halfmoon.wire.signature import Credentials
+
+log = logging.getLogger("halfmoon.runtime")
+
+FILE_BYTES_MAX = 64 * 1024
+
+ACCESS_KEY, SECRET_KEY, TOKEN = "HALFMOON_ACCESS_KEY", "HALFMOON_SECRET_KEY", "HALFMOON_SECURITY_TOKEN"
+FILE = "HALFMOON_CREDENTIALS"
+
+
+def credentials(
+    environment: Mapping[str, str], access_key: str = "", secret_key: str = "", security_token: str = "", file: str = ""
+) -> Credentials | None:
+    """Return who signs: what is given, else what the given file says, else the variables, else the file that a variable names.
+
+    None: nobody does, for nothing is given.
+
+    Raises:
+        SettingError: half of a pair is given, or a file cannot be read or has none. No text shows a secret.
+    """
+    if access_key or secret_key:
+        return _pair(access_key, secret_key, security_token, "access_key and secret_key")
+    if file:
+        return read(file)
+    own, secret = environment.get(ACCESS_KEY, ""), environment.get(SECRET_KEY, "")
+    if own or secret:
+        return _pair(own, secret, environment.get(TOKEN, ""), f"{ACCESS_KEY} and {SECRET_KEY}")
+    return read(environment[FILE]) if environment.get(FILE) else None
+
+
+def read(name: str) -> Credentials:
+    """Return what a file says. Raises SettingError."""
+    path = Path(name).expanduser()
+    try:
+        with path.open("rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+            mode = stat.S_IMODE(path.stat().st_mode)
+        text = data.decode()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise SettingError(f"{path}: credentials cannot be read: {getattr(exc, 'strerror', None) or 'it is not UTF-8'}") from None
+    if len(data) > FILE_BYTES_MAX:
+        raise SettingError(f"{path}: a file of credentials has at most {FILE_BYTES_MAX} bytes")
+    if mode & 0o077:
+        log.warning("other users may read the credentials in %s (mode %04o): close it with chmod 600", path, mode)
+    values = dict(_values(text))
+    return _pair(
+        values.get("accessKey", ""),
+        values.get("secretKey", ""),
+        values.get("securityToken", ""),
+        f"{path}: accessKey and secretKey",
+    )
+
+
+def _values(text: str) -> list[tuple[str, str]]:
+    pairs = []
+    for line in text.splitlines():
+        at = min((at for mark in ":=" if (at := line.find(mark)) > 0), default=0)
+        value = line[at + 1 :].strip()
+        if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+            value = value[1:-1]
+        pairs.append((line[:at].strip(), value))
+    return pairs
+
+
+def _pair(access_key: str, secret_key: str, security_token: str, what: str) -> Credentials:
+    if not access_key or not secret_key:
+        raise SettingError(f"{what} must be given both, or none of them")
+    return Credentials(access_key, secret_key, security_token)

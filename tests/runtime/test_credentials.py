@@ -1,0 +1,69 @@
+"""Tests of where credentials come from: what wins, which halves are refused, and that no text shows a secret."""
+
+from __future__ import annotations
+
+import pytest
+
+from halfmoon.errors import SettingError
+from halfmoon.runtime import credentials as module
+from halfmoon.runtime.credentials import credentials, read
+from halfmoon.wire.signature import Credentials
+
+VARIABLES = {"HALFMOON_ACCESS_KEY": "variable", "HALFMOON_SECRET_KEY": "its secret", "HALFMOON_SECURITY_TOKEN": "token"}
+
+
+def file(tmp_path, text="accessKey: in-file\nsecretKey: 'file secret'\n"):
+    path = tmp_path / "tools.yml"
+    path.touch(0o600)
+    path.write_text(text)
+    return str(path)
+
+
+def test_settings_win_over_a_given_file_and_that_over_variables_and_those_over_a_named_file(tmp_path):
+    everything = {**VARIABLES, "HALFMOON_CREDENTIALS": "/not/there"}
+
+    assert credentials(everything, "setting", "its secret", file=file(tmp_path)) == Credentials("setting", "its secret")
+    assert credentials(everything, file=file(tmp_path)) == Credentials("in-file", "file secret")
+    assert credentials(everything) == Credentials("variable", "its secret", "token")
+    assert credentials({"HALFMOON_CREDENTIALS": file(tmp_path)}) == Credentials("in-file", "file secret")
+    assert credentials({}) is None
+
+
+@pytest.mark.parametrize(("text", "found"), [
+    ("accessKey=a\nsecretKey = b=c:d \n", Credentials("a", "b=c:d")),
+    ('# a comment\naccessKey: "a"\r\nsecretKey: b\nsecurityToken: t\nother\n', Credentials("a", "b", "t")),
+])  # fmt: skip
+def test_lines_are_of_yaml_or_properties(tmp_path, text, found):
+    assert read(file(tmp_path, text)) == found
+
+
+@pytest.mark.parametrize("values", [("key", ""), ("", "the secret")])
+def test_half_of_a_pair_is_refused_without_showing_it(tmp_path, values):
+    with pytest.raises(SettingError, match="access_key and secret_key must be given both") as caught:
+        credentials({}, *values)
+    assert "the secret" not in str(caught.value)
+    with pytest.raises(SettingError, match="HALFMOON_ACCESS_KEY and HALFMOON_SECRET_KEY must be given both"):
+        credentials({"HALFMOON_SECRET_KEY": "the secret"})
+    with pytest.raises(SettingError, match=r"tools\.yml: accessKey and secretKey must be given both"):
+        read(file(tmp_path, "secretKey: the secret\n"))
+
+
+def test_a_file_that_cannot_be_read_or_is_too_long_is_named(tmp_path, monkeypatch):
+    with pytest.raises(SettingError, match=r"missing: credentials cannot be read: No such file"):
+        read(str(tmp_path / "missing"))
+    (tmp_path / "binary").write_bytes(b"\xff")
+    with pytest.raises(SettingError, match="it is not UTF-8"):
+        read(str(tmp_path / "binary"))
+    monkeypatch.setattr(module, "FILE_BYTES_MAX", 3)
+    with pytest.raises(SettingError, match="has at most 3 bytes"):
+        read(file(tmp_path))
+
+
+def test_a_file_that_others_may_read_is_named_in_a_warning(tmp_path, caplog):
+    path = file(tmp_path)
+    read(path)
+    assert not caplog.records
+    (tmp_path / "tools.yml").chmod(0o644)
+    read(path)
+    assert "other users may read the credentials" in caplog.text
+    assert "file secret" not in caplog.text
