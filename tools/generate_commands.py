@@ -24,7 +24,8 @@ cluster works. A time is an age (`10s`, `5m`, `2h`, `3d`), ISO 8601, or millisec
 Servers take `--config FILE` (TOML, or a RocketMQ `broker.conf`; also from the variable `HALFMOON_CONFIG`) and `--set KEY=VALUE`;
 [settings](settings.md) are also read from variables such as `HALFMOON_BROKER_PORT`. Later sources win: files, variables, `--set`,
 options. The data directory is `--data`, then `HALFMOON_DATA`, then `~/.local/share/halfmoon` (or below `XDG_DATA_HOME`). Servers
-listen on loopback; any other `--host` is refused without `--allow-remote`.
+listen on loopback; any other `--host` is refused without `--allow-remote`, which takes accounts ([access.md](access.md)) or
+`--insecure`.
 """
 
 

@@ -293,11 +293,42 @@ def test_a_wrong_option_or_setting_is_named_with_exit_code_2(tmp_path, options, 
 
 
 def test_other_machines_are_let_in_only_with_a_warning(start, tmp_path):
-    server = start("serve", "--data", tmp_path, *FREE, "--host", "0.0.0.0", "--allow-remote")
+    server = start("serve", "--data", tmp_path, *FREE, "--host", "0.0.0.0", "--allow-remote", "--insecure")
     server.stop()
 
     assert server.process.stderr is not None
-    assert "other machines" in server.process.stderr.read()
+    text = server.process.stderr.read()
+    assert "without accounts: other machines may read, send and administer" in text
+    assert "name servers know no accounts" in text
+
+
+def test_with_accounts_other_machines_are_let_in_and_only_the_name_server_is_warned_of(start, tmp_path):
+    rules = tmp_path / "plain_acl.yml"
+    rules.write_text("accounts:\n- {accessKey: account1, secretKey: secret-1, defaultTopicPerm: PUB}\n")
+    server = start("serve", "--data", tmp_path / "data", *FREE, "--host", "0.0.0.0", "--allow-remote", "--acl", rules)
+    own = {"group": "P", "nameserver": server.nameserver, "retries_max": 0}
+    with Producer(**own, access_key="account1", secret_key="secret-1") as producer:
+        producer.send(Message("orders", b"1"))
+    with Producer(**own) as stranger, pytest.raises(HalfmoonError, match="No accessKey is configured"):
+        stranger.send(Message("orders", b"2"))
+    server.stop()
+
+    assert server.process.stderr is not None
+    text = server.process.stderr.read()
+    assert "name servers know no accounts" in text
+    assert "without accounts" not in text
+
+
+@pytest.mark.parametrize("text", [None, "accounts:\n- accessKey: account1\n"])
+def test_a_file_of_accounts_that_makes_no_sense_stops_the_start_before_anything_is_made(tmp_path, text):
+    rules = tmp_path / "plain_acl.yml"
+    if text is not None:
+        rules.write_text(text)
+    code, said = refused("serve", *FREE, "--data", tmp_path / "new", "--acl", rules)
+
+    assert code == 2
+    assert f"{rules}:" in said
+    assert not (tmp_path / "new" / "commitlog").exists()
 
 
 def test_closing_while_clients_are_connected_fails_their_next_send(start, tmp_path):
@@ -357,9 +388,24 @@ def test_a_host_that_others_reach_is_refused_unless_allowed():
     with pytest.raises(UsageError, match="--allow-remote"):
         servers.settings_from("serve", {"host": "0.0.0.0"}, {})
 
-    found = servers.settings_from("serve", {"host": "192.0.2.7", "allow_remote": True}, {})
+    found = servers.settings_from("serve", {"host": "192.0.2.7", "allow_remote": True, "insecure": True}, {})
 
     assert (found.host, found.broker.address) == ("192.0.2.7", "192.0.2.7")
+
+
+@pytest.mark.parametrize("name", ["serve", "broker"])
+def test_other_machines_are_let_in_only_with_accounts_or_on_purpose(name):
+    remote = {"host": "0.0.0.0", "allow_remote": True}
+    with pytest.raises(UsageError, match=r"--acl FILE .* or --insecure"):
+        servers.settings_from(name, remote, {})
+
+    assert servers.settings_from(name, {**remote, "acl": "a.yml"}, {}).broker.acl_file == "a.yml"
+    assert servers.settings_from(name, {**remote, "set": ["aclEnable=true"]}, {}).broker.acl_enable
+    assert not servers.settings_from(name, {**remote, "insecure": True}, {}).broker.acl_enable
+
+
+def test_a_name_server_has_no_accounts_that_could_be_asked_for():
+    assert servers.settings_from("nameserver", {"host": "0.0.0.0", "allow_remote": True}, {}).host == "0.0.0.0"
 
 
 def test_a_broker_finds_its_name_servers_in_the_environment():

@@ -12,7 +12,7 @@ import pytest
 
 from halfmoon import AsyncAdmin, AsyncProducer, Message
 from halfmoon.broker.settings import VipChannel
-from halfmoon.errors import StoreError, StoreLocked
+from halfmoon.errors import HalfmoonError, SettingError, StoreError, StoreLocked
 from halfmoon.programs.configuration import Configuration
 from halfmoon.programs.embedded import NAME_SERVER_DIRECTORY, both, broker, name_server, start, stop
 from halfmoon.programs.ports import PortTaken
@@ -41,6 +41,40 @@ async def test_both_take_messages_as_soon_as_they_are_started(tmp_path):
     assert sent.queue.broker_name == "broker-a"
     assert (tmp_path / NAME_SERVER_DIRECTORY).is_dir()
     assert not (tmp_path / "abort").exists()
+
+
+def with_accounts(file="", **changes):
+    found = settings()
+    return found._replace(broker=replace(found.broker, acl_enable=True, acl_file=str(file), **changes))
+
+
+ACCOUNTS = "accounts:\n- {accessKey: account1, secretKey: secret-1, admin: true}\n"
+
+
+@pytest.mark.parametrize("place", ["given", "home", "data"])
+async def test_accounts_are_in_the_file_that_is_given_or_in_rocketmqs_home_or_in_the_data_directory(tmp_path, monkeypatch, place):
+    directory = tmp_path / place / "conf"
+    directory.mkdir(parents=True)
+    (directory / "plain_acl.yml").write_text(ACCOUNTS)
+    monkeypatch.setenv("ROCKETMQ_HOME", str(tmp_path / "home"))
+    programs = await both(with_accounts(directory / "plain_acl.yml" if place == "given" else ""), tmp_path / "data")
+    await start(programs)
+    try:
+        own = {"group": "P", "nameserver": programs[0].address, "retries_max": 0}
+        async with AsyncProducer(**own, access_key="account1", secret_key="secret-1") as producer:
+            await producer.send(Message("orders", b"1"))
+        async with AsyncProducer(**own) as stranger:
+            with pytest.raises(HalfmoonError, match="No accessKey is configured"):
+                await stranger.send(Message("orders", b"2"))
+    finally:
+        await stop(programs)
+
+
+async def test_without_its_file_of_accounts_a_broker_does_not_start_and_gives_its_port_back(tmp_path):
+    with pytest.raises(SettingError, match=r"nowhere/plain_acl\.yml: there is no such file"):
+        await both(with_accounts(tmp_path / "nowhere" / "plain_acl.yml"), tmp_path / "data")
+    assert not (tmp_path / "nowhere").exists()
+    await stop(await both(settings(), tmp_path / "data"))
 
 
 async def test_a_broker_started_alone_registers_with_every_name_server_given(tmp_path):

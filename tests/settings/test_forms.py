@@ -53,7 +53,7 @@ def test_an_ignored_key_is_named_at_warning_when_its_value_changes_what_a_user_g
     (tmp_path / "broker.conf").write_text(line + "\n")
     monkeypatch.setattr(servers, "to_stderr", lambda level: None)
     caplog.set_level(logging.INFO, logger="halfmoon.cli")
-    servers._begin_log("warning", configuration(BROKER, files=[tmp_path / "broker.conf"]))
+    servers._begin_log("broker", "warning", configuration(BROKER, files=[tmp_path / "broker.conf"]))
     assert [(each.levelno, line.split("=")[0] in each.getMessage()) for each in caplog.records] == [(level, True)]
 
 

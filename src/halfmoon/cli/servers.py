@@ -51,14 +51,32 @@ REGISTER_WITH = Option(
     "Name servers to register with, separated by ';' (for broker, also NAMESRV_ADDR).",
 )
 SET = Option("--set", "KEY=VALUE", None, "Any setting, by its name here or in RocketMQ's broker.conf; may be repeated.", many=True)
-ALLOW_REMOTE = Option("--allow-remote", "", None, "Accept connections from other machines; there is no authentication.")
+ACL = Option("--acl", "FILE", None, "File of accounts (plain_acl.yml): take requests from these alone.")
+ALLOW_REMOTE = Option("--allow-remote", "", None, "Accept connections from other machines; requires --acl or --insecure.")
+NAMES_REMOTE = Option("--allow-remote", "", None, "Accept connections from other machines; a name server knows no accounts.")
+INSECURE = Option("--insecure", "", None, "With --allow-remote: let every machine send, read and administer, without accounts.")
 LOG = Option("--log", "LEVEL", None, "Log level (stderr): error, warning, info or debug.", "warning")
 JSON = Option("--json", "", None, "Print the ready line as JSON.")
 
 OPTIONS = {
-    "serve": (DATA, CONFIG, HOST, NAME_SERVER_PORT, BROKER_PORT, BROKER_NAME, CLUSTER, REGISTER_WITH, SET, ALLOW_REMOTE, LOG, JSON),
-    "nameserver": (DATA, CONFIG, HOST, NAME_SERVER_PORT, SET, ALLOW_REMOTE, LOG, JSON),
-    "broker": (DATA, CONFIG, HOST, BROKER_PORT, BROKER_NAME, CLUSTER, REGISTER_WITH, SET, ALLOW_REMOTE, LOG, JSON),
+    "serve": (
+        DATA,
+        CONFIG,
+        HOST,
+        NAME_SERVER_PORT,
+        BROKER_PORT,
+        BROKER_NAME,
+        CLUSTER,
+        REGISTER_WITH,
+        SET,
+        ACL,
+        ALLOW_REMOTE,
+        INSECURE,
+        LOG,
+        JSON,
+    ),
+    "nameserver": (DATA, CONFIG, HOST, NAME_SERVER_PORT, SET, NAMES_REMOTE, LOG, JSON),
+    "broker": (DATA, CONFIG, HOST, BROKER_PORT, BROKER_NAME, CLUSTER, REGISTER_WITH, SET, ACL, ALLOW_REMOTE, INSECURE, LOG, JSON),
 }
 
 HELP = {
@@ -130,7 +148,7 @@ def serve(name: str, values: Mapping[str, Any]) -> int:
     try:
         settings = settings_from(name, values, os.environ)
         data = data_directory(name, values.get("data"), settings, os.environ)
-        _begin_log(values.get("log") or "warning", settings)
+        _begin_log(name, values.get("log") or "warning", settings)
         run(lambda: _programs(name, settings, data), lambda programs: _say_ready(programs, data, as_json=bool(values.get("json"))))
     except HalfmoonError as exc:
         return _refused(name, exc, as_json=bool(values.get("json")))
@@ -146,6 +164,8 @@ def settings_from(name: str, values: Mapping[str, Any], environment: Mapping[str
     address = environment.get("NAMESRV_ADDR") if name == "broker" else None
     from_environment = [f"broker.nameserver={address}"] if address else []
     flags = [f"{o.setting}={values[o.name]}" for o in OPTIONS[name] if o.setting and values.get(o.name) is not None]
+    if values.get("acl") is not None:
+        flags += ["broker.acl_enable=true", f"broker.acl_file={values['acl']}"]
     settings = configuration(
         sections,
         host=values.get("host"),
@@ -153,11 +173,21 @@ def settings_from(name: str, values: Mapping[str, Any], environment: Mapping[str
         environment=environment,
         assignments=[*from_environment, *values.get("set", []), *flags],
     )
-    if not is_loopback(settings.host) and not values.get("allow_remote"):
-        raise UsageError(
-            f"--host {settings.host} lets other machines connect, and there is no authentication: add --allow-remote to allow it"
-        )
+    if not is_loopback(settings.host):
+        _check_remote(name, settings, values)
     return settings
+
+
+def _check_remote(name: str, settings: Configuration, values: Mapping[str, Any]) -> None:
+    """Raise UsageError for a server that other machines could connect to, if nobody said so, or said who may."""
+    if not values.get("allow_remote"):
+        how = "" if name == "nameserver" else ", and --acl FILE with accounts for it (docs/access.md)"
+        raise UsageError(f"--host {settings.host} lets other machines connect: add --allow-remote to allow it{how}")
+    if name != "nameserver" and not settings.broker.acl_enable and not values.get("insecure"):
+        raise UsageError(
+            "--allow-remote without accounts lets every machine send, read and administer: give --acl FILE (or aclEnable=true) "
+            "with accounts, see docs/access.md; or --insecure, where the network keeps strangers out"
+        )
 
 
 def data_directory(name: str, given: str | None, settings: Configuration, environment: Mapping[str, str]) -> Path:
@@ -190,7 +220,7 @@ async def _programs(name: str, settings: Configuration, data: Path) -> Programs:
     return (await name_server(settings, data),) if name == "nameserver" else (await broker(settings, data),)
 
 
-def _begin_log(level: str, settings: Configuration) -> None:
+def _begin_log(name: str, level: str, settings: Configuration) -> None:
     if level not in LEVELS:
         raise UsageError(f"--log {level}: must be one of {', '.join(LEVELS)}")
     to_stderr(LEVELS[level])
@@ -200,7 +230,10 @@ def _begin_log(level: str, settings: Configuration) -> None:
         level_of_it = logging.WARNING if missed else logging.INFO
         log.log(level_of_it, "setting ignored: key=%s source=%s reason=%s", ignored.key, ignored.source, ignored.reason)
     if not is_loopback(settings.host):
-        log.warning("listening on %s: other machines may read, send and administer: there is no authentication", settings.host)
+        if name != "broker":
+            log.warning("listening on %s: name servers know no accounts: other machines may register brokers there", settings.host)
+        if name != "nameserver" and not settings.broker.acl_enable:
+            log.warning("listening on %s without accounts: other machines may read, send and administer", settings.host)
 
 
 def _say_ready(programs: Programs, data: Path, *, as_json: bool) -> None:

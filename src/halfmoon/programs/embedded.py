@@ -14,13 +14,15 @@ from pathlib import Path
 from random import Random, SystemRandom
 from typing import NamedTuple
 
+from halfmoon.broker.access.files import RuleFiles
 from halfmoon.broker.broker import Broker
-from halfmoon.errors import HalfmoonError
+from halfmoon.errors import HalfmoonError, SettingError
 from halfmoon.nameserver.nameserver import NameServer
 from halfmoon.programs.configuration import Configuration
 from halfmoon.programs.ports import server_on
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.connections.asyncio_connections import Connections
+from halfmoon.runtime.credentials import credentials
 from halfmoon.runtime.drivers.asyncio_driver import Driver, wait_signal
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.runtime.files.permissions import PERMISSIONS, report_readable
@@ -34,6 +36,10 @@ REGISTERED_MS = 3000
 
 NAME_SERVER_DIRECTORY = "nameserver"
 """Where, inside the data directory, an embedded name server keeps its table: beside the store, under a name no store uses."""
+
+
+RULES = "conf/plain_acl.yml"
+"""Where RocketMQ keeps its accounts, in the directory that ``ROCKETMQ_HOME`` names."""
 
 
 class NotSaved(HalfmoonError):
@@ -108,9 +114,10 @@ async def broker(settings: Configuration, data: Path, random: Random | None = No
         PortTaken: the port is in use; the directory was not touched then.
         StoreLocked: another process has the directory.
         StoreError: the store does not open.
+        SettingError: accounts are wanted, and there are none or their files make no sense.
     """
     clock = Clock()
-    connections = Connections()
+    connections = Connections(credentials=credentials(os.environ))
     driver = Driver(connections, clock)
     chosen = random if random is not None else Random(SystemRandom().getrandbits(64))
 
@@ -119,7 +126,7 @@ async def broker(settings: Configuration, data: Path, random: Random | None = No
     def make(_host: str, port: int) -> Broker:
         disks.append(_disk(data, settings.store))  # not before the port is ours
         shown = replace(settings.broker, port=port, processors=settings.broker.processors or os.cpu_count() or 0)
-        return Broker(shown, _as_it_is(settings.store, data), disks[0], chosen, clock.now())
+        return Broker(shown, _as_it_is(settings.store, data), disks[0], chosen, clock.now(), _rule_files(settings))
 
     try:
         server = await server_on(
@@ -216,6 +223,19 @@ def _disk(data: Path, settings: StoreSettings, *, report: bool = True) -> RealDi
     if report:
         report_readable(data, disk.permissions)
     return disk
+
+
+def _rule_files(settings: Configuration) -> RuleFiles | None:
+    """Return where a broker's accounts are, as its settings or RocketMQ's own variable say; None: in its data directory."""
+    broker = settings.broker
+    home = Path(os.environ.get("ROCKETMQ_HOME") or "/nonexistent")
+    if not broker.acl_enable or not (broker.acl_file or (home / RULES).exists()):
+        return None
+    path = Path(broker.acl_file).expanduser().absolute() if broker.acl_file else home / RULES
+    if not path.exists():  # a disk would make the directory
+        raise SettingError(f"{path}: there is no such file of accounts: see docs/access.md")
+    root, main = (path.parent, path.name) if broker.acl_file else (home, RULES)
+    return RuleFiles(RealDisk(root, PERMISSIONS[settings.store.readable_by]), str(root), main)
 
 
 def _as_it_is(settings: StoreSettings, data: Path) -> StoreSettings:
