@@ -100,9 +100,9 @@ def test_white_addresses_are_replaced_in_the_file_that_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(("header", "code", "remark"), [
-    (UpdateAndCreateAclConfig(), 209, "The accessKey=null and secretKey cannot be null and length should longer than 6"),
-    (update(key="short"), 209, "The accessKey=short and secretKey cannot be null"),
-    (update(secret="short"), 209, "The accessKey=account3 and secretKey cannot be null"),
+    (UpdateAndCreateAclConfig(), 209, "The accessKey=null and secretKey=null cannot be null and length should longer than 6"),
+    (update(key="short"), 209, "The accessKey=short and secretKey=*** cannot be null"),
+    (update(secret="short"), 209, "The accessKey=account3 and secretKey=*** cannot be null"),
     (update(topic_perms="a"), 209, "'a' is not of the form NAME=PERMISSION"),
     (update(group_perms="a=ALL"), 209, "'a=ALL' is not of the form"),
     (update(white_remote_address="host"), 209, "'host' is no address"),

@@ -42,7 +42,7 @@ final class Administration {
     }
 
     private static Object start(JSONObject order) throws Exception {
-        admin = new DefaultMQAdminExt(5000L);
+        admin = new DefaultMQAdminExt(Access.hook(order), 5000L);
         admin.setNamesrvAddr(order.getString("nameserver"));
         admin.setInstanceName("peer-admin");
         admin.setVipChannelEnabled(false);

@@ -51,7 +51,7 @@ final class Receivers {
     private static Object push(JSONObject order) throws Exception {
         String name = order.getString("name");
         List<Object> received = Collections.synchronizedList(new ArrayList<>());
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(order.getString("group"), null, new AllocateMessageQueueAveragely(), order.getBooleanValue("trace"), null);
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(order.getString("group"), Access.hook(order), new AllocateMessageQueueAveragely(), order.getBooleanValue("trace"), null);
         consumer.setNamesrvAddr(order.getString("nameserver"));
         consumer.setInstanceName("peer-" + name);
         consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf(order.containsKey("from") ? order.getString("from") : "CONSUME_FROM_FIRST_OFFSET"));
@@ -111,7 +111,7 @@ final class Receivers {
     }
 
     private static Object lite(JSONObject order) throws Exception {
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(order.getString("group"));
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(order.getString("group"), Access.hook(order));
         consumer.setNamesrvAddr(order.getString("nameserver"));
         consumer.setInstanceName("peer-" + order.getString("name"));
         consumer.setAutoCommit(order.getBooleanValue("auto_commit"));

@@ -12,7 +12,6 @@ import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageQueue;
-import org.apache.rocketmq.remoting.RPCHook;
 
 /** Producers by name: start, send in every way, and a steady load that outlives a broker. */
 final class Senders {
@@ -48,7 +47,7 @@ final class Senders {
     }
 
     private static Object start(JSONObject order) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(order.getString("group"), (RPCHook) null, order.getBooleanValue("trace"), null);
+        DefaultMQProducer producer = new DefaultMQProducer(order.getString("group"), Access.hook(order), order.getBooleanValue("trace"), null);
         producer.setNamesrvAddr(order.getString("nameserver"));
         producer.setInstanceName("peer-" + order.getString("group"));
         if (order.containsKey("timeout_ms")) {

@@ -35,7 +35,7 @@ final class Transactions {
 
     private static Object start(JSONObject order) throws Exception {
         String name = order.getString("name");
-        TransactionMQProducer producer = new TransactionMQProducer(order.getString("group"));
+        TransactionMQProducer producer = new TransactionMQProducer(order.getString("group"), Access.hook(order));
         producer.setNamesrvAddr(order.getString("nameserver"));
         producer.setInstanceName("tx-" + name);
         producer.setVipChannelEnabled(false);

@@ -68,8 +68,10 @@ class Administration:
 
         failed = int(ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED)
         if len(key) <= 6 or len(header.secret_key or "") <= 6:
-            shown = "null" if header.access_key is None else key
-            return Reply(failed, f"The accessKey={shown} and secretKey cannot be null and length should longer than 6")
+            shown = "null" if header.access_key is None else f"{key:.256}"
+            secret = "null" if header.secret_key is None else "***"
+            remark = f"The accessKey={shown} and secretKey={secret} cannot be null and length should longer than 6"
+            return Reply(failed, remark)
         access = self._on(failed)
         self._change(request, access.rules.file_of(key) or access.files.main, edit, failed)
         return None
