@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import hmac
+from base64 import b64decode
 
-from halfmoon.wire.signature import Credentials, content, verify
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfmoon.wire import signature as signatures
+from halfmoon.wire.signature import Credentials, content, signature, verify
 
 SEND = {
     "a": "pg1", "b": "TopicTest", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "1700000000000", "h": "0",
@@ -55,3 +61,24 @@ def test_another_body_another_secret_or_no_signature_does_not_verify():
 def test_credentials_do_not_show_their_secret():
     assert "12345678" not in repr(ME._replace(security_token="tok"))
     assert "tok" not in repr(ME._replace(security_token="tok"))
+
+
+@given(st.binary(max_size=200), st.binary(max_size=300))
+def test_a_signature_is_an_hmac_with_sha_1(secret, signed):
+    assert b64decode(signature(secret, signed)) == hmac.digest(secret, signed, "sha1")
+
+
+def test_orders_of_names_are_remembered_within_bounds(monkeypatch):
+    monkeypatch.setattr(signatures, "_SIGNED_MAX", 3)
+    signatures._signed.clear()
+    for number in range(10):
+        assert content({f"b{number}": "2", "a": "1"}, b"") == b"12"
+        assert len(signatures._signed) <= 3
+    for fields in ({f"n{number:03}": str(number % 10) for number in range(100)}, {"n" * 2000: "0"}):
+        before = dict(signatures._signed)
+        assert content(fields, b"") == "".join(fields.values()).encode()
+        assert signatures._signed == before
+
+
+def test_a_request_without_fields_signs_its_body():
+    assert content({}, b"body") == content({"Signature": "x"}, b"body") == b"body"

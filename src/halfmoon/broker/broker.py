@@ -13,6 +13,7 @@ from typing import Any
 from halfmoon.broker.access.access import Access
 from halfmoon.broker.access.administration import Administration
 from halfmoon.broker.access.files import RuleFiles
+from halfmoon.broker.access.reading import CheckedReading
 from halfmoon.broker.admin.admin import SAVED, Admin
 from halfmoon.broker.admin.cleaning import Cleaning
 from halfmoon.broker.admin.configuration import Configuration
@@ -91,6 +92,7 @@ class Broker:
         self.delays = Delays(context, levels, self.sends)
         self.redelivery = Redelivery(context, self.sends, self.delays)
         self.gate = Gate(context, self.sends, transactions.half_messages, transactions.duplicates, self.delays, self.redelivery)
+        self._read = self.gate.read if self.access is None else CheckedReading(self.access, self.gate.read).read
         self.pulls = Pulls(context, self.holds)
         self.membership = Membership(context, self.pulls.filters.check)
         self.locks = Locks(settings, self.topics, self.membership.tell)
@@ -171,7 +173,7 @@ class Broker:
         """
         self.pending_replies.now = now
         requests, pulls = self._deferred
-        for peer, data, frames in self.peers.take(now, self.gate.read) if self.access is None else self.peers.take(now):
+        for peer, data, frames in self.peers.take(now, self._read):
             for frame in frames:
                 is_pull = frame[0] == 0 and data.startswith(PULL_JSON, frame[1])
                 (pulls if is_pull else requests).append((peer, data, frame))

@@ -198,14 +198,14 @@ def test_what_is_remembered_of_addresses_is_bounded(talk, monkeypatch):
         assert refusal(talk, send_header("topicB"), who=WRONG, peer=number + 10) is not None
 
     checked = talk.broker.access
-    assert (len(checked._guesses), len(checked._white), len(checked._told)) == (5, 5, 5)
+    assert (len(checked._guesses), len(checked._told)) == (5, 5)
 
 
 def test_a_lost_connection_leaves_nothing_behind(talk):
     refusal(talk, send_header("topicB"), who=USER)
-    assert talk.broker.access._proved == {1: "RocketMQ"}
+    assert talk.broker.access._known[1].proved == "RocketMQ"
     talk.lose(1)
-    assert talk.broker.access._proved == {}
+    assert talk.broker.access._known == {}
 
 
 def test_refusals_are_counted_and_logged_once_a_minute_without_secrets(talk, caplog):

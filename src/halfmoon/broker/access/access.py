@@ -18,6 +18,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from halfmoon.broker.access.addresses import among, numbers_of
 from halfmoon.broker.access.files import Edit, RuleFiles, Rules
 from halfmoon.effects import Work
@@ -36,7 +38,11 @@ GUESSES_A_MINUTE = 30
 """Wrong signatures of one access key from one address in a minute; beyond them only connections that have proved it are heard."""
 
 ADDRESSES_MAX = 10_000
-"""Addresses whose guesses are counted, and whose place among the white addresses is remembered."""
+"""Addresses whose guesses are counted, and refusals that are told apart."""
+
+ALLOWED_MAX = 65_536
+ONLY_B = frozenset((310, 320, 37))
+"""Requests that name a topic in field b, or none: what is allowed is remembered of so many."""
 
 CHANGES_MAX = 100
 """Changes that may wait for the one under way."""
@@ -60,9 +66,10 @@ class Access:
         self.refusals = {"signature": 0, "permission": 0, "guesses": 0}
         """How many requests were refused: they are not signed by a known account, it lacks a permission, it guessed too often."""
         self._log = RateLimitedLog(log, now)
-        self._white: dict[str, tuple[tuple[int, ...], bool]] = {}
         self._guesses: dict[tuple[str, str], int] = {}
-        self._proved: dict[int, str] = {}
+        self._known: dict[int, _Known] = {}
+        self._allowed: set[tuple[str, int, str]] = set()
+        """Access key, code and topic of sends that were found to be allowed."""
         self._told: set[tuple[str, str]] = set()
         self._minute_ms, self._look_ms = now + 60_000, now + RELOAD_MS
         self._works: deque[Work[Any]] = deque()
@@ -77,54 +84,74 @@ class Access:
             self._check(command, peer)
         except _Refused as exc:
             self.refusals[exc.kind] += 1
+            if exc.guessed is not None:
+                self._guessed(self._known_of(peer).host, exc.guessed)
             self._tell(exc, command.code, peer)
             raise AccessRefused(ACCESS_REFUSED + str(exc)) from None
 
+    def passes(self, command: Command, peer: Peer) -> bool:
+        """Whether a send (310, 320) or a decision (37) may be sent; no refusal is counted."""
+        try:
+            self._check(command, peer)
+        except _Refused:
+            return False
+        return True
+
     def _check(self, command: Command, peer: Peer) -> None:
-        host = peer.remote.rpartition(":")[0]
-        numbers, white = self._white.get(host) or self._look_up(host)
-        if white:
+        known = self._known.get(peer.number) or self._known_of(peer)
+        if known.white:
             return
-        access_key = command.fields.get(ACCESS_KEY)
+        fields = command.fields
+        access_key = fields.get(ACCESS_KEY)
         if access_key is None:
             raise _Refused("signature", "No accessKey is configured")
         owner = self.rules.accounts.get(access_key)
         if owner is None:
             raise _Refused("signature", f"No acl config for {access_key:.256}")
-        if owner.white and among(numbers, owner.white):
+        if owner.white and among(known.numbers, owner.white):
             return
-        proved = self._proved.get(peer.number) == access_key
-        guesses = self._guesses.get((host, access_key), 0)
-        if guesses >= GUESSES_A_MINUTE and not proved:
-            raise _Refused("guesses", f"Too many wrong signatures for accessKey={access_key} from {host}, wait a minute")
-        if not verify(owner.secret, command.fields, command.body):
-            if len(self._guesses) >= ADDRESSES_MAX and not guesses:
-                del self._guesses[next(iter(self._guesses))]
-            self._guesses[host, access_key] = guesses + 1
-            raise _Refused("signature", f"Check signature failed for accessKey={access_key}")
-        if not proved:
-            self._proved[peer.number] = access_key
+        if known.proved != access_key and self._guesses.get((known.host, access_key), 0) >= GUESSES_A_MINUTE:
+            raise _Refused("guesses", f"Too many wrong signatures for accessKey={access_key} from {known.host}, wait a minute")
+        if not verify(owner.secret, fields, command.body):
+            raise _Refused("signature", f"Check signature failed for accessKey={access_key}", access_key)
+        known.proved = access_key
+        asked = access_key, command.code, fields.get("b", "")
+        if asked in self._allowed:
+            return
         needs, resources = needed(command)
         if (refusal := owner.refusal(command.code, needs, resources)) is not None:
             raise _Refused("permission", refusal)
+        if command.code in ONLY_B:
+            if len(self._allowed) >= ALLOWED_MAX:
+                self._allowed.clear()
+            self._allowed.add(asked)
 
-    def _look_up(self, host: str) -> tuple[tuple[int, ...], bool]:
-        if len(self._white) >= ADDRESSES_MAX:
-            self._white.clear()
-        numbers = numbers_of(host)
-        found = self._white[host] = numbers, among(numbers, self.rules.white)
-        return found
+    def _known_of(self, peer: Peer) -> _Known:
+        """Return what is known of a connection."""
+        known = self._known.get(peer.number)
+        if known is None:
+            host = peer.remote.rpartition(":")[0]
+            numbers = numbers_of(host)
+            known = self._known[peer.number] = _Known(host, numbers, among(numbers, self.rules.white))
+        return known
+
+    def _guessed(self, host: str, access_key: str) -> None:
+        """Count a wrong signature; the address that came first is forgotten when there are too many."""
+        count = self._guesses.pop((host, access_key), 0)
+        if len(self._guesses) >= ADDRESSES_MAX:
+            del self._guesses[next(iter(self._guesses))]
+        self._guesses[host, access_key] = count + 1
 
     def _tell(self, refused: _Refused, code: int, peer: Peer) -> None:
         """Log a refusal, each once a minute and address."""
-        host = peer.remote.rpartition(":")[0]
+        host = self._known_of(peer).host
         if (host, str(refused)) not in self._told and len(self._told) < ADDRESSES_MAX:
             self._told.add((host, str(refused)))
             self._log.warning("access refused: reason=%s code=%d from=%s", refused, code, peer.remote)
 
     def lost(self, peer: int) -> None:
         """A connection is gone."""
-        self._proved.pop(peer, None)
+        self._known.pop(peer, None)
 
     # ------------------------------------------------------------ rules
 
@@ -191,22 +218,29 @@ class Access:
             self.fault = None
 
     def _use(self, rules: Rules) -> None:
-        """Let rules count. Who has proved another secret before must do so again."""
-        old, self.rules, self.fault = self.rules, rules, None
-        self._white.clear()
-        for peer, access_key in list(self._proved.items()):
-            if old.accounts.get(access_key) != rules.accounts.get(access_key):
-                del self._proved[peer]
+        """Let rules count, and forget what followed from the old ones."""
+        self.rules, self.fault = rules, None
+        self._known.clear()
+        self._allowed.clear()
         if rules.repeated:
             log.warning("access keys are given more than once, the first counts: %s", ", ".join(rules.repeated[:10]))
 
 
-class _Refused(HalfmoonError):
-    """A request that may not be sent; ``kind`` is that of the count."""
+class _Known(msgspec.Struct):
+    """What is known of a connection: its address, whether that needs no account, and the access key that it signed with last."""
 
-    def __init__(self, kind: str, reason: str) -> None:
+    host: str
+    numbers: tuple[int, ...]
+    white: bool
+    proved: str = ""
+
+
+class _Refused(HalfmoonError):
+    """A request that may not be sent; ``kind`` is that of the count, ``guessed`` the access key whose secret it does not have."""
+
+    def __init__(self, kind: str, reason: str, guessed: str | None = None) -> None:
         super().__init__(reason)
-        self.kind = kind
+        self.kind, self.guessed = kind, guessed
 
 
 def needed(command: Command) -> tuple[Needs, list[Any]]:
