@@ -16,11 +16,11 @@ from halfmoon.model import ConsumeFrom
 from halfmoon.wire.bodies import ConsumerData, HeartbeatData, SubscriptionData, to_json
 from halfmoon.wire.headers.client import GetConsumerListByGroup, HeartBeat
 from halfmoon.wire.headers.offset import GetMaxOffset
-from halfmoon.wire.headers.pull import QueryMessage
+from halfmoon.wire.headers.pull import PullMessage, QueryMessage
+from halfmoon.wire.headers.send import SendMessageV2
 from halfmoon.wire.headers.topic import GetAllTopicConfig, UpdateAndCreateTopic
 from halfmoon.wire.signature import Credentials
 from halfmoon.wire.table import Header, fields_of, request_type
-from tests.broker.talk import pull_header, send_header
 from tests.interop.apache import Cluster
 from tests.interop.asking import Answer, Asker, Question
 from tests.interop.java_peer import JavaError, JavaPeer
@@ -43,7 +43,8 @@ accounts:
   whiteRemoteAddress: 192.168.1.{1,2}
   admin: true
 """
-USER, ADMIN = {"access_key": "RocketMQ", "secret_key": "12345678"}, {"access_key": "rocketmq2", "secret_key": "87654321"}
+USER: dict[str, Any] = {"access_key": "RocketMQ", "secret_key": "12345678"}
+ADMIN: dict[str, Any] = {"access_key": "rocketmq2", "secret_key": "87654321"}
 TOOLS = "accessKey: rocketmq2\nsecretKey: 87654321\n"
 
 Broker = Serve | Cluster
@@ -94,6 +95,20 @@ def ask(broker: Broker, header: Header, body: bytes, who: Credentials | None) ->
         asker.close()
 
 
+def send(topic: str) -> SendMessageV2:
+    return SendMessageV2(
+        producer_group="P_orders", topic=topic, default_topic="TBW102", default_topic_queue_nums=4, queue_id=0, sys_flag=0,
+        born_timestamp=1, flag=0, properties="", reconsume_times=0, unit_mode=False, batch=False,
+    )  # fmt: skip
+
+
+def pull(topic: str, group: str) -> PullMessage:
+    return PullMessage(
+        consumer_group=group, topic=topic, queue_id=0, queue_offset=0, max_msg_nums=1, sys_flag=4, commit_offset=0,
+        suspend_timeout_millis=0, sub_version=0, subscription="*", expression_type="TAG",
+    )  # fmt: skip
+
+
 def make_topic(broker: Broker, *topics: str) -> None:
     with Admin(nameserver=broker.nameserver, **ADMIN) as admin:
         for topic in topics:
@@ -105,7 +120,7 @@ def make_topic(broker: Broker, *topics: str) -> None:
 def test_signed_java_clients_send_and_consume(ours: Serve, java: Callable[..., JavaPeer], version: str, serialization: str) -> None:
     peer = java(version, serialization)
     make_topic(ours, "orders")
-    own = {"topic": "orders", "nameserver": ours.nameserver, **USER}
+    own: dict[str, Any] = {"topic": "orders", "nameserver": ours.nameserver, **USER}
     tag, name = f"{version}-{serialization}", f"access-{version}-{serialization}"
     peer.call("producer", group="P_orders", **own)
     peer.call("push", name=name, group="G_orders", expression=tag, **own)
@@ -125,7 +140,7 @@ def test_signed_java_clients_send_and_consume(ours: Serve, java: Callable[..., J
 def test_a_signed_lite_consumer_and_a_signed_transaction(ours: Serve, java: Callable[..., JavaPeer]) -> None:
     peer = java("4.9.7")
     make_topic(ours, "orders")
-    own = {"topic": "orders", "nameserver": ours.nameserver, **USER}
+    own: dict[str, Any] = {"topic": "orders", "nameserver": ours.nameserver, **USER}
     peer.call("lite", name="lite-access", group="G_orders", subscribe=True, expression="tx", auto_commit=True, **own)
     peer.call("tx.producer", name="tx-access", group="P_orders", **own)
     peer.call("tx.send", name="tx-access", body="paid", tag="tx", properties={"execute": "COMMIT_MESSAGE"}, **own)
@@ -144,11 +159,12 @@ def test_a_signed_lite_consumer_and_a_signed_transaction(ours: Serve, java: Call
     ("closed", USER, "No default permission for topic:closed"),
 ])  # fmt: skip
 def test_a_java_client_is_told_the_same_as_by_apaches_broker(
-    ours: Serve, theirs: Cluster, java: Callable[..., JavaPeer], topic: str, account: dict[str, str], words: str
+    ours: Serve, theirs: Cluster, java: Callable[..., JavaPeer], topic: str, account: dict[str, Any], words: str
 ) -> None:
     peer = java("4.9.7")
     said = []
-    for number, broker in enumerate((ours, theirs)):
+    brokers: list[Broker] = [ours, theirs]
+    for number, broker in enumerate(brokers):
         make_topic(broker, "orders", "reading", "closed")
         group = f"P_told_{topic}_{words.split()[1]}_{number}"
         peer.call("producer", group=group, nameserver=broker.nameserver, retries=0, **account)
@@ -180,9 +196,9 @@ NEW_TOPIC = UpdateAndCreateTopic(
 
 @pytest.mark.parametrize("who", [None, Credentials("nobody1", "12345678"), WRONG, Credentials(*USER.values())], ids=repr)
 @pytest.mark.parametrize(("header", "body"), [
-    (send_header("orders"), b"x"), (send_header("closed"), b"x"), (send_header("unknown"), b"x"), (send_header("reading"), b"x"),
-    (send_header("RMQ_SYS_TRACE_TOPIC"), b"x"), (pull_header("closed", group="G_orders"), b""),
-    (pull_header("orders", group="G_closed"), b""), (GetConsumerListByGroup(consumer_group="G_closed"), b""), (HeartBeat(), BEAT),
+    (send("orders"), b"x"), (send("closed"), b"x"), (send("unknown"), b"x"), (send("reading"), b"x"),
+    (send("RMQ_SYS_TRACE_TOPIC"), b"x"), (pull("closed", "G_orders"), b""),
+    (pull("orders", "G_closed"), b""), (GetConsumerListByGroup(consumer_group="G_closed"), b""), (HeartBeat(), BEAT),
     (GetMaxOffset(topic="closed", queue_id=0), b""), (GetAllTopicConfig(), b""), (NEW_TOPIC, b""), (QUERY, b""),
 ], ids=lambda value: type(value).__name__)  # fmt: skip
 def test_each_request_is_refused_or_let_pass_as_by_apaches_broker(
@@ -256,8 +272,8 @@ def administer(tool: JavaPeer, broker: Broker) -> Iterator[str]:
     assert not can_send(broker, {"access_key": "account3", "secret_key": "secret-3"})
 
 
-def can_send(broker: Broker, account: dict[str, str]) -> bool:
-    return ask(broker, send_header("orders"), b"x", Credentials(*account.values())).code == 0
+def can_send(broker: Broker, account: dict[str, Any]) -> bool:
+    return ask(broker, send("orders"), b"x", Credentials(*account.values())).code == 0
 
 
 def test_a_changed_file_and_a_white_address_count_for_connected_java_clients(tmp_path: Path, java: Callable[..., JavaPeer]) -> None:
