@@ -15,6 +15,7 @@ NOUNS = {
     "topic": ("create", "list", "show", "delete"),
     "group": ("list", "show", "lag", "create", "delete", "reset"),
     "msg": ("get", "find", "trace", "resend"),
+    "acl": ("list", "add", "remove", "explain"),
     "tx": ("pending", "show", "check", "commit", "rollback", "expired", "resume", "status"),
     "filter": ("explain",),
     "bench": ("send", "pull"),

@@ -13,6 +13,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from halfmoon.client.anonymous import AnonymousClient
 from halfmoon.client.blocking import Blocking
+from halfmoon.client.core.admin.access import accounts, delete_account, explain_access, put_account
 from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.client.core.admin.batches import batches
 from halfmoon.client.core.admin.dead_letters import dead_letter, dead_letters
@@ -128,6 +129,11 @@ class Operations:
     dead_letter = Operation(dead_letter)
     replays = Operation(replays)
     replay_dead_letter = Operation(replay_dead_letter)
+
+    accounts = Operation(accounts)
+    put_account = Operation(put_account)
+    delete_account = Operation(delete_account)
+    explain_access = Operation(explain_access)
 
     kv = Operation(AdminCore.kv)
     kv_list = Operation(AdminCore.kv_list)

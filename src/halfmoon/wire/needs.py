@@ -5,7 +5,7 @@ Each request of the protocol table says so once (`halfmoon.wire.table.request`):
     @request(11, "PULL_MESSAGE", needs=subscribe(topic="topic", group="consumer_group"))
 
 A group is written as its retry topic, as the original keeps both in one table: ``%RETRY%`` in front of a resource makes it a group.
-Decides nothing: who holds what stands in `halfmoon.broker.access`.
+`Grants` are what an account holds, and whether that is enough. Who has which account stands in `halfmoon.broker.access`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+import msgspec
+
 RETRY_PREFIX, REPLY_SUFFIX = "%RETRY%", "_REPLY_TOPIC"
 
 DENY, ANY, PUB, SUB = 1, 2, 4, 8
 """Bits of a permission. Follows Permission (RocketMQ 4.9.7)."""
+
+PERMISSIONS = {"DENY": DENY, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}
+"""Permissions as they are written."""
+
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+"""Whoever has an account may publish to it, as the original lets its clients trace."""
 
 Resource = tuple[str, int]
 """A topic, or a group as its retry topic; and `PUB` or `SUB`."""
@@ -65,6 +73,63 @@ class Needs(NamedTuple):
 
 def _given(attributes: tuple[str, ...], fields: Mapping[str, str], names: Mapping[str, str]) -> list[str]:
     return [fields[names[attribute]] for attribute in attributes if names[attribute] in fields]
+
+
+class Grants(msgspec.Struct, frozen=True, kw_only=True):
+    """What an account may do. ``permissions`` are by topic, and by retry topic for groups; the defaults are for all others."""
+
+    access_key: str
+    admin: bool = False
+    topic_default: int = DENY
+    group_default: int = DENY
+    permissions: dict[str, int] = {}
+
+    def refusal(self, code: int, needs: Needs, resources: list[Resource]) -> str | None:
+        """Return why this account may not send a request, in the original's words; None: it may.
+
+        An administrator may use everything, unless permissions for single topics or groups are given: those then count for
+        administrators too, and the defaults for all the others.
+        """
+        if (TRACE_TOPIC, PUB) in resources:
+            return None
+        if needs.admin and not self.admin:
+            return f"Need admin permission for request code={code}, but accessKey={self.access_key} is not"
+        for name, permission in resources:
+            if not self.holds(name, permission):
+                return f"No default permission for {resource_text(name)}"
+        return None
+
+    def holds(self, name: str, permission: int) -> bool:
+        """Whether it has a permission for a topic or group."""
+        if self.admin and not self.permissions:
+            return True
+        own = self.permissions.get(name, self.default(name))
+        if own & DENY:
+            return False
+        return own & (PUB | SUB) != 0 if permission & ANY else own & permission != 0
+
+    def default(self, name: str) -> int:
+        """Return the permission for topics, or groups, of which nothing else is said."""
+        return self.group_default if name.startswith(RETRY_PREFIX) else self.topic_default
+
+    def reason(self, name: str) -> str:
+        """Return in words what decides about a topic or group."""
+        if self.admin and not self.permissions:
+            return "the account is an administrator"
+        kind = "group" if name.startswith(RETRY_PREFIX) else "topic"
+        if name in self.permissions:
+            return f"{kind} {name.removeprefix(RETRY_PREFIX)} has {permission_text(self.permissions[name])}"
+        return f"{kind} {name.removeprefix(RETRY_PREFIX)} is not named, and {kind}s have {permission_text(self.default(name))}"
+
+
+def resource_text(name: str) -> str:
+    """Return how the original names a topic or group."""
+    return f"group:{name[len(RETRY_PREFIX) :]}" if name.startswith(RETRY_PREFIX) else f"topic:{name}"
+
+
+def permission_text(permission: int) -> str:
+    """Return a permission as it is written."""
+    return next(text for text, bits in PERMISSIONS.items() if bits == permission)
 
 
 ADMIN = Needs(admin=True)

@@ -14,12 +14,10 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, NamedTuple
 
-import msgspec
-
 from halfmoon.broker.access.addresses import BadAddress, Pattern, patterns
 from halfmoon.errors import SettingError
 from halfmoon.wire.bodies import DataVersion
-from halfmoon.wire.needs import ANY, DENY, PUB, RETRY_PREFIX, SUB, Needs, Resource
+from halfmoon.wire.needs import DENY, PERMISSIONS, RETRY_PREFIX, Grants
 from halfmoon.wire.signature import KEY_LENGTH_MAX, KEY_LENGTH_MIN
 
 FILE_BYTES_MAX = 1024 * 1024
@@ -28,54 +26,15 @@ PERMISSIONS_MAX = 100_000
 NODES_MAX = 1_000_000
 """Bounds of one file: its size, its accounts, all their permissions for single topics and groups, and its values in all."""
 
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
-"""Whoever has an account may publish to it, as the original lets its clients trace."""
 
-PERMISSIONS = {"DENY": DENY, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}
+class Account(Grants, frozen=True, kw_only=True):
+    """One account: its secret, the addresses from which it need not sign, and what it may do. Its text does not show the secret."""
 
-
-class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """One account. ``permissions`` are by topic, and by retry topic for groups; its text does not show the secret."""
-
-    access_key: str
     secret: bytes
     white: tuple[Pattern, ...] = ()
-    admin: bool = False
-    topic_default: int = DENY
-    group_default: int = DENY
-    permissions: dict[str, int] = {}
 
     def __repr__(self) -> str:
         return f"Account(access_key={self.access_key!r}, admin={self.admin})"
-
-    def refusal(self, code: int, needs: Needs, resources: list[Resource]) -> str | None:
-        """Return why this account may not send a request, in the original's words; None: it may.
-
-        An administrator may use everything, unless permissions for single topics or groups are given: those then count for
-        administrators too, and the defaults for all the others.
-        """
-        if (TRACE_TOPIC, PUB) in resources:
-            return None
-        if needs.admin and not self.admin:
-            return f"Need admin permission for request code={code}, but accessKey={self.access_key} is not"
-        if self.admin and not self.permissions:
-            return None
-        for name, permission in resources:
-            if not self._has(name, permission):
-                return f"No default permission for {resource_text(name)}"
-        return None
-
-    def _has(self, name: str, permission: int) -> bool:
-        default = self.group_default if name.startswith(RETRY_PREFIX) else self.topic_default
-        own = self.permissions.get(name, default)
-        if own & DENY:
-            return False
-        return own & (PUB | SUB) != 0 if permission & ANY else own & permission != 0
-
-
-def resource_text(name: str) -> str:
-    """Return how the original names a topic or group."""
-    return f"group:{name[len(RETRY_PREFIX) :]}" if name.startswith(RETRY_PREFIX) else f"topic:{name}"
 
 
 class RuleFile(NamedTuple):

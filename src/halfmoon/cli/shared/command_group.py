@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Annotated, Any
@@ -33,6 +34,7 @@ COMMANDS = {
     "outbox": ("halfmoon.cli.outbox.commands", "Relay, list, retry and drop events in a database outbox."),
     "spark": ("halfmoon.cli.spark.commands", "Topics as tables with Spark: ingest, SQL, lag, audits, replay."),
     "filter": ("halfmoon.cli.filter", "Try SQL92 filters without a broker."),
+    "acl": ("halfmoon.cli.acl.commands", "List, add and remove accounts, and explain what one may do."),
     "status": ("halfmoon.cli.status", "Show whether the cluster is healthy, degraded or down."),
     "bench": ("halfmoon.cli.bench", "Benchmark a cluster with this client, which reaches its limit long before a broker does."),
     "fsck": ("halfmoon.cli.fsck", "Check every record of the log, and compare every index with it."),
@@ -72,6 +74,9 @@ def load(name: str) -> Any:
     return command
 
 
+CREDENTIALS = ("HALFMOON_CREDENTIALS", "HALFMOON_ACCESS_KEY", "HALFMOON_SECRET_KEY", "HALFMOON_SECURITY_TOKEN")
+"""Variables that say who signs: a file, or what else stands in it."""
+
 app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, rich_markup_mode="rich")
 
 
@@ -83,6 +88,11 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def halfmoon(
+    context: typer.Context,
+    credentials: Annotated[
+        str | None,
+        typer.Option("--credentials", metavar="FILE", help="File with accessKey and secretKey that sign all requests (access.md)."),
+    ] = None,
     show_version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
     """Transactional messaging for Python on the RocketMQ protocol.
@@ -91,6 +101,20 @@ def halfmoon(
 
     Example: halfmoon serve --data ./data
     """
+    if credentials is not None:
+        context.call_on_close(_sign_with(credentials))
+
+
+def _sign_with(file: str) -> Callable[[], None]:
+    """Have all clients of this process, and of processes that it starts, sign with a file; return what undoes that."""
+    before = {name: os.environ.pop(name, None) for name in CREDENTIALS}
+    os.environ[CREDENTIALS[0]] = file
+
+    def undo() -> None:
+        del os.environ[CREDENTIALS[0]]
+        os.environ.update({name: value for name, value in before.items() if value is not None})
+
+    return undo
 
 
 def run(arguments: Sequence[str]) -> int:

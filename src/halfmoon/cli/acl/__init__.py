@@ -1,0 +1,1 @@
+"""`halfmoon acl`: accounts of a cluster with access control."""

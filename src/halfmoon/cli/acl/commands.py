@@ -1,0 +1,131 @@
+"""`halfmoon acl`: list, add and remove accounts, and explain what one may do. Shows no secret but one that it has just made."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.options import LOCAL, Json, NameServer, pairs
+from halfmoon.cli.shared.output import show_json, show_table
+from halfmoon.client.admin import Admin
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="List, add and remove accounts, and explain what one may do.\n\nExample: halfmoon acl list",
+)
+
+Key = Annotated[str, typer.Argument(metavar="ACCESS_KEY", help="The account.")]
+SECRET_BYTES = 24
+"""Random bytes of a secret that is made here."""
+
+
+@app.command("list")
+def list_accounts(nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+    """List the accounts of every broker, without their secrets.
+
+    Example: halfmoon acl list
+    """
+    with Admin(nameserver=nameserver) as admin:
+        brokers = admin.accounts()
+    if as_json:
+        show_json([{"broker": at.broker, "white": at.white, "accounts": [_facts(each) for each in at.accounts]} for at in brokers])
+        return
+    rows = [(at.broker, *_row(each)) for at in brokers for each in at.accounts]
+    show_table("accounts", ("broker", "access key", "admin", "white", "topics", "groups", "topic", "group"), rows)
+    for at in brokers:
+        if at.white:
+            say(f"{at.broker}: no account is needed from {', '.join(at.white)}")
+
+
+@app.command()
+def add(
+    access_key: Key,
+    secret_file: Annotated[Path | None, typer.Option("--secret-file", help="File with the secret; without it one is made.")] = None,
+    administrator: Annotated[bool, typer.Option("--admin", help="An administrator, who may do everything.")] = False,
+    topic: Annotated[list[str] | None, typer.Option("--topic", metavar="NAME=PERM", help="PUB, SUB, PUB|SUB or DENY.")] = None,
+    group: Annotated[list[str] | None, typer.Option("--group", metavar="NAME=PERM", help="The same for a group.")] = None,
+    topics: Annotated[str | None, typer.Option("--topics", metavar="PERM", help="Permission for all other topics.")] = None,
+    groups: Annotated[str | None, typer.Option("--groups", metavar="PERM", help="Permission for all other groups.")] = None,
+    white: Annotated[str | None, typer.Option("--white", metavar="ADDRESSES", help="From there it need not sign.")] = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Add an account to every broker, or change it there: what is not given stays, but for the secret and --admin.
+
+    Example: halfmoon acl add shop-service --topic orders=PUB --group shop=SUB
+    """
+    secret = secrets.token_urlsafe(SECRET_BYTES) if secret_file is None else _secret(secret_file)
+    with Admin(nameserver=nameserver) as admin:
+        brokers = admin.put_account(
+            access_key, secret, administrator=administrator, white=white, topic_default=topics, group_default=groups,
+            topics=pairs(topic, "--topic") if topic else None, groups=pairs(group, "--group") if group else None,
+        )  # fmt: skip
+    made = secret if secret_file is None else None
+    if as_json:
+        show_json({"access_key": access_key, "brokers": brokers, "secret_key": made})
+    elif made is not None:
+        say(f"accessKey: {access_key}")
+        say(f"secretKey: {made}")
+    else:
+        say(f"account {access_key} is known to {', '.join(brokers)}")
+
+
+@app.command()
+def remove(access_key: Key, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+    """Remove an account from every broker.
+
+    Example: halfmoon acl remove shop-service
+    """
+    with Admin(nameserver=nameserver) as admin:
+        brokers = admin.delete_account(access_key)
+    if as_json:
+        show_json({"access_key": access_key, "brokers": brokers})
+    else:
+        say(f"account {access_key} is removed from {', '.join(brokers)}")
+
+
+@app.command()
+def explain(
+    access_key: Key,
+    read: Annotated[str | None, typer.Option("--read", metavar="TOPIC", help="May it read this topic?")] = None,
+    send: Annotated[str | None, typer.Option("--send", metavar="TOPIC", help="May it send to this topic?")] = None,
+    group: Annotated[str | None, typer.Option("--group", metavar="GROUP", help="May it consume in this group?")] = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Say whether an account may do something, and what decides about it. Exit code 1: it may not, at one broker at least.
+
+    Example: halfmoon acl explain shop-service --read orders --group shop
+    """
+    with Admin(nameserver=nameserver) as admin:
+        found = admin.explain_access(access_key, read=read, send=send, group=group)
+    if as_json:
+        show_json([each._asdict() for each in found])
+    else:
+        for each in found:
+            say(f"{each.broker}: {'yes' if each.allowed else 'no'}: {'; '.join(each.reasons)}")
+    raise typer.Exit(0 if all(each.allowed for each in found) else 1)
+
+
+def _row(account: Any) -> tuple[str, ...]:
+    return (
+        account.access_key or "", "yes" if account.admin else "no", account.white_remote_address or "-",
+        account.default_topic_perm or "DENY", account.default_group_perm or "DENY",
+        " ".join(account.topic_perms or ()) or "-", " ".join(account.group_perms or ()) or "-",
+    )  # fmt: skip
+
+
+def _facts(account: Any) -> dict[str, Any]:
+    return {name: getattr(account, name) for name in account.__struct_fields__ if name != "secret_key"}
+
+
+def _secret(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise typer.BadParameter(f"{path}: the secret cannot be read: {exc}") from None

@@ -1,0 +1,133 @@
+"""Accounts for operators: those of every broker, changes at all of them, and what an account may do. Asks all masters.
+
+A change is made at one broker after the other: where one refuses, those before it are changed already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from halfmoon.client.core.admin.admin import AdminCore
+from halfmoon.client.core.admin.transactions import masters
+from halfmoon.client.core.ask import ask
+from halfmoon.effects import Op
+from halfmoon.errors import UsageError
+from halfmoon.wire.headers.access import (
+    AclConfig,
+    DeleteAclConfig,
+    GetBrokerClusterAclConfig,
+    PlainAccessConfig,
+    UpdateAndCreateAclConfig,
+)
+from halfmoon.wire.json import from_json
+from halfmoon.wire.needs import DENY, PERMISSIONS, PUB, RETRY_PREFIX, SUB, Grants
+from halfmoon.wire.table import Header
+
+
+class AccountsAt(NamedTuple):
+    """Accounts and global white addresses of one broker; its text does not show the secrets."""
+
+    broker: str
+    address: str
+    accounts: list[PlainAccessConfig]
+    white: list[str]
+
+
+class Explained(NamedTuple):
+    """Whether an account may do something at one broker, and what decides about it."""
+
+    broker: str
+    allowed: bool
+    reasons: list[str]
+
+
+def accounts(admin: AdminCore) -> Op[list[AccountsAt]]:
+    """Return the accounts of every broker. Raises AccessRefused for who is no administrator, BrokerError where there are none."""
+    found = []
+    for broker in (yield from masters(admin)):
+        reply = yield from ask(broker.address, GetBrokerClusterAclConfig(), b"", admin.settings.request_timeout_ms)
+        config = from_json(AclConfig, reply.body)
+        found.append(AccountsAt(broker.name, broker.address, config.plain_access_configs, config.global_white_addrs))
+    return found
+
+
+def put_account(
+    admin: AdminCore,
+    access_key: str,
+    secret_key: str,
+    *,
+    administrator: bool = False,
+    topics: Mapping[str, str] | None = None,
+    groups: Mapping[str, str] | None = None,
+    topic_default: str | None = None,
+    group_default: str | None = None,
+    white: str | None = None,
+) -> Op[list[str]]:
+    """Make an account at every broker, or change it there; return the brokers' names. None leaves what there is.
+
+    Permissions are DENY, PUB, SUB or PUB|SUB. Raises UsageError for another one, AccessRefused, BrokerError (209).
+    """
+    for permission in (*(topics or {}).values(), *(groups or {}).values(), topic_default or "DENY", group_default or "DENY"):
+        if permission not in PERMISSIONS:
+            raise UsageError(f"{permission!r} is no permission: it must be one of {', '.join(PERMISSIONS)}")
+    request = UpdateAndCreateAclConfig(
+        access_key=access_key, secret_key=secret_key, white_remote_address=white, admin=administrator,
+        default_topic_perm=topic_default, default_group_perm=group_default,
+        topic_perms=_joined(topics), group_perms=_joined(groups),
+    )  # fmt: skip
+    return (yield from _everywhere(admin, request))
+
+
+def delete_account(admin: AdminCore, access_key: str) -> Op[list[str]]:
+    """Remove an account at every broker; return their names. Raises AccessRefused, BrokerError (210) where there is no such one."""
+    return (yield from _everywhere(admin, DeleteAclConfig(access_key=access_key)))
+
+
+def explain_access(
+    admin: AdminCore, access_key: str, *, read: str | None = None, send: str | None = None, group: str | None = None
+) -> Op[list[Explained]]:
+    """Return, for every broker, whether an account may send to a topic, or read it, or consume in a group, and why.
+
+    Raises UsageError when a broker knows no such account, or nothing is asked.
+    """
+    asked = [(topic, permission) for topic, permission in ((send, PUB), (read, SUB)) if topic is not None]
+    asked += [(RETRY_PREFIX + group, SUB)] if group is not None else []
+    if not asked:
+        raise UsageError("give a topic to send to or to read, or a group")
+    found = []
+    for at in (yield from accounts(admin)):
+        config = next((account for account in at.accounts if account.access_key == access_key), None)
+        if config is None:
+            raise UsageError(f"broker {at.broker} has no account {access_key}")
+        grants = grants_of(config)
+        allowed = all(grants.holds(name, permission) for name, permission in asked)
+        reasons = [grants.reason(name) for name, _ in asked]
+        reasons += [f"white addresses need no account: {', '.join(at.white)}"] if at.white else []
+        found.append(Explained(at.broker, allowed, reasons))
+    return found
+
+
+def grants_of(config: PlainAccessConfig) -> Grants:
+    """Return what an account may do; what is no permission is none, as brokers of 4.9 read it."""
+    permissions = {}
+    for prefix, texts in ((RETRY_PREFIX, config.group_perms), ("", config.topic_perms)):
+        for name, _, permission in (text.partition("=") for text in texts or ()):
+            permissions[prefix + name.strip()] = PERMISSIONS.get(permission.strip(), DENY)
+    return Grants(
+        access_key=config.access_key or "", admin=config.admin, permissions=permissions,
+        topic_default=PERMISSIONS.get((config.default_topic_perm or "").strip(), DENY),
+        group_default=PERMISSIONS.get((config.default_group_perm or "").strip(), DENY),
+    )  # fmt: skip
+
+
+def _joined(permissions: Mapping[str, str] | None) -> str | None:
+    return None if permissions is None else ",".join(f"{name}={permission}" for name, permission in permissions.items())
+
+
+def _everywhere(admin: AdminCore, request: Header) -> Op[list[str]]:
+    names = []
+    for broker in (yield from masters(admin)):
+        yield from ask(broker.address, request, b"", admin.settings.request_timeout_ms)
+        names.append(broker.name)
+    return names
