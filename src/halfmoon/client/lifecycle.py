@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import time
+from collections.abc import Mapping
 from inspect import isgenerator
 from typing import Any, Generic, Self, TypeVar
 
@@ -134,3 +135,14 @@ class Client(Generic[S]):
 def values_of(settings: ClientSettings) -> dict[str, Any]:
     """Return settings as keyword arguments."""
     return {name: getattr(settings, name) for name in settings.__dataclass_fields__}
+
+
+SIGNING = ("access_key", "secret_key", "security_token", "credentials")
+"""Settings that say who signs."""
+
+
+def signing(settings: ClientSettings | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that say who signs, for another client of the same user."""
+    if isinstance(settings, ClientSettings):
+        return {name: getattr(settings, name) for name in SIGNING}
+    return {name: settings[name] for name in SIGNING if name in settings}

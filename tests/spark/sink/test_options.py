@@ -22,7 +22,7 @@ GIVEN = {"endpoints": "127.0.0.1:9876", "topic": "orders"}
         ({"dlqTopic": "dead"}, "onTooLarge=dlq and dlqTopic=TOPIC belong together"),
         ({"compression": "gzip"}, "compression"),
         ({"inFlight": "0"}, "inFlight"),
-        ({"secretKey": "hunter2"}, "secretKey"),
+        ({"secretKye": "hunter2"}, "secretKye"),
         ({"extraColumns": "drop"}, "extraColumns"),
         ({"kafka.bootstrap.servers": "x:1"}, "Kafka's kafka.bootstrap.servers is endpoints"),
         ({"batchBytes": "8m"}, "batchBytes"),

@@ -83,7 +83,7 @@ def test_what_is_needed_is_named(missing: str):
         source_options({name: text for name, text in GIVEN.items() if name != missing}, "batch")
 
 
-@pytest.mark.parametrize("name", ["secretKey", "accessKey", "password"])
+@pytest.mark.parametrize("name", ["secretKeys", "accessKeys", "password"])
 def test_the_value_of_an_unknown_option_is_not_shown(name: str):
     text = refusal(**{name: "sesame"})
 

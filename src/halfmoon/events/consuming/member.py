@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from halfmoon.client.admin import AsyncAdmin
 from halfmoon.client.aio import AsyncPushConsumer, ConsumeContext, PushSettings
+from halfmoon.client.lifecycle import signing
 from halfmoon.errors import GroupNotFound, HalfmoonError, UsageError
 from halfmoon.events.consuming.dispatch import Dispatch, Outcome
 from halfmoon.events.consuming.loop import LoopThread
@@ -170,7 +171,7 @@ async def skip_what_was_missed(settings: PushSettings, topics: list[str]) -> Non
     the same time.
     """
     try:
-        async with AsyncAdmin(nameserver=settings.nameserver, namespace=settings.namespace) as admin:
+        async with AsyncAdmin(nameserver=settings.nameserver, namespace=settings.namespace, **signing(settings)) as admin:
             for topic in topics:
                 await _skip(admin, settings.group, topic)
     except HalfmoonError as exc:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from halfmoon import Admin
+from halfmoon.client.lifecycle import signing
 from halfmoon.errors import HalfmoonError
 from halfmoon.events.django.configuration import Configuration
 
@@ -61,7 +62,7 @@ def pending(configuration: Configuration) -> Pending:
         result.error = "the events of this project are carried in memory: there is no broker to ask"
         return result
     try:
-        with Admin(nameserver=configuration.nameserver) as admin:
+        with Admin(nameserver=configuration.nameserver, **signing(configuration.settings)) as admin:
             halves = admin.pending_transactions(group=configuration.group, count_max=COUNT_MAX + 1)
             lost = [
                 half

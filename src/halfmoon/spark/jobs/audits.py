@@ -14,7 +14,6 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from halfmoon.client.admin import Admin
 from halfmoon.errors import BrokerError, NetworkError
 from halfmoon.spark.jobs import delays, transactions
 from halfmoon.spark.jobs.reading import Cluster, frame_of, ranges_of
@@ -195,7 +194,7 @@ def delay_audit(
 def levels_of(cluster: Cluster) -> dict[str, dict[int, int]]:
     """Return the delays of the levels by broker, in ms; ``""`` is for brokers that do not report them."""
     levels = {"": delays.parse_levels(LEVELS)}
-    with Admin(nameserver=cluster.endpoints) as admin:
+    with cluster.admin() as admin:
         for name, broker in admin.cluster().broker_addr_table.items():
             for address in list(broker.broker_addrs.values())[:1]:
                 try:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from halfmoon.client.admin import Admin
 from halfmoon.errors import HalfmoonError, NoRoute
 from halfmoon.model import RECONSUME_REASON, DeadLetter, Replayed
 from halfmoon.spark.jobs.reading import Cluster, frame_of, ranges_of
@@ -156,7 +155,7 @@ def replay_dead_letters(
 
     See `replayed`.
     """
-    with Admin(nameserver=cluster.endpoints) as admin:
+    with cluster.admin() as admin:
         masters = {
             name: broker.broker_addrs[0] for name, broker in admin.cluster().broker_addr_table.items() if 0 in broker.broker_addrs
         }

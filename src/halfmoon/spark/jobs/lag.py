@@ -12,7 +12,6 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from halfmoon.client.admin import Admin
 from halfmoon.model import MessageQueue
 from halfmoon.spark.jobs.reading import Cluster, QueueRanges, frame_of
 
@@ -25,7 +24,7 @@ def progress_of(cluster: Cluster, group: str, topic: str | None = None) -> Queue
 
     Raises BrokerError for a group without progress anywhere.
     """
-    with Admin(nameserver=cluster.endpoints) as admin:
+    with cluster.admin() as admin:
         stats = admin.consume_stats(group, topic)
         without_progress = {queue.topic for queue, queue_stats in stats.items() if queue_stats.consumer_offset < 0}
         lowest: dict[MessageQueue, int] = {}
@@ -74,7 +73,7 @@ def sample_lag(
 ) -> Iterator[Sample]:  # fmt: skip
     """Yield the lag of a group by topic at an interval; asks the brokers only. At most `SAMPLES_MAX` times."""
     started = time.monotonic()
-    with Admin(nameserver=cluster.endpoints) as admin:
+    with cluster.admin() as admin:
         for number in range(SAMPLES_MAX):
             now = time.time_ns() // 1_000_000
             topics: dict[str, tuple[int, int]] = {}

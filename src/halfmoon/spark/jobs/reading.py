@@ -8,11 +8,13 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
+from halfmoon.client.admin import Admin
+from halfmoon.client.batches import BatchTransactions, batch_transactions
 from halfmoon.client.ranges import Ranges
 from halfmoon.errors import NoRoute
 from halfmoon.model import MessageQueue
 from halfmoon.spark.source.checkpoint import nested
-from halfmoon.spark.source.options import source_options
+from halfmoon.spark.source.options import SourceOptions, source_options
 from halfmoon.spark.source.reading import client_of
 from halfmoon.spark.source.rows import COLUMNS, schema_of
 
@@ -33,9 +35,23 @@ class Cluster(NamedTuple):
         """Return the same cluster for an audit of transactions."""
         return Cluster(self.endpoints, {**self.options, **HALF_MESSAGES})
 
+    def __repr__(self) -> str:
+        return f"Cluster({self.endpoints!r}, options={sorted(self.options)})"  # their values may be secrets
+
     def client(self) -> Ranges:
         """Return this process's client for the cluster. Raises UsageError for options that do not fit."""
-        return client_of(source_options({"topic": "any", **self.options, "endpoints": self.endpoints}, "batch"))
+        return client_of(self._checked())
+
+    def admin(self) -> Admin:
+        """Return an administration client, not started. Raises UsageError for options that do not fit."""
+        return Admin(nameserver=self.endpoints, **self._checked().signing)
+
+    def transactions(self) -> BatchTransactions:
+        """Return this process's client of batch transactions. Raises UsageError for options that do not fit."""
+        return batch_transactions(nameserver=self.endpoints, **self._checked().signing)
+
+    def _checked(self) -> SourceOptions:
+        return source_options({"topic": "any", **self.options, "endpoints": self.endpoints}, "batch")
 
 
 def ranges_of(cluster: Cluster, topics: Iterable[str], *, since_ms: int | None = None) -> QueueRanges:

@@ -16,8 +16,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from halfmoon.client.admin import Admin
-from halfmoon.client.batches import BatchName, batch_transactions
+from halfmoon.client.batches import BatchName
 from halfmoon.errors import UsageError
 from halfmoon.model import RESERVED_PROPERTIES
 from halfmoon.spark.jobs.reading import Cluster, frame_of, ranges_of
@@ -195,14 +194,14 @@ def _write(rows: DataFrame, options: dict[str, str]) -> None:
 
 
 def _earlier(cluster: Cluster, id: str) -> EarlierRun:
-    with Admin(nameserver=cluster.endpoints) as admin:
+    with cluster.admin() as admin:
         known = [status for broker in admin.batches(id) for status in broker.ids]
     return max((EarlierRun(status.decided, status.coordinator) for status in known), default=EarlierRun())
 
 
 def _finish_last_batch(cluster: Cluster, id: str, earlier: EarlierRun) -> None:
     """Make the last batch visible: the driver that decided it may have died before it was applied."""
-    transactions, batch = batch_transactions(nameserver=cluster.endpoints), BatchName(id, earlier.last)
+    transactions, batch = cluster.transactions(), BatchName(id, earlier.last)
     decision = transactions.decide(batch, earlier.coordinator, {}, "")
     for broker, attempts in {} if decision.complete else sorted(decision.parts.items()):
         transactions.apply(batch, broker, earlier.coordinator, attempts)
@@ -213,10 +212,10 @@ def _invisible_count(cluster: Cluster, id: str, earlier: EarlierRun) -> int:
 
     While the batch is being published, some of them are visible already, and the count of what is still to be sent is too low.
     """
-    with Admin(nameserver=cluster.endpoints) as admin:
+    with cluster.admin() as admin:
         known = [status for broker in admin.batches(id) for status in broker.ids]
     held = [attempt for status in known for attempt in status.attempts if attempt.batch_id == earlier.last]
-    transactions, batch = batch_transactions(nameserver=cluster.endpoints), BatchName(id, earlier.last)
+    transactions, batch = cluster.transactions(), BatchName(id, earlier.last)
     names = {attempt.attempt for attempt in held}
     named = {name for name in names if transactions.resolve(batch, earlier.coordinator, name) == "COMMIT"}
     return sum(attempt.count for attempt in held if attempt.attempt in named)

@@ -193,6 +193,7 @@ def write(options: SinkOptions, task: Task, batches: Iterator[pa.RecordBatch]) -
     producer = bulk(
         nameserver=options.endpoints,
         namespace=options.namespace,
+        **options.signing,
         group=options.producer_group or "spark-sink",
         retries_max=options.retries,
         send_timeout_ms=options.request_timeout,

@@ -38,12 +38,39 @@ def option(
     why: str,
     only: str = "",
     alias: str = "",
+    secret: bool = False,
 ) -> Any:
-    """Declare an option: its parser, and what it does, in Markdown. ``only``: ``batch`` or ``stream``; no default: required."""
-    return field(default=default, metadata={"parse": parse, "why": why, "only": only, "alias": alias})
+    """Declare an option: its parser, and what it does, in Markdown. ``only``: ``batch`` or ``stream``; no default: required.
+
+    A ``secret`` one is shown in no text.
+    """
+    return field(default=default, repr=not secret, metadata={"parse": parse, "why": why, "only": only, "alias": alias})
 
 
-class OfClient:
+@dataclass(frozen=True, kw_only=True)
+class Signing:
+    """The options that say who signs requests, of sources and sinks."""
+
+    access_key: str = option(
+        "",
+        parse=option_parsing.text,
+        why="The [account](access.md) that signs requests; by default that of the environment or of `credentials`.",
+    )
+    secret_key: str = option("", parse=option_parsing.text, secret=True, why="Its secret. No plan, log or checkpoint shows it.")
+    security_token: str = option("", parse=option_parsing.text, secret=True, why="A token that some clouds want besides.")
+    credentials: str = option(
+        "",
+        parse=option_parsing.text,
+        why="In place of the three: a file with them, at the same path on the driver and all workers.",
+    )
+
+    @property
+    def signing(self) -> dict[str, str]:
+        """The settings of a client that they stand for."""
+        return {field.name: getattr(self, field.name) for field in fields(Signing)}
+
+
+class OfClient(Signing):
     """What a source and a sink tell their clients alike."""
 
     endpoints: str
@@ -59,6 +86,7 @@ class OfClient:
             "namespace": self.namespace,
             "request_timeout_ms": self.request_timeout,
             "retries_max": self.retries,
+            **self.signing,
         }
 
 

@@ -80,6 +80,7 @@ def check_reachable(options: SourceOptions) -> None:
     probe = ranges(
         nameserver=options.endpoints,
         namespace=options.namespace,
+        **options.signing,
         request_timeout_ms=min(options.request_timeout, FIRST_TIMEOUT_MS),
         retries_max=min(options.retries, FIRST_RETRIES),
     )
