@@ -65,7 +65,7 @@ class Signing:
     )
 
     @property
-    def signing(self) -> dict[str, str]:
+    def signing(self) -> dict[str, Any]:
         """The settings of a client that they stand for."""
         return {field.name: getattr(self, field.name) for field in fields(Signing)}
 
