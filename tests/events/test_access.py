@@ -7,7 +7,7 @@ import pytest
 from halfmoon import Admin, LocalTransactionState
 from halfmoon.events import Consumers, Publisher, local_transaction, on
 from halfmoon.testing.local import LocalCluster
-from tests.events.consuming.shop import until
+from tests.waiting import until
 
 SECRET = "the secret of the shop"
 RULES = f"""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from tests.interop.apache import Cluster
 from tests.interop.asking import Answer, Asker, Question
 from tests.interop.java_peer import JavaError, JavaPeer
 from tests.interop.ours import Serve
+from tests.waiting import until
 
 RULES = """
 globalWhiteRemoteAddresses:
@@ -219,10 +219,7 @@ def test_our_client_is_let_in_by_apaches_broker_also_with_its_query_by_unique_ke
         sent = producer.send(Message("orders", b"ours", keys=["k-1"]))
     with PullConsumer(group="G_orders", nameserver=theirs.nameserver, consume_from=ConsumeFrom.FIRST_OFFSET, **USER) as consumer:
         consumer.subscribe("orders")
-        end = time.monotonic() + 30
-        found: list[bytes] = []
-        while not found and time.monotonic() < end:
-            found += [message.body for message in consumer.poll(timeout_ms=1000)]
+        found = until(lambda: [message.body for message in consumer.poll(timeout_ms=1000)])
     with Admin(nameserver=theirs.nameserver, **USER) as admin:
         by_id = admin.message_by_id("orders", sent.msg_id)
 
@@ -286,14 +283,15 @@ def test_a_changed_file_and_a_white_address_count_for_connected_java_clients(tmp
         with pytest.raises(JavaError, match="Check signature failed"):
             peer.call("send", group="P_reload", topic="orders", body="x", select=True)
         write_rules(tmp_path / "data", RULES.replace("whiteRemoteAddress:\n", "whiteRemoteAddress: 127.0.0.*\n"))
-        end = time.monotonic() + 20
-        while True:
-            try:
-                assert peer.call("send", group="P_reload", topic="orders", body="x")
-                break
-            except JavaError:
-                assert time.monotonic() < end
-                time.sleep(0.5)
+        until(lambda: sends(peer, "P_reload"), "the changed file to count", within_s=20)
         peer.call("producer.stop", group="P_reload")
     finally:
         server.kill()
+
+
+def sends(peer: JavaPeer, group: str) -> bool:
+    """Whether a producer is let send."""
+    try:
+        return bool(peer.call("send", group=group, topic="orders", body="x"))
+    except JavaError:
+        return False
