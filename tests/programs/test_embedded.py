@@ -16,6 +16,7 @@ from halfmoon.errors import HalfmoonError, SettingError, StoreError, StoreLocked
 from halfmoon.programs.configuration import Configuration
 from halfmoon.programs.embedded import NAME_SERVER_DIRECTORY, both, broker, name_server, start, stop
 from halfmoon.programs.ports import PortTaken
+from halfmoon.wire.signature import Credentials
 from tests.programs.test_ports import pair_of_ports
 
 
@@ -68,6 +69,16 @@ async def test_accounts_are_in_the_file_that_is_given_or_in_rocketmqs_home_or_in
                 await stranger.send(Message("orders", b"2"))
     finally:
         await stop(programs)
+
+
+async def test_a_broker_signs_what_it_asks_others_with_the_account_of_its_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("HALFMOON_ACCESS_KEY", "account1")
+    monkeypatch.setenv("HALFMOON_SECRET_KEY", "secret-1")
+    alone = await broker(settings(), tmp_path)
+    try:
+        assert alone.connections.credentials == Credentials("account1", "secret-1")
+    finally:
+        await alone.kill()
 
 
 async def test_without_its_file_of_accounts_a_broker_does_not_start_and_gives_its_port_back(tmp_path):
