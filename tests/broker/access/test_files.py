@@ -43,6 +43,16 @@ def test_what_has_not_changed_is_not_read_again(rule_files, tmp_path):
     assert rule_files.newer(rules).accounts["RocketMQ"].secret == b"another-secret"
 
 
+def test_a_file_that_has_become_empty_is_not_believed_and_one_that_says_so_is(rule_files, tmp_path):
+    rules = rule_files.load()
+    write(tmp_path, "")
+    with pytest.raises(SettingError, match=r"plain_acl\.yml: it is empty"):
+        rule_files.newer(rules)
+
+    write(tmp_path, "accounts: []\n")
+    assert rule_files.newer(rules).accounts == {}
+
+
 def test_a_change_counts_the_version_up_keeps_the_rest_and_leaves_no_copy(rule_files, tmp_path):
     def edit(data):
         data["accounts"][0]["admin"] = True

@@ -75,8 +75,17 @@ class RuleFiles(NamedTuple):
         return self._load(None, b"")
 
     def newer(self, known: Rules) -> Rules | None:
-        """Return what all files say, or None while none of them has changed. Raises as `load`."""
-        return None if self._seen(self.paths()) == known.seen else self.load()
+        """Return what all files say, or None while none of them has changed.
+
+        Raises as `load`, and for a file that has become empty: whoever writes it may not be done. One without accounts says so.
+        """
+        if self._seen(self.paths()) == known.seen:
+            return None
+        rules = self.load()
+        for path, file in rules.files.items():
+            if not file.data and path in known.files and known.files[path].data:
+                raise SettingError(f"{self.name(path)}: it is empty; for no accounts it must say accounts: []")
+        return rules
 
     def change(self, path: str, edit: Edit, now: int) -> Rules:
         """Change one file, count its version up, and return what all of them say then. Waits for the device.
