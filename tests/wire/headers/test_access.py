@@ -20,4 +20,5 @@ def test_white_addresses_name_a_file_of_the_broker():
 def test_an_account_does_not_show_its_secret_but_where_it_is_written():
     config = PlainAccessConfig(access_key="account1", secret_key="secret-1")
     assert "secret-1" not in repr(config)
+    assert "secret-1" not in repr(UpdateAndCreateAclConfig(access_key="account1", secret_key="secret-1"))
     assert b'"secretKey":"secret-1"' in to_json(config)

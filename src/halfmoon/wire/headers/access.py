@@ -22,6 +22,9 @@ class UpdateAndCreateAclConfig(Header):
     topic_perms: str | None = None  # NAME=PERMISSION, joined by commas
     group_perms: str | None = None
 
+    def __repr__(self) -> str:
+        return f"UpdateAndCreateAclConfig(access_key={self.access_key!r})"
+
 
 @request(51, "DELETE_ACL_CONFIG", needs=ADMIN)
 class DeleteAclConfig(Header):
