@@ -16,6 +16,7 @@ from halfmoon.client import settings as client
 from halfmoon.nameserver.settings import NameServerSettings
 from halfmoon.settings import Described, describe
 from halfmoon.settings.java_keys import IGNORED, REFUSED
+from halfmoon.settings.tls import TlsSettings
 from halfmoon.store.settings import StoreSettings
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
@@ -24,6 +25,7 @@ SERVERS: dict[str, tuple[str, type[Any]]] = {
     "broker": ("The broker", BrokerSettings),
     "store": ("The broker's store", StoreSettings),
     "nameserver": ("The name server", NameServerSettings),
+    "tls": ("Encrypted connections, of either", TlsSettings),
 }
 CLIENTS: dict[str, type[Any]] = {
     "Every client": client.ClientSettings,
@@ -44,7 +46,7 @@ then from `--set key=value`; what comes later wins. Every value is checked at th
 fit is an error that names it and the nearest right one.
 
 A key is the name below, the name after its table (`broker.port`), or RocketMQ's own key. In TOML the tables are `[broker]`,
-`[store]` and `[nameserver]`; in the environment a name is `HALFMOON_` and the name in capitals, with or without the table:
+`[store]`, `[nameserver]` and `[tls]`; in the environment a name is `HALFMOON_` and the name in capitals, with or without the table:
 
 ```
 --set flush_disk_type=SYNC_FLUSH       --set flushDiskType=SYNC_FLUSH       --set store.flush_disk_type=SYNC_FLUSH

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.client.settings import AdminSettings, ProducerSettings, PullSettings, PushSettings, settings_of
+from halfmoon.client.settings import AdminSettings, ProducerSettings, PullSettings, PushSettings, settings_of, with_environment
 from halfmoon.errors import SettingError, UsageError
 from halfmoon.model import ConsumeFrom, MessageModel
 
@@ -68,3 +68,14 @@ def test_name_servers_become_plain_addresses_and_may_carry_the_namespace(given, 
     found = settings_of(AdminSettings, {"nameserver": given})
 
     assert (found.nameserver, found.namespace) == (nameserver, namespace)
+
+
+def test_variables_of_the_environment_stand_for_what_has_its_default_only() -> None:
+    given = settings_of(ProducerSettings, {"tls_ca": "/mine.pem"})
+    found = with_environment(given, {"HALFMOON_TLS": "yes", "HALFMOON_TLS_CA": "/other.pem", "HALFMOON_TLS_VERIFY": "no", "X": "y"})
+    assert (found.use_tls, found.tls_ca, found.tls_verify) == (True, "/mine.pem", False)
+    assert with_environment(given, {"HALFMOON_TLS": ""}) == given
+
+
+def test_the_password_of_a_key_is_not_in_the_text_of_settings() -> None:
+    assert "Geheim" not in repr(settings_of(ProducerSettings, {"tls_key_password": "Geheim"}))

@@ -41,6 +41,7 @@ class Blocking:
             connections = BlockingConnections(
                 serialization=client._driver.connections.serialization,
                 credentials=client.credentials,
+                tls=client.tls,
                 reconnected=lambda address: self._loop.soon(client._instance.connected, address),
             )
             self._blocking_driver = BlockingDriver(connections, self._loop, client._driver, client.blocking_requests)

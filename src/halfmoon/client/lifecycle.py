@@ -11,17 +11,16 @@ from inspect import isgenerator
 from typing import Any, Generic, Self, TypeVar
 
 from halfmoon.client.core.instance import Instance, client_id
-from halfmoon.client.settings import (
-    ClientSettings,
-    settings_of,
-)
+from halfmoon.client.settings import ENVIRONMENT, ClientSettings, settings_of, with_environment
 from halfmoon.effects import Op
 from halfmoon.errors import NoNameServer, NotRunning, UsageError
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.connections.asyncio_connections import Connections, local_ip
+from halfmoon.runtime.connections.encrypted import OutgoingTls
 from halfmoon.runtime.credentials import credentials
 from halfmoon.runtime.drivers.asyncio_driver import THREADS, Driver
 from halfmoon.runtime.stacks import stacks
+from halfmoon.runtime.tls import ClientTls
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.command import Command
 from halfmoon.wire.ids import UniqueIds, pack_ip
@@ -39,7 +38,9 @@ class Client(Generic[S]):
     def __init__(self, settings: S, *, stable_id: bool = False, threads: int = THREADS) -> None:
         if not settings.nameserver and (known := os.environ.get("NAMESRV_ADDR", "")):
             settings = settings_of(type(settings), {**values_of(settings), "nameserver": known})
-        self.settings = settings
+        self.settings = settings = with_environment(settings, os.environ)
+        self.tls = _tls_of(settings) if settings.use_tls else None
+        """How its connections are encrypted; None: not at all."""
         self.credentials = credentials(
             os.environ, settings.access_key, settings.secret_key, settings.security_token, settings.credentials
         )
@@ -72,6 +73,7 @@ class Client(Generic[S]):
                 credentials=self.credentials,
                 opened=self._instance.connected,
                 lost=self._instance.disconnected,
+                tls=self.tls,
             ),
             self._clock,
             threads=self._threads,
@@ -137,12 +139,26 @@ def values_of(settings: ClientSettings) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in settings.__dataclass_fields__}
 
 
-SIGNING = ("access_key", "secret_key", "security_token", "credentials")
-"""Settings that say who signs."""
+SIGNING = ("access_key", "secret_key", "security_token", "credentials", *ENVIRONMENT.values())
+"""Settings that say who signs, and how connections are encrypted."""
 
 
 def signing(settings: ClientSettings | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that say who signs, for another client of the same user."""
+    """Return the settings that say who signs and how connections are encrypted, for another client of the same user."""
     if isinstance(settings, ClientSettings):
         return {name: getattr(settings, name) for name in SIGNING}
     return {name: settings[name] for name in SIGNING if name in settings}
+
+
+def _tls_of(settings: ClientSettings) -> OutgoingTls:
+    """Raises SettingError: certificates do not load."""
+    return OutgoingTls(
+        ClientTls(
+            settings.tls_ca,
+            settings.tls_cert,
+            settings.tls_key,
+            settings.tls_key_password,
+            settings.tls_verify,
+            settings.tls_server_name.strip("[]"),
+        )
+    )

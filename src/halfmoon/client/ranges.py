@@ -211,6 +211,7 @@ class Ranges(Blocking):
             settings.request_timeout_ms,
             serialization=ROCKETMQ if settings.serialization == "ROCKETMQ" else JSON,
             credentials=self._client.credentials,
+            tls=self._client.tls,
         )
 
     def _give(self, link: BulkConnection) -> None:

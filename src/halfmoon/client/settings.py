@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from halfmoon.errors import SettingError
 from halfmoon.limits import RECONSUME_MAX
 from halfmoon.model import ConsumeFrom, MessageModel, split_addresses
-from halfmoon.settings import check, forms, setting
+from halfmoon.settings import check, forms, setting, value_of
 
 S = TypeVar("S", bound="ClientSettings")
 
@@ -59,6 +60,30 @@ class ClientSettings:
     persist_offsets_ms: int = setting(5_000, java="persistConsumerOffsetInterval", why="How often offsets are committed.", low=10)
     request_timeout_ms: int = setting(
         3_000, java="mqClientApiTimeout", why="Timeout of requests to name servers and of small requests to brokers.", low=1
+    )
+    use_tls: bool = setting(
+        False, java="useTLS", why="Encrypt all connections; false: the variable HALFMOON_TLS says, as HALFMOON_TLS_CA for tls_ca …"
+    )
+    tls_ca: str = setting(
+        "",
+        java="tls.client.trustCertPath",
+        form=forms.PATH,
+        why="CA certificates (PEM) that sign those of servers; empty: the system's.",
+    )
+    tls_cert: str = setting(
+        "", java="tls.client.certPath", form=forms.PATH, why="Certificate chain (PEM) to show to servers that ask for one."
+    )
+    tls_key: str = setting("", java="tls.client.keyPath", form=forms.PATH, why="Its private key (PEM); empty: in the same file.")
+    tls_key_password: str = setting(
+        "", java="tls.client.keyPassword", form=forms.PASSWORD, secret=True, why="Password of an encrypted key."
+    )
+    tls_verify: bool = setting(
+        True, java="tls.client.authServer", why="Verify certificates and the host that they stand for; RocketMQ's default is false."
+    )
+    tls_server_name: str = setting(
+        "",
+        form=forms.HOST,
+        why="Name in every server's certificate; empty: the host of its address. Brokers are known by IP addresses.",
     )
 
 
@@ -243,6 +268,24 @@ class AdminSettings(ClientSettings):
 
     request_timeout_ms: int = setting(
         5_000, java="mqClientApiTimeout", why="Timeout of a request; follows DefaultMQAdminExt.", low=1
+    )
+
+
+_TLS = ("tls_ca", "tls_cert", "tls_key", "tls_key_password", "tls_verify", "tls_server_name")
+ENVIRONMENT = {"HALFMOON_TLS": "use_tls", **{f"HALFMOON_{name.upper()}": name for name in _TLS}}
+"""Variable → the setting that it stands for, where that was not given."""
+
+
+def with_environment(settings: S, environment: Mapping[str, str]) -> S:
+    """Return settings in which the variables of `ENVIRONMENT` stand for what has its default. Raises SettingError."""
+    defaults = type(settings)()
+    missing = [
+        (name, variable)
+        for variable, name in ENVIRONMENT.items()
+        if environment.get(variable) and getattr(settings, name) == getattr(defaults, name)
+    ]
+    return replace(
+        settings, **{name: value_of(type(settings), name, environment[variable], variable) for name, variable in missing}
     )
 
 

@@ -13,10 +13,11 @@ from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import SettingError
 from halfmoon.nameserver.settings import NameServerSettings
 from halfmoon.settings import Ignored, Sections, check, forms, load
+from halfmoon.settings.tls import TlsSettings
 from halfmoon.store.settings import StoreSettings
 
-BROKER: Sections = {"broker": BrokerSettings, "store": StoreSettings}
-NAME_SERVER: Sections = {"nameserver": NameServerSettings}
+BROKER: Sections = {"broker": BrokerSettings, "store": StoreSettings, "tls": TlsSettings}
+NAME_SERVER: Sections = {"nameserver": NameServerSettings, "tls": TlsSettings}
 CONFIG_BYTES_MAX = 1024 * 1024
 """Longest configuration file; RocketMQ's own with every key is under 20 KiB."""
 
@@ -28,6 +29,7 @@ class Configuration(NamedTuple):
     nameserver: NameServerSettings = NameServerSettings()
     broker: BrokerSettings = BrokerSettings()
     store: StoreSettings = StoreSettings()
+    tls: TlsSettings = TlsSettings()
     ignored: tuple[Ignored, ...] = ()
 
 
@@ -54,7 +56,7 @@ def configuration(
         files=[(str(path), _text(Path(path))) for path in files],
         environment=environment,
         assignments=assignments,
-        java_sections=[name for name in BROKER if name in sections] or None,
+        java_sections=[*BROKER] if "broker" in sections else None,
         others={name: cls for name, cls in everything.items() if name not in sections},
     )
     values: dict[str, Any] = {name: loaded.values.get(name, cls()) for name, cls in everything.items()}

@@ -22,13 +22,17 @@ from halfmoon.programs.configuration import Configuration
 from halfmoon.programs.ports import server_on
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.connections.asyncio_connections import Connections
+from halfmoon.runtime.connections.encrypted import OutgoingTls
 from halfmoon.runtime.credentials import credentials
 from halfmoon.runtime.drivers.asyncio_driver import Driver, wait_signal
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.runtime.files.permissions import PERMISSIONS, report_readable
 from halfmoon.runtime.loop import run_loop
+from halfmoon.runtime.server.certificates import Certificates
 from halfmoon.runtime.server.process import STOP_MS, Address, keep_freed_memory, run_until_signal
 from halfmoon.runtime.server.server import Server
+from halfmoon.runtime.tls import ClientTls
+from halfmoon.settings.tls import TlsMode, TlsSettings
 from halfmoon.store.settings import StoreSettings
 
 REGISTERED_MS = 3000
@@ -88,36 +92,46 @@ Programs = tuple[Program, ...]
 """In the order of starting."""
 
 
-async def name_server(settings: Configuration, data: Path | None, *, inside: bool = False) -> Program:
+async def name_server(
+    settings: Configuration, data: Path | None, *, inside: bool = False, certificates: Certificates | None = None
+) -> Program:
     """Return a name server, bound. ``data`` is its directory; None keeps nothing. ``inside``: it is in a broker's directory.
 
     Raises:
+        SettingError: a certificate does not load.
         PortTaken: the port is in use.
         StoreLocked: another one has the directory.
         StoreError: what was saved does not read.
     """
     clock = Clock()
+    certificates = certificates or Certificates(settings.tls)
     disks: list[RealDisk] = []
 
     def make(_host: str, port: int) -> NameServer:
         disks.extend([_disk(data, settings.store, report=not inside)] if data is not None else [])  # not before the port is ours
         return NameServer(replace(settings.nameserver, port=port), disks[0] if disks else None, now=clock.now())
 
-    server = await server_on(settings.host, settings.nameserver.port, make, clock, None)
+    server = await server_on(settings.host, settings.nameserver.port, make, clock, None, certificates=certificates)
     return Program(server, settings.host, server.bound[0][1], disk=disks[0] if disks else None)
 
 
-async def broker(settings: Configuration, data: Path, random: Random | None = None) -> Program:
+async def broker(
+    settings: Configuration, data: Path, random: Random | None = None, *, beside: str = "", certificates: Certificates | None = None
+) -> Program:
     """Return a broker, bound, its store open and recovered. It registers with the name servers of its settings once started.
 
+    ``beside`` is the address of a name server in this process, which need not prove to be it.
+
     Raises:
+        SettingError: a certificate does not load.
         PortTaken: the port is in use; the directory was not touched then.
         StoreLocked: another process has the directory.
         StoreError: the store does not open.
         SettingError: accounts are wanted, and there are none or their files make no sense.
     """
     clock = Clock()
-    connections = Connections(credentials=credentials(os.environ))
+    certificates = certificates or Certificates(settings.tls)
+    connections = Connections(credentials=credentials(os.environ), tls=_outgoing_tls(certificates.settings, beside))
     driver = Driver(connections, clock)
     chosen = random if random is not None else Random(SystemRandom().getrandbits(64))
 
@@ -130,8 +144,9 @@ async def broker(settings: Configuration, data: Path, random: Random | None = No
 
     try:
         server = await server_on(
-            settings.host, settings.broker.port, make, clock, driver, settings.broker.vip_channel, settings.broker.busy_poll_us
-        )
+            settings.host, settings.broker.port, make, clock, driver, settings.broker.vip_channel, settings.broker.busy_poll_us,
+            certificates,
+        )  # fmt: skip
     except BaseException:
         for disk in disks:
             disk.abandon()
@@ -147,10 +162,13 @@ async def both(settings: Configuration, data: Path) -> tuple[Program, Program]:
 
     Raises as `name_server` and `broker` do; nothing stays bound then.
     """
-    names = await name_server(settings, data / NAME_SERVER_DIRECTORY, inside=True)
-    servers = ";".join(address for address in (f"{_reachable(names.host)}:{names.port}", settings.broker.nameserver) if address)
+    certificates = Certificates(settings.tls)
+    names = await name_server(settings, data / NAME_SERVER_DIRECTORY, inside=True, certificates=certificates)
+    beside = f"{_reachable(names.host)}:{names.port}"
+    servers = ";".join(filter(None, (beside, settings.broker.nameserver)))
+    settings = settings._replace(broker=replace(settings.broker, nameserver=servers))
     try:
-        return names, await broker(settings._replace(broker=replace(settings.broker, nameserver=servers)), data)
+        return names, await broker(settings, data, beside=beside, certificates=certificates)
     except BaseException:
         await names.kill()
         raise
@@ -216,6 +234,17 @@ def _reachable(host: str) -> str:
     if host in ("", "0.0.0.0", "::", "[::]"):
         return "127.0.0.1"
     return f"[{host.strip('[]')}]" if ":" in host else host
+
+
+def _outgoing_tls(tls: TlsSettings, beside: str) -> OutgoingTls | None:
+    """Return how a broker's connections to name servers are encrypted. Follows BrokerStartup: so they are where only TLS is taken.
+
+    Raises SettingError: certificates do not load.
+    """
+    if not tls.enable and tls.server_mode is not TlsMode.ENFORCING:
+        return None
+    asked = ClientTls(tls.client_trust, tls.client_cert, tls.client_key, tls.client_key_password, tls.client_auth_server)
+    return OutgoingTls(asked, frozenset(filter(None, [beside])))
 
 
 def _disk(data: Path, settings: StoreSettings, *, report: bool = True) -> RealDisk:

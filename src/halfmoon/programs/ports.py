@@ -11,6 +11,7 @@ from halfmoon.ports import Core
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.drivers.asyncio_driver import Driver
 from halfmoon.runtime.server.busy_polling import BUSY_POLL_US
+from halfmoon.runtime.server.certificates import Certificates
 from halfmoon.runtime.server.null_core import NullCore
 from halfmoon.runtime.server.server import Server
 
@@ -26,17 +27,17 @@ class PortTaken(HalfmoonError):
 
 async def server_on(
     host: str, port: int, make: Callable[[str, int], Core], clock: Clock, driver: Driver | None,
-    vip: VipChannel = VipChannel.NEVER, busy_poll_us: int = BUSY_POLL_US,
+    vip: VipChannel = VipChannel.NEVER, busy_poll_us: int = BUSY_POLL_US, certificates: Certificates | None = None,
 ) -> Server:  # fmt: skip
     """Return a server, bound but not listening yet, whose core was made once the address was known.
 
     ``make`` is given the host and port really bound (``port`` 0 takes a free one). ``vip`` says whether the same core is served
-    two ports below, too.
+    two ports below, too. ``certificates`` say what the ports speak.
 
     Raises:
         PortTaken: the address is in use or not ours; nothing was made then.
     """
-    server = Server(NullCore(), [], clock, driver, busy_poll_us=busy_poll_us)
+    server = Server(NullCore(), [], clock, driver, busy_poll_us=busy_poll_us, certificates=certificates)
     try:
         _, bound_port = await _take(server, host, port)
         if vip is not VipChannel.NEVER:

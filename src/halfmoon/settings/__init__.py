@@ -27,8 +27,13 @@ ENVIRONMENT_PREFIX = "HALFMOON_"
 NOT_SETTINGS = frozenset({
     "HALFMOON_DATA", "HALFMOON_CONFIG", "HALFMOON_PURE", "HALFMOON_NATIVE", "HALFMOON_INTEROP_TARGET", "HALFMOON_DATABASE",
     "HALFMOON_ACCESS_KEY", "HALFMOON_SECRET_KEY", "HALFMOON_SECURITY_TOKEN", "HALFMOON_CREDENTIALS",
+    "HALFMOON_TLS", "HALFMOON_TLS_CA", "HALFMOON_TLS_CERT", "HALFMOON_TLS_KEY", "HALFMOON_TLS_KEY_PASSWORD", "HALFMOON_TLS_VERIFY",
+    "HALFMOON_TLS_SERVER_NAME",
 })  # fmt: skip
 """Variables with our prefix that something else than a settings class reads."""
+
+MASK = "******"
+"""What is shown of a secret."""
 
 TEXT_LENGTH_MAX = 4096
 """Longest text value: a list of a hundred addresses has room, and a log line can show it."""
@@ -48,10 +53,10 @@ def setting(
     """Declare one setting: its default, RocketMQ's own key where there is one, its reason, and what values fit.
 
     ``low`` and ``high`` bound a number (inclusive); ``choices`` are the texts allowed, compared without regard to case.
-    ``form`` is what a text must look like (`halfmoon.settings.forms`). A ``secret`` one is shown in no text.
+    ``form`` is what a text must look like (`halfmoon.settings.forms`). What is ``secret`` is masked wherever settings are shown.
     """
     facts = {"java": java, "why": why, "low": low, "high": high, "choices": choices, "form": form, "secret": secret}
-    return field(default=default, repr=not secret, metadata=facts)
+    return field(default=default, metadata=facts, repr=not secret)
 
 
 class Described(NamedTuple):
@@ -137,6 +142,11 @@ def overwrite(shared: T, values: T) -> None:
     """Give a settings value, and with it all that hold it, the values of another of its class. Only its owner may."""
     for each in fields(type(shared)):  # type: ignore[arg-type]  # a dataclass
         object.__setattr__(shared, each.name, getattr(values, each.name))
+
+
+def value_of(cls: type[Any], name: str, text: str, source: str) -> Any:
+    """Return the value that a text stands for as a setting of a class. Raises SettingError, which names ``source``."""
+    return _value_of(name, _declared(cls)[name], text, source)
 
 
 def check(settings: T) -> T:
@@ -233,6 +243,8 @@ class _Loading:
             self._without_place(key, value, source, java_file=java_file)
 
     def _places(self, key: str, source: str) -> list[tuple[str, str]]:
+        if "." in key and key in self._by_java:  # tls.server.mode, though there is a section tls
+            return self._by_java[key]
         section, dot, name = key.partition(".")
         if dot and section in self._sections:
             if name in _declared(self._sections[section]):
@@ -348,7 +360,8 @@ def properties_text(*settings: Any) -> str:
     lines = {}
     for each in settings:
         for name, declared in _declared(type(each)).items():
-            lines[declared.java or name] = _shown(getattr(each, name))
+            value = getattr(each, name)
+            lines[declared.java or name] = MASK if declared.secret and value else _shown(value)
     return "".join(f"{key}={value}\n" for key, value in sorted(lines.items()))
 
 

@@ -73,3 +73,4 @@ PART = Form(_is_visible, "up to 128 visible characters, no space")
 KEY = Form(lambda text: len(text) <= 256 and text.isprintable(), "up to 256 printable characters")
 """Access keys, secrets and tokens."""
 PATH = Form(lambda text: text.isprintable() and "${" not in text, "a path as it is, without ${…}")
+PASSWORD = Form(lambda text: text.isprintable() and len(text) <= 256, "up to 256 visible characters")

@@ -133,6 +133,5 @@ REFUSED: dict[str, tuple[frozenset[str], str]] = {
     "duplicationEnable": (frozenset({"false"}), "replication is not built yet"),
     "storeType": (frozenset({"default"}), "the store has one form"),
     "enableConsumeQueueExt": (frozenset({"false"}), "extended queue entries are not built"),
-    "useTLS": (frozenset({"false"}), "encrypted connections are not built yet"),
 }
 """Key → values (lower case) that change nothing here, and why any other is an error: ignoring it would break a promise."""

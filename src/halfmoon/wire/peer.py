@@ -2,7 +2,7 @@
 
 Bytes are accumulated by `Peers.feed` and cut into frames once a turn by `Peers.take`; answers are collected in each peer's
 ``out`` and leave as one `Write` a peer by `Peers.effects`. Bad frames, unfinished frames beyond the bound and idle connections
-become a `Close`. Never decides what a frame means.
+become a `Close`; who sends something else than frames is named in the log. Never decides what a frame means.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from halfmoon.effects import Close, CoreEffect, Write
 from halfmoon.errors import UsageError
 from halfmoon.hot import Frame, split_frames
 from halfmoon.limits import CONNECTION_IDLE_MS, FRAME_BYTES_MAX, HEADER_BYTES_MAX, PARTIAL_BYTES_MAX
+from halfmoon.logs import RateLimitedLog
 from halfmoon.wire.ids import pack_host
+from halfmoon.wire.knock import SPOKEN_HERE, spoken
 
 log = logging.getLogger("halfmoon.wire")
 
@@ -81,6 +83,7 @@ class Peers:
         self._idle_ms, self._partial_bytes_max = idle_ms, partial_bytes_max
         self._partial_bytes = 0
         self._scan_ms = 0
+        self._knocks: RateLimitedLog | None = None
         self.newest = -1
         """Number of the connection that came last; those of later ones are greater."""
 
@@ -148,10 +151,21 @@ class Peers:
             if frames:
                 cut.append((peer, data, frames))
             if wrong is not None:
-                self.wrong.append((peer, wrong))
+                self.wrong.append((peer, self._named(peer, data[used:], wrong, now)))
         if self._partial_bytes > self._partial_bytes_max:
             self._shed()
         return cut
+
+    def _named(self, peer: Peer, data: bytes, wrong: str, now: int) -> str:
+        """Return what is wrong with the bytes of a peer, and log it where they are another protocol's."""
+        name = spoken(data)
+        if name is None:
+            return wrong
+        if self._knocks is None:
+            self._knocks = RateLimitedLog(log, now)
+        self._knocks.tick(now)
+        self._knocks.warning("connection closed: peer=%s speaks %s; %s", peer.remote, name, SPOKEN_HERE)
+        return f"it speaks {name}"
 
     def _shed(self) -> None:
         for peer in sorted(self._peers.values(), key=lambda peer: -peer.size):
@@ -199,6 +213,8 @@ class Peers:
         if now < self._scan_ms:
             return
         self._scan_ms = now + self._idle_ms // 4
+        if self._knocks is not None:
+            self._knocks.tick(now)
         for peer in list(self._peers.values()):
             if now - peer.heard_ms >= self._idle_ms:
                 self.close(peer, f"silent for {self._idle_ms} ms")
@@ -206,6 +222,8 @@ class Peers:
     def stepped(self, by_ms: int) -> None:
         """The clock was set: who was heard a moment ago still was."""
         self._scan_ms += by_ms if self._scan_ms else 0
+        if self._knocks is not None:
+            self._knocks.stepped(by_ms)
         for peer in self._peers.values():
             peer.heard_ms += by_ms
 

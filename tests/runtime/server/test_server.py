@@ -188,7 +188,7 @@ async def test_what_waits_for_a_date_comes_soon_after_the_clock_was_set_past_it_
     core, machine = Echo(), Machine()
     core.due_ms = machine.clock.now() + 1_800_000
     async with serving(core, machine.clock) as (server, _):
-        server._turn()
+        server.turn()
         assert core.ticks == []
         machine.set_ms += 3_600_000
         begin = time.monotonic()
@@ -200,7 +200,7 @@ async def test_a_timer_that_was_set_before_the_clock_was_set_forward_does_not_ke
     core, machine = Echo(), Machine()
     core.due_ms = machine.clock.now() + 900
     async with serving(core, machine.clock) as (server, _):
-        server._turn()
+        server.turn()
         machine.set_ms += 3_600_000
         core.due_ms = machine.clock.now() + 50
         server.wake()
@@ -214,10 +214,10 @@ async def test_what_lasts_lasts_as_long_while_the_clock_is_set(by_ms: int) -> No
     core, machine = Lasting(), Machine()
     async with serving(core, machine.clock) as (server, _):
         core.due_ms = machine.clock.now() + 400
-        server._turn()
+        server.turn()
         begin = time.monotonic()
         machine.set_ms += by_ms
-        server._turn()
+        server.turn()
         await soon(lambda: core.ticks)
         assert 0.35 < time.monotonic() - begin < 30
 
@@ -226,11 +226,11 @@ async def test_the_core_is_told_of_a_step_before_anything_else_and_the_log_says_
     core, machine = Echo(), Machine()
     async with serving(core, machine.clock) as (server, _):
         machine.set_ms += 100  # not worth a word
-        server._turn()
+        server.turn()
         assert core.told == ["start"]
         machine.set_ms += 3_600_000
         for _ in range(3):
-            server._turn()
+            server.turn()
     [(_, by_ms)] = [told for told in core.told if told[0] == "stepped"]
     assert 3_600_000 <= by_ms < 3_601_000
     assert [record.message for record in caplog.records if "clock" in record.message] == [
@@ -252,7 +252,7 @@ async def test_an_earlier_deadline_replaces_a_later_one() -> None:
     clock = Clock()
     core.due_ms = clock.now() + 600_000
     async with serving(core) as (server, _):
-        server._turn()
+        server.turn()
         core.due_ms = clock.now() + 20
         server.wake()
         await soon(lambda: core.ticks)

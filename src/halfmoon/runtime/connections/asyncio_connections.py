@@ -19,6 +19,7 @@ from typing import Any, cast
 from halfmoon.errors import HalfmoonError, NotRunning, TooManyRequests
 from halfmoon.limits import CONNECTION_IDLE_MS
 from halfmoon.model import split_address
+from halfmoon.runtime.connections.encrypted import OutgoingTls
 from halfmoon.runtime.connections.sockets import (
     CONNECT_TIMEOUT_MS,
     connect_failed,
@@ -26,6 +27,7 @@ from halfmoon.runtime.connections.sockets import (
     request_timeout,
     send_at_once,
 )
+from halfmoon.runtime.tls import HUNG_UP, client_reason
 from halfmoon.wire.codes import JSON, Language
 from halfmoon.wire.command import Command, commands, encode, reply_command, request_bytes
 from halfmoon.wire.frame import Inbox
@@ -55,8 +57,8 @@ class Connections:
     """One connection to each address that is asked for, opened when first needed.
 
     ``handler`` answers requests of servers. ``serialization`` is that of the requests; replies are read in either. ``credentials``
-    sign the requests. ``opened`` is
-    told of every address to which a connection was made, ``lost`` of every one whose connection ended before `close`.
+    sign the requests; with ``tls`` all connections are encrypted. ``opened`` is told of every address to which a connection was
+    made, ``lost`` of every one whose connection ended before `close`.
     Belongs to one event loop.
     """
 
@@ -71,10 +73,11 @@ class Connections:
         idle_ms: int = CONNECTION_IDLE_MS,
         opened: Callable[[str], None] | None = None,
         lost: Callable[[str], None] | None = None,
+        tls: OutgoingTls | None = None,
     ) -> None:
         self.handler = handler
         self.opened, self.lost = opened, lost
-        self.serialization, self.credentials = serialization, credentials
+        self.serialization, self.credentials, self.tls = serialization, credentials, tls
         self.connect_timeout_ms = connect_timeout_ms
         self.idle_ms = idle_ms
         self.in_flight = 0
@@ -223,10 +226,15 @@ class Connections:
 
     async def _open(self, address: str) -> _Connection:
         host, port = split_address(address)
-        loop = asyncio.get_running_loop()
+        loop, tls = asyncio.get_running_loop(), self.tls
+        context, name = (None, None) if tls is None else (tls.context(address), tls.name(address))
         try:
             async with asyncio.timeout(self.connect_timeout_ms / 1000):
-                _, connection = await loop.create_connection(lambda: _Connection(self, address), host, port)
+                _, connection = await loop.create_connection(
+                    lambda: _Connection(self, address), host, port, ssl=context, server_hostname=name
+                )
+        except (ConnectionAbortedError, ConnectionResetError) as exc:
+            raise connect_failed(address, exc if tls is None else HUNG_UP) from exc
         except (OSError, TimeoutError) as exc:
             raise connect_failed(address, exc) from exc
         if connection.lost:
@@ -423,7 +431,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if exc is not None and not self.lost:
-            self._reason = str(exc) or type(exc).__name__
+            self._reason = client_reason(exc) or str(exc) or type(exc).__name__
         self._end()
 
     def _end(self) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from halfmoon.errors import BadFrame, BadHeader, ConnectFailed, ConnectionLost
 from halfmoon.limits import CONNECTION_IDLE_MS
+from halfmoon.runtime.connections.encrypted import OutgoingTls
 from halfmoon.runtime.connections.sockets import connect, connection_lost, is_open, limit_waits, request_timeout
 from halfmoon.wire.codes import JSON
 from halfmoon.wire.command import Command, commands, request_bytes
@@ -47,10 +48,12 @@ class BlockingConnections:
         connections_max: int = CONNECTIONS_MAX,
         reconnected: Callable[[str], object] | None = None,
         steady: Callable[[], float] = time.monotonic,
+        tls: OutgoingTls | None = None,
     ) -> None:
         """``reconnected(address)`` is called in a caller's thread when a connection was made to an address that had lost one, or to
-        which none could be made: who listens there may have forgotten us. ``steady`` gives the seconds by which connections age."""
-        self._steady = steady
+        which none could be made: who listens there may have forgotten us. ``steady`` gives the seconds by which connections age.
+        With ``tls`` all are encrypted."""
+        self._steady, self._tls = steady, tls
         self._serialization, self._credentials = serialization, credentials
         self._opaque = count(1)
         self._connections_max = connections_max
@@ -143,7 +146,7 @@ class BlockingConnections:
                 return None
             self._count += 1
         try:
-            connection = _Connection(address, timeout_ms)
+            connection = _Connection(address, timeout_ms, self._tls)
         except BaseException as exc:
             with self._lock:
                 self._count -= 1
@@ -179,12 +182,12 @@ class BlockingConnections:
 class _Connection:
     """One connection, used by one thread at a time."""
 
-    def __init__(self, address: str, timeout_ms: int) -> None:
+    def __init__(self, address: str, timeout_ms: int, tls: OutgoingTls | None) -> None:
         self.address = address
         self.used = 0.0  # when it was given back
         self._inbox = Inbox()
         self._limit_ms = 0
-        self._socket = connect(address, timeout_ms)
+        self._socket = connect(address, timeout_ms, tls)
 
     def ask(self, data: bytes, opaque: int, until: float, timeout_ms: int) -> Command:
         """Write a request and read until its answer is there."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from halfmoon.errors import BadHeader, ConnectionLost, NetworkError
 from halfmoon.limits import CONNECTION_IDLE_MS, FRAME_BYTES_MAX, HEADER_BYTES_MAX
+from halfmoon.runtime.connections.encrypted import OutgoingTls
 from halfmoon.runtime.connections.sockets import connect, connection_lost, is_open, limit_waits, request_timeout
 from halfmoon.wire.codes import JSON
 from halfmoon.wire.command import Command, decode, request_bytes
@@ -34,7 +35,15 @@ class BulkConnection:
     chooses: the opaque of `ask` says which is which.
     """
 
-    def __init__(self, address: str, timeout_ms: int, *, serialization: int = JSON, credentials: Credentials | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        timeout_ms: int,
+        *,
+        serialization: int = JSON,
+        credentials: Credentials | None = None,
+        tls: OutgoingTls | None = None,
+    ) -> None:
         self.address = address
         self._used = time.monotonic()
         self._serialization, self._credentials = serialization, credentials
@@ -42,7 +51,7 @@ class BulkConnection:
         self._opaque = count(1)
         self._unsent: list[bytes] = []
         self._left = 0
-        self._socket = connect(address, timeout_ms)
+        self._socket = connect(address, timeout_ms, tls)
         limit_waits(self._socket, timeout_ms)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
 
@@ -120,4 +129,4 @@ class BulkConnection:
     def _failed(self, exc: OSError) -> NetworkError:
         if isinstance(exc, BlockingIOError | TimeoutError):
             return request_timeout(self.address, self._timeout_ms)
-        return self._lost(str(exc))
+        return connection_lost(self.address, exc)

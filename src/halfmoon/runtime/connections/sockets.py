@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from os import strerror
 from struct import Struct
 
 from halfmoon.errors import ConnectFailed, ConnectionLost, RequestTimeout
 from halfmoon.model import split_address
+from halfmoon.runtime.connections.encrypted import EncryptedSocket, OutgoingTls
+from halfmoon.runtime.tls import HUNG_UP, client_reason
 
 CONNECT_TIMEOUT_MS = 3_000
 _TIMEVAL = Struct("@ll")
 
 
-def connect(address: str, timeout_ms: int) -> socket.socket:
-    """Return a new connection, made within ``timeout_ms`` and `CONNECT_TIMEOUT_MS`; see `limit_waits`. Raises ConnectFailed."""
+BlockingSocket = socket.socket | EncryptedSocket
+
+
+def connect(address: str, timeout_ms: int, tls: OutgoingTls | None = None) -> BlockingSocket:
+    """Return a new connection, made within ``timeout_ms`` and `CONNECT_TIMEOUT_MS`; see `limit_waits`. Raises ConnectFailed.
+
+    With ``tls`` its handshake may take as long again.
+    """
+    timeout_s = min(timeout_ms, CONNECT_TIMEOUT_MS) / 1000
     try:
-        sock = socket.create_connection(split_address(address), min(timeout_ms, CONNECT_TIMEOUT_MS) / 1000)
+        sock = socket.create_connection(split_address(address), timeout_s)
         try:
-            sock.settimeout(None)  # Python's own time-outs cost a call before each read; the system's cost none
             send_at_once(sock)
+            if tls is not None:
+                return _encrypted(sock, tls, address)
+            sock.settimeout(None)  # Python's own time-outs cost a call before each read; the system's cost none
         except BaseException:
             sock.close()
             raise
@@ -28,21 +40,33 @@ def connect(address: str, timeout_ms: int) -> socket.socket:
     return sock
 
 
+def _encrypted(sock: socket.socket, tls: OutgoingTls, address: str) -> EncryptedSocket:
+    try:
+        return EncryptedSocket(sock, tls, address)
+    except ConnectionError as exc:
+        raise connect_failed(address, HUNG_UP) from exc
+
+
 def send_at_once(sock: socket.socket) -> None:
     """Have small requests leave without waiting for the answer to the one before (no Nagle)."""
     if sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-def limit_waits(sock: socket.socket, timeout_ms: int) -> None:
+def limit_waits(sock: BlockingSocket, timeout_ms: int) -> None:
     """Bound each later read and write of a blocking socket; one that is late raises BlockingIOError."""
+    if isinstance(sock, EncryptedSocket):
+        sock.settimeout(timeout_ms / 1000)
+        return
     limit = _TIMEVAL.pack(timeout_ms // 1000, timeout_ms % 1000 * 1000)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
 
-def is_open(sock: socket.socket) -> bool:
+def is_open(sock: BlockingSocket) -> bool:
     """Whether the peer has an idle connection open, as far as this side was told."""
+    if isinstance(sock, EncryptedSocket):
+        return sock.is_open()
     try:
         sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:
@@ -57,9 +81,9 @@ def connect_failed(address: str, cause: BaseException | str) -> ConnectFailed:
     return ConnectFailed(f"connect to {address} failed: {cause if isinstance(cause, str) else _reason(cause)}", address)
 
 
-def connection_lost(address: str, reason: object) -> ConnectionLost:
+def connection_lost(address: str, reason: BaseException | str) -> ConnectionLost:
     """Return the error of a connection that ended while somebody waited for an answer."""
-    return ConnectionLost(f"connection to {address} lost: {reason}", address)
+    return ConnectionLost(f"connection to {address} lost: {client_reason(reason) or reason}", address)
 
 
 def request_timeout(address: str, timeout_ms: int) -> RequestTimeout:
@@ -68,6 +92,8 @@ def request_timeout(address: str, timeout_ms: int) -> RequestTimeout:
 
 
 def _reason(cause: BaseException) -> str:
+    if isinstance(cause, ssl.SSLError):
+        return client_reason(cause) or str(cause)
     number = getattr(cause, "errno", None)
     if isinstance(cause, TimeoutError) and not number:
         return "timeout"

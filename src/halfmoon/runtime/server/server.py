@@ -3,7 +3,7 @@
 The unit of work is a turn of the event loop: bytes are handed to ``core.feed`` as they come, one ``core.commit`` a turn handles
 what all connections brought, and one write a connection goes out. While a single connection brings bytes, its turn comes at
 once. Knows nothing of frames: idle connections, bad bytes and refusals are the core's business; slow readers and too many
-connections are handled here.
+connections are handled here. What a connection does is in `halfmoon.runtime.server.connection`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
-from os import write
 from typing import Any, Protocol, cast
 
 from halfmoon.effects import Close, Start, Work, Write
 from halfmoon.ports import Core
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.server.acceptor import Acceptor
-from halfmoon.runtime.server.addresses import address_text, bound_socket
+from halfmoon.runtime.server.addresses import bound_socket
 from halfmoon.runtime.server.busy_polling import BUSY_POLL_US, BusyPolling
+from halfmoon.runtime.server.certificates import RELOAD_S, Certificates
+from halfmoon.runtime.server.connection import Connection, Feed
 from halfmoon.runtime.server.null_core import NullCore
+from halfmoon.runtime.server.opening import Opening
 from halfmoon.runtime.server.process import STOP_MS, Address
 from halfmoon.runtime.server.supervised import supervised
 
@@ -33,20 +35,8 @@ log = logging.getLogger("halfmoon.serve")
 CONNECTIONS_MAX = 10_000
 """Connections of one server. Each costs a descriptor and some kilobytes; beyond it a new one is closed at once."""
 
-WRITE_HIGH_BYTES = 1024 * 1024
-"""Unsent bytes of one connection at which we stop reading from it, so that it gets no more answers to fall behind with."""
-
-WRITE_LOW_BYTES = 256 * 1024
-"""Unsent bytes at which reading goes on."""
-
 WRITE_MAX_BYTES = 64 * 1024 * 1024
 """Unsent bytes at which a connection is cut: four of the largest frames, which only pushed or pipelined answers can pile up."""
-
-JOIN_MAX_BYTES = 64 * 1024
-"""Chunks that together are smaller are joined before writing: a copy costs less than handing over many."""
-
-CLOSING_MS = 5_000
-"""How long a closing connection may take to receive what was written to it."""
 
 TIMER_MAX_MS = 1_000
 """Longest single sleep: so late, at most, a step of the system's clock is noticed where nobody asks for anything."""
@@ -89,7 +79,7 @@ class Server:
 
     ``listeners`` are pairs of host and port; port 0 takes a free one. A core that must know its port may be set as ``core`` between
     `bind` and `start`. ``driver`` carries out `Start` and the operations of a clean stop; without one the core must leave none.
-    ``busy_poll_us``: see `halfmoon.runtime.server.busy_polling`.
+    ``busy_poll_us``: see `halfmoon.runtime.server.busy_polling`. ``certificates``: what the ports speak besides plain text.
     All methods belong to one event loop.
     """
 
@@ -103,22 +93,24 @@ class Server:
         connections_max: int = CONNECTIONS_MAX,
         write_max_bytes: int = WRITE_MAX_BYTES,
         busy_poll_us: int = BUSY_POLL_US,
+        certificates: Certificates | None = None,
     ) -> None:
-        self.busy_poll_us = busy_poll_us
+        self.busy_poll_us, self.certificates = busy_poll_us, certificates
+        self.opening: Opening | None = None
         self.core, self.listeners, self.clock, self.driver = core, list(listeners), clock, driver
         self.connections_max, self.write_max_bytes = connections_max, write_max_bytes
         self.bound: list[Address] = []
-        self.feed = core.feed
+        self.feed: Feed = core.feed
         self.on_turn: Callable[[int], None] | None = None
         """Called after each turn with how many milliseconds it took, its replies included."""
         self._sockets: list[socket.socket] = []
         self._acceptor: Acceptor | None = None
-        self._connections: dict[int, _Connection] = {}
+        self._connections: dict[int, Connection] = {}
         self._numbers = count(1)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pool: ThreadPoolExecutor | None = None
-        self._turn_is_due = False
-        self._last_fed = 0
+        self.turn_is_due = False
+        self.last_fed = 0
         self._works_running = 0
         self._works_done = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -126,6 +118,7 @@ class Server:
         self._ahead_ns = clock.ahead_ns
         self._held_s: float | None = None
         self._background: set[Any] = set()
+        self._watching: asyncio.Task[None] | None = None
 
     # ------------------------------------------------------------ life
 
@@ -159,10 +152,13 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self.busy_polling = BusyPolling(self._loop.call_soon, busy_poll_us=self.busy_poll_us)
         self._pool = ThreadPoolExecutor(WORK_THREADS, thread_name_prefix="halfmoon-work")
+        if self.certificates is not None and self.certificates.context is not None:
+            self.opening = Opening(self._loop, self.certificates)
+            self._watching = self._loop.create_task(self._watch_certificates(self.certificates))
         for sock in self._sockets:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that end stand in no later start's way
         self._acceptor = Acceptor(
-            self._loop, self._sockets, lambda: _Connection(self), lambda: len(self._connections), self.connections_max
+            self._loop, self._sockets, lambda: Connection(self), lambda: len(self._connections), self.connections_max
         )
         self.core.start(self._now())
         self.wake()
@@ -179,12 +175,16 @@ class Server:
         if self._acceptor is not None:
             self._acceptor.close()
         self._sockets.clear()
+        if self._watching is not None:
+            self._watching.cancel()
+        if self.opening is not None:
+            self.opening.close()
         deadline = self._loop.time() + within_ms / 1000
         operations = self.core.stop(self._now())
-        self._turn()
+        self.turn()
         if operations:
             await self._drive_last(operations, deadline)
-        self._turn()
+        self.turn()
         await self._await_works(deadline)
         await self._close_connections()
         if self._timer is not None:
@@ -238,9 +238,9 @@ class Server:
 
     def wake(self) -> None:
         """See to it that a turn comes: whoever changed the core from outside a turn calls this."""
-        if not self._turn_is_due and self._loop is not None:
-            self._turn_is_due = True
-            self._loop.call_soon(self._turn)
+        if not self.turn_is_due and self._loop is not None:
+            self.turn_is_due = True
+            self._loop.call_soon(self.turn)
 
     def _now(self) -> int:
         """Return the time, after the core was told when the clock was set since the last."""
@@ -271,8 +271,9 @@ class Server:
             self._timer.cancel()
             self._timer = None
 
-    def _turn(self) -> None:
-        self._turn_is_due = False
+    def turn(self) -> None:
+        """Have the core do what all connections brought, and carry out what it wants."""
+        self.turn_is_due = False
         now = self._now()
         began_ns = self.clock.seen_ns
         try:
@@ -365,104 +366,29 @@ class Server:
         except Exception:
             log.exception("the end of a work failed: %s", work.name)
 
+    async def _watch_certificates(self, certificates: Certificates) -> None:
+        while True:
+            await asyncio.sleep(RELOAD_S)
+            await asyncio.get_running_loop().run_in_executor(self._pool, certificates.refresh)
+
     # ------------------------------------------------------------ connections
 
-    def _accept(self, connection: _Connection) -> int:
-        """Number a new connection."""
+    def accept(self, connection: Connection) -> int:
+        """Count a new connection and return its number."""
         peer = next(self._numbers)  # never used twice: an effect for one that is gone must reach nobody
         self._connections[peer] = connection
         return peer
 
-    def _drop(self, peer: int) -> None:
+    def introduce(self, peer: int, remote: str) -> None:
+        """Tell the core of a new connection."""
+        self.core.connected(peer, remote, self._now())
+        self.wake()
+
+    def drop(self, peer: int) -> None:
+        """A connection is gone."""
         if self._connections.pop(peer, None) is not None:
             self.core.lost(peer, self._now())
             self.wake()
-
-
-class _Connection(asyncio.Protocol):
-    """One accepted connection; the hot path of reading is `data_received`."""
-
-    __slots__ = ("_feed", "_file", "_is_slow", "peer", "server", "transport")
-
-    def __init__(self, server: Server) -> None:
-        self.server, self._feed = server, server.feed
-        self.peer = 0
-        self._is_slow = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-        self._file = transport.get_extra_info("socket").fileno()
-        server = self.server
-        peer = self.peer = server._accept(self)
-        self.transport.set_write_buffer_limits(WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
-        server.core.connected(peer, address_text(transport.get_extra_info("peername")), server._now())
-        server.wake()
-
-    def data_received(self, data: bytes) -> None:
-        peer, server = self.peer, self.server
-        self._feed(peer, data)
-        if server._turn_is_due:
-            return
-        if server._last_fed == peer:  # it is alone: nothing to wait for, and a round of the loop costs as much as its request
-            server._turn()
-            server.busy_polling.answered()
-        else:
-            server._last_fed = peer
-            server.wake()
-
-    def eof_received(self) -> bool:
-        """The other side sends no more, but may still read: answer what it sent before, then close."""
-        self.server.wake()
-        # Behind the turn, which was queued first and answers what came before the end.
-        asyncio.get_running_loop().call_soon(self.close, "end of stream")
-        return True
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.server._drop(self.peer)
-
-    def pause_writing(self) -> None:
-        self._is_slow = True
-        with suppress(RuntimeError):  # it is closing
-            self.transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        self._is_slow = False
-        with suppress(RuntimeError):
-            self.transport.resume_reading()
-
-    def write(self, chunks: Sequence[Any]) -> None:
-        transport = self.transport
-        if transport.is_closing():
-            return
-        if len(chunks) > 1 and sum(map(len, chunks)) > JOIN_MAX_BYTES:
-            transport.writelines(chunks)
-        else:
-            data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-            sent = 0
-            if len(data) <= JOIN_MAX_BYTES and not transport.get_write_buffer_size():
-                try:  # at once: the loop would write behind all that this turn still does
-                    sent = write(self._file, data)
-                except OSError:
-                    pass  # it takes no more now, or is gone, which the transport finds out
-            if sent < len(data):
-                transport.write(memoryview(data)[sent:] if sent else data)
-        if self._is_slow and transport.get_write_buffer_size() > self.server.write_max_bytes:
-            log.warning(
-                "connection of peer %d closed: it does not read, and over %d bytes are buffered for it",
-                self.peer,
-                self.server.write_max_bytes,
-            )
-            transport.abort()
-
-    def close(self, reason: str) -> None:
-        """Close once what was written is sent, or by force when that takes too long."""
-        transport = self.transport
-        if transport.is_closing():
-            return
-        log.debug("peer %d closed: %s", self.peer, reason)
-        transport.close()
-        if transport.get_write_buffer_size():
-            asyncio.get_running_loop().call_later(CLOSING_MS / 1000, transport.abort)
 
 
 def _outcome(work: Work[Any]) -> Any:

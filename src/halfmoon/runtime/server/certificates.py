@@ -1,0 +1,92 @@
+"""The certificate that a server shows, loaded anew when its files change. Reads those files only."""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+from pathlib import Path
+
+from halfmoon.errors import SettingError
+from halfmoon.runtime.tls import server_context
+from halfmoon.settings import change
+from halfmoon.settings.tls import TlsMode, TlsSettings
+
+log = logging.getLogger("halfmoon.serve")
+
+RELOAD_S = 5.0
+"""How often the files are looked at: a look costs a few calls of the system."""
+
+CONFIG_BYTES_MAX = 1024 * 1024
+"""Longest tls.properties; RocketMQ's own with every key has 2 KiB."""
+
+
+class Certificates:
+    """What a port speaks (`mode`) and the TLS context of the next connection (`context`; None: TLS is off).
+
+    A client that resumes a session after a reload makes a whole handshake. Raises SettingError when what is set does not load.
+    """
+
+    def __init__(self, settings: TlsSettings) -> None:
+        self._given = settings
+        self.settings = _with_file(settings)
+        self._state = _state(self.settings)
+        self.mode, self.context = self.settings.server_mode, _context(self.settings)
+
+    def refresh(self) -> None:
+        """Load the files again if they changed. What does not load is logged, and what was there stays. For a thread: it reads."""
+        if self.context is None or (state := _state(self.settings)) == self._state:
+            return
+        self._state = state
+        try:
+            settings = _with_file(self._given)
+            state = _state(settings)  # before they are read: what changes meanwhile is read again
+            context = _context(settings)
+            if context is None:
+                raise SettingError(f"{settings.config_file} names no certificate any more")
+        except SettingError as exc:
+            log.error("TLS: files changed and do not load, the old certificate stays: %s", exc)
+            return
+        self.settings, self._state, self.context = settings, state, context
+        log.info("TLS: certificate loaded again: %s", settings.server_cert)
+
+
+def _state(settings: TlsSettings) -> list[tuple[int, int, int]]:
+    """Return what tells whether files are still the same: inode, size and time of each; zeros for one that is not there."""
+    state = []
+    for path in (settings.config_file, settings.server_cert, settings.server_key, settings.server_trust):
+        try:
+            facts = os.stat(path)
+            state.append((facts.st_ino, facts.st_size, facts.st_mtime_ns))
+        except OSError:
+            state.append((0, 0, 0))
+    return state
+
+
+def _with_file(settings: TlsSettings) -> TlsSettings:
+    """Return the settings with what the file of RocketMQ's keys says, which wins. Follows TlsHelper.extractTlsConfigFromFile."""
+    path = settings.config_file
+    if not path:
+        return settings
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            text = file.read(CONFIG_BYTES_MAX)
+    except (OSError, UnicodeDecodeError) as exc:
+        raise SettingError(f"tls.config.file {path}: cannot be read: {getattr(exc, 'strerror', None) or exc}") from None
+    return change(settings, text, path)[0]
+
+
+def _context(settings: TlsSettings) -> ssl.SSLContext | None:
+    if settings.test_mode:
+        raise SettingError(
+            "tls.test.mode.enable=true: a certificate that nobody can verify protects from nobody; give tls.server.certPath and"
+            " tls.server.keyPath"
+        )
+    if settings.server_mode is TlsMode.DISABLED:
+        return None
+    if not settings.server_cert:
+        if settings.server_mode is TlsMode.ENFORCING:
+            raise SettingError("tls.server.mode=enforcing needs a certificate: give tls.server.certPath and tls.server.keyPath")
+        log.info("TLS is off: there is no certificate (tls.server.certPath)")
+        return None
+    return server_context(settings)

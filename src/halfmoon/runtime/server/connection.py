@@ -1,0 +1,229 @@
+"""One accepted connection: hands what it reads to the core, writes what the core answers, in plain text or TLS.
+
+Which of the two it is, its first byte says. Knows nothing of frames. Slow readers are handled here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from os import write
+from typing import Any, Protocol, cast
+
+from halfmoon.runtime.server.addresses import address_text
+from halfmoon.runtime.server.busy_polling import BusyPolling
+from halfmoon.runtime.server.encryption import Encryption
+from halfmoon.runtime.server.opening import Opening
+from halfmoon.runtime.tls import HANDSHAKE_BYTE, server_reason
+from halfmoon.wire.knock import spoken
+
+log = logging.getLogger("halfmoon.serve")
+
+WRITE_HIGH_BYTES = 1024 * 1024
+"""Unsent bytes of one connection at which we stop reading from it, so that it gets no more answers to fall behind with."""
+
+WRITE_LOW_BYTES = 256 * 1024
+"""Unsent bytes at which reading goes on."""
+
+JOIN_MAX_BYTES = 64 * 1024
+"""Chunks that together are smaller are joined before writing: a copy costs less than handing over many."""
+
+CLOSING_MS = 5_000
+"""How long a closing connection may take to receive what was written to it."""
+
+
+Feed = Callable[[int, bytes], None]
+"""Takes a connection's number and what it sent."""
+
+
+HUNG_UP = "TLS: it hung up during the handshake; it may not trust our certificate"
+
+
+class Host(Protocol):
+    """What a connection needs of its server (`halfmoon.runtime.server.server.Server`)."""
+
+    feed: Feed
+    opening: Opening | None
+    write_max_bytes: int
+    turn_is_due: bool
+    last_fed: int
+    busy_polling: BusyPolling
+
+    def accept(self, connection: Connection) -> int:
+        """Count a new connection and return its number."""
+
+    def introduce(self, peer: int, remote: str) -> None:
+        """Tell the core of a new connection."""
+
+    def drop(self, peer: int) -> None:
+        """A connection is gone."""
+
+    def turn(self) -> None:
+        """Have the core do what all connections brought."""
+
+    def wake(self) -> None:
+        """See to it that a turn comes."""
+
+
+class Connection(asyncio.Protocol):
+    """One accepted connection; the hot path of reading is `data_received`.
+
+    ``_feed`` takes what is read: the core's own function for plain text, so that it costs nothing that there are other ways.
+    """
+
+    __slots__ = ("_encryption", "_feed", "_file", "_is_slow", "peer", "remote", "server", "transport")
+
+    def __init__(self, server: Host) -> None:
+        self.server = server
+        self._feed = server.feed if server.opening is None else self._begin
+        self._encryption: Encryption | None = None
+        self.peer = 0
+        self._is_slow = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self._file = transport.get_extra_info("socket").fileno()
+        server = self.server
+        self.peer = server.accept(self)
+        self.transport.set_write_buffer_limits(WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
+        self.remote = address_text(transport.get_extra_info("peername"))
+        server.introduce(self.peer, self.remote)
+
+    def data_received(self, data: bytes) -> None:
+        peer, server = self.peer, self.server
+        self._feed(peer, data)
+        if server.turn_is_due:
+            return
+        if server.last_fed == peer:  # it is alone: nothing to wait for, and a round of the loop costs as much as its request
+            server.turn()
+            server.busy_polling.answered()
+        else:
+            server.last_fed = peer
+            server.wake()
+
+    def eof_received(self) -> bool:
+        """The other side sends no more, but may still read: answer what it sent before, then close."""
+        self.server.wake()
+        # Behind the turn, which was queued first and answers what came before the end.
+        asyncio.get_running_loop().call_soon(self.close, "end of stream")
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.server.opening is not None and self.server.opening.over(self):
+            self.server.opening.log.warning("connection lost: peer=%s reason=%s", self.remote, HUNG_UP)
+        self.server.drop(self.peer)
+
+    def pause_writing(self) -> None:
+        self._is_slow = True
+        with suppress(RuntimeError):  # it is closing
+            self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._is_slow = False
+        with suppress(RuntimeError):
+            self.transport.resume_reading()
+
+    # ------------------------------------------------------------ the first bytes, and TLS
+
+    def _begin(self, peer: int, data: bytes) -> None:
+        """Take the first bytes: they say whether this is TLS."""
+        opening = self.server.opening
+        assert opening is not None
+        if data[0] == HANDSHAKE_BYTE:
+            self._encryption = Encryption(opening.context)
+            self._feed = self._decrypt
+            opening.begin(self)
+        elif opening.takes_plain:
+            self._feed = self.server.feed
+        else:
+            name = spoken(data)
+            self.refuse(f"{name or 'plain text'}, where only TLS is spoken (tls.server.mode=enforcing)")
+            return
+        self._feed(peer, data)
+
+    def _decrypt(self, peer: int, data: bytes) -> None:
+        encryption = self._encryption
+        assert encryption is not None
+        was_open = encryption.is_open
+        try:
+            plain = encryption.received(data)
+        except ssl.SSLError as exc:
+            self._send(encryption.outgoing.read())  # the alert that says why
+            self.refuse(f"TLS: {server_reason(exc)}")
+            return
+        if encryption.outgoing.pending:
+            self._send(encryption.outgoing.read())
+        if encryption.is_open and not was_open:
+            assert self.server.opening is not None
+            self.server.opening.over(self)
+        if plain:
+            self.server.feed(peer, plain)
+        if encryption.has_ended:
+            self.eof_received()
+
+    def refuse(self, reason: str) -> None:
+        """Log why a connection is not taken, and close it; nothing that it sends is read any more."""
+        assert self.server.opening is not None
+        self.server.opening.over(self)
+        self.server.opening.log.warning("connection refused: peer=%s reason=%s", self.remote, reason)
+        self._feed = _ignore
+        self.close(reason)
+
+    # ------------------------------------------------------------ writing
+
+    def write(self, chunks: Sequence[Any]) -> None:
+        """Send what the core answers."""
+        transport = self.transport
+        if transport.is_closing():
+            return
+        if self._encryption is not None:
+            self._write_sealed(self._encryption, chunks)
+        elif len(chunks) > 1 and sum(map(len, chunks)) > JOIN_MAX_BYTES:
+            transport.writelines(chunks)
+        else:
+            self._send(chunks[0] if len(chunks) == 1 else b"".join(chunks))
+        if self._is_slow and transport.get_write_buffer_size() > self.server.write_max_bytes:
+            log.warning(
+                "connection of peer %d closed: it does not read, and over %d bytes are buffered for it",
+                self.peer,
+                self.server.write_max_bytes,
+            )
+            transport.abort()
+
+    def _write_sealed(self, encryption: Encryption, chunks: Sequence[Any]) -> None:
+        try:
+            sealed = encryption.sealed(chunks[0] if len(chunks) == 1 else b"".join(chunks))
+        except ssl.SSLError as exc:  # the other side ended it, or has not even begun
+            log.debug("peer %d takes no more: %s", self.peer, exc)
+            return
+        self._send(sealed)
+
+    def _send(self, data: Any) -> None:
+        """Write bytes, a few of them at once: the loop would write behind all that this turn still does."""
+        transport, sent = self.transport, 0
+        if len(data) <= JOIN_MAX_BYTES and not transport.get_write_buffer_size():
+            try:
+                sent = write(self._file, data)
+            except OSError:
+                pass  # it takes no more now, or is gone, which the transport finds out
+        if sent < len(data):
+            transport.write(memoryview(data)[sent:] if sent else data)
+
+    def close(self, reason: str) -> None:
+        """Close once what was written is sent, or by force when that takes too long."""
+        transport = self.transport
+        if transport.is_closing():
+            return
+        log.debug("peer %d closed: %s", self.peer, reason)
+        if self._encryption is not None and (ending := self._encryption.ending()):
+            self._send(ending)
+        transport.close()
+        if transport.get_write_buffer_size():
+            asyncio.get_running_loop().call_later(CLOSING_MS / 1000, transport.abort)
+
+
+def _ignore(peer: int, data: bytes) -> None:
+    """Take bytes of a connection that is being closed."""

@@ -1,0 +1,93 @@
+"""What a server whose port speaks more than plain text asks of new connections, and who is still at it. Reads no socket."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from typing import Protocol
+
+from halfmoon.logs import RateLimitedLog
+from halfmoon.runtime.server.certificates import Certificates
+from halfmoon.settings.tls import TlsMode
+
+HANDSHAKE_S = 10.0
+"""How long a handshake may take from its first byte on. Follows SslHandler of Netty."""
+
+HANDSHAKES_MAX = 1024
+"""Handshakes at a time, some 60 KiB each; when one more begins, the oldest is cut."""
+
+
+class Opened(Protocol):
+    """A connection (`halfmoon.runtime.server.connection.Connection`)."""
+
+    def refuse(self, reason: str) -> None:
+        """Log why it is not taken, and close it."""
+
+
+class Opening:
+    """Belongs to one event loop; one timer watches all handshakes."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, certificates: Certificates) -> None:
+        self._loop, self._certificates = loop, certificates
+        self._deadlines: dict[Opened, float] = {}
+        """In the order in which they began, which is that of their ends."""
+        self._timer: asyncio.TimerHandle | None = None
+        self.log = Refusals(loop)
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """The TLS of the next connection."""
+        assert self._certificates.context is not None
+        return self._certificates.context
+
+    @property
+    def takes_plain(self) -> bool:
+        """Whether plain text is taken, too."""
+        return self._certificates.mode is not TlsMode.ENFORCING
+
+    def begin(self, connection: Opened) -> None:
+        """A handshake began."""
+        if len(self._deadlines) >= HANDSHAKES_MAX:
+            oldest = next(iter(self._deadlines))
+            del self._deadlines[oldest]
+            oldest.refuse(f"TLS: over {HANDSHAKES_MAX} handshakes at a time, and this is the oldest")
+        self._deadlines[connection] = self._loop.time() + HANDSHAKE_S
+        if self._timer is None:
+            self._timer = self._loop.call_later(HANDSHAKE_S, self._look)
+
+    def over(self, connection: Opened) -> bool:
+        """A handshake ended, or the connection did; return whether a handshake was under way."""
+        return self._deadlines.pop(connection, None) is not None
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        """Cut those whose time is over, and look again when that of the next one is."""
+        self._timer, now = None, self._loop.time()
+        late = [connection for connection, deadline in self._deadlines.items() if deadline <= now]
+        for connection in late:
+            del self._deadlines[connection]
+            connection.refuse(f"TLS: no whole handshake within {HANDSHAKE_S:.0f} s")
+        if self._deadlines:
+            self._timer = self._loop.call_at(next(iter(self._deadlines.values())), self._look)
+
+
+class Refusals:
+    """Warnings that strangers can cause, by the loop's clock."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._log = RateLimitedLog(logging.getLogger("halfmoon.serve"), self._now())
+
+    def warning(self, text: str, *arguments: object) -> None:
+        """Write a warning, or count it if this minute has had its lines."""
+        self._log.tick(self._now())
+        self._log.warning(text, *arguments)
+
+    def _now(self) -> int:
+        return int(self._loop.time() * 1000)

@@ -1,0 +1,161 @@
+"""TLS contexts of servers and clients, made from files, and what went wrong in words. Opens certificates and keys only.
+
+TLS 1.2 is the least that is spoken. What cannot be loaded is refused with the path and the reason; passwords are never shown.
+"""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import NamedTuple
+
+from halfmoon.errors import SettingError
+from halfmoon.settings.tls import ClientCertificates, TlsSettings
+
+HANDSHAKE_BYTE = 0x16
+"""First byte of a TLS connection: a record of the handshake. No frame begins so: it would have 369 MB."""
+
+
+class ClientTls(NamedTuple):
+    """How a client encrypts. ``ca``, ``cert`` and ``key`` are paths of PEM files; an empty ``ca`` stands for the system's.
+
+    ``server_name`` is what every server's certificate must be made for; empty: the host or IP address that is connected to.
+    Without ``verify`` any certificate is taken, so that whoever sits between can read and change everything.
+    """
+
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    key_password: str = ""
+    verify: bool = True
+    server_name: str = ""
+
+    def context(self) -> ssl.SSLContext:
+        """Return the context of such connections. Raises SettingError."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if not self.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        elif self.ca:
+            _trust(context, self.ca)
+        else:
+            context.load_default_certs()
+        if self.cert:
+            _load_pair(context, self.cert, self.key, self.key_password)
+        return context
+
+
+def server_context(settings: TlsSettings) -> ssl.SSLContext:
+    """Return the context of the connections that a server accepts. Raises SettingError.
+
+    Differs: a client's certificate is always verified; Java accepts any by default (tls.server.authClient=false).
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    _load_pair(context, settings.server_cert, settings.server_key, settings.server_key_password)
+    if settings.server_client_auth is not ClientCertificates.NONE:
+        if not settings.server_auth_client:
+            raise SettingError(
+                "tls.server.authClient=false: a client's certificate that nobody verifies proves nothing; leave this out, or set"
+                " tls.server.need.client.auth=none"
+            )
+        if not settings.server_trust:
+            raise SettingError(
+                "tls.server.need.client.auth asks for certificates: tls.server.trustCertPath must say who signs them"
+            )
+        _trust(context, settings.server_trust)
+        is_required = settings.server_client_auth is ClientCertificates.REQUIRE
+        context.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
+    return context
+
+
+def _load_pair(context: ssl.SSLContext, cert: str, key: str, password: str) -> None:
+    try:
+        context.load_cert_chain(cert, key or None, password=lambda: password)  # called for encrypted keys; else OpenSSL would ask
+    except (OSError, ValueError) as exc:
+        reason = _loading_reason(exc) or _pem_reason(cert, key or cert)
+        raise SettingError(f"TLS certificate {cert}{f' with key {key}' if key else ''}: {reason}") from None
+
+
+def _trust(context: ssl.SSLContext, path: str) -> None:
+    try:
+        context.load_verify_locations(path)
+    except (OSError, ValueError) as exc:
+        raise SettingError(f"TLS CA certificates {path}: {_loading_reason(exc) or 'no PEM of a certificate'}") from None
+
+
+def _loading_reason(exc: Exception) -> str:
+    """Return why files do not load; empty: OpenSSL only says that they are not what they should be."""
+    if not isinstance(exc, ssl.SSLError):
+        return f"cannot be read: {getattr(exc, 'strerror', None) or exc}"
+    reason = exc.reason or ""
+    return "the key does not belong to the certificate" if reason == "KEY_VALUES_MISMATCH" else reason.replace("_", " ").lower()
+
+
+def _pem_reason(cert: str, key: str) -> str:
+    """Return what files of a pair lack."""
+    text = Path(key).read_bytes()
+    if b"-----BEGIN CERTIFICATE-----" not in Path(cert).read_bytes():
+        return "no PEM of a certificate"
+    if b"PRIVATE KEY-----" not in text:
+        return "no PEM of a private key"
+    return "the key is encrypted, and its password is missing or wrong" if b"ENCRYPTED" in text else "a PEM that is damaged"
+
+
+# ---------------------------------------------------------------- failures
+
+
+_UNKNOWN_ISSUER = frozenset((18, 19, 20, 21))
+"""X509_V_ERR_…: self-signed, self-signed in the chain, no issuer found (twice)."""
+_WRONG_NAME = frozenset((62, 64))
+"""X509_V_ERR_HOSTNAME_MISMATCH and _IP_ADDRESS_MISMATCH."""
+
+_NO_TLS = frozenset(("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"))
+_REASONS = {
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it wants a client's certificate (tls_cert, tls_key)",
+    "TLSV1_ALERT_UNKNOWN_CA": "it does not know who signed our certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "it refuses our certificate",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "our certificate has expired",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "it does not trust our certificate",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "it speaks an older TLS than 1.2",
+    "UNSUPPORTED_PROTOCOL": "it speaks an older TLS than 1.2",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": "no cipher suits both sides, or it wants a client's certificate (tls_cert, tls_key)",
+    "UNEXPECTED_EOF_WHILE_READING": "it hung up",
+}
+
+
+def client_reason(exc: object) -> str | None:
+    """Return what went wrong with the TLS of a connection that we made, as a user can act on it; None: it was not TLS."""
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        message = exc.verify_message.rstrip(".")
+        if exc.verify_code in _WRONG_NAME:
+            return f"TLS: the certificate is made for another name: {message} (see tls_server_name)"
+        if exc.verify_code in _UNKNOWN_ISSUER:
+            return f"TLS: nobody trusted signed the certificate: {message} (see tls_ca)"
+        return f"TLS: the certificate is not valid: {message}"
+    if not isinstance(exc, ssl.SSLError):
+        return None
+    reason = exc.reason or ""
+    if reason in _NO_TLS:
+        return "TLS: what answers there speaks no TLS"
+    if isinstance(exc, ssl.SSLEOFError) or reason == "UNEXPECTED_EOF_WHILE_READING":
+        return HUNG_UP
+    return f"TLS: {_REASONS.get(reason) or reason.replace('_', ' ').lower() or str(exc)}"
+
+
+HUNG_UP = "TLS: it hung up during the handshake: TLS may be off there, or it wants a client's certificate (tls_cert, tls_key)"
+
+
+def server_reason(exc: ssl.SSLError) -> str:
+    """Return what went wrong with the TLS of a connection that was made to us, for the log."""
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        return f"the client's certificate is refused: {exc.verify_message}"
+    reason = (exc.reason or str(exc)).replace("_", " ").lower()
+    if "alert" in reason:
+        return f"the client refuses: {reason} (it may not trust our certificate, or not speak TLS 1.2)"
+    return {
+        "peer did not return a certificate": "the client shows no certificate",
+        "http request": "a plain HTTP request",
+    }.get(reason, reason)

@@ -1,0 +1,281 @@
+"""TLS and plain text on one port, over real sockets, on both event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from halfmoon.effects import Close, Write
+from halfmoon.runtime.server import opening, server
+from halfmoon.runtime.server.certificates import Certificates
+from halfmoon.settings.tls import ClientCertificates, TlsMode, TlsSettings
+from tests.authority import Authority, Pair
+from tests.runtime.server.echo import Echo, serving
+from tests.waiting import soon
+
+pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy. fixture")
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def event_loop_policy(request: pytest.FixtureRequest) -> Any:
+    return uvloop.EventLoopPolicy() if request.param == "uvloop" else asyncio.DefaultEventLoopPolicy()
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+def pair(authority: Authority) -> Pair:
+    return authority.pair("server")
+
+
+def speaking(pair: Pair, **settings: Any) -> Certificates:
+    return Certificates(TlsSettings(server_cert=pair.cert, server_key=pair.key, **settings))
+
+
+async def ended(reader: asyncio.StreamReader) -> bool:
+    """Wait for the end of a connection, however it comes."""
+    async with asyncio.timeout(60):
+        try:
+            return await reader.read(1) == b""
+        except (ConnectionError, ssl.SSLError):
+            return True
+
+
+async def test_tls_and_plain_text_are_spoken_on_one_port(authority: Authority, pair: Pair) -> None:
+    core = Echo()
+    async with serving(core, certificates=speaking(pair)) as (_, (host, port)):
+        plain = await asyncio.open_connection(host, port)
+        sealed = await asyncio.open_connection(host, port, ssl=authority.trusting())
+        for reader, writer in (plain, sealed, plain, sealed):
+            writer.write(b"hello")
+            assert await reader.readexactly(5) == b"hello"
+        tls = sealed[1].get_extra_info("ssl_object")
+        assert tls.version() == "TLSv1.3"
+        for _, writer in (plain, sealed):
+            writer.close()
+        await soon(lambda: {("lost", 1), ("lost", 2)} <= set(core.told))
+
+
+async def test_java_8_speaks_tls_1_2(authority: Authority, pair: Pair) -> None:
+    old = authority.trusting()
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    async with serving(Echo(), certificates=speaking(pair)) as (_, (host, port)):
+        reader, writer = await asyncio.open_connection(host, port, ssl=old)
+        writer.write(b"hello")
+        assert await reader.readexactly(5) == b"hello"
+        writer.close()
+
+
+async def test_large_messages_arrive_whole_both_ways(authority: Authority, pair: Pair) -> None:
+    core, body = Echo(), os.urandom(3_000_000)
+    got = bytearray()
+
+    def answer(peer: int, data: bytes) -> list[Any]:
+        got.extend(data)
+        return [Write(peer, [b"head", memoryview(bytes(got)), b"tail"])] if len(got) == len(body) else []
+
+    core.answer = answer
+    async with serving(core, certificates=speaking(pair)) as (_, (host, port)):
+        reader, writer = await asyncio.open_connection(host, port, ssl=authority.trusting())
+        writer.write(body)
+        assert await reader.readexactly(len(body) + 8) == b"head" + body + b"tail"
+        writer.close()
+
+
+async def test_enforcing_takes_no_plain_text_and_says_so_once(
+    authority: Authority, pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    core = Echo()
+    async with serving(core, certificates=speaking(pair, server_mode=TlsMode.ENFORCING)) as (_, (host, port)):
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert await ended(reader)
+        mine = "{}:{}".format(*writer.get_extra_info("sockname"))
+        writer.close()
+        reader, writer = await asyncio.open_connection(host, port, ssl=authority.trusting())
+        writer.write(b"hello")
+        assert await reader.readexactly(5) == b"hello"
+        writer.close()
+    assert [commit for commit in core.commits if b"GET" in commit[0][1]] == []
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert f"peer={mine}" in line
+    assert "HTTP/1: 'GET /metrics HTTP/1.1', where only TLS is spoken" in line
+
+
+@pytest.mark.parametrize("begun", [1, 100])
+async def test_who_begins_a_handshake_and_waits_is_cut(
+    authority: Authority, pair: Pair, begun: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(opening, "HANDSHAKE_S", 0.2)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = authority.trusting().wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        tls.do_handshake()
+    core = Echo()
+    async with serving(core, certificates=speaking(pair)) as (running, (host, port)):
+        silent = await asyncio.open_connection(host, port)
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(outgoing.read()[:begun])
+        assert await ended(reader)
+        writer.close()
+        silent[1].write(b"late")  # who said nothing was not cut: it may be plain text
+        assert await silent[0].readexactly(4) == b"late"
+        silent[1].close()
+        assert running.opening is not None
+        assert running.opening._deadlines == {}
+    assert "no whole handshake" in caplog.text
+    assert core.commits == [[(1, b"late")]]
+
+
+async def test_there_is_a_bound_on_handshakes(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(opening, "HANDSHAKES_MAX", 2)
+    async with serving(Echo(), certificates=speaking(pair)) as (running, (host, port)):
+        connections = []
+        for count in range(1, 4):
+            connections.append(await asyncio.open_connection(host, port))
+            connections[-1][1].write(b"\x16")
+            await soon(lambda: running.opening and len(running.opening._deadlines) == min(count, 2))  # noqa: B023
+        assert await ended(connections[0][0])
+        assert "this is the oldest" in caplog.text
+        for _, writer in connections:
+            writer.close()
+
+
+async def test_a_client_without_a_certificate_is_refused_where_one_is_required(
+    authority: Authority, pair: Pair, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine, foreign = authority.pair("client"), Authority(tmp_path / "other").pair("foreign")
+    core = Echo()
+    required = speaking(pair, server_client_auth=ClientCertificates.REQUIRE, server_trust=authority.ca)
+    async with serving(core, certificates=required) as (_, (host, port)):
+        for shown in (None, foreign):
+            with contextlib.suppress(ssl.SSLError, ConnectionError):  # the alert may come late, or be overtaken by the end
+                reader, writer = await asyncio.open_connection(host, port, ssl=authority.trusting(shown))
+                writer.write(b"let me in")
+                assert await reader.read(1) == b""
+        reader, writer = await asyncio.open_connection(host, port, ssl=authority.trusting(mine))
+        writer.write(b"hello")
+        assert await reader.readexactly(5) == b"hello"
+        writer.close()
+    assert [data for commit in core.commits for _, data in commit] == [b"hello"]
+    assert "the client shows no certificate" in caplog.text
+    assert "the client's certificate is refused" in caplog.text
+
+
+async def test_what_the_client_finds_wrong_with_the_certificate_is_logged(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(Echo(), certificates=speaking(authority.pair("old", days=-1))) as (_, (host, port)):
+        with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
+            await asyncio.open_connection(host, port, ssl=authority.trusting())
+        await soon(lambda: "hung up during the handshake" in caplog.text)
+
+        def connect() -> None:
+            context = Authority(tmp_path / "other").trusting()
+            with socket.create_connection((host, port)) as sock, context.wrap_socket(sock, server_hostname="localhost"):
+                pass
+
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await asyncio.get_running_loop().run_in_executor(None, connect)
+        await soon(lambda: "the client refuses: tlsv1 alert unknown ca" in caplog.text)
+
+
+async def test_a_new_certificate_is_shown_without_a_restart_and_open_connections_go_on(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "RELOAD_S", 0.02)
+    pair, new = authority.pair("server", "localhost"), authority.pair("new", "localhost", "new.example")
+
+    async def names(port: int) -> tuple[Any, Any, set[str]]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=authority.trusting(), server_hostname="localhost")
+        found = writer.get_extra_info("peercert")["subjectAltName"]
+        return reader, writer, {name for _, name in found}
+
+    async with serving(Echo(), certificates=speaking(pair)) as (_, (_, port)):
+        reader, writer, shown = await names(port)
+        assert shown == {"localhost"}
+        shutil.copy(new.cert, pair.cert)
+        shutil.copy(new.key, pair.key)
+        async with asyncio.timeout(60):
+            while shown == {"localhost"}:
+                _, other, shown = await names(port)
+                other.close()
+        assert shown == {"localhost", "new.example"}
+        writer.write(b"old")
+        assert await reader.readexactly(3) == b"old"
+        writer.close()
+
+
+async def test_who_does_not_read_is_cut_with_tls_too(authority: Authority, pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    core = Echo()
+    core.answer = lambda peer, data: [Write(peer, [bytes(1_000_000)])] * 8
+    async with serving(core, certificates=speaking(pair), write_max_bytes=2_000_000) as (_, address):
+        loop = asyncio.get_running_loop()
+        sock = socket.create_connection(address)
+        tls = await loop.run_in_executor(None, lambda: authority.trusting().wrap_socket(sock, server_hostname="localhost"))
+        tls.send(b"?")
+        await soon(lambda: ("lost", 1) in core.told)
+        tls.close()
+    assert "it does not read" in caplog.text
+
+
+async def test_a_slow_reader_gets_everything_in_order(authority: Authority, pair: Pair) -> None:
+    core = Echo()
+    answers = [os.urandom(50_000) for _ in range(60)]
+    core.answer = lambda peer, data: [Write(peer, [answer[:9], answer[9:]]) for answer in answers]
+    async with serving(core, certificates=speaking(pair)) as (_, (host, port)):
+        reader, writer = await asyncio.open_connection(host, port, ssl=authority.trusting(), limit=4096)
+        writer.write(b"?")
+        assert await reader.readexactly(3_000_000) == b"".join(answers)
+        writer.close()
+
+
+async def test_what_was_answered_before_a_close_arrives_and_then_the_end_is_said(authority: Authority, pair: Pair) -> None:
+    core = Echo()
+    core.answer = lambda peer, data: [Write(peer, [data * 200_000]), Close(peer, "bad frame")]
+    async with serving(core, certificates=speaking(pair)) as (_, (host, port)):
+        reader, writer = await asyncio.open_connection(host, port, ssl=authority.trusting())
+        writer.write(b"x")
+        assert await reader.read(-1) == b"x" * 200_000  # an end that is not said would be an error of TLS
+        writer.close()
+
+
+async def test_who_says_that_it_sends_no_more_gets_its_answer(authority: Authority, pair: Pair) -> None:
+    core = Echo()
+    async with serving(core, certificates=speaking(pair)) as (_, address):
+        loop = asyncio.get_running_loop()
+        sock = socket.create_connection(address)
+
+        def ask() -> bytes:
+            tls = authority.trusting().wrap_socket(sock, server_hostname="localhost", suppress_ragged_eofs=False)
+            tls.sendall(b"last words")
+            got = tls.recv(100)
+            tls.unwrap().close()
+            return got
+
+        assert await loop.run_in_executor(None, ask) == b"last words"
+        await soon(lambda: ("lost", 1) in core.told)
+
+
+async def test_a_stop_ends_handshakes_and_encrypted_connections(authority: Authority, pair: Pair) -> None:
+    async with serving(Echo(), certificates=speaking(pair)) as (_, (host, port)):
+        half = await asyncio.open_connection(host, port)
+        half[1].write(b"\x16")
+        whole = await asyncio.open_connection(host, port, ssl=authority.trusting())
+    for reader, writer in (half, whole):
+        assert await ended(reader)
+        writer.close()

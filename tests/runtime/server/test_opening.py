@@ -1,0 +1,124 @@
+"""Who may take how long for a handshake, in a time of the test's own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halfmoon.logs import LINES_A_MINUTE
+from halfmoon.runtime.server.certificates import Certificates
+from halfmoon.runtime.server.opening import HANDSHAKE_S, HANDSHAKES_MAX, Opening, Refusals
+from halfmoon.settings.tls import TlsMode, TlsSettings
+from tests.authority import Authority
+
+
+class Loop:
+    """A loop whose time is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, when: float, function: Callable[[], None]) -> Any:
+        entry = (when, function)
+        self.timers.append(entry)
+
+        class Timer:
+            def cancel(timer) -> None:
+                self.timers.remove(entry)
+
+        return Timer()
+
+    def call_later(self, delay: float, function: Callable[[], None]) -> Any:
+        return self.call_at(self.now + delay, function)
+
+    def go(self, until: float) -> None:
+        while self.timers and min(self.timers)[0] <= until:
+            entry = min(self.timers, key=lambda each: each[0])
+            self.timers.remove(entry)
+            self.now = entry[0]
+            entry[1]()
+        self.now = until
+
+
+class Connection:
+    """Remembers why it was refused."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+
+    def refuse(self, reason: str) -> None:
+        self.reason = reason
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Certificates:
+    pair = Authority(tmp_path).pair("server")
+    return Certificates(TlsSettings(server_cert=pair.cert, server_key=pair.key, server_mode=TlsMode.ENFORCING))
+
+
+def test_each_handshake_has_its_time_and_one_timer_watches_all(certificates: Certificates) -> None:
+    loop = Loop()
+    opening = Opening(loop, certificates)  # type: ignore[arg-type]
+    first, second, quick = Connection(), Connection(), Connection()
+    opening.begin(first)
+    loop.go(3)
+    opening.begin(second)
+    opening.begin(quick)
+    assert len(loop.timers) == 1
+    assert opening.over(quick)
+    assert not opening.over(quick)
+    loop.go(HANDSHAKE_S + 1)
+    assert (bool(first.reason), bool(second.reason)) == (True, False)
+    loop.go(HANDSHAKE_S + 3)
+    assert second.reason
+    assert not quick.reason
+    assert loop.timers == []
+
+
+def test_the_oldest_makes_room_for_one_too_many(certificates: Certificates) -> None:
+    loop = Loop()
+    opening = Opening(loop, certificates)  # type: ignore[arg-type]
+    connections = [Connection() for _ in range(HANDSHAKES_MAX + 1)]
+    for connection in connections:
+        opening.begin(connection)
+    assert [connection for connection in connections if connection.reason] == connections[:1]
+
+
+def test_nothing_is_watched_after_the_close(certificates: Certificates) -> None:
+    loop = Loop()
+    opening = Opening(loop, certificates)  # type: ignore[arg-type]
+    opening.begin(Connection())
+    opening.close()
+    opening.close()
+    assert loop.timers == []
+
+
+def test_only_enforcing_takes_no_plain_text(certificates: Certificates) -> None:
+    opening = Opening(Loop(), certificates)  # type: ignore[arg-type]
+    assert not opening.takes_plain
+    certificates.mode = TlsMode.PERMISSIVE
+    assert opening.takes_plain
+    assert opening.context is certificates.context
+
+
+def test_strangers_cannot_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, logger="halfmoon.serve")
+    loop = Loop()
+    refusals = Refusals(loop)  # type: ignore[arg-type]
+    for _ in range(LINES_A_MINUTE + 50):
+        refusals.warning("refused: %s", "x")
+    assert len(caplog.records) == LINES_A_MINUTE
+    loop.now = 61
+    refusals.warning("refused: %s", "y")
+    assert [record.getMessage() for record in caplog.records[LINES_A_MINUTE:]] == [
+        "suppressed 50 more warnings in the last minute",
+        "refused: y",
+    ]

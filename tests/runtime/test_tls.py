@@ -1,0 +1,50 @@
+"""What went wrong with TLS, in words that say what to do."""
+
+from __future__ import annotations
+
+import ssl
+
+import pytest
+
+from halfmoon.runtime.tls import HUNG_UP, ClientTls, client_reason, server_reason
+
+
+def failure(reason: str, kind: type[ssl.SSLError] = ssl.SSLError) -> ssl.SSLError:
+    exc = kind(1, f"[SSL: {reason}] {reason.lower()}")
+    exc.reason = reason
+    return exc
+
+
+@pytest.mark.parametrize(
+    ("exc", "reason"),
+    [
+        (failure("WRONG_VERSION_NUMBER"), "TLS: what answers there speaks no TLS"),
+        (failure("UNEXPECTED_EOF_WHILE_READING"), HUNG_UP),
+        (failure("", ssl.SSLEOFError), HUNG_UP),
+        (failure("TLSV13_ALERT_CERTIFICATE_REQUIRED"), "TLS: it wants a client's certificate (tls_cert, tls_key)"),
+        (failure("TLSV1_ALERT_UNKNOWN_CA"), "TLS: it does not know who signed our certificate"),
+        (failure("SOMETHING_NEW"), "TLS: something new"),
+        (ConnectionResetError("reset"), None),
+        ("closed by the peer", None),
+    ],
+)
+def test_a_client_is_told_what_to_do(exc: object, reason: str | None) -> None:
+    assert client_reason(exc) == reason
+
+
+@pytest.mark.parametrize(
+    ("exc", "reason"),
+    [
+        (failure("PEER_DID_NOT_RETURN_A_CERTIFICATE"), "the client shows no certificate"),
+        (failure("TLSV1_ALERT_UNKNOWN_CA"), "the client refuses: tlsv1 alert unknown ca (it may not trust our certificate"),
+        (failure("NO_SHARED_CIPHER"), "no shared cipher"),
+    ],
+)
+def test_the_log_of_a_server_says_whose_fault_it_seems(exc: ssl.SSLError, reason: str) -> None:
+    assert server_reason(exc).startswith(reason)
+
+
+def test_a_client_verifies_by_default_and_speaks_no_tls_before_1_2() -> None:
+    context = ClientTls().context()
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
