@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import trustme
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 
 class Pair(NamedTuple):
@@ -36,11 +42,9 @@ class Authority:
         )
         pair = Pair(str(self._directory / f"{name}.pem"), str(self._directory / f"{name}.key"))
         Path(pair.cert).write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
-        key = made.private_key_pem.bytes()
-        if password:
-            loaded = load_pem_private_key(key, None)
-            key = loaded.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password.encode()))
-        Path(pair.key).write_bytes(key)
+        key = load_pem_private_key(made.private_key_pem.bytes(), None)
+        encryption = BestAvailableEncryption(password.encode()) if password else NoEncryption()
+        Path(pair.key).write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))  # the form that Java reads
         return pair
 
     def trusting(self, pair: Pair | None = None) -> ssl.SSLContext:

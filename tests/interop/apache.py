@@ -26,7 +26,8 @@ class Cluster:
     """A name server and ``masters`` brokers named broker-a, broker-b, … of cluster DefaultCluster.
 
     ``store`` is the data directory of the first broker (default: in ``home``); ``settings`` go into every ``broker.conf``;
-    ``java`` are the options of the brokers' JVMs; without them JVMs and brokers are as short tests want them.
+    ``java`` are the options of the brokers' JVMs; without them JVMs and brokers are as short tests want them. ``tls`` are
+    properties of all JVMs that have them speak TLS.
     """
 
     def __init__(
@@ -38,10 +39,12 @@ class Cluster:
         store: Path | None = None,
         settings: Mapping[str, object] | None = None,
         java: Sequence[str] | None = None,
+        tls: Mapping[str, str] | None = None,
     ) -> None:
         self.version, self.home = version, home
         self.settings = {**({} if java else _SHORT_RUN), **(settings or {})}
         self.java = list(java or ("-Xms512m", "-Xmx512m", *SHORT_RUN))
+        self._tls = [f"-D{key}={value}" for key, value in (tls or {}).items()]
         self.nameserver_port = free_port()
         self.broker_ports = [free_port() for _ in range(masters)]
         self.stores = [home / f"store-{i}" for i in range(masters)]
@@ -93,7 +96,7 @@ class Cluster:
     def _wait_registered(self, timeout_s: float = 60) -> None:
         """Wait until the name server knows every broker: its first registration can be late, or fail."""
         end = time.monotonic() + timeout_s
-        with Admin(nameserver=self.nameserver) as admin:
+        with Admin(nameserver=self.nameserver, use_tls=bool(self._tls), tls_verify=False) as admin:
             while len(admin.cluster().broker_addr_table) < len(self.broker_ports):
                 if time.monotonic() > end:
                     raise RuntimeError(f"not every broker of {self.version} registered within {timeout_s:.0f} s")
@@ -137,7 +140,7 @@ class Cluster:
     def _launch(self, name: str, main: str, java: Sequence[str], settings: Mapping[str, object], port: int) -> None:
         conf = self.home / f"{name}.conf"
         conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        command = ["java", *java, "-XX:MaxDirectMemorySize=1g", f"-Duser.home={self.home}", *JAVA_FLAGS]
+        command = ["java", *java, *self._tls, "-XX:MaxDirectMemorySize=1g", f"-Duser.home={self.home}", *JAVA_FLAGS]
         command += ["-cp", f"{jars(self.version)}/*", main, "-c", str(conf)]
         self._servers.append(Server(command, self.home / f"{name}.log", {"ROCKETMQ_HOME": str(self.home)}))
         self._servers[-1].wait_line("boot success")

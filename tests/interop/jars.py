@@ -29,8 +29,8 @@ SHORT_RUN = [
     *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),
     "-Dtls.server.mode=disabled",
 ]
-"""What makes a test's JVM start fast, at the price of its speed later: never for a measurement. No test speaks TLS with Apache's
-servers, which else make themselves a key at every start: more than half of the processor time that a start takes."""
+"""What makes a test's JVM start fast, at the price of its speed later: never for a measurement. Apache's servers else make
+themselves a key for TLS at every start: more than half of the processor time that a start takes."""
 
 
 def missing() -> str | None:
