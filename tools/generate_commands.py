@@ -19,8 +19,9 @@ OPENING = """# Commands
 Every command has `--help` with an example and `--json` for programs: one document (or one per line where messages stream) on
 standard output, errors as a document on standard error. Exit codes: 0 done, 1 refused or found something, 2 wrong argument or
 setting. Clients find the cluster through `--nameserver`, then the variable `NAMESRV_ADDR`, then 127.0.0.1:9876; any RocketMQ
-cluster works. `halfmoon --credentials FILE COMMAND` signs what a command asks ([access.md](access.md)). A time is an age (`10s`,
-`5m`, `2h`, `3d`), ISO 8601, or milliseconds since the epoch.
+cluster works. `halfmoon --credentials FILE COMMAND` signs what a command asks ([access.md](access.md)); `--tls` and the options
+beside it in `halfmoon --help` [encrypt](tls.md) its connections. A time is an age (`10s`, `5m`, `2h`, `3d`), ISO 8601, or
+milliseconds since the epoch.
 
 Servers take `--config FILE` (TOML, or a RocketMQ `broker.conf`; also from the variable `HALFMOON_CONFIG`) and `--set KEY=VALUE`;
 [settings](settings.md) are also read from variables such as `HALFMOON_BROKER_PORT`. Later sources win: files, variables, `--set`,

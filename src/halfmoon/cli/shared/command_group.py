@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from halfmoon import __version__
+from halfmoon.cli.shared import tls
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.output import report
 from halfmoon.errors import HalfmoonError
@@ -94,6 +95,12 @@ def halfmoon(
         typer.Option("--credentials", metavar="FILE", help="File with accessKey and secretKey that sign all requests (access.md)."),
     ] = None,
     show_version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+    encrypted: tls.Tls = False,
+    tls_ca: tls.Ca = None,
+    tls_cert: tls.Cert = None,
+    tls_key: tls.Key = None,
+    tls_server_name: tls.ServerName = None,
+    tls_no_verify: tls.NoVerify = False,
 ) -> None:
     """Transactional messaging for Python on the RocketMQ protocol.
 
@@ -101,6 +108,7 @@ def halfmoon(
 
     Example: halfmoon serve --data ./data
     """
+    context.call_on_close(tls.into_environment(encrypted, tls_ca, tls_cert, tls_key, tls_server_name, tls_no_verify))
     if credentials is not None:
         context.call_on_close(_sign_with(credentials))
 
@@ -121,7 +129,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run what the arguments ask for and return the exit code."""
     command = typer.main.get_command(app)
     try:
-        command.main(args=list(arguments), prog_name="halfmoon")
+        command.main(args=tls.first(arguments), prog_name="halfmoon")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
     except HalfmoonError as exc:
