@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ from halfmoon.model import ConsumeFrom, Message
 from halfmoon.programs.configuration import NAME_SERVER, configuration
 from halfmoon.programs.embedded import name_server, start, stop
 from halfmoon.testing.local import LocalCluster
+from halfmoon.wire.codes import JSON
+from halfmoon.wire.command import request_bytes
+from halfmoon.wire.headers.send import SendMessage
 from halfmoon.wire.record import decode_records
 from tests.authority import Authority
 
@@ -39,11 +43,15 @@ def cluster(tmp_path: Path, authority: Authority, request: pytest.FixtureRequest
 
 
 def consumed(topic: str, count: int, **settings: Any) -> list[bytes]:
+    return [message.body for message in consumed_messages(topic, count, **settings)]
+
+
+def consumed_messages(topic: str, count: int, **settings: Any) -> list[Any]:
     with PullConsumer(group="G_tls", consume_from=ConsumeFrom.FIRST_OFFSET, **settings) as consumer:
         consumer.subscribe(topic)
-        got: list[bytes] = []
+        got: list[Any] = []
         while len(got) < count:
-            got += [message.body for message in consumer.poll(timeout_ms=30_000)]
+            got += consumer.poll(timeout_ms=30_000)
         return got
 
 
@@ -149,3 +157,16 @@ def test_a_bulk_producer_sends_over_tls(cluster: LocalCluster, authority: Author
     ) as producer:
         producer.start()
         assert len(producer.queues("bulk")) == 1
+
+
+def test_a_message_through_a_trusted_proxy_was_born_where_its_sender_is(tmp_path: Path) -> None:
+    header = SendMessage(
+        producer_group="P", topic="proxied", default_topic="TBW102", default_topic_queue_nums=1, queue_id=0, sys_flag=0,
+        born_timestamp=1, flag=0, properties="",
+    )  # fmt: skip
+    with LocalCluster(tmp_path / "data", {"broker.proxy_protocol_from": "127.0.0.1"}) as cluster:
+        with socket.create_connection(("127.0.0.1", int(cluster.broker.rpartition(":")[2]))) as proxy:
+            proxy.sendall(b"PROXY TCP4 203.0.113.7 127.0.0.1 4711 10911\r\n" + request_bytes(header, b"hello", 1, JSON))
+            assert proxy.recv(65536)
+        (message,) = consumed_messages("proxied", 1, nameserver=cluster.nameserver)
+    assert (message.body, message.born_host) == (b"hello", "203.0.113.7:4711")

@@ -95,7 +95,7 @@ def test_our_client_speaks_tls_to_apaches_servers(authority: Authority, tmp_path
         "tls.server.keyPath": pair.key, "tls.client.authServer": "false",
     }  # fmt: skip
     cluster = Cluster("4.9.7", tmp_path / "apache", tls=tls)
-    secure = {"nameserver": cluster.nameserver, "use_tls": True, "tls_ca": authority.ca}
+    secure: dict[str, Any] = {"nameserver": cluster.nameserver, "use_tls": True, "tls_ca": authority.ca}
     try:
         cluster.start()
         with Admin(**secure) as admin:

@@ -46,6 +46,11 @@ class BrokerSettings:
         0, java="clientCallbackExecutorThreads", low=0, high=65_536,
         why="Number of processors, only shown: RocketMQ's exportMetrics reads it from this key. 0: those of the machine.",
     )  # fmt: skip
+    proxy_protocol_from: str = setting(
+        "",
+        form=forms.NETWORKS,
+        why="Proxies whose PROXY protocol preamble is believed; empty: none is read. Whoever may send one chooses its address.",
+    )
     nameserver: str = setting(
         "", java="namesrvAddr", form=forms.ADDRESSES, why="Name servers to register with, separated by semicolons."
     )

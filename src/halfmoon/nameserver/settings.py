@@ -13,6 +13,11 @@ class NameServerSettings:
 
     host: str = setting("127.0.0.1", form=forms.HOST, why="The address to listen on; loopback by default.")
     port: int = setting(9876, java="listenPort", low=0, high=65535, why="Where brokers and clients connect; 0 takes a free one.")
+    proxy_protocol_from: str = setting(
+        "",
+        form=forms.NETWORKS,
+        why="Proxies whose PROXY protocol preamble is believed; empty: none is read. Whoever may send one chooses its address.",
+    )
     order_message_enable: bool = setting(
         False, java="orderMessageEnable", why="Routes carry the topic's entry of the namespace ORDER_TOPIC_CONFIG."
     )

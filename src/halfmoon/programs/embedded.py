@@ -111,7 +111,15 @@ async def name_server(
         disks.extend([_disk(data, settings.store, report=not inside)] if data is not None else [])  # not before the port is ours
         return NameServer(replace(settings.nameserver, port=port), disks[0] if disks else None, now=clock.now())
 
-    server = await server_on(settings.host, settings.nameserver.port, make, clock, None, certificates=certificates)
+    server = await server_on(
+        settings.host,
+        settings.nameserver.port,
+        make,
+        clock,
+        None,
+        certificates=certificates,
+        proxies=settings.nameserver.proxy_protocol_from,
+    )
     return Program(server, settings.host, server.bound[0][1], disk=disks[0] if disks else None)
 
 
@@ -145,7 +153,7 @@ async def broker(
     try:
         server = await server_on(
             settings.host, settings.broker.port, make, clock, driver, settings.broker.vip_channel, settings.broker.busy_poll_us,
-            certificates,
+            certificates, settings.broker.proxy_protocol_from,
         )  # fmt: skip
     except BaseException:
         for disk in disks:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from typing import NamedTuple
 
 
@@ -48,6 +48,14 @@ def are_addresses(text: str) -> bool:
     return all(_is_address(part) for part in parts if part)
 
 
+def are_networks(text: str) -> bool:
+    """Whether a text is empty or IP addresses and networks (``10.0.0.0/8``) joined by ``,``."""
+    try:
+        return all(ip_network(part.strip(), strict=False) for part in text.split(",") if part.strip())
+    except ValueError:
+        return False
+
+
 def _is_address(text: str) -> bool:
     host, _, port = text.rpartition(":")
     return is_host(host) and port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65536
@@ -68,6 +76,7 @@ DELAYS = pattern(
 IP = Form(is_ip, "an IP address")
 HOST = Form(lambda text: not text or is_host(text), "an IP address or the name of a host; empty: all addresses")
 ADDRESSES = Form(are_addresses, "empty, or addresses host:port joined by ;")
+NETWORKS = Form(are_networks, "empty, or IP addresses and networks such as 10.0.0.0/8 joined by ,")
 PART = Form(_is_visible, "up to 128 visible characters, no space")
 """Parts of a client's id."""
 KEY = Form(lambda text: len(text) <= 256 and text.isprintable(), "up to 256 printable characters")

@@ -17,6 +17,7 @@ import uvloop
 from halfmoon.effects import Close, Write
 from halfmoon.runtime.server import opening, server
 from halfmoon.runtime.server.certificates import Certificates
+from halfmoon.runtime.server.proxy_protocol import Proxies
 from halfmoon.settings.tls import ClientCertificates, TlsMode, TlsSettings
 from tests.authority import Authority, Pair
 from tests.runtime.server.echo import Echo, serving
@@ -279,3 +280,77 @@ async def test_a_stop_ends_handshakes_and_encrypted_connections(authority: Autho
     for reader, writer in (half, whole):
         assert await ended(reader)
         writer.close()
+
+
+# ---------------------------------------------------------------- the PROXY protocol
+
+LINE = b"PROXY TCP4 203.0.113.7 127.0.0.1 4711 10911\r\n"
+
+
+def remotes(core: Echo) -> list[str]:
+    return [told[2] for told in core.told if told[0] == "connected"]
+
+
+async def test_a_trusted_proxy_says_for_whom_it_connects(authority: Authority, pair: Pair) -> None:
+    core = Echo()
+    async with serving(core, proxies=Proxies("127.0.0.0/8"), certificates=speaking(pair)) as (_, (host, port)):
+        reader, writer = await asyncio.open_connection(host, port)
+        for piece in (LINE[:1], LINE[1:20], LINE[20:] + b"hel", b"lo"):
+            writer.write(piece)
+            await asyncio.sleep(0.01)
+        assert await reader.readexactly(5) == b"hello"
+        writer.close()
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(LINE.replace(b"4711", b"4712"))
+        await writer.start_tls(authority.trusting(), server_hostname="localhost")
+        writer.write(b"sealed")
+        assert await reader.readexactly(6) == b"sealed"
+        writer.close()
+        await soon(lambda: {("lost", 1), ("lost", 2)} <= set(core.told))
+    assert remotes(core) == ["203.0.113.7:4711", "203.0.113.7:4712"]
+
+
+async def test_a_client_beside_the_proxy_connects_as_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "HANDSHAKE_S", 0.1)
+    core = Echo()
+    async with serving(core, proxies=Proxies("127.0.0.1")) as (running, (host, port)):
+        talking, silent = [await asyncio.open_connection(host, port) for _ in range(2)]
+        talking[1].write(b"hello")
+        assert await talking[0].readexactly(5) == b"hello"
+        await soon(lambda: len(remotes(core)) == 2)  # who says nothing is waited for no longer than a preamble may take
+        silent[1].write(b"late")
+        assert await silent[0].readexactly(4) == b"late"
+        mine = ["{}:{}".format(*writer.get_extra_info("sockname")) for _, writer in (talking, silent)]
+        for _, writer in (talking, silent):
+            writer.close()
+        assert running.opening is not None
+        assert running.opening._deadlines == {}
+    assert remotes(core) == mine
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"), [(b"PROXY TCP4 nonsense\r\n", "PROXY protocol 1"), (LINE[:9], "no whole preamble within")]
+)
+async def test_a_preamble_that_is_malformed_or_never_ends_is_refused(
+    sent: bytes, reason: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(opening, "HANDSHAKE_S", 0.2)
+    core = Echo()
+    async with serving(core, proxies=Proxies("127.0.0.1")) as (_, (host, port)):
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(sent)
+        assert await ended(reader)
+        writer.close()
+    assert core.told == ["start", "stop"]  # the core heard of nobody
+    assert reason in caplog.text
+
+
+async def test_nobody_else_chooses_the_address_that_it_is_known_by() -> None:
+    core = Echo()
+    async with serving(core, proxies=Proxies("192.0.2.0/24")) as (_, (host, port)):
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(LINE)
+        assert await reader.readexactly(len(LINE)) == LINE  # bytes like any others
+        mine = "{}:{}".format(*writer.get_extra_info("sockname"))
+        writer.close()
+    assert remotes(core) == [mine]

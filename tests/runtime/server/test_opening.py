@@ -12,6 +12,7 @@ import pytest
 from halfmoon.logs import LINES_A_MINUTE
 from halfmoon.runtime.server.certificates import Certificates
 from halfmoon.runtime.server.opening import HANDSHAKE_S, HANDSHAKES_MAX, Opening, Refusals
+from halfmoon.runtime.server.proxy_protocol import Proxies
 from halfmoon.settings.tls import TlsMode, TlsSettings
 from tests.authority import Authority
 
@@ -57,6 +58,9 @@ class Connection:
     def refuse(self, reason: str) -> None:
         self.reason = reason
 
+    def late(self) -> None:
+        self.reason = "late"
+
 
 @pytest.fixture
 def certificates(tmp_path: Path) -> Certificates:
@@ -92,6 +96,22 @@ def test_the_oldest_makes_room_for_one_too_many(certificates: Certificates) -> N
     assert [connection for connection in connections if connection.reason] == connections[:1]
 
 
+def test_who_goes_on_from_a_preamble_to_a_handshake_has_the_whole_time_again(certificates: Certificates) -> None:
+    loop = Loop()
+    opening = Opening(loop, certificates, Proxies("10.0.0.0/8"))  # type: ignore[arg-type]
+    proxied, other = Connection(), Connection()
+    opening.begin(proxied)
+    loop.go(1)
+    opening.begin(other)
+    loop.go(5)
+    opening.begin(proxied)
+    loop.go(HANDSHAKE_S + 2)
+    assert (proxied.reason, other.reason) == ("", "late")
+    assert opening.may_be_proxied("10.1.2.3:4")
+    assert not opening.may_be_proxied("192.0.2.1:4")
+    assert not Opening(loop, None).may_be_proxied("10.1.2.3:4")  # type: ignore[arg-type]
+
+
 def test_nothing_is_watched_after_the_close(certificates: Certificates) -> None:
     loop = Loop()
     opening = Opening(loop, certificates)  # type: ignore[arg-type]
@@ -107,6 +127,8 @@ def test_only_enforcing_takes_no_plain_text(certificates: Certificates) -> None:
     certificates.mode = TlsMode.PERMISSIVE
     assert opening.takes_plain
     assert opening.context is certificates.context
+    assert Opening(Loop(), None).context is None  # type: ignore[arg-type]
+    assert Opening(Loop(), None).takes_plain  # type: ignore[arg-type]
 
 
 def test_strangers_cannot_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:

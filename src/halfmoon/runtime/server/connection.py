@@ -16,7 +16,8 @@ from typing import Any, Protocol, cast
 from halfmoon.runtime.server.addresses import address_text
 from halfmoon.runtime.server.busy_polling import BusyPolling
 from halfmoon.runtime.server.encryption import Encryption
-from halfmoon.runtime.server.opening import Opening
+from halfmoon.runtime.server.opening import HANDSHAKE_S, Opening
+from halfmoon.runtime.server.proxy_protocol import BadPreamble, preamble
 from halfmoon.runtime.tls import HANDSHAKE_BYTE, server_reason
 from halfmoon.wire.knock import spoken
 
@@ -58,8 +59,8 @@ class Host(Protocol):
     def introduce(self, peer: int, remote: str) -> None:
         """Tell the core of a new connection."""
 
-    def drop(self, peer: int) -> None:
-        """A connection is gone."""
+    def drop(self, peer: int, *, is_known: bool) -> None:
+        """A connection is gone, of which the core may have been told."""
 
     def turn(self) -> None:
         """Have the core do what all connections brought."""
@@ -74,12 +75,14 @@ class Connection(asyncio.Protocol):
     ``_feed`` takes what is read: the core's own function for plain text, so that it costs nothing that there are other ways.
     """
 
-    __slots__ = ("_encryption", "_feed", "_file", "_is_slow", "peer", "remote", "server", "transport")
+    __slots__ = ("_early", "_encryption", "_feed", "_file", "_is_slow", "peer", "remote", "server", "transport")
 
     def __init__(self, server: Host) -> None:
         self.server = server
         self._feed = server.feed if server.opening is None else self._begin
         self._encryption: Encryption | None = None
+        self._early: bytes | None = None
+        """What came of a preamble; None: none is waited for, and the core knows of the connection."""
         self.peer = 0
         self._is_slow = False
 
@@ -90,7 +93,11 @@ class Connection(asyncio.Protocol):
         self.peer = server.accept(self)
         self.transport.set_write_buffer_limits(WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
         self.remote = address_text(transport.get_extra_info("peername"))
-        server.introduce(self.peer, self.remote)
+        if server.opening is not None and server.opening.may_be_proxied(self.remote):
+            self._early, self._feed = b"", self._read_preamble
+            server.opening.begin(self)
+        else:
+            server.introduce(self.peer, self.remote)
 
     def data_received(self, data: bytes) -> None:
         peer, server = self.peer, self.server
@@ -112,9 +119,9 @@ class Connection(asyncio.Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self.server.opening is not None and self.server.opening.over(self):
+        if self.server.opening is not None and self.server.opening.over(self) and self._encryption is not None:
             self.server.opening.log.warning("connection lost: peer=%s reason=%s", self.remote, HUNG_UP)
-        self.server.drop(self.peer)
+        self.server.drop(self.peer, is_known=self._early is None)
 
     def pause_writing(self) -> None:
         self._is_slow = True
@@ -128,12 +135,45 @@ class Connection(asyncio.Protocol):
 
     # ------------------------------------------------------------ the first bytes, and TLS
 
+    def _read_preamble(self, peer: int, data: bytes) -> None:
+        """Take bytes of a trusted proxy until it is known for whom it connects, or that it does not say."""
+        assert self._early is not None
+        self._early += data
+        try:
+            found = preamble(self._early)
+        except BadPreamble as exc:
+            self.refuse(str(exc))
+            return
+        if found is not None:
+            self._come_from(found.source or self.remote, self._early[found.size :])
+
+    def _come_from(self, source: str, rest: bytes) -> None:
+        """Tell the core who connects, and go on with what came behind the preamble."""
+        server = self.server
+        assert server.opening is not None
+        server.opening.over(self)
+        if source != self.remote:
+            log.debug("peer %d comes from %s through the proxy %s", self.peer, source, self.remote)
+        self._early, self._feed, self.remote = None, self._begin, source
+        server.introduce(self.peer, source)
+        if rest:
+            self._feed(self.peer, rest)
+
+    def late(self) -> None:
+        """Its time for a handshake or a preamble is over."""
+        if self._early == b"":  # a client that has nothing to say yet, where proxies are, too
+            self._come_from(self.remote, b"")
+        else:
+            what = "TLS: no whole handshake" if self._encryption is not None else "PROXY protocol: no whole preamble"
+            self.refuse(f"{what} within {HANDSHAKE_S:.0f} s")
+
     def _begin(self, peer: int, data: bytes) -> None:
         """Take the first bytes: they say whether this is TLS."""
         opening = self.server.opening
         assert opening is not None
-        if data[0] == HANDSHAKE_BYTE:
-            self._encryption = Encryption(opening.context)
+        context = opening.context
+        if context is not None and data[0] == HANDSHAKE_BYTE:
+            self._encryption = Encryption(context)
             self._feed = self._decrypt
             opening.begin(self)
         elif opening.takes_plain:

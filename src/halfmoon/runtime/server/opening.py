@@ -1,4 +1,4 @@
-"""What a server whose port speaks more than plain text asks of new connections, and who is still at it. Reads no socket."""
+"""What a server whose port takes more than plain text asks of new connections, and who is still at it. Reads no socket."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Protocol
 
 from halfmoon.logs import RateLimitedLog
 from halfmoon.runtime.server.certificates import Certificates
+from halfmoon.runtime.server.proxy_protocol import Proxies
 from halfmoon.settings.tls import TlsMode
 
 HANDSHAKE_S = 10.0
-"""How long a handshake may take from its first byte on. Follows SslHandler of Netty."""
+"""How long a handshake may take from its first byte on, and a proxy for its preamble. Follows SslHandler of Netty."""
 
 HANDSHAKES_MAX = 1024
-"""Handshakes at a time, some 60 KiB each; when one more begins, the oldest is cut."""
+"""Handshakes and preambles at a time, some 60 KiB each; when one more begins, the oldest is cut."""
 
 
 class Opened(Protocol):
@@ -24,34 +25,41 @@ class Opened(Protocol):
     def refuse(self, reason: str) -> None:
         """Log why it is not taken, and close it."""
 
+    def late(self) -> None:
+        """Its time is over."""
+
 
 class Opening:
-    """Belongs to one event loop; one timer watches all handshakes."""
+    """Belongs to one event loop; one timer watches all that have a deadline. ``proxies`` may say for whom they connect."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, certificates: Certificates) -> None:
-        self._loop, self._certificates = loop, certificates
+    def __init__(self, loop: asyncio.AbstractEventLoop, certificates: Certificates | None, proxies: Proxies | None = None) -> None:
+        self._loop, self._certificates, self._proxies = loop, certificates, proxies
         self._deadlines: dict[Opened, float] = {}
         """In the order in which they began, which is that of their ends."""
         self._timer: asyncio.TimerHandle | None = None
         self.log = Refusals(loop)
 
     @property
-    def context(self) -> ssl.SSLContext:
-        """The TLS of the next connection."""
-        assert self._certificates.context is not None
-        return self._certificates.context
+    def context(self) -> ssl.SSLContext | None:
+        """The TLS of the next connection; None: TLS is off."""
+        return None if self._certificates is None else self._certificates.context
 
     @property
     def takes_plain(self) -> bool:
         """Whether plain text is taken, too."""
-        return self._certificates.mode is not TlsMode.ENFORCING
+        return self._certificates is None or self._certificates.mode is not TlsMode.ENFORCING
+
+    def may_be_proxied(self, remote: str) -> bool:
+        """Whether who connects from an address may begin with a preamble."""
+        return self._proxies is not None and self._proxies.trusts(remote)
 
     def begin(self, connection: Opened) -> None:
-        """A handshake began."""
+        """A handshake begins, or a preamble is waited for."""
+        self._deadlines.pop(connection, None)
         if len(self._deadlines) >= HANDSHAKES_MAX:
             oldest = next(iter(self._deadlines))
             del self._deadlines[oldest]
-            oldest.refuse(f"TLS: over {HANDSHAKES_MAX} handshakes at a time, and this is the oldest")
+            oldest.refuse(f"over {HANDSHAKES_MAX} handshakes at a time, and this is the oldest")
         self._deadlines[connection] = self._loop.time() + HANDSHAKE_S
         if self._timer is None:
             self._timer = self._loop.call_later(HANDSHAKE_S, self._look)
@@ -72,7 +80,7 @@ class Opening:
         late = [connection for connection, deadline in self._deadlines.items() if deadline <= now]
         for connection in late:
             del self._deadlines[connection]
-            connection.refuse(f"TLS: no whole handshake within {HANDSHAKE_S:.0f} s")
+            connection.late()
         if self._deadlines:
             self._timer = self._loop.call_at(next(iter(self._deadlines.values())), self._look)
 

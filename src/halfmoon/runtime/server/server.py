@@ -28,6 +28,7 @@ from halfmoon.runtime.server.connection import Connection, Feed
 from halfmoon.runtime.server.null_core import NullCore
 from halfmoon.runtime.server.opening import Opening
 from halfmoon.runtime.server.process import STOP_MS, Address
+from halfmoon.runtime.server.proxy_protocol import Proxies
 from halfmoon.runtime.server.supervised import supervised
 
 log = logging.getLogger("halfmoon.serve")
@@ -79,7 +80,8 @@ class Server:
 
     ``listeners`` are pairs of host and port; port 0 takes a free one. A core that must know its port may be set as ``core`` between
     `bind` and `start`. ``driver`` carries out `Start` and the operations of a clean stop; without one the core must leave none.
-    ``busy_poll_us``: see `halfmoon.runtime.server.busy_polling`. ``certificates``: what the ports speak besides plain text.
+    ``busy_poll_us``: see `halfmoon.runtime.server.busy_polling`. ``certificates``: what the ports speak besides plain text;
+    ``proxies``: who may say for whom it connects.
     All methods belong to one event loop.
     """
 
@@ -94,8 +96,9 @@ class Server:
         write_max_bytes: int = WRITE_MAX_BYTES,
         busy_poll_us: int = BUSY_POLL_US,
         certificates: Certificates | None = None,
+        proxies: Proxies | None = None,
     ) -> None:
-        self.busy_poll_us, self.certificates = busy_poll_us, certificates
+        self.busy_poll_us, self.certificates, self.proxies = busy_poll_us, certificates, proxies
         self.opening: Opening | None = None
         self.core, self.listeners, self.clock, self.driver = core, list(listeners), clock, driver
         self.connections_max, self.write_max_bytes = connections_max, write_max_bytes
@@ -152,9 +155,11 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self.busy_polling = BusyPolling(self._loop.call_soon, busy_poll_us=self.busy_poll_us)
         self._pool = ThreadPoolExecutor(WORK_THREADS, thread_name_prefix="halfmoon-work")
-        if self.certificates is not None and self.certificates.context is not None:
-            self.opening = Opening(self._loop, self.certificates)
-            self._watching = self._loop.create_task(self._watch_certificates(self.certificates))
+        certificates = self.certificates if self.certificates and self.certificates.context else None
+        if certificates is not None or self.proxies is not None:
+            self.opening = Opening(self._loop, certificates, self.proxies)
+        if certificates is not None:
+            self._watching = self._loop.create_task(self._watch_certificates(certificates))
         for sock in self._sockets:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that end stand in no later start's way
         self._acceptor = Acceptor(
@@ -384,9 +389,9 @@ class Server:
         self.core.connected(peer, remote, self._now())
         self.wake()
 
-    def drop(self, peer: int) -> None:
-        """A connection is gone."""
-        if self._connections.pop(peer, None) is not None:
+    def drop(self, peer: int, *, is_known: bool) -> None:
+        """A connection is gone, of which the core may have been told."""
+        if self._connections.pop(peer, None) is not None and is_known:
             self.core.lost(peer, self._now())
             self.wake()
 
