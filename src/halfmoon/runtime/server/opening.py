@@ -16,7 +16,7 @@ HANDSHAKE_S = 10.0
 """How long a handshake may take from its first byte on, and a proxy for its preamble. Follows SslHandler of Netty."""
 
 HANDSHAKES_MAX = 1024
-"""Handshakes and preambles at a time, some 60 KiB each; when one more begins, the oldest is cut."""
+"""Handshakes and preambles at a time, under 50 KiB each; when one more begins, the oldest is cut."""
 
 
 class Opened(Protocol):
