@@ -51,8 +51,8 @@ class Sender:
         self.socket = sock if context is None else context.wrap_socket(sock, server_hostname="127.0.0.1")
         self.socket.setblocking(False)
         header = SendMessageV2(
-            producer_group="P_tls", topic=TOPIC, default_topic="TBW102", default_topic_queue_nums=QUEUES, queue_id=queue, sys_flag=0,
-            born_timestamp=int(time.time() * 1000), flag=0, properties="", reconsume_times=0, unit_mode=False,
+            producer_group="P_tls", topic=TOPIC, default_topic="TBW102", default_topic_queue_nums=QUEUES, queue_id=queue,
+            sys_flag=0, born_timestamp=int(time.time() * 1000), flag=0, properties="", reconsume_times=0, unit_mode=False,
         )  # fmt: skip
         self._frame = bytearray(request_bytes(header, body, 0, ROCKETMQ))
         self._opaque = 0
@@ -168,7 +168,8 @@ def main() -> int:
     for (kind, name), rates in found.items():
         print(f"{kind:6} {name:14} {statistics.median(rates):10,.0f} msg/s   of {', '.join(f'{each:,.0f}' for each in rates)}")
     for kind in ("TLS", "plain"):
-        print(f"{kind}: ours is {statistics.median(found[kind, 'ours']) / statistics.median(found[kind, 'Apache 4.9.7']):.2f} x Apache's")
+        ours, apache = (statistics.median(found[kind, name]) for name in ("ours", "Apache 4.9.7"))
+        print(f"{kind}: ours is {ours / apache:.2f} x Apache's")
     return 0
 
 
