@@ -123,7 +123,8 @@ def rate(port: int, ca: str, body_bytes: int, seconds: float) -> float:
     client.join()
     if client.exitcode:
         raise RuntimeError("the client failed, see above")
-    return rates.get()
+    found: float = rates.get()
+    return found
 
 
 @contextmanager
