@@ -8,6 +8,7 @@ become a `Close`; who sends something else than frames is named in the log. Neve
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -17,7 +18,6 @@ from halfmoon.hot import Frame, split_frames
 from halfmoon.limits import CONNECTION_IDLE_MS, FRAME_BYTES_MAX, HEADER_BYTES_MAX, PARTIAL_BYTES_MAX
 from halfmoon.logs import RateLimitedLog
 from halfmoon.wire.ids import pack_host
-from halfmoon.wire.knock import SPOKEN_HERE, spoken
 
 log = logging.getLogger("halfmoon.wire")
 
@@ -26,6 +26,17 @@ CHUNKS_MAX = 64
 
 GATHERED_BYTES = 64 * 1024
 """How large gathered pieces grow."""
+
+SPOKEN_HERE = "RocketMQ's remoting protocol is spoken here, as clients of RocketMQ 4.x and halfmoon.client do"
+
+_HTTP = re.compile(rb"(?:GET|HEAD|POST|PUT|DELETE|OPTIONS|PATCH|CONNECT|TRACE) [^\r\n]{0,64}")
+_BEGINNINGS = {
+    b"PRI * HTTP/2": "HTTP/2, as gRPC clients do",
+    b"\x16\x03": "TLS, which is off here (see tls.server.certPath)",
+    b"PROXY ": "the PROXY protocol, which is not expected from there (see proxy_protocol_from)",
+    b"\r\n\r\n\x00\r\nQUIT\n": "the PROXY protocol, which is not expected from there (see proxy_protocol_from)",
+    b"SSH-": "SSH",
+}
 
 
 class Peer:
@@ -243,3 +254,13 @@ class Peers:
             effects += self._closes
             self._closes = []
         return effects
+
+
+def spoken(data: bytes) -> str | None:
+    """Return what begins with these bytes; None: nothing that is known. Twelve bytes are enough, an HTTP request takes a line."""
+    for beginning, name in _BEGINNINGS.items():
+        if data.startswith(beginning):
+            return name
+    if match := _HTTP.match(data):
+        return f"HTTP/1: {match[0].decode('latin-1')!r}"
+    return None

@@ -19,7 +19,7 @@ from halfmoon.runtime.server.encryption import Encryption
 from halfmoon.runtime.server.opening import HANDSHAKE_S, Opening
 from halfmoon.runtime.server.proxy_protocol import BadPreamble, preamble
 from halfmoon.runtime.tls import HANDSHAKE_BYTE, server_reason
-from halfmoon.wire.knock import spoken
+from halfmoon.wire.peer import spoken
 
 log = logging.getLogger("halfmoon.serve")
 

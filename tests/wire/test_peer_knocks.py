@@ -13,8 +13,7 @@ from halfmoon.logs import LINES_A_MINUTE
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.command import request_bytes
 from halfmoon.wire.headers.offset import GetMaxOffset
-from halfmoon.wire.knock import spoken
-from halfmoon.wire.peer import Peers
+from halfmoon.wire.peer import Peers, spoken
 
 HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(32)
 KNOCKS = {
