@@ -279,7 +279,13 @@ class SimDisk:
         return path in self._directories
 
     def rename(self, path: str, to: str) -> None:
-        """Give a file another name; neither the new nor the loss of the old is durable yet."""
+        """Give a file or a directory another name; neither the new nor the loss of the old is durable yet."""
+        if path in self._directories:
+            for name in [name for name in self._files if name.startswith(f"{path}/")]:
+                self.rename(name, to + name[len(path) :])
+            self._directories -= {name for name in self._directories if f"{name}/".startswith(f"{path}/")}
+            self._make_directories(f"{to}/")
+            return
         file = self._files[to] = self._files.pop(path)
         file.path = to
         self._make_directories(to)

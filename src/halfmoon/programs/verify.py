@@ -9,14 +9,14 @@ from pathlib import Path
 
 from halfmoon.errors import UsageError
 from halfmoon.runtime.files.disk import RealDisk
-from halfmoon.store.check.fsck import Problem, fsck
+from halfmoon.store.check.fsck import Problem, Progress, fsck
 from halfmoon.store.layout import CHECKPOINT, COMMIT_LOG, LOCK
 from halfmoon.store.settings import StoreSettings
 
 __all__ = ["Problem", "problems"]
 
 
-def problems(directory: Path, settings: StoreSettings | None = None) -> Iterator[Problem]:
+def problems(directory: Path, settings: StoreSettings | None = None, progress: Progress | None = None) -> Iterator[Problem]:
     """Yield what is wrong with the store in a directory, as it is found.
 
     Raises:
@@ -24,14 +24,19 @@ def problems(directory: Path, settings: StoreSettings | None = None) -> Iterator
         StoreLocked: a broker runs on it.
         OSError: it may not be read, or the disk fails.
     """
+    check_store(directory)
+    disk = RealDisk(directory)
+    lock = disk.lock(LOCK) if disk.exists(LOCK) else None
+    try:
+        yield from fsck(disk, settings, progress)
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def check_store(directory: Path) -> None:
+    """Raise UsageError where there is no store in a directory, PermissionError where it may not be read."""
     if not os.access(directory, os.R_OK | os.X_OK) and directory.exists():
         raise PermissionError(EACCES, "may not be read by this user", str(directory))
     if not (directory / COMMIT_LOG).is_dir() and not (directory / CHECKPOINT).is_file():
         raise UsageError(f"{directory} holds no store: there is no directory {COMMIT_LOG!r} in it")
-    disk = RealDisk(directory)
-    lock = disk.lock(LOCK) if disk.exists(LOCK) else None
-    try:
-        yield from fsck(disk, settings)
-    finally:
-        if lock is not None:
-            lock.release()

@@ -35,6 +35,7 @@ _FULL_BYTES = 256 * 1024
 """While others append or read, a slice waits until there is so much to index: it costs 200 us however small it is, and whoever
 sends one at a time meets each of them."""
 _QUEUES_A_TICK = 50
+_INDEXED_AT_ONCE = 65_536
 
 MANUAL_ROUNDS = 20
 """Rounds of cleaning for which a command to delete expired files holds. Follows MAX_MANUAL_DELETE_FILE_TIMES."""
@@ -131,6 +132,16 @@ class Maintenance:
             return False
         self.index_fault = None
         return True
+
+    def index_more(self, now: int, published: int) -> bool:
+        """Enter the keys of the next 64 Ki records below ``published`` and sync full files; return whether more are left.
+
+        For who has nothing else to do: it waits, and is 100 ms or more of work. Raises OSError when the disk is full.
+        """
+        self._indexing.slice(published, now, _INDEXED_AT_ONCE)
+        for file in self._indexing.take_sealed():
+            file.sync()
+        return self._indexing.position < published
 
     def _sync_index(self, sealed: list[IndexFile]) -> None:
         """Make index files that became full durable; a restart of the machine keeps those."""

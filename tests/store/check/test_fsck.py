@@ -50,9 +50,10 @@ def test_an_empty_directory_has_no_findings():
 
 
 def test_a_damaged_body_is_named_with_its_place(disk: SimDisk):
+    record_bytes = int.from_bytes(disk.open(LOG).data[:4], "big")
     damage(disk, LOG, 88, b"X")
     [first, *_] = problems(disk)
-    assert first == Problem(f"{LOG}, byte 0", "record", "the body's CRC is wrong")
+    assert first == Problem(f"{LOG}, byte 0", "record", "the body's CRC is wrong", size_bytes=record_bytes)
 
 
 @pytest.mark.parametrize(("at", "reason"), [(0, "says"), (8, "says"), (12, "has tag hash")])

@@ -38,7 +38,11 @@ COMMANDS = {
     "acl": ("halfmoon.cli.acl.commands", "List, add and remove accounts, and explain what one may do."),
     "status": ("halfmoon.cli.status", "Show whether the cluster is healthy, degraded or down."),
     "bench": ("halfmoon.cli.bench", "Benchmark a cluster with this client, which reaches its limit long before a broker does."),
-    "fsck": ("halfmoon.cli.fsck", "Check every record of the log, and compare every index with it."),
+    "fsck": ("halfmoon.cli.store.fsck", "Check every record of the log, and compare every index with it."),
+    "backup": (
+        "halfmoon.cli.store.backup",
+        "Copy the store of a broker, which may go on running, so that a broker can start on the copy.",
+    ),
     "demo": (
         "halfmoon.cli.demo.command",
         "Run the whole story with real processes, kill them with -9, and check that everything agrees.",

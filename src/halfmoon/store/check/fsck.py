@@ -8,7 +8,8 @@ alone cannot decide is yielded as a problem that is not certain.
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 
@@ -17,12 +18,10 @@ from halfmoon.hot import ENTRY_BYTES, FILLER_SIZE, index_hash, keys_of
 from halfmoon.ports import Disk
 from halfmoon.store.check.tables import TableCheck
 from halfmoon.store.check.transactions import Problem, TransactionCheck
-from halfmoon.store.checkpoint import CheckpointFile
+from halfmoon.store.checkpoint import CheckpointFile, read_last_run
 from halfmoon.store.keyindex.key_index import HEADER_BYTES, SLOT, SLOT_BYTES, IndexFile, KeyIndex
 from halfmoon.store.layout import (
-    BLANK,
     BLANK_BYTES,
-    BLANK_MAGIC,
     COMMIT_LOG,
     CONSUME_QUEUE,
     HALF_TOPIC,
@@ -36,7 +35,7 @@ from halfmoon.store.layout import (
     file_offset,
     queue_directory,
 )
-from halfmoon.store.log.commit_log import CommitLog, DamagedRange
+from halfmoon.store.log.commit_log import NOTHING_THERE, CommitLog, DamagedRange
 from halfmoon.store.queues.consume_queue import ConsumeQueue
 from halfmoon.store.queues.inventory import Inventory, Key
 from halfmoon.store.queues.missing import QueuesOnDisk, find_queues
@@ -50,30 +49,66 @@ _NEVER_DELETED = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_TOPIC))
 """Entries of the first two hold delivery times in place of tag hashes."""
 _PROBLEMS_MAX = 100
 """Problems of single entries of one queue."""
+NOTHING_FOLLOWS = "no record begins here, and none follows"
 
 
-def fsck(disk: Disk, settings: StoreSettings | None = None) -> Iterator[Problem]:
+Progress = Callable[[int, int], None]
+"""Told, about every 16 MiB, how many bytes of the log were read, and how many there are."""
+_TOLD_BYTES = 16 * 1024 * 1024
+
+
+def fsck(disk: Disk, settings: StoreSettings | None = None, progress: Progress | None = None) -> Iterator[Problem]:
     """Yield what is wrong with a store directory as soon as it is found; nothing if it is sound.
 
     ``settings`` give the sizes of index files; those of the log and of queues are taken from the directory.
     Reads the whole log: about a second per 200,000 messages. Nobody may write meanwhile: take `Disk.lock` first.
     """
-    settings = settings or StoreSettings()
-    log = CommitLog(disk, _file_bytes(disk, COMMIT_LOG, settings.commit_log_file_bytes), bytes(8), settings.message_bytes_max)
+    settings = as_in_directory(disk, settings or StoreSettings())
+    log = CommitLog(disk, settings.commit_log_file_bytes, bytes(8), settings.message_bytes_max)
     try:
         log.segments.load()
     except StoreError as error:
         yield Problem(COMMIT_LOG, "files", str(error))
         return
-    on_disk = find_queues(disk, _queue_file_bytes(disk, settings.queue_file_bytes), noted=True)
+    on_disk = find_queues(disk, settings.queue_file_bytes, noted=True)
     for key, reason in on_disk.broken.items():
         yield Problem(queue_directory(*key), "files", reason)
     index = KeyIndex(disk, settings.hash_slots, settings.index_entries_max)
     for path in index.load():
         yield Problem(path, "files", f"has {disk.file_size(path)} bytes, but the settings say {index.file_bytes}")
-    records = _file_bytes(disk, REDO_LOG, settings.transaction_file_records * UNIT_BYTES) // UNIT_BYTES
-    records = _file_bytes(disk, STATE_TABLE, records * STATE_BYTES) // STATE_BYTES
-    yield from _StoreCheck(disk, log, on_disk, index, TransactionCheck(disk, on_disk.queues, records), settings).problems()
+    transactions = TransactionCheck(disk, on_disk.queues, settings.transaction_file_records)
+    yield from _StoreCheck(disk, log, on_disk, index, transactions, settings, progress).problems()
+
+
+def as_in_directory(disk: Disk, settings: StoreSettings) -> StoreSettings:
+    """Return settings with the sizes that the files of the log, of queues and of transactions have in a directory.
+
+    What is noted counts, else the largest file: one that was cut short says nothing.
+    """
+    inventory = Inventory(disk)
+    inventory.load()
+    inventory.close()
+    noted = inventory.sizes
+    log_bytes = settings.commit_log_file_bytes if noted is None else noted.born
+    queue_bytes = settings.queue_file_bytes if noted is None else noted.first
+    redo_bytes = _file_bytes(disk, [REDO_LOG], settings.transaction_file_records * UNIT_BYTES)
+    table_bytes = _file_bytes(disk, [STATE_TABLE], redo_bytes // UNIT_BYTES * STATE_BYTES)
+    topics = [f"{CONSUME_QUEUE}/{topic}" for topic in disk.list(CONSUME_QUEUE)]
+    queues = [f"{topic}/{name}" for topic in topics for name in disk.list(topic)]
+    return replace(
+        settings,
+        commit_log_file_bytes=_file_bytes(disk, [COMMIT_LOG], log_bytes, noted=noted is not None),
+        queue_file_bytes=_file_bytes(disk, queues, queue_bytes, noted=noted is not None),
+        transaction_file_records=table_bytes // STATE_BYTES,
+    )
+
+
+def _file_bytes(disk: Disk, directories: Iterable[str], default: int, *, noted: bool = False) -> int:
+    """Return the size of the largest file of some directories; the default where there is none, or where it is ``noted`` that files
+    were made with it and one has it, or none is longer."""
+    paths = (f"{path}/{name}" for path in directories for name in disk.list(path) if file_offset(name) is not None)
+    sizes = set(map(disk.file_size, paths))
+    return default if noted and (default in sizes or default > max(sizes, default=0)) else max(sizes, default=0) or default
 
 
 class _QueueRecords:
@@ -107,8 +142,9 @@ class _QueueRecords:
 class _StoreCheck:
     def __init__(
         self, disk: Disk, log: CommitLog, on_disk: QueuesOnDisk, index: KeyIndex, transactions: TransactionCheck,
-        settings: StoreSettings,
+        settings: StoreSettings, progress: Progress | None,
     ) -> None:  # fmt: skip
+        self._progress = progress or (lambda read, all_bytes: None)
         self._disk, self._log, self._queues, self._index, self._transactions = disk, log, on_disk.queues, index, transactions
         self._broken = on_disk.broken
         self._inventory = Inventory(disk)
@@ -116,7 +152,8 @@ class _StoreCheck:
         self._records: dict[Key, _QueueRecords] = {}
         self._end = 0
         checkpoint_file = CheckpointFile(disk)
-        checkpoint = checkpoint_file.read()
+        last_run = read_last_run(disk, checkpoint_file)
+        checkpoint, self._written_offset = last_run.checkpoint, last_run.written_offset
         self._index_known = checkpoint_file.ours
         last = self._index.files[-1].header.end_offset if self._index.files else -1
         self._indexed_to = max(last + 1, checkpoint.indexed_offset) if self._index_known else last + 1
@@ -196,30 +233,27 @@ class _StoreCheck:
         segments = self._log.segments
         if segments.last is None:
             return
-        self._end = segments.first
+        self._end, told, all_bytes = segments.first, segments.first, segments.end - segments.first
         for position, record in self._log.scan(segments.first, known_to=sys.maxsize):
+            if position - told >= _TOLD_BYTES:
+                told = position
+                self._progress(position - segments.first, all_bytes)
             if isinstance(record, DamagedRange):
-                yield position, self._damaged(position, record.reason)
+                yield position, self._damaged(position, record.reason, record.size_bytes)
                 self._end = position + record.size_bytes
             else:
                 yield position, record
                 self._end = position + record.size_bytes
-        self._end = self._behind_blank(self._end)
-        if self._end < segments.end and any(segments.view(self._end, BLANK_BYTES)):
-            yield self._end, self._damaged(self._end, "no record begins here, and none follows")
+        self._end = self._log.behind_blank(self._end)
+        if self._end < self._written_offset:
+            yield self._end, self._damaged(self._end, NOTHING_THERE, self._written_offset - self._end)
+            self._end = self._written_offset
+        elif self._end < segments.end and any(segments.view(self._end, BLANK_BYTES)):
+            yield self._end, self._damaged(self._end, NOTHING_FOLLOWS, segments.end - self._end)
 
-    def _behind_blank(self, position: int) -> int:
-        """Return where the next record would be: behind the closed rest of a file when that is what lies at a position."""
-        segments = self._log.segments
-        if position < segments.end:
-            rest = segments.view(position, segments.file_bytes)
-            if len(rest) < BLANK_BYTES or BLANK.unpack_from(rest) == (len(rest), BLANK_MAGIC):
-                return position + len(rest)
-        return position
-
-    def _damaged(self, position: int, reason: str) -> Problem:
+    def _damaged(self, position: int, reason: str, size_bytes: int) -> Problem:
         base = self._log.segments.base(position)
-        return Problem(f"{self._log.segments.path(base)}, byte {position - base}", "record", reason)
+        return Problem(f"{self._log.segments.path(base)}, byte {position - base}", "record", reason, size_bytes=size_bytes)
 
     def _entry(self, position: int, record: RecordFacts) -> None:
         """Compare a record with its entry."""
@@ -353,20 +387,3 @@ def _chains(file: IndexFile) -> Iterator[Problem]:
     missed = count - 1 - sum(reached[1:])
     if missed > 0:
         yield Problem(file.file.path, "chain", f"{missed} entries are in no chain, the first is {reached.index(0, 1)}")
-
-
-def _file_bytes(disk: Disk, directory: str, default: int) -> int:
-    """Return the size of the files of a directory."""
-    for name in disk.list(directory):
-        if file_offset(name) is not None and (size := disk.file_size(f"{directory}/{name}")):
-            return size
-    return default
-
-
-def _queue_file_bytes(disk: Disk, default: int) -> int:
-    for topic in disk.list(CONSUME_QUEUE):
-        for queue_id in disk.list(f"{CONSUME_QUEUE}/{topic}"):
-            size = _file_bytes(disk, f"{CONSUME_QUEUE}/{topic}/{queue_id}", 0)
-            if size:
-                return size
-    return default

@@ -29,6 +29,15 @@ TOPICS, GROUPS, OFFSETS = "config/topics.json", "config/subscriptionGroup.json",
 _SYSTEM_TOPICS = ("RMQ_SYS_", "rmq_sys_", "SCHEDULE_TOPIC_", "%", "BATCH", "TBW102")
 DELAYS, TIMER = "config/delayOffset.json", "config/timerOffset.json"
 UPTIME = "config/brokerUptime.json"
+TABLES: Mapping[str, type] = {
+    TOPICS: TopicConfigTable,
+    GROUPS: SubscriptionGroupTable,
+    OFFSETS: ConsumerOffsetTable,
+    DELAYS: DelayOffsetTable,
+    TIMER: TimerOffset,
+    UPTIME: UptimeTable,
+}
+"""What each saved table holds."""
 
 T = TypeVar("T")
 
@@ -90,6 +99,9 @@ class TableCheck:
 
     def _read(self, path: str, cls: type[T]) -> Generator[Problem, None, T | None]:
         """Yield what is wrong with a table; return what it holds, None: nothing."""
+        if self._disk.is_directory(path):
+            yield Problem(path, "table", "is a directory, and no broker starts with it")
+            return None
         data = self._disk.read(path)
         if data is None:
             if self._disk.exists(path + ".bak"):
@@ -103,3 +115,16 @@ class TableCheck:
         except PeerError as error:
             yield Problem(path, "table", f"cannot be read: {error}")
         return None
+
+
+def saved_copy(disk: Disk, path: str) -> bytes | None:
+    """Return the copy of a table that the save before the last one left beside it; None: there is none that can be read."""
+    kept = f"{path}.bak"
+    data = None if disk.is_directory(kept) else disk.read(kept)
+    if data is None or not data.strip():
+        return None
+    try:
+        from_json(TABLES[path], data, bounds=None)
+    except PeerError:
+        return None
+    return data

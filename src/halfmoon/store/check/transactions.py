@@ -47,6 +47,8 @@ class Problem(NamedTuple):
     reason: str
     certain: bool = True
     """False: the files alone cannot decide it, or a start repairs it without a loss. It does not make the store unsound."""
+    size_bytes: int = 0
+    """Of a record: how many bytes of the log are none."""
 
 
 class TransactionCheck:

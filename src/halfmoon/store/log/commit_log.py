@@ -18,6 +18,8 @@ from halfmoon.store.log.resync import next_record
 from halfmoon.store.log.segments import Segments
 from halfmoon.store.records import RecordFacts, check_at, is_torn, store_time_at
 
+NOTHING_THERE = "the records that were here are gone"
+
 
 class DamagedRange(NamedTuple):
     """Bytes of the log that are no record, with something behind them that is."""
@@ -235,6 +237,15 @@ class CommitLog:
                 yield position, record
                 position += record.size_bytes
                 last_ms = record.store_ms
+
+    def behind_blank(self, position: int) -> int:
+        """Return where the next record would be: behind the closed rest of a file when that is what lies at a position."""
+        segments = self.segments
+        if position < segments.end:
+            rest = segments.view(position, segments.file_bytes)
+            if len(rest) < BLANK_BYTES or BLANK.unpack_from(rest) == (len(rest), BLANK_MAGIC):
+                return position + len(rest)
+        return position
 
     def _behind_damage(
         self, view: memoryview, base: int, position: int, stop: int | None, known_to: int, least_ms: int

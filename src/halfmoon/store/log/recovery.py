@@ -23,7 +23,7 @@ from halfmoon.errors import CorruptRecord, UsageError
 from halfmoon.hot import ENTRY, ENTRY_BYTES, FILLER_SIZE, MAGIC, RECORD_BYTES_MIN
 from halfmoon.store.checkpoint import LastRun
 from halfmoon.store.layout import PREPARED
-from halfmoon.store.log.commit_log import CommitLog, DamagedRange
+from halfmoon.store.log.commit_log import NOTHING_THERE, CommitLog, DamagedRange
 from halfmoon.store.log.quarantine import Quarantine
 from halfmoon.store.queues.consume_queue import ConsumeQueue
 from halfmoon.store.queues.inventory import Key, Row
@@ -99,7 +99,7 @@ class Recovery:
         kept = self._cut_queues()
         result.end = self._enter_records()
         if result.end < written_offset:
-            result.damaged.append(DamagedRange(result.end, written_offset - result.end, "the records that were here are gone"))
+            result.damaged.append(DamagedRange(result.end, written_offset - result.end, NOTHING_THERE))
             result.end = written_offset
         result.found_end = result.end
         if self._may_lack_messages(kept):

@@ -1,0 +1,1 @@
+"""Commands about the directory of a store: check, repair, dump, back up."""

@@ -1,0 +1,52 @@
+"""`halfmoon backup`: copy the store of a stopped or running broker, so that a broker can start on the copy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.options import Json
+from halfmoon.cli.shared.output import show_json
+from halfmoon.cli.store.progress import ProgressLine
+from halfmoon.errors import StoreError
+from halfmoon.programs.backup import back_up
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def backup(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The data directory of a broker, which may be running.")],
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="A directory that is new, empty, or an older backup.")],
+    verify: Annotated[bool, typer.Option("--verify", help="Read the copy again and compare its checksums.")] = False,
+    rate: Annotated[
+        int, typer.Option("--rate", metavar="MB", min=0, max=100_000, help="Copy at most MB a second; 0: as fast as it goes.")
+    ] = 0,
+    as_json: Json = False,
+) -> None:
+    """Copy the store of a broker, which may go on running, so that a broker can start on the copy.
+
+    The copy holds every message up to the moment in which its end was chosen, and progress that fits. Restoring it is starting a
+    broker on it: halfmoon serve --data TARGET. An older backup in TARGET is replaced once the new one is complete; files that did
+    not change are not copied again. It must run on the broker's machine, or where its directory is mounted.
+
+    Example: halfmoon backup ./data ./backup --verify
+    """
+    try:
+        with ProgressLine("copied") as progress:
+            made = back_up(directory, target, bytes_a_second=rate * 1_000_000, verify=verify, progress=progress.show)
+    except (OSError, StoreError) as exc:
+        say(f"{directory} could not be backed up: {exc}", error=True)
+        raise typer.Exit(1) from None
+    if as_json:
+        show_json({**made._asdict(), "verified": verify})
+        return
+    say(
+        f"{target} has the store, {made.files:,} files: {made.copied_bytes / 1e6:,.1f} MB copied,"
+        f" {made.linked_bytes / 1e6:,.1f} MB unchanged, in {made.seconds:.1f} s" + (", checksums compared" if verify else "")
+    )
+    if made.running:
+        say(f"a broker runs on {directory}: the copy ends at physical offset {made.log_end}")

@@ -1,0 +1,140 @@
+"""`halfmoon fsck`: verify a stopped store, whoever wrote it, and mend it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.options import Json
+from halfmoon.cli.shared.output import show_json
+from halfmoon.cli.store.progress import ProgressLine
+from halfmoon.errors import StoreError
+from halfmoon.programs.configuration import BROKER, Configuration, configuration
+from halfmoon.programs.repair import Plan, repair_directory
+from halfmoon.programs.verify import Problem, check_store, problems
+
+app = typer.Typer(add_completion=False)
+
+
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The data directory of a stopped broker, Halfmoon's or Apache's.")]
+Config = Annotated[list[Path] | None, typer.Option("--config", metavar="FILE", help="The broker's settings: TOML or broker.conf.")]
+Assignments = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the broker; may be repeated.")
+]
+
+
+@app.command()
+def fsck(
+    directory: Directory,
+    most: Annotated[int, typer.Option("--max", min=1, max=1_000_000, help="Stop after N problems.")] = 1000,
+    mend: Annotated[bool, typer.Option("--repair", help="Mend what is wrong, after saying what will be done.")] = False,
+    into: Annotated[
+        Path | None, typer.Option("--into", metavar="NEWDIR", help="With --repair: copy the store there, and mend the copy.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")] = False,
+    config: Config = None,
+    assignments: Assignments = None,
+    as_json: Json = False,
+) -> None:
+    """Check every record of the log, and compare every index with it.
+
+    Exits with 1 and lists the problems if it finds any; with 2 if it cannot read the store to its end. What the files alone cannot
+    decide is listed as unknown and not counted. Writes nothing without --repair. If the broker uses its own sizes of index files
+    (maxHashSlotNum, maxIndexNum), pass its settings: --config or --set.
+
+    With --repair it says what is wrong, what it will do and what is lost, asks, and mends: queues, the key index and the
+    transaction index are rebuilt from the log, damaged tables are replaced by their older copy, and readers step over damaged parts
+    of the log. What it takes out of the store stays in a folder repaired-TIME inside it. Exits with 0 if everything is mended.
+
+    Example: halfmoon fsck ./data
+    """
+    settings = configuration(BROKER, files=config or (), assignments=assignments or ())
+    if into is not None and not mend:
+        raise typer.BadParameter("--into needs --repair")
+    if mend and not yes and not sys.stdin.isatty():
+        raise typer.BadParameter("a repair is confirmed: without a terminal give --yes")
+    try:
+        if mend:
+            left = _repair(directory, into, settings, yes=yes, as_json=as_json)
+            _show_left(into or directory, left, most, as_json=as_json)
+        else:
+            _check(directory, settings, most, as_json=as_json)
+    except (OSError, StoreError) as exc:
+        say(f"{directory} could not be {'mended' if mend else 'checked to its end'}: {exc}", error=True)
+        raise typer.Exit(2) from None
+
+
+def _check(directory: Path, settings: Configuration, most: int, *, as_json: bool) -> None:
+    """List what is wrong. Raises typer.Exit (1) if anything certain is."""
+    certain: list[Problem] = []
+    unknown: list[Problem] = []
+    with ProgressLine("checked") as progress:
+        for problem in problems(directory, settings.store, progress.show):
+            listed = certain if problem.certain else unknown
+            listed.append(problem)
+            if not as_json and len(listed) <= most:
+                progress.clear()
+                say(f"{'' if problem.certain else 'unknown: '}{problem.place}: {problem.what}: {problem.reason}")
+            if len(certain) > most:
+                break
+    more = len(certain) > most
+    if as_json:
+        show_json({
+            "sound": not certain, "problems": [*map(_shown, certain[:most])], "unknown": [*map(_shown, unknown[:most])],
+            "more": more,
+        })  # fmt: skip
+    elif certain:
+        say(f"{'at least ' if more else ''}{min(len(certain), most):,} problems")
+    else:
+        say(f"{directory} is sound")
+    if certain:
+        raise typer.Exit(1)
+
+
+def _repair(directory: Path, into: Path | None, settings: Configuration, *, yes: bool, as_json: bool) -> list[Problem]:
+    """Mend a store; return the problems that are left. Raises typer.Abort if it is declined."""
+    check_store(directory)
+
+    def agree(plan: Plan) -> bool:
+        progress.clear()
+        for step in plan.steps:
+            say(f"{step.place}: {step.why}", error=as_json)
+            say(f"  to do: {step.action}", error=as_json)
+            say(f"  lost:  {step.lost}", error=as_json)
+        if not yes:
+            typer.confirm(f"mend {into or directory} like this?", abort=True, err=True)
+        return True
+
+    def tell(text: str) -> None:
+        progress.clear()
+        say(text, error=True)
+
+    with ProgressLine("checked") as progress:
+        now = time.time_ns() // 1_000_000
+        return repair_directory(directory, into, settings, now, agree=agree, say=tell, progress=progress.show)
+
+
+def _show_left(directory: Path, left: list[Problem], most: int, *, as_json: bool) -> None:
+    """Say what a repair could not mend. Raises typer.Exit (1) if there is something."""
+    if as_json:
+        show_json({"sound": not left, "problems": [*map(_shown, left[:most])], "unknown": [], "more": len(left) > most})
+    else:
+        _list(left[:most])
+        say(f"{len(left):,} problems are left" if left else f"{directory} is sound")
+    if left:
+        raise typer.Exit(1)
+
+
+def _list(listed: Iterable[Problem]) -> None:
+    for problem in listed:
+        say(f"{problem.place}: {problem.what}: {problem.reason}")
+
+
+def _shown(problem: Problem) -> dict[str, str]:
+    return {"place": problem.place, "what": problem.what, "reason": problem.reason}

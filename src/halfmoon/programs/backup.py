@@ -1,0 +1,468 @@
+"""Copies a broker's directory, stopped or running, so that a broker can start on the copy. Writes nothing in the source.
+
+What makes the copy of a *running* store one moment of it:
+
+* The log is append-only and never changes below its end, so whoever reads it needs no lock. Everything else in the directory is
+  derived from the log, or progress that a start takes back to it: tables in ``config`` are replaced by a rename, files of slots
+  have checksums and are read until they read the same twice.
+* So what is derived is copied first, and only then the end of the copied log is chosen: behind the last whole record there is,
+  found from the running broker's checkpoint on. Nothing in the copy speaks of a message that the copy lacks.
+* The copy is marked as left behind by a loss of power (``abort`` names no boot). A start then believes of it what the checkpoint
+  calls durable and finds the rest in the log, as after any loss of power: queues go on behind their reservations, so that no queue
+  offset that the original gives out later names another message here. The file of the key index that is being written is left out.
+
+Of a *stopped* store everything is copied as it is, under its lock.
+
+A target that holds an older backup is replaced in one step once the new one is complete and on the device. Until then the new one
+grows beside it, ``TARGET.partial``; files that cannot have changed are hard links to those of the older one: full files of the log
+that ended below its end, and full files of queues and of the key index, if size and time of the source are those of the manifest
+(``backup.json``) and the target's file was not written since. The copy is synced in steps of 16 MiB: a broker that syncs its log
+meanwhile never waits for gigabytes of ours.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from halfmoon.errors import CorruptRecord, StoreError, StoreLocked, UsageError
+from halfmoon.programs.verify import check_store
+from halfmoon.runtime.files.disk import RealDisk
+from halfmoon.runtime.files.permissions import OWNER, make_directory
+from halfmoon.store.check.aside import is_folder
+from halfmoon.store.checkpoint import CheckpointFile
+from halfmoon.store.layout import (
+    ABORT,
+    CHECKPOINT,
+    COMMIT_LOG,
+    CONSUME_QUEUE,
+    INDEX,
+    LOCK,
+    QUARANTINE,
+    SPARE,
+    TRANSACTION_CHECKPOINT,
+    file_offset,
+)
+from halfmoon.store.records import RecordFacts, check_at
+
+__all__ = ["BackUp", "back_up", "copy_stopped"]
+
+Say = Callable[[str], None]
+Progress = Callable[[int, int], None]
+
+MANIFEST = "backup.json"
+LOST_POWER = b"backup"
+"""What ``abort`` holds in the copy of a running store: the boot of no machine."""
+_PIECE_BYTES, _SYNC_BYTES = 1024 * 1024, 16 * 1024 * 1024
+_SMALL_BYTES, _TRIES = 1024 * 1024, 20
+_ZEROS = bytes(_PIECE_BYTES)
+_AT = Struct(">Q")
+_IN_USE = 2
+"""Files at the end of a queue that may be written: space is taken ahead."""
+
+
+class Copied(msgspec.Struct, frozen=True):
+    """A file of a backup: its size, time and checksum in the source, and its time in the backup."""
+
+    size: int
+    modified_ns: int
+    crc: int
+    copied_ns: int
+
+
+class Manifest(msgspec.Struct):
+    """What ``backup.json`` says. ``log_end`` is the physical offset behind the last record, -1: not known, of a stopped store."""
+
+    complete: bool
+    taken_ms: int
+    running: bool
+    log_end: int = -1
+    files: dict[str, Copied] = {}
+
+
+class BackUp(NamedTuple):
+    """What a backup came to."""
+
+    running: bool
+    """Whether a broker ran on the source."""
+    log_end: int
+    files: int
+    copied_bytes: int
+    linked_bytes: int
+    seconds: float
+
+
+def back_up(
+    source: Path, target: Path, *, bytes_a_second: int = 0, verify: bool = False, progress: Progress | None = None
+) -> BackUp:
+    """Copy the store in ``source`` to ``target``, which is new, empty or an older backup. ``bytes_a_second`` 0: as fast as it goes.
+
+    ``verify`` reads the copy again and compares its checksums with what was read from the source.
+
+    Raises:
+        UsageError: there is no store, or the target is something else.
+        StoreError: what was copied does not read as it was written.
+        OSError: the disk fails or is full; an older backup is what it was.
+    """
+    check_store(source)
+    older = _older(source, target)
+    partial = target.with_name(f"{target.name}.partial")
+    _clear(partial)
+    make_directory(partial, OWNER.directory)
+    began = time.monotonic()
+    with ExitStack() as held:
+        running = not _taken(source, held)
+        copy = _Copy(source, partial, target, older, running=running, bytes_a_second=bytes_a_second, progress=progress)
+        copy.write_manifest(complete=False)
+        copy.run(held)
+    if verify:
+        copy.verify()
+    copy.write_manifest(complete=True)
+    _replace(target, partial)
+    return BackUp(running, copy.log_end, len(copy.files), copy.copied, copy.linked, time.monotonic() - began)
+
+
+def copy_stopped(source: Path, into: Path, progress: Progress | None = None) -> None:
+    """Copy a stopped store to a new or empty directory. Raises StoreLocked where a broker runs on it; as `back_up` else."""
+    check_store(source)
+    if _older(source, into) is not None:
+        raise UsageError(f"{into} holds a backup: give a directory that is new or empty")
+    make_directory(into, OWNER.directory)
+    with ExitStack() as held:
+        if not _taken(source, held):
+            raise StoreLocked(f"{source} is locked by another process: is a broker running on it?")
+        _Copy(source, into, into, None, running=False, bytes_a_second=0, progress=progress).run(held)
+
+
+def _taken(source: Path, held: ExitStack) -> bool:
+    """Take the lock of a store until ``held`` ends; False: a broker runs on it."""
+    if not (source / LOCK).exists():
+        return True
+    try:
+        lock = RealDisk(source).lock(LOCK)
+    except StoreLocked:
+        return False
+    held.callback(lock.release)
+    return True
+
+
+def _older(source: Path, target: Path) -> Manifest | None:
+    """Return what is known of an older backup in the target; None: there is none. Raises UsageError for anything else there."""
+    here, there = source.resolve(), target.resolve()
+    if here == there or here in there.parents or there in here.parents:
+        raise UsageError(f"{target} and {source} are one inside the other")
+    if not target.exists():
+        return None
+    if not target.is_dir() or (any(target.iterdir()) and not (target / MANIFEST).is_file()):
+        raise UsageError(f"{target} is neither empty nor a backup: nothing is written there")
+    try:
+        return msgspec.json.decode((target / MANIFEST).read_bytes(), type=Manifest)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+def _clear(partial: Path) -> None:
+    """Remove what a backup left that was stopped. Raises UsageError where it is something else."""
+    if partial.exists():
+        if any(partial.iterdir()) and not (partial / MANIFEST).is_file():
+            raise UsageError(f"{partial} is in the way, and no backup left it")
+        shutil.rmtree(partial)
+
+
+def _replace(target: Path, partial: Path) -> None:
+    """Give the new backup its name. A process killed in between leaves the older one as ``TARGET.previous``."""
+    previous = target.with_name(f"{target.name}.previous")
+    if target.exists():
+        if previous.exists():
+            shutil.rmtree(previous)
+        target.rename(previous)
+    partial.rename(target)
+    _sync_directory(target.parent)
+    if previous.exists():
+        shutil.rmtree(previous)
+
+
+class _Copy:
+    """One copy under way. ``files`` are those that are there."""
+
+    def __init__(
+        self, source: Path, partial: Path, target: Path, older: Manifest | None, *, running: bool, bytes_a_second: int,
+        progress: Progress | None,
+    ) -> None:  # fmt: skip
+        self._source, self._partial, self._target, self._older, self._running = source, partial, target, older, running
+        self._rate, self._progress = bytes_a_second, progress or (lambda done, of_all: None)
+        self._began, self._all_bytes = time.monotonic(), 0
+        self.files: dict[str, Copied] = {}
+        self.copied = self.linked = 0
+        self.log_end = -1
+
+    def run(self, held: ExitStack) -> None:
+        """Copy everything in order, and sync it."""
+        logs = self._open_logs(held)
+        paths = sorted(self._paths(), key=_order)
+        self._all_bytes = sum(os.fstat(fd).st_blocks * 512 for fd in logs.values())
+        for path in paths:
+            if not (self._running and path == _newest_index(paths)):
+                self._file(path)
+        end = _log_end(logs, self._partial) if self._running else None
+        for base, fd in sorted(logs.items()):
+            size = os.fstat(fd).st_size
+            self._log_file(base, fd, size if end is None else min(size, max(0, end - base)))
+        if end is not None:
+            self.log_end = end
+            self._write(ABORT, LOST_POWER)
+        for directory, _, _ in os.walk(self._partial):
+            _sync_directory(Path(directory))
+
+    def _paths(self) -> Iterator[str]:
+        """Yield what is copied besides the log, relative to the source."""
+        for directory, names, files in os.walk(self._source):
+            at = Path(directory).relative_to(self._source)
+            if at == Path():
+                names[:] = [name for name in names if name not in (COMMIT_LOG, QUARANTINE) and not is_folder(name)]
+            for name in files:
+                path = (at / name).as_posix()
+                unwanted = name == LOCK or name.endswith(".tmp") or path in (SPARE, MANIFEST)
+                if not unwanted and not (self._running and path == ABORT):
+                    yield path
+
+    def _open_logs(self, held: ExitStack) -> dict[int, int]:
+        """Open every file of the log, so that retention takes none away meanwhile."""
+        logs: dict[int, int] = {}
+        log = self._source / COMMIT_LOG
+        for name in os.listdir(log) if log.is_dir() else ():
+            base = file_offset(name)
+            if base is not None:
+                with suppress(FileNotFoundError):
+                    logs[base] = os.open(log / name, os.O_RDONLY | os.O_CLOEXEC)
+                    held.callback(os.close, logs[base])
+        return logs
+
+    # ------------------------------------------------------------ files
+
+    def _file(self, path: str) -> None:
+        """Copy a file, or link it where an older backup has the same. One that is gone meanwhile is left out."""
+        try:
+            fd = os.open(self._source / path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            size = os.fstat(fd).st_size
+            if not self._link(path, fd, frozen=self._is_full(path)):
+                if self._running and size <= _SMALL_BYTES:
+                    self._write(path, _stable(fd), fd)
+                else:
+                    self._contents(path, fd, size, size)
+        finally:
+            os.close(fd)
+
+    def _log_file(self, base: int, fd: int, used: int) -> None:
+        path, size = f"{COMMIT_LOG}/{base:020d}", os.fstat(fd).st_size
+        if used <= 0 and self._running:
+            return
+        known = self._older.log_end if self._older is not None else -1
+        if not self._link(path, fd, frozen=base + size <= known):
+            self._contents(path, fd, size, used)
+
+    def _is_full(self, path: str) -> bool:
+        """Whether a file of a queue or of the key index is written no more."""
+        directory, _, name = path.rpartition("/")
+        if not path.startswith((f"{CONSUME_QUEUE}/", f"{INDEX}/")):
+            return False
+        later = [other for other in os.listdir(self._source / directory) if other.isdigit() and other > name]
+        return len(later) >= _IN_USE
+
+    def _link(self, path: str, fd: int, *, frozen: bool) -> bool:
+        """Link a file to that of the older backup, if it cannot have changed; return whether it was."""
+        known = self._older.files.get(path) if self._older is not None and frozen else None
+        facts, there = os.fstat(fd), self._target / path
+        if known is None or (known.size, known.modified_ns) != (facts.st_size, facts.st_mtime_ns):
+            return False
+        try:
+            if there.stat().st_mtime_ns != known.copied_ns:
+                return False
+            self._made(path)
+            os.link(there, self._partial / path)
+        except OSError:  # gone, or a file system without links
+            return False
+        self.files[path] = known
+        self.linked += facts.st_blocks * 512
+        return True
+
+    def _contents(self, path: str, fd: int, size: int, used: int) -> None:
+        """Copy the first ``used`` bytes of a file; the rest up to ``size`` are a hole, as are runs of zeros."""
+        full, crc, waiting = self._made(path), 0, 0
+        out = os.open(full, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.ftruncate(out, size)
+            for at, piece in _pieces(fd, used):
+                crc = crc32(piece, crc32(_AT.pack(at), crc))
+                _write_all(out, piece, at)
+                waiting += len(piece)
+                if waiting >= _SYNC_BYTES:
+                    os.fdatasync(out)
+                    waiting = 0
+                self._went_on(len(piece))
+            os.fsync(out)
+            os.posix_fadvise(out, 0, 0, os.POSIX_FADV_DONTNEED)  # a running broker has better use for the memory
+            self._add(path, fd, size, crc, os.fstat(out).st_mtime_ns)
+        finally:
+            os.close(out)
+
+    def _write(self, path: str, data: bytes, fd: int | None = None) -> None:
+        full = self._made(path)
+        out = os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            _write_all(out, data, 0)
+            os.fsync(out)
+            crc = 0
+            for at in range(0, len(data), _PIECE_BYTES):
+                if piece := data[at : at + _PIECE_BYTES].rstrip(b"\0"):
+                    crc = crc32(piece, crc32(_AT.pack(at), crc))
+            self._add(path, fd, len(data), crc, os.fstat(out).st_mtime_ns)
+        finally:
+            os.close(out)
+        self._went_on(len(data))
+
+    def _add(self, path: str, fd: int | None, size: int, crc: int, copied_ns: int) -> None:
+        self.files[path] = Copied(size, os.fstat(fd).st_mtime_ns if fd is not None else 0, crc, copied_ns)
+
+    def _made(self, path: str) -> Path:
+        full = self._partial / path
+        make_directory(full.parent, OWNER.directory)
+        return full
+
+    def _went_on(self, count: int) -> None:
+        self.copied += count
+        self._progress(self.copied, self._all_bytes)
+        if self._rate:
+            ahead_s = self.copied / self._rate - (time.monotonic() - self._began)
+            if ahead_s > 0:
+                time.sleep(ahead_s)
+
+    # ------------------------------------------------------------ what it is like
+
+    def verify(self) -> None:
+        """Read the copy and compare its checksums. Raises StoreError."""
+        for path, known in self.files.items():
+            fd = os.open(self._partial / path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                crc = 0
+                for at, piece in _pieces(fd, known.size):
+                    crc = crc32(piece, crc32(_AT.pack(at), crc))
+            finally:
+                os.close(fd)
+            if crc != known.crc:
+                raise StoreError(f"{self._partial / path} does not read as it was written: its checksum is wrong")
+
+    def write_manifest(self, *, complete: bool) -> None:
+        """Say what the copy holds, durably."""
+        manifest = Manifest(complete, time.time_ns() // 1_000_000, self._running, self.log_end, self.files)
+        fresh = self._partial / f"{MANIFEST}.tmp"
+        with open(fresh, "wb", opener=_private) as file:
+            file.write(msgspec.json.encode(manifest))
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.rename(self._partial / MANIFEST)
+        _sync_directory(self._partial)
+
+
+def _order(path: str) -> tuple[int, str]:
+    """What others count on comes first: the checkpoint, tables, the watermark of transactions, and then what they speak of."""
+    if path == CHECKPOINT:
+        return 0, path
+    if path == TRANSACTION_CHECKPOINT:
+        return 2, path
+    return {INDEX: 4, CONSUME_QUEUE: 5, "transaction": 3}.get(path.partition("/")[0], 1), path
+
+
+def _newest_index(paths: list[str]) -> str:
+    """Return the file of the key index that is being written, empty without one."""
+    return max((path for path in paths if path.startswith(f"{INDEX}/")), default="")
+
+
+def _stable(fd: int) -> bytes:
+    """Read a small file that may be written meanwhile, until it reads the same twice."""
+    data = os.pread(fd, _SMALL_BYTES + 1, 0)
+    for _ in range(_TRIES):
+        before, data = data, os.pread(fd, _SMALL_BYTES + 1, 0)
+        if before == data:
+            break
+    return data
+
+
+def _pieces(fd: int, used: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the pieces of a file, each at a multiple of its greatest size and without zeros at its end; holes are not read."""
+    at = 0
+    while at < used:
+        try:
+            data_at = os.lseek(fd, at, os.SEEK_DATA)
+        except OSError:
+            return  # nothing follows but a hole
+        at = data_at // _PIECE_BYTES * _PIECE_BYTES
+        if at >= used:
+            return
+        piece = os.pread(fd, min(_PIECE_BYTES, used - at), at)
+        if not piece:
+            return
+        if piece != _ZEROS[: len(piece)]:
+            yield at, piece.rstrip(b"\0")
+        at += _PIECE_BYTES
+
+
+def _log_end(logs: dict[int, int], copied: Path) -> int:
+    """Return the offset behind the last whole record of a log that is being written."""
+    file = CheckpointFile(RealDisk(copied))
+    published = file.read().published_offset if file.ours else 0
+    bases = sorted(logs)
+    if not bases:
+        return 0
+    size = os.fstat(logs[bases[0]]).st_size
+    end = published if published >= bases[0] else bases[max(0, len(bases) - _IN_USE)]
+    while (fd := logs.get(end // size * size)) is not None and os.fstat(fd).st_size == size:
+        base = end // size * size
+        with mmap.mmap(fd, size, prot=mmap.PROT_READ) as mapped, memoryview(mapped) as view:
+            end, closed = _end_in_file(view, base, end)
+        if not closed:
+            break
+    return end
+
+
+def _end_in_file(view: memoryview, base: int, end: int) -> tuple[int, bool]:
+    """Return the offset behind the last whole record of a file, and whether the file is closed there."""
+    while True:
+        try:
+            record = check_at(view, end - base, end)
+        except CorruptRecord:
+            return end, False
+        if not isinstance(record, RecordFacts):
+            return base + len(view), True
+        end += record.size_bytes
+
+
+def _write_all(fd: int, data: bytes, at: int) -> None:
+    written = os.pwrite(fd, data, at)
+    while written < len(data):
+        written += os.pwrite(fd, memoryview(data)[written:], at + written)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
