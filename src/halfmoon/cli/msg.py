@@ -10,6 +10,7 @@ from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, TIME_FORMS, Json, NameServer, Topic, time_ms
 from halfmoon.cli.shared.output import body_text, message_facts, show_json, show_table, time_text
 from halfmoon.cli.shared.reading import FIRST, read, starts_and_ends
+from halfmoon.cli.store.dump import dump
 from halfmoon.client.admin import Admin
 from halfmoon.errors import OffsetIllegal, QueryNotFound
 from halfmoon.model import MessageQueue, StoredMessage, subscription
@@ -19,6 +20,7 @@ app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Find stored messages.\n\nExample: halfmoon msg find --topic orders --key o-1"
 )
 
+app.command()(dump)
 BODY_LINE, BODY_WHOLE = 60, 4000
 
 

@@ -35,6 +35,7 @@ from zlib import crc32
 
 import msgspec
 
+from halfmoon.conversion import json_decoder
 from halfmoon.errors import CorruptRecord, StoreError, StoreLocked, UsageError
 from halfmoon.programs.verify import check_store
 from halfmoon.runtime.files.disk import RealDisk
@@ -166,9 +167,10 @@ def _older(source: Path, target: Path) -> Manifest | None:
     if not target.is_dir() or (any(target.iterdir()) and not (target / MANIFEST).is_file()):
         raise UsageError(f"{target} is neither empty nor a backup: nothing is written there")
     try:
-        return msgspec.json.decode((target / MANIFEST).read_bytes(), type=Manifest)
+        manifest: Manifest = json_decoder(Manifest).decode((target / MANIFEST).read_bytes())
     except (FileNotFoundError, msgspec.DecodeError):
         return None
+    return manifest
 
 
 def _clear(partial: Path) -> None:

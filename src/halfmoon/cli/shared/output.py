@@ -19,10 +19,11 @@ from halfmoon.errors import BrokerError, HalfmoonError, UsageError
 from halfmoon.model import StoredMessage
 
 
-def show_json(value: Any) -> None:
-    """Write one value as one line of JSON."""
+def show_json(value: Any, *, flush: bool = True) -> None:
+    """Write one value as one line of JSON; without ``flush`` it may wait for more lines."""
     sys.stdout.write(_json(value) + "\n")
-    sys.stdout.flush()
+    if flush:
+        sys.stdout.flush()
 
 
 def _json(value: Any) -> str:

@@ -1,0 +1,50 @@
+"""Messages as an Arrow file, a batch of some megabytes at a time. Needs pyarrow, so `dump` loads it only when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from halfmoon.model import StoredMessage
+
+ROWS_MAX, BYTES_MAX = 4096, 16 * 1024 * 1024
+"""Of one batch: what is kept in memory."""
+
+SCHEMA = pa.schema([
+    ("topic", pa.string()), ("broker", pa.string()), ("queue_id", pa.int32()), ("queue_offset", pa.int64()),
+    ("physical_offset", pa.int64()), ("msg_id", pa.string()), ("offset_msg_id", pa.string()), ("tag", pa.string()),
+    ("keys", pa.list_(pa.string())), ("properties", pa.map_(pa.string(), pa.string())),
+    ("born", pa.timestamp("ms", tz="UTC")), ("stored", pa.timestamp("ms", tz="UTC")), ("reconsume_times", pa.int32()),
+    ("body", pa.binary()),
+])  # fmt: skip
+"""One row a message. A body is bytes, whatever is in it."""
+
+
+def write_arrow(messages: Iterator[StoredMessage], path: Path) -> int:
+    """Write messages to an Arrow file (the IPC file format); return how many. An existing file is replaced. Raises OSError."""
+    count = 0
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, SCHEMA) as writer:
+        for rows in _batches(messages):
+            columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), SCHEMA, strict=True)]
+            writer.write_batch(pa.record_batch(columns, schema=SCHEMA))
+            count += len(rows)
+    return count
+
+
+def _batches(messages: Iterator[StoredMessage]) -> Iterator[list[tuple[object, ...]]]:
+    rows: list[tuple[object, ...]] = []
+    size = 0
+    for message in messages:
+        rows.append((
+            message.topic, message.broker_name, message.queue_id, message.queue_offset, message.physical_offset, message.msg_id,
+            message.offset_msg_id, message.tag, list(message.keys), list(message.properties.items()), message.born_ms,
+            message.store_ms, message.reconsume_times, message.body,
+        ))  # fmt: skip
+        size += len(message.body)
+        if len(rows) >= ROWS_MAX or size >= BYTES_MAX:
+            yield rows
+            rows, size = [], 0
+    if rows:
+        yield rows

@@ -1,0 +1,136 @@
+"""`halfmoon msg dump`: messages of a stopped store, or of a running cluster, as JSON lines or an Arrow file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from halfmoon import sql92
+from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.options import TIME_FORMS, Json, is_users_topic, time_ms
+from halfmoon.cli.shared.output import message_facts, show_json
+from halfmoon.cli.shared.reading import FIRST, check_topic, read, starts_and_ends
+from halfmoon.errors import StoreError
+from halfmoon.hot import property_of
+from halfmoon.model import StoredMessage, subscription
+from halfmoon.programs.dump import DamagedRange, Wanted, stored_messages
+
+Found = Iterator[StoredMessage | DamagedRange]
+
+
+def dump(
+    directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", help="The data directory of a stopped broker.")] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic; without it, of DIR all topics of users.")
+    ] = None,
+    begin: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help=f"Stored at or after this time: {TIME_FORMS}.")
+    ] = None,
+    end: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Stored before this time.")] = None,
+    expression: Annotated[str, typer.Option("--filter", metavar="TAGS", help="Tags separated by '||'; * for all.")] = "*",
+    sql: Annotated[
+        str | None, typer.Option("--sql", metavar="EXPRESSION", help="An SQL92 expression over properties, instead of tags.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Of DIR, include system topics.")] = False,
+    arrow: Annotated[Path | None, typer.Option("--arrow", metavar="FILE", help="Write an Arrow file, no JSON lines.")] = None,
+    nameserver: Annotated[
+        str | None, typer.Option("--nameserver", "-n", metavar="HOST:PORT", help="Read a running cluster instead of DIR.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write messages as JSON lines, or with --arrow as an Arrow file, in the order in which they were stored.
+
+    Of a directory the log alone is read, and damaged parts of it are named on standard error; exit code 1 if there were any. The
+    field body_encoding says whether body is text, or base64 because it is not UTF-8. JSON lines are the default: --json changes
+    nothing.
+
+    Example: halfmoon msg dump ./data --topic orders --from 2h --filter 'paid || refunded'
+    """
+    if (directory is None) == (nameserver is None) or (nameserver is not None and topic is None):
+        raise typer.BadParameter("give DIR, or --nameserver and --topic")
+    begin_ms, end_ms = time_ms(begin) if begin else 0, time_ms(end) if end else None
+    wanted = _wanted(topic, expression, sql, everything=everything)
+    if directory is not None:
+        found: Found = stored_messages(directory, begin_ms, end_ms, wanted)
+    else:
+        found = _online(nameserver or "", topic or "", begin_ms, end_ms, expression, sql)
+    try:
+        damaged = _write(found, arrow)
+    except (OSError, StoreError) as exc:
+        say(f"{directory or nameserver} could not be read to its end: {exc}", error=True)
+        raise typer.Exit(2) from None
+    if damaged:
+        raise typer.Exit(1)
+
+
+def _wanted(topic: str | None, expression: str, sql: str | None, *, everything: bool) -> Wanted:
+    """Return the test of a message. Raises UsageError, ExpressionRefused."""
+    tags = {tag.encode() for tag in subscription(topic or "", expression, sql=sql).tags}
+    matches: Callable[[bytes], bool] | None = sql92.compile(sql).matches if sql is not None else None
+
+    def wanted(of: str, properties: bytes) -> bool:
+        if of != topic if topic is not None else not (everything or is_users_topic(of)):
+            return False
+        if matches is not None:
+            return matches(properties)
+        return not tags or property_of(properties, b"TAGS") in tags
+
+    return wanted
+
+
+def _online(nameserver: str, topic: str, begin_ms: int, end_ms: int | None, expression: str, sql: str | None) -> Found:
+    check_topic(nameserver, topic)
+    for message in read(nameserver, starts_and_ends(nameserver, topic, begin_ms or FIRST), expression=expression, sql=sql):
+        if message.store_ms >= begin_ms and (end_ms is None or message.store_ms < end_ms):
+            yield message
+
+
+def _without_damage(found: Found, damaged: list[DamagedRange]) -> Iterator[StoredMessage]:
+    """Yield the messages, and name each damaged range."""
+    for each in found:
+        if isinstance(each, DamagedRange):
+            damaged[:] = [each]
+            end = each.physical_offset + each.size_bytes
+            say(f"damaged: bytes {each.physical_offset} to {end} of the log hold no message: {each.reason}", error=True)
+        else:
+            yield each
+
+
+def _write(found: Found, arrow: Path | None) -> bool:
+    """Write the messages; return whether something was damaged. A reader of standard output that has enough ends it."""
+    damaged: list[DamagedRange] = []
+    messages = _without_damage(found, damaged)
+    try:
+        if arrow is None:
+            for message in messages:
+                show_json(dump_facts(message), flush=False)
+            sys.stdout.flush()
+        else:
+            say(f"{arrow} has {_write_arrow(messages, arrow):,} messages", error=True)
+    except BrokenPipeError:  # what is flushed at the exit goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return bool(damaged)
+
+
+def _write_arrow(messages: Iterator[StoredMessage], arrow: Path) -> int:
+    try:
+        from halfmoon.cli.store.arrow import write_arrow
+    except ImportError as exc:
+        raise typer.BadParameter(f"--arrow needs pyarrow (pip install 'halfmoon[spark]'): {exc}") from None
+    return write_arrow(messages, arrow)
+
+
+def dump_facts(message: StoredMessage) -> dict[str, Any]:
+    """Return a message as a line of JSON has it: as `message_facts`, with ``body_encoding``."""
+    facts = message_facts(message)
+    if facts.pop("body_hex", None) is None:
+        facts["body_encoding"] = "text"
+    else:
+        facts["body"], facts["body_encoding"] = b64encode(message.body).decode(), "base64"
+    return facts
