@@ -1,6 +1,7 @@
 """Every example of the README and of the pages for users runs, in order, against one broker; its output is what the page says.
 
-A comment before a block says what it must show (``<!-- shows: text -->``), or that it is a test (``<!-- runs: pytest -->``).
+A comment before a block says what it must show (``<!-- shows: text -->``), that it is a test (``<!-- runs: pytest -->``), or that
+it works on a stopped store in ``./data`` (``<!-- store -->``).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import NamedTuple
 
 import pytest
 
+from halfmoon import Message, Producer
 from halfmoon.cli.servers import OPTIONS, read_options, settings_from
 from halfmoon.testing.local import LocalCluster
 
@@ -35,6 +37,7 @@ PAGES = [
     "docs/events.md",
     "docs/declarations.md",
     "docs/spark.md",
+    "docs/repair-and-backup.md",
 ]
 ADDRESS = "127.0.0.1:9876"
 SHORT_LIVED = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
@@ -108,7 +111,7 @@ def test_every_example_runs_and_shows_what_the_page_says(page: tuple[str, LocalC
         if block.language == "python":
             _python(block, cluster.nameserver, tmp_path)
         elif block.language == "console":
-            _console(block, cluster.nameserver)
+            _console(block, cluster.nameserver, stopped_store(tmp_path) if block.note == "store" else None)
         elif block.language == "toml":
             (tmp_path / "example.toml").write_text(block.text)
             assert tomllib.loads(block.text)
@@ -136,14 +139,26 @@ def _python(block: Block, nameserver: str, tmp_path: Path) -> None:
         assert said in ended.stdout, block.place
 
 
-def _console(block: Block, nameserver: str) -> None:
+def stopped_store(directory: Path) -> Path:
+    """Return a directory with a stopped store of default sizes in ``data``."""
+    if not (directory / "data").exists():
+        settings = {"maxHashSlotNum": 5_000_000, "maxIndexNum": 20_000_000}
+        with (
+            LocalCluster(directory / "data", settings) as cluster,
+            Producer(group="P", nameserver=cluster.nameserver) as producer,
+        ):
+            producer.send(Message("orders", b"250", tag="paid", keys=["o-1"], properties={"amount": "250"}))
+    return directory
+
+
+def _console(block: Block, nameserver: str, directory: Path | None) -> None:
     for words in halfmoon_commands(block):
         if words[0] in OPTIONS:
             values = read_options(OPTIONS[words[0]], words[1:])
             assert values is not None, f"{block.place}: {words}"
             settings_from(words[0], values, {})
         else:
-            ended = run([sys.executable, "-m", "halfmoon.cli.main", *words], nameserver)
+            ended = run([sys.executable, "-m", "halfmoon.cli.main", *words], nameserver, directory=directory)
             assert ended.returncode == 0, f"{block.place}: {words}\n{ended.stdout}{ended.stderr}"
 
 

@@ -25,6 +25,7 @@ LOG, QUEUE = "commitlog/00000000000000000000", "consumequeue/T/1/000000000000000
 OFFSETS = "config/consumerOffset.json"
 STORE = StoreSettings(**{**SMALL, "commit_log_file_bytes": 16 * 1024, "index_entries_max": 40})
 NOW = START_MS + 60_000
+KILLS = 10
 
 
 def fill(disk: SimDisk) -> None:
@@ -265,22 +266,23 @@ def test_whoever_walks_the_log_of_a_mended_store_gets_to_its_end(disk: SimDisk, 
     "harm", [hit_two_records_and_more, no_log_file, wrong_entry, table_without_a_copy], ids=lambda harm: harm.__name__
 )
 def test_a_repair_that_is_killed_at_a_write_is_ended_by_the_next(files: dict[str, bytes], harm: Harm, power: bool):
-    whole: dict[tuple[str, int, int], bytes] = {}
-    for number in range(int(power), 2000, 7):
+    disk = disk_with(files)
+    harm(disk)
+    whole, disk.stop_after_writes = bodies(disk), 1_000_000
+    mended(disk)
+    assert disk.stop_after_writes is not None
+    writes = 1_000_000 - disk.stop_after_writes
+    for number in range(int(power), writes, max(1, writes // KILLS)):
         disk = disk_with(files, number)
         harm(disk)
-        whole = whole or bodies(disk)
         disk.stop_after_writes = number
-        try:
+        with pytest.raises(Stopped):
             repair(disk, BrokerSettings(), STORE, NOW, agree=lambda plan: True, say=lambda text: None)
-        except Stopped:
-            disk.crash(power=power)
-        else:
-            break
+        disk.crash(power=power)
         mended(disk)
         assert bodies(disk) == whole, f"killed at write {number}"
         assert read_back(disk) == {place: body for place, body in whole.items() if place[0] == "T"}
-    assert number > 10
+    assert writes > KILLS
 
 
 def test_no_queue_offset_is_given_out_again_after_the_last_messages_of_a_queue_were_damaged(disk: SimDisk):

@@ -138,6 +138,10 @@ class IndexFile:
         """Return (hash, physical offset, seconds, previous entry)."""
         return INDEX_ENTRY.unpack(self.file.view(self._entry_at(number), INDEX_ENTRY_BYTES))
 
+    def entries(self, number: int, count: int) -> memoryview:
+        """Return the bytes of entries from a number on."""
+        return self.file.view(self._entry_at(number), INDEX_ENTRY_BYTES * count)
+
     def _head(self, slot: int) -> int:
         (number,) = SLOT.unpack(self.file.view(HEADER_BYTES + SLOT_BYTES * slot, SLOT_BYTES))
         return int(number) if 0 < number < self.header.count else 0
