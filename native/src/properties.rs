@@ -68,7 +68,7 @@ fn prepare(text: &[u8], suffix: &[u8], out: &mut Vec<u8>) -> Option<Prepared> {
                     return Some(());
                 }
                 b"TAGS\x01" => found.code = tag_hash(value)?,
-                b"DELAY" | b"TRAN_" | b"TIMER" | b"CLUST" | b"INNER" => return None,
+                b"DELAY" | b"TRAN_" | b"TIMER" | b"CLUST" | b"INNER" | b"__STA" => return None,
                 _ => {}
             }
         }
@@ -90,7 +90,8 @@ fn prepare(text: &[u8], suffix: &[u8], out: &mut Vec<u8>) -> Option<Prepared> {
 
 // ---------------------------------------------------------------- half messages
 
-const UNUSUAL: [&[u8]; 8] = [b"DELAY", b"TIMER_", b"REAL_", b"CLUSTER", b"INNER_", b"CHECK_", b"TRAN_P", b"TRANSACTION_"];
+const UNUSUAL: [&[u8]; 9] =
+    [b"DELAY", b"TIMER_", b"REAL_", b"CLUSTER", b"INNER_", b"CHECK_", b"TRAN_P", b"TRANSACTION_", b"__STARTD"];
 const UNIQUE: &[u8] = b"UNIQ_KEY\x01";
 
 /// What the properties of an ordinary half message say.
@@ -162,7 +163,7 @@ fn read_half(text: &[u8]) -> Option<PreparedHalf> {
 /// Whether a word stands anywhere in a text that a half message may not bring.
 fn is_unusual(mut text: &[u8]) -> bool {
     while let Some((first, rest)) = text.split_first() {
-        if matches!(first, b'D' | b'T' | b'R' | b'C' | b'I') && UNUSUAL.iter().any(|word| text.starts_with(word)) {
+        if matches!(first, b'D' | b'T' | b'R' | b'C' | b'I' | b'_') && UNUSUAL.iter().any(|word| text.starts_with(word)) {
             return true;
         }
         text = rest;

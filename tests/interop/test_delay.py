@@ -45,13 +45,20 @@ def test_levels_of_the_4_x_client_arrive_within_half_a_second(java: Callable[...
 
 
 @pytest.mark.mission("001-32")
-def test_a_point_in_time_of_the_5_x_client_is_kept(java: Callable[..., JavaPeer], target: Serve) -> None:
-    peer = java("5.3.3")
-    order: dict[str, Any] = {"topic": "InteropTimes", "group": "times", "nameserver": target.nameserver}
+@pytest.mark.parametrize(
+    ("version", "asked"),
+    [("5.3.3", lambda due: {"deliver_ms": due}), ("4.9.7", lambda due: {"properties": {"__STARTDELIVERTIME": due}})],
+    ids=["5.x", "Aliyun"],
+)
+def test_a_point_in_time_is_kept(
+    java: Callable[..., JavaPeer], target: Serve, version: str, asked: Callable[[int], dict[str, Any]]
+) -> None:
+    peer = java(version)
+    order: dict[str, Any] = {"topic": f"InteropTimes{version[0]}", "group": f"times{version[0]}", "nameserver": target.nameserver}
     peer.call("producer", **order)
     peer.call("send", body="warm", **order)
     due = int(time.time() * 1000) + 1500
-    peer.call("send", body="timed", deliver_ms=due, **order)
+    peer.call("send", body="timed", **asked(due), **order)
     found = receive(peer, order, 2)
     peer.call("producer.stop", **order)
 

@@ -59,7 +59,7 @@ def tag_hash(tag: bytes) -> int:
 
 
 _WAIT, _TAGS, _WAITS = b"WAIT\x01", b"TAGS\x01", b"WAIT\x01true"
-_LOOKED_AT = frozenset({_WAIT, _TAGS, b"DELAY", b"TRAN_", b"TIMER", b"CLUST", b"INNER"})  # first five bytes of a pair
+_LOOKED_AT = frozenset({_WAIT, _TAGS, b"DELAY", b"TRAN_", b"TIMER", b"CLUST", b"INNER", b"__STA"})  # first five bytes of a pair
 
 
 def stored_properties(text: bytes, cluster: bytes) -> tuple[bytes, int, bool] | None:
@@ -97,7 +97,7 @@ def stored_properties(text: bytes, cluster: bytes) -> tuple[bytes, int, bool] | 
 
 # ---------------------------------------------------------------- half messages
 
-_UNUSUAL = (b"DELAY", b"TIMER_", b"REAL_", b"CLUSTER", b"INNER_", b"CHECK_", b"TRAN_P", b"TRANSACTION_")
+_UNUSUAL = (b"DELAY", b"TIMER_", b"REAL_", b"CLUSTER", b"INNER_", b"CHECK_", b"TRAN_P", b"TRANSACTION_", b"__STARTD")
 _OF_GROUPS = b"%|-_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _UNIQUE = b"UNIQ_KEY\x01"
 _UNREAD: tuple[int, bool, str] = (0, False, "")

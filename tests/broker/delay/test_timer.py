@@ -59,6 +59,7 @@ def recall(talk, handle, topic=TOPIC, peer=1):
         ("TIMER_DELAY_MS\x011\x02", 1),
         ("TIMER_DELAY_MS\x011234\x02", 1234),
         (f"TIMER_DELIVER_MS\x01{START_MS + 777}\x02", 777),
+        (f"__STARTDELIVERTIME\x01{START_MS + 777}\x02", 777),
         (f"TIMER_DELAY_SEC\x012\x02TIMER_DELAY_MS\x0150\x02TIMER_DELIVER_MS\x01{START_MS + 5}\x02", 2000),
         ("DELAY\x011\x02TIMER_DELAY_MS\x0150\x02", 1000),
         ("TIMER_DELAY_SEC\x01300000\x02", 300_000_000),
@@ -77,7 +78,7 @@ def test_a_message_comes_at_its_point_in_time_and_not_before(talk, properties, a
 
 
 @pytest.mark.parametrize(
-    "properties", [f"TIMER_DELIVER_MS\x01{START_MS}\x02", "TIMER_DELAY_SEC\x010\x02", "TIMER_DELAY_MS\x01-5\x02"]
+    "properties", [f"TIMER_DELIVER_MS\x01{START_MS}\x02", "TIMER_DELAY_SEC\x010\x02", "TIMER_DELAY_MS\x01-5\x02", f"__STARTDELIVERTIME\x01{START_MS}\x02"]
 )
 def test_a_time_that_is_over_is_now(talk, properties):
     assert talk.send(TOPIC, b"now", properties=properties).code == 0

@@ -110,7 +110,7 @@ def test_a_broker_that_rejects_transactions_says_so(make_talk):
     assert stored(talk, HALF_TOPIC) == []
 
 
-@pytest.mark.parametrize("name", ["DELAY\x013", "TIMER_DELAY_SEC\x015", "TIMER_DELIVER_MS\x0199999"])
+@pytest.mark.parametrize("name", ["DELAY\x013", "TIMER_DELAY_SEC\x015", "TIMER_DELIVER_MS\x0199999", "__STARTDELIVERTIME\x0199999"])
 def test_a_delay_on_a_half_message_is_cleared(talk, name):
     prepare(talk, more=name + "\x02")
 

@@ -6,8 +6,8 @@ from halfmoon.errors import MessageRefused
 from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.wire.properties import without
 
-ASKED = frozenset({b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS"})
-"""Properties that ask for a point in time."""
+ASKED = frozenset({b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS", b"__STARTDELIVERTIME"})
+"""Properties that ask for a point in time, the last one of Aliyun's clients."""
 PARKING = ASKED | {
     b"DELAY", b"REAL_TOPIC", b"REAL_QID", b"TIMER_OUT_MS", b"TIMER_LOOK_MS", b"TIMER_ROLL_TIMES", b"TIMER_CANCELS",
     b"TIMER_DEL_UNIQKEY",

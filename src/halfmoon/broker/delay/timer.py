@@ -37,6 +37,10 @@ _WINDOW_MS_MIN = 60_000
 _SAME_KEY_MAX, _KEY_LENGTH_MAX = 64, 255
 _LOOK = LOOK_MS.encode()
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
+_ASKING = {
+    "TIMER_DELAY_SEC": (1000, True), "TIMER_DELAY_MS": (1, True), "TIMER_DELIVER_MS": (1, False), "__STARTDELIVERTIME": (1, False),
+}  # fmt: skip
+"""Properties that ask for a point in time: their unit in ms, and whether they count from now. The last one is Aliyun's."""
 
 
 class Timer:
@@ -71,7 +75,7 @@ class Timer:
 
         Raises MessageRefused (13): no number, or further away than `timer_delay_max_s`; BrokerError 1: timers are switched off.
         """
-        for name, unit_ms, start in (("TIMER_DELAY_SEC", 1000, now), ("TIMER_DELAY_MS", 1, now), ("TIMER_DELIVER_MS", 1, 0)):
+        for name, (unit_ms, since_now) in _ASKING.items():
             text = properties.get(name)
             if text is None:
                 continue
@@ -79,7 +83,7 @@ class Timer:
                 raise MessageRefused(f"the message is illegal: {name} is not a number: {text[:50]!r}")
             if not self._settings.timer_enable:
                 raise BrokerError("the broker takes no timer messages: timer_enable is off")
-            deliver_ms = start + int(text) * unit_ms
+            deliver_ms = int(text) * unit_ms + (now if since_now else 0)
             if deliver_ms > now + self._settings.timer_delay_max_s * 1000:
                 raise MessageRefused(
                     f"the message is illegal: timer message illegal, the delay time should not be bigger than the max delay "

@@ -36,7 +36,7 @@ MULTI_TAG = "MULTI_TAG"
 
 SendHeaderOf = SendMessage | SendMessageV2
 
-DELAYED = ("DELAY\x01", "TIMER_DELAY_", "TIMER_DELIVER_MS\x01", "TIMER_DEL_UNIQKEY\x01")
+DELAYED = ("DELAY\x01", "TIMER_DELAY_", "TIMER_DELIVER_MS\x01", "TIMER_DEL_UNIQKEY\x01", "__STARTDELIVERTIME\x01")
 """Substrings of properties that ask for a delay, or cancel one."""
 
 UNSYNCED_BYTES_MAX = 128 * 1024 * 1024

@@ -34,7 +34,7 @@ OURS = frozenset({
     "CLUSTER",
 })  # fmt: skip
 """Properties of a half message that only the broker gives."""
-DELAYS = frozenset({"DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
+DELAYS = frozenset({"DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "__STARTDELIVERTIME"})
 CACHED_MAX, CACHED_BYTES_MAX = 8192, 8 * 1024 * 1024
 """Half messages that are kept in memory, since most are decided within milliseconds of their send."""
 
