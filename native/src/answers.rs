@@ -4,6 +4,8 @@
 pub struct Form<'a> {
     /// Told to every sender.
     pub region: &'a str,
+    /// Whether clients with tracing on are to report the sends.
+    pub trace_on: bool,
     /// Of our protocol.
     pub version: i16,
     /// The queue.
@@ -24,10 +26,16 @@ impl Form<'_> {
         });
     }
 
+    fn traced(&self) -> &'static [u8] {
+        if self.trace_on { b"true" } else { b"false" }
+    }
+
     fn json(&self, places: &[i64], queue_offset: i64, opaque: i32, out: &mut Vec<u8>) {
         out.extend_from_slice(br#"{"code":0,"extFields":{"queueId":""#);
         decimal(self.queue_id, out);
-        out.extend_from_slice(br#"","TRACE_ON":"true","MSG_REGION":""#);
+        out.extend_from_slice(br#"","TRACE_ON":""#);
+        out.extend_from_slice(self.traced());
+        out.extend_from_slice(br#"","MSG_REGION":""#);
         out.extend_from_slice(self.region.as_bytes());
         out.extend_from_slice(br#"","msgId":""#);
         self.ids(places, out);
@@ -43,7 +51,7 @@ impl Form<'_> {
         fixed_of_rocketmq(opaque, self.version, out);
         let ext = out.len();
         field(b"queueId", out, |out| decimal(self.queue_id, out));
-        field(b"TRACE_ON", out, |out| out.extend_from_slice(b"true"));
+        field(b"TRACE_ON", out, |out| out.extend_from_slice(self.traced()));
         field(b"MSG_REGION", out, |out| out.extend_from_slice(self.region.as_bytes()));
         field(b"msgId", out, |out| self.ids(places, out));
         field(b"queueOffset", out, |out| decimal(queue_offset, out));

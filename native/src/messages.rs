@@ -492,7 +492,7 @@ mod tests {
                 prop_assert!(made.write(plan, &target, &mut records, &mut entries).is_some());
                 let whole: usize = made.sizes(1, 8).iter().take(made.places().len()).sum();
                 prop_assert_eq!(whole, records.len());
-                let form = Form { region: "R", version: 1, queue_id: 1, host_hex: "00" };
+                let form = Form { region: "R", trace_on: true, version: 1, queue_id: 1, host_hex: "00" };
                 let _ = made.answers(AT_ONCE, i64::MAX, &form, &mut Told::default());
             }
         }

@@ -42,7 +42,7 @@ fn is_true(value: &[u8]) -> bool {
 
 /// Write properties as they are stored behind `out`: WAIT goes out, `suffix` (whole pairs) comes in at the end.
 ///
-/// `None`: a property asks for more than storing, or the text is not UTF-8; nothing was written.
+/// `None`: a property asks for more than storing or is one that the broker gives, or the text is not UTF-8; nothing was written.
 pub fn stored_properties(text: &[u8], suffix: &[u8], out: &mut Vec<u8>) -> Option<Prepared> {
     let begin = out.len();
     let found = prepare(text, suffix, out);
@@ -68,7 +68,7 @@ fn prepare(text: &[u8], suffix: &[u8], out: &mut Vec<u8>) -> Option<Prepared> {
                     return Some(());
                 }
                 b"TAGS\x01" => found.code = tag_hash(value)?,
-                b"DELAY" | b"TRAN_" | b"TIMER" | b"CLUST" | b"INNER" | b"__STA" => return None,
+                b"DELAY" | b"TRAN_" | b"TIMER" | b"CLUST" | b"INNER" | b"__STA" | b"MSG_R" | b"TRACE" => return None,
                 _ => {}
             }
         }
@@ -90,8 +90,19 @@ fn prepare(text: &[u8], suffix: &[u8], out: &mut Vec<u8>) -> Option<Prepared> {
 
 // ---------------------------------------------------------------- half messages
 
-const UNUSUAL: [&[u8]; 9] =
-    [b"DELAY", b"TIMER_", b"REAL_", b"CLUSTER", b"INNER_", b"CHECK_", b"TRAN_P", b"TRANSACTION_", b"__STARTD"];
+const UNUSUAL: [&[u8]; 11] = [
+    b"DELAY",
+    b"TIMER_",
+    b"REAL_",
+    b"CLUSTER",
+    b"INNER_",
+    b"CHECK_",
+    b"TRAN_P",
+    b"TRANSACTION_",
+    b"__STARTD",
+    b"MSG_REGION",
+    b"TRACE_ON",
+];
 const UNIQUE: &[u8] = b"UNIQ_KEY\x01";
 
 /// What the properties of an ordinary half message say.
@@ -163,7 +174,7 @@ fn read_half(text: &[u8]) -> Option<PreparedHalf> {
 /// Whether a word stands anywhere in a text that a half message may not bring.
 fn is_unusual(mut text: &[u8]) -> bool {
     while let Some((first, rest)) = text.split_first() {
-        if matches!(first, b'D' | b'T' | b'R' | b'C' | b'I' | b'_') && UNUSUAL.iter().any(|word| text.starts_with(word)) {
+        if matches!(first, b'D' | b'T' | b'R' | b'C' | b'I' | b'M' | b'_') && UNUSUAL.iter().any(|word| text.starts_with(word)) {
             return true;
         }
         text = rest;

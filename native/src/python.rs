@@ -30,7 +30,7 @@ use crate::states;
 pyo3::import_exception!(halfmoon.errors, MessageIllegal);
 
 /// Both twins of one interface have the same functions with the same meanings; it grows when one changes.
-const INTERFACE: i64 = 21;
+const INTERFACE: i64 = 22;
 
 /// Buffers of columns begin at multiples of this.
 const ALIGNED: usize = 64;
@@ -258,7 +258,7 @@ impl Messages {
 
 // ---------------------------------------------------------------- reading
 
-/// The columns of a turn. `cluster` is the pair that each stored message gets, `body_max` the longest body.
+/// The columns of a turn. `suffix` are the pairs that each stored message gets, `body_max` the longest body.
 #[pyclass(module = "halfmoon_native")]
 struct Reader {
     inner: reader::Reader,
@@ -267,8 +267,8 @@ struct Reader {
 #[pymethods]
 impl Reader {
     #[new]
-    fn new(cluster: &[u8], body_max: usize) -> Self {
-        Reader { inner: reader::Reader::new(cluster, body_max) }
+    fn new(suffix: &[u8], body_max: usize) -> Self {
+        Reader { inner: reader::Reader::new(suffix, body_max) }
     }
 
     /// Take the ordinary sends to a queue from now on.
@@ -479,8 +479,9 @@ fn decided_rows<'py>(
 type Told<'py> = Vec<(i64, Bound<'py, PyBytes>)>;
 
 /// Return (connection, frames) of the senders of stored messages that are answered as `which` says. A group is messages of one queue,
-/// its id, and the queue offset of the first.
+/// its id, and the queue offset of the first. `trace_on`: clients with tracing on are to report these sends.
 #[pyfunction]
+#[pyo3(signature = (groups, which, region, host_hex, version, *, trace_on))]
 fn send_answers<'py>(
     py: Python<'py>,
     groups: Vec<(PyRef<'py, Messages>, i64, i64)>,
@@ -488,10 +489,11 @@ fn send_answers<'py>(
     region: PyBackedStr,
     host_hex: PyBackedStr,
     version: i16,
+    trace_on: bool,
 ) -> PyResult<Told<'py>> {
     let mut told = columns::Told::default();
     for (messages, queue_id, queue_offset) in groups {
-        let form = Form { region: &region, version, queue_id, host_hex: &host_hex };
+        let form = Form { region: &region, trace_on, version, queue_id, host_hex: &host_hex };
         let answered = messages.inner.answers(which, queue_offset, &form, &mut told);
         answered.ok_or_else(|| PyIndexError::new_err("a message is not encoded"))?;
     }
@@ -671,11 +673,11 @@ fn batch_drafts<'py>(
     Ok(Some(made))
 }
 
-/// Prepare properties for storing: WAIT goes out, `cluster` (a whole pair) comes in at the end.
+/// Prepare properties for storing: WAIT goes out, `suffix` (whole pairs) comes in at the end.
 #[pyfunction]
-fn stored_properties<'py>(py: Python<'py>, text: &[u8], cluster: &[u8]) -> Option<(Bound<'py, PyBytes>, i32, bool)> {
+fn stored_properties<'py>(py: Python<'py>, text: &[u8], suffix: &[u8]) -> Option<(Bound<'py, PyBytes>, i32, bool)> {
     let mut out = Vec::new();
-    let found = properties::stored_properties(text, cluster, &mut out)?;
+    let found = properties::stored_properties(text, suffix, &mut out)?;
     Some((PyBytes::new(py, &out), found.code, found.wait))
 }
 

@@ -36,7 +36,7 @@ pub struct Group {
 
 /// The columns of a turn.
 pub struct Reader {
-    cluster: Vec<u8>,
+    suffix: Vec<u8>,
     body_max: usize,
     open: HashSet<Vec<u8>>,
     open_halves: HashMap<Vec<u8>, Vec<u8>>,
@@ -57,10 +57,10 @@ fn write_key(topic: &[u8], queue_id: i64, key: &mut Vec<u8>) {
 }
 
 impl Reader {
-    /// `cluster` is the pair that each stored message gets, `body_max` the longest body.
-    pub fn new(cluster: &[u8], body_max: usize) -> Self {
+    /// `suffix` are the pairs that each stored message gets, `body_max` the longest body.
+    pub fn new(suffix: &[u8], body_max: usize) -> Self {
         Reader {
-            cluster: cluster.to_vec(),
+            suffix: suffix.to_vec(),
             body_max,
             open: HashSet::new(),
             open_halves: HashMap::new(),
@@ -158,7 +158,7 @@ impl Reader {
             if !self.numbers.contains_key(&self.key) && !self.open.contains(&self.key) {
                 return None;
             }
-            if header.properties.len() > PROPERTIES_BYTES_MAX.checked_sub(self.cluster.len())? {
+            if header.properties.len() > PROPERTIES_BYTES_MAX.checked_sub(self.suffix.len())? {
                 return None;
             }
         }
@@ -187,7 +187,7 @@ impl Reader {
     /// Take an ordinary send, which may want no answer.
     fn take_one(&mut self, source: &Arc<Source>, header: &SendHeader<'_>, body: Range<usize>, sender: Sender) -> Option<()> {
         self.text.clear();
-        let found = stored_properties(&header.properties, &self.cluster, &mut self.text)?;
+        let found = stored_properties(&header.properties, &self.suffix, &mut self.text)?;
         if header.flag != 0 && self.text.len() > PROPERTIES_BYTES_MAX {
             return None;
         }

@@ -22,6 +22,8 @@ from halfmoon.wire.headers.pull import PullMessage
 from halfmoon.wire.headers.send import SendMessageV2
 
 START_MS = 1_700_000_000_000
+OF_THE_BROKER = {"CLUSTER": "DefaultCluster", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+"""Properties that every stored message gets from a broker with default settings."""
 SMALL = {"commit_log_file_bytes": 256 * 1024, "queue_file_bytes": 2000, "hash_slots": 1000, "index_entries_max": 4000}
 
 

@@ -9,12 +9,14 @@ from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.command import decode
 
 
+@pytest.mark.parametrize("trace_on", [True, False])
 @pytest.mark.parametrize("serialization", [JSON, ROCKETMQ])
-def test_the_answer_to_a_send_names_id_queue_and_offset(serialization: int):
-    frame = send_answer(answer_form("100%", 1, 3, serialization), "AA", 9, 77, 1)
+def test_the_answer_to_a_send_names_id_queue_offset_region_and_trace_switch(serialization: int, trace_on: bool):
+    frame = send_answer(answer_form("100%", 1, 3, serialization, trace_on=trace_on), "AA", 9, 77, 1)
     reply = decode(frame[8:], b"", frame[4])
     assert (reply.code, reply.opaque, reply.fields["msgId"], reply.fields["queueId"]) == (0, 77, "AA", "3")
     assert (reply.fields["queueOffset"], reply.fields["MSG_REGION"]) == ("9", "100%")
+    assert reply.fields["TRACE_ON"] == ("true" if trace_on else "false")
 
 
 def test_done_is_a_frame_without_fields(twin):

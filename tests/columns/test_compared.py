@@ -90,13 +90,14 @@ def test_the_head_of_a_pulls_answer_is_alike(twins, opaque, serialization, code,
     st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=5),
     st.tuples(st.integers(0, 9), st.integers(0, 2**31 - 1), st.sampled_from([JSON, ROCKETMQ]), st.sampled_from([1, 2])),
     st.sampled_from(["R", "Region 100 %", "\xe9"]),
+    st.booleans(),
 )
-def test_what_lies_in_the_log_already_is_answered_alike(twins, places, sender, region):
+def test_what_lies_in_the_log_already_is_answered_alike(twins, places, sender, region, trace_on):
     told = []
     for twin in twins:
         messages = twin.Messages.lying_at(places)
         messages.sent(*sender, len(places))
-        answers = joined(twin.send_answers([(messages, 3, 5)], ALL, region, "7F00", VERSION))
+        answers = joined(twin.send_answers([(messages, 3, 5)], ALL, region, "7F00", VERSION, trace_on=trace_on))
         told.append((messages.senders, messages.places, answers))
 
     assert told[0] == told[1]

@@ -51,7 +51,7 @@ def calls(twin: Twin) -> dict[str, Callable[[], object]]:
         ),
         "Messages": lambda: (twin.Messages(drafts).encode(*place), stored.drafts, stored.kept()),
         "answers": lambda: (
-            twin.send_answers([(stored, 3, AT)], 1, "R", "7F", 400),
+            twin.send_answers([(stored, 3, AT)], 1, "R", "7F", 400, trace_on=True),
             twin.done_answers([(7, AT, 0)] * 9, 400),
             twin.pull_head(7, 1, 0, "FOUND", (1, 2, 3), None, 9, 400),
         ),

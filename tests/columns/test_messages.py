@@ -138,10 +138,10 @@ def test_only_those_are_answered_who_are_to_be(twin):
     messages.sent(6, 60, 1, NO_ANSWER, 0)
     encode(messages)
 
-    assert [peer for peer, _ in twin.send_answers([(messages, 3, 5)], AT_ONCE, "R", "AB", 1)] == [0, 1]
+    assert [peer for peer, _ in twin.send_answers([(messages, 3, 5)], AT_ONCE, "R", "AB", 1, trace_on=True)] == [0, 1]
     assert (messages.answered(AT_ONCE), messages.answered(DURABLE)) == (True, True)
     assert not asked(twin, [1]).answered(AT_ONCE)
-    assert twin.send_answers([(asked(twin, []), 3, 5)], AT_ONCE, "R", "AB", 1) == []
+    assert twin.send_answers([(asked(twin, []), 3, 5)], AT_ONCE, "R", "AB", 1, trace_on=True) == []
 
 
 @given(st.binary(max_size=2000), st.binary(max_size=20))

@@ -141,11 +141,12 @@ def test_the_pull_header_equals_the_plain_one():
     assert (found.sysFlag, found.commitOffset, found.suspendTimeoutMillis, found.subscription) == (6, 5, 15000, "A || B")
 
 
-def answered(twin, places, serialization, queue_offset=77, opaque=12345, region="DefaultRegion"):
+def answered(twin, places, serialization, queue_offset, opaque, region, trace_on):
     """Return the frame that answers one request whose messages lie at these places."""
     messages = twin.Messages.lying_at(places)
     messages.sent(7, opaque, serialization, AT_ONCE, len(places))
-    [(peer, frame)] = twin.send_answers([(messages, 3, queue_offset)], AT_ONCE, region, "7F00000100002A9F", 409)
+    group, host_hex = (messages, 3, queue_offset), "7F00000100002A9F"
+    [(peer, frame)] = twin.send_answers([group], AT_ONCE, region, host_hex, 409, trace_on=trace_on)
     assert peer == 7
     return frame
 
@@ -156,9 +157,10 @@ def answered(twin, places, serialization, queue_offset=77, opaque=12345, region=
     places=st.lists(st.integers(0, 2**62), min_size=1, max_size=4),
     queue_offset=st.integers(0, 2**62),
     opaque=st.integers(0, 2**31 - 1),
+    trace_on=st.booleans(),
 )
-def test_an_answer_says_what_the_plain_reply_says(twin, serialization, region, places, queue_offset, opaque):
-    frame = answered(twin, places, serialization, queue_offset, opaque, region)
+def test_an_answer_says_what_the_plain_reply_says(twin, serialization, region, places, queue_offset, opaque, trace_on):
+    frame = answered(twin, places, serialization, queue_offset, opaque, region, trace_on)
 
     size = int.from_bytes(frame[4:8], "big") & 0xFFFFFF
     command = decode(frame[8 : 8 + size], frame[8 + size :], frame[4])
@@ -166,7 +168,7 @@ def test_an_answer_says_what_the_plain_reply_says(twin, serialization, region, p
     assert (command.code, command.flag, command.opaque, command.serialization) == (0, 1, opaque, serialization)
     assert command.header(SendMessageReply) == SendMessageReply(
         msg_id=",".join(f"7F00000100002A9F{place:016X}" for place in places), queue_id=3, queue_offset=queue_offset,
-        region_id=region, trace_on=True,
+        region_id=region, trace_on=trace_on,
     )  # fmt: skip
 
 

@@ -17,7 +17,8 @@ from halfmoon.wire.codes import JSON, ROCKETMQ
 from tests.columns.conftest import PYTHON, joined, native
 
 CLUSTER = b"CLUSTER\x01C\x02"
-HALF_SUFFIX = CLUSTER + b"REAL_TOPIC\x01T\x02REAL_QID\x011\x02"
+BROKER_PAIRS = CLUSTER + b"MSG_REGION\x01R\x02TRACE_ON\x01true\x02"
+HALF_SUFFIX = BROKER_PAIRS + b"REAL_TOPIC\x01T\x02REAL_QID\x011\x02"
 BODY_MAX = 300
 HOSTS = [b"\x7f\0\0\1\0\0\x2a\x9f", bytes(15) + b"\1\0\0\x10\0", b"", b"odd"]
 
@@ -26,6 +27,7 @@ HOSTS = [b"\x7f\0\0\1\0\0\x2a\x9f", bytes(15) + b"\1\0\0\x10\0", b"", b"odd"]
 PIECES = [
     b"\x01", b"\x02", b"\x02\x02", b"WAIT\x01true", b"WAIT\x01false", b"WAIT\x01", b"WAIT\x01tRUE\x02", b"TAGS\x01a", b"TAGS\x01",
     b"TAGS\x01\xc3\xa9\xf0\x9f\x98\x80\x02", b"KEYS\x01k", b"DELAY\x011", b"DELAY", b"TIMER_DELAY_MS\x011", b"CLUSTER\x01x",
+    b"MSG_REGION\x01x", b"MSG_TYPE\x01x\x02", b"TRACE_ON\x01false", b"TRACE",
     b"INNER_REPEAT\x011", b"TRAN_MSG\x01true\x02", b"TRAN_MSG\x01TRUE\x02", b"PGROUP\x01g\x02", b"PGROUP\x01g|%\x02",
     b"PGROUP\x01\x02", b"PGROUP\x01g h\x02", b"UNIQ_KEY\x01K1", b"UNIQ_KEY\x01\x02", b"MY_UNIQ_KEY\x01K\x02",
     b"UNIQ_KEY\x01DELAY\x02", b"REAL_TOPIC\x01x", b"CHECK_IMMUNITY_TIME_IN_SECONDS\x011", b"x", b"\xc3\xa9", b"\xff", b"",
@@ -92,7 +94,7 @@ def test_requests_become_the_same_frames(twins, fields, code, flag, opaque, body
     assert outcome(native.request_frame, *arguments) == outcome(python.request_frame, *arguments)
 
 
-@given(properties, st.sampled_from([b"", CLUSTER, HALF_SUFFIX]))
+@given(properties, st.sampled_from([b"", CLUSTER, BROKER_PAIRS, HALF_SUFFIX]))
 def test_properties_are_prepared_alike(twins, text, suffix):
     python, native = twins
 
@@ -391,8 +393,8 @@ def stored_alike(draw, topic, queue, ours, theirs):
     if not ours.left:
         for which in (1, 2, 3):
             where = which, "R%s", "7F00000100002A9F", 409
-            answers = PYTHON.send_answers([(ours, queue, queue_offset)] * 2, *where)
-            assert native().send_answers([(theirs, queue, queue_offset)] * 2, *where) == joined(answers)
+            answers = PYTHON.send_answers([(ours, queue, queue_offset)] * 2, *where, trace_on=which > 1)
+            assert native().send_answers([(theirs, queue, queue_offset)] * 2, *where, trace_on=which > 1) == joined(answers)
 
 
 wide = st.one_of(integers, st.sampled_from([2**31, -(2**31) - 1, 2**63 - 1, 2**63, -(2**63) - 1]))

@@ -1,4 +1,8 @@
-"""A bare connection that sends requests as they are written, right or wrong, and what of the answers two brokers must share."""
+"""A bare connection that sends requests as they are written, right or wrong, and what of the answers two brokers must share.
+
+Two properties of messages are left out: ours stores region and trace switch with each message, as Apache's broker does from 5.x on;
+4.9.7 does so only where a hook is loaded.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,9 @@ VOLATILE = re.compile(
     r"timestamp|time_?stamp|phy(?:offset|sic)|msgid|dataversion|delaytime|clientaddr|remoteip|brokeraddr|tps", re.I
 )
 """Fields whose values are times, positions and sizes in a log whose records differ by a byte, addresses, or rates."""
+
+OF_5_X = ("MSG_REGION", "TRACE_ON")
+"""Properties that only a broker of 5.x, and ours, gives to each message."""
 
 NOT_SHARED = ("Str", "PutTps", "topicBirthMs")
 """Ends of the names of fields that 4.9.7 does not have: two came with 5.x, one is ours. Java's clients pass over them."""
@@ -90,7 +97,7 @@ def _body(body: bytes) -> Any:
         return steady(json.loads(standard(body)))
     try:
         return [
-            (m.topic, m.queue_id, m.queue_offset, m.body, m.properties, m.flag, m.sys_flag, m.born_ms, m.reconsume_times)
+            (m.topic, m.queue_id, m.queue_offset, m.body, _shared(m.properties), m.flag, m.sys_flag, m.born_ms, m.reconsume_times)
             for m in decode_records(body)
         ]
     except HalfmoonError:
@@ -104,3 +111,7 @@ def steady(value: Any) -> Any:
     if isinstance(value, list):
         return sorted((steady(item) for item in value), key=lambda item: json.dumps(item, sort_keys=True))
     return value
+
+
+def _shared(properties: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in properties.items() if name not in OF_5_X}

@@ -227,6 +227,30 @@ def test_what_java_clients_tell_of_a_message_stands_in_its_life(live: Live) -> N
 
 
 @pytest.mark.mission("002-24")
+@pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])
+@pytest.mark.parametrize("trace_on", [True, False])
+def test_java_clients_that_trace_report_sends_and_consumption_unless_the_broker_says_not_to(
+    version: str, trace_on: bool, java: Callable[..., JavaPeer], serve: Callable[..., Serve]
+) -> None:
+    peer, server = java(version), serve(traceOn=trace_on)
+    order: dict[str, Any] = {"topic": "Reported", "nameserver": server.nameserver, "trace": True}
+    with Admin(nameserver=server.nameserver) as admin:
+        admin.create_topic("Reported", queue_count=1)
+        peer.call("producer", group="P-reports", **order)
+        [sent] = peer.call("send", group="P-reports", body="m {n}", keys="key-{n}", count=1, **order)
+        peer.call("push", name="reports", group="C-reports", **order)
+        [received] = peer.call("push.wait", name="reports", count=1, timeout_ms=20_000)
+        peer.call("push.stop", name="reports")  # each sends what it has to report before it ends
+        peer.call("producer.stop", group="P-reports")
+        events = admin.trace(sent["msg_id"], "Reported").events
+
+    reported = ["sent", "handed to the listener", "listener returned"]
+    assert [event.what for event in events if event.reported_by == "client"] == (reported if trace_on else [])
+    assert received["properties"]["MSG_REGION"] == "DefaultRegion"
+    assert received["properties"]["TRACE_ON"] == str(trace_on).lower()
+
+
+@pytest.mark.mission("002-24")
 def test_apaches_tool_reads_what_our_clients_tell(live: Live) -> None:
     with Producer(group="P-ours", nameserver=live.server.nameserver, trace=True) as producer:
         sent = producer.send(Message("TracedByUs", b"x", tag="A", keys=["k1"]))

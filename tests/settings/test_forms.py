@@ -45,8 +45,8 @@ def test_one_port_for_name_server_and_broker_is_refused():
 @pytest.mark.parametrize(
     ("line", "level"),
     [
-        *(("slaveReadEnable=true", logging.WARNING), ("slaveReadEnable=false", logging.INFO), ("traceOn=true", logging.INFO)),
-        *(("traceOn=false", logging.WARNING), ("storePathEpochFile=/x", logging.WARNING), ("kvConfigPath=/x", logging.WARNING)),
+        *(("slaveReadEnable=true", logging.WARNING), ("slaveReadEnable=false", logging.INFO)),
+        *(("storePathEpochFile=/x", logging.WARNING), ("kvConfigPath=/x", logging.WARNING)),
     ],
 )
 def test_an_ignored_key_is_named_at_warning_when_its_value_changes_what_a_user_gets(line, level, tmp_path, caplog, monkeypatch):

@@ -54,7 +54,12 @@ class BrokerSettings:
     nameserver: str = setting(
         "", java="namesrvAddr", form=forms.ADDRESSES, why="Name servers to register with, separated by semicolons."
     )
-    region: str = setting("DefaultRegion", java="regionId", form=forms.NAME, why="Region name in every reply to a send.")
+    region: str = setting(
+        "DefaultRegion", java="regionId", form=forms.NAME, why="Region name in every reply to a send, and in every message."
+    )
+    trace_on: bool = setting(
+        True, java="traceOn", why="Whether clients that trace report sends to this broker and the consumption of its messages."
+    )
     permission: int = setting(6, java="brokerPermission", low=0, high=7, why="Bits: 2 write, 4 read.")
 
     acl_enable: bool = setting(

@@ -94,14 +94,14 @@ HELP = {
 }
 
 MISSED_IF_IGNORED = frozenset({
-    "rejectPullConsumerEnable", "traceOn", "enableBroadcastOffsetStore",
+    "rejectPullConsumerEnable", "enableBroadcastOffsetStore",
     "haMasterAddress", "slaveReadEnable", "storePathDLedgerCommitLog", "storePathEpochFile", "storePathBrokerIdentity",
     "readOnlyCommitLogStorePaths", "kvConfigPath", "configStorePath", "brokerConfigPath",
 })  # fmt: skip
 """RocketMQ's keys that change what a user gets, and are ignored here: that is logged at the default level."""
 
 AS_IT_IS_ANYWAY = {
-    "traceOn": "true", "slaveReadEnable": "false", "rejectPullConsumerEnable": "false",
+    "slaveReadEnable": "false", "rejectPullConsumerEnable": "false",
 }  # fmt: skip
 """Values of such keys that ask for what Halfmoon does anyway: they are ignored at INFO."""
 

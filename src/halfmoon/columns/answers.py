@@ -24,15 +24,16 @@ Form = str | tuple[bytes, bytes]
 
 
 @lru_cache(1024)
-def answer_form(region: str, version: int, queue_id: int, serialization: int) -> Form:
+def answer_form(region: str, version: int, queue_id: int, serialization: int, *, trace_on: bool) -> Form:
     """Return what `send_answer` fills in for one queue: everything of a SEND reply that does not change from message to message."""
+    traced = "true" if trace_on else "false"
     if serialization == 0:
         region = region.replace("%", "%%")  # the form is filled in by %
         return (
-            f'{{"code":0,"extFields":{{"queueId":"{queue_id}","TRACE_ON":"true","MSG_REGION":"{region}","msgId":"%s",'
+            f'{{"code":0,"extFields":{{"queueId":"{queue_id}","TRACE_ON":"{traced}","MSG_REGION":"{region}","msgId":"%s",'
             f'"queueOffset":"%d"}},"flag":1,"language":"JAVA","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":{version}}}'
         )
-    fields = ((b"queueId", b"%d" % queue_id), (b"TRACE_ON", b"true"), (b"MSG_REGION", region.encode()))
+    fields = ((b"queueId", b"%d" % queue_id), (b"TRACE_ON", traced.encode()), (b"MSG_REGION", region.encode()))
     constant = b"".join(_I16.pack(len(name)) + name + _I32.pack(len(value)) + value for name, value in fields)
     return constant + b"\0\5msgId", b"\0\x0bqueueOffset"
 
@@ -78,10 +79,10 @@ def pull_head(
 
 
 def send_answers(
-    groups: Iterable[tuple[Messages, int, int]], which: int, region: str, host_hex: str, version: int
+    groups: Iterable[tuple[Messages, int, int]], which: int, region: str, host_hex: str, version: int, *, trace_on: bool
 ) -> list[tuple[int, bytes]]:
     """Return (connection, frame) for each sender of stored messages that is answered as ``which`` says. A group is messages of one
-    queue, its id, and the queue offset of the first.
+    queue, its id, and the queue offset of the first. ``trace_on``: clients with tracing on are to report these sends.
 
     The compiled twin joins what a connection is told.
     """
@@ -90,7 +91,7 @@ def send_answers(
         places, at = messages.places, 0
         for peer, opaque, serialization, how, count in messages.senders:
             if how & which:
-                form = answer_form(region, version, queue_id, serialization)
+                form = answer_form(region, version, queue_id, serialization, trace_on=trace_on)
                 ids = f"{host_hex}{places[at]:016X}" if count == 1 else ids_of(host_hex, places[at : at + count])
                 answers.append((peer, send_answer(form, ids, queue_offset + at, opaque, version)))
             at += count

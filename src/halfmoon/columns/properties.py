@@ -59,14 +59,16 @@ def tag_hash(tag: bytes) -> int:
 
 
 _WAIT, _TAGS, _WAITS = b"WAIT\x01", b"TAGS\x01", b"WAIT\x01true"
-_LOOKED_AT = frozenset({_WAIT, _TAGS, b"DELAY", b"TRAN_", b"TIMER", b"CLUST", b"INNER", b"__STA"})  # first five bytes of a pair
+# First five bytes of a pair.
+_LOOKED_AT = frozenset({_WAIT, _TAGS, b"DELAY", b"TRAN_", b"TIMER", b"CLUST", b"INNER", b"__STA", b"MSG_R", b"TRACE"})
 
 
-def stored_properties(text: bytes, cluster: bytes) -> tuple[bytes, int, bool] | None:
-    """Prepare properties for storing: WAIT goes out, ``cluster`` (a whole pair, its 0x02 included) comes in at the end.
+def stored_properties(text: bytes, suffix: bytes) -> tuple[bytes, int, bool] | None:
+    """Prepare properties for storing: WAIT goes out, ``suffix`` (whole pairs, the last 0x02 included) comes in at the end.
 
     Returns (properties with a trailing 0x02, tag code, whether the sender waits for the sync), or None when a property asks for
-    more than storing (a delay, a transaction, a timer) or the text is not UTF-8: then the general decoder must look at it.
+    more than storing (a delay, a transaction, a timer) or is one that the broker gives, or the text is not UTF-8: then the general
+    decoder must look at it.
     """
     if not text.isascii():
         try:
@@ -91,13 +93,16 @@ def stored_properties(text: bytes, cluster: bytes) -> tuple[bytes, int, bool] | 
                 return None
     if leaves is not None:
         pairs.remove(leaves)
-    pairs.append(cluster)
+    pairs.append(suffix)
     return b"\x02".join(pairs), code, wait
 
 
 # ---------------------------------------------------------------- half messages
 
-_UNUSUAL = (b"DELAY", b"TIMER_", b"REAL_", b"CLUSTER", b"INNER_", b"CHECK_", b"TRAN_P", b"TRANSACTION_", b"__STARTD")
+_UNUSUAL = (
+    b"DELAY", b"TIMER_", b"REAL_", b"CLUSTER", b"INNER_", b"CHECK_", b"TRAN_P", b"TRANSACTION_", b"__STARTD", b"MSG_REGION",
+    b"TRACE_ON",
+)  # fmt: skip
 _OF_GROUPS = b"%|-_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _UNIQUE = b"UNIQ_KEY\x01"
 _UNREAD: tuple[int, bool, str] = (0, False, "")

@@ -30,10 +30,10 @@ _OPEN_MAX = 65_536
 
 
 class Reader:
-    """The columns of a turn. ``cluster`` is the pair that each stored message gets, ``body_max`` the longest body."""
+    """The columns of a turn. ``suffix`` are the pairs that each stored message gets, ``body_max`` the longest body."""
 
-    def __init__(self, cluster: bytes, body_max: int) -> None:
-        self._cluster, self._body_max = cluster, body_max
+    def __init__(self, suffix: bytes, body_max: int) -> None:
+        self._suffix, self._body_max = suffix, body_max
         self._open: set[tuple[str, int]] = set()
         self._open_halves: dict[tuple[str, int], bytes] = {}
         self._batches: dict[bytes, tuple[bytes, bool]] = {}
@@ -112,9 +112,9 @@ class Reader:
         if batch or flag or sys_flag & _TRANSACTION_MASK or len(body) > self._body_max:
             return self._take_unusual(peer, host, serialization, header, body)
         messages = self._groups.get((topic, queue_id, ""))
-        if (messages is None and (topic, queue_id) not in self._open) or len(text) > PROPERTIES_BYTES_MAX - len(self._cluster):
+        if (messages is None and (topic, queue_id) not in self._open) or len(text) > PROPERTIES_BYTES_MAX - len(self._suffix):
             return False
-        prepared = stored_properties(text, self._cluster)
+        prepared = stored_properties(text, self._suffix)
         if prepared is None:
             return False
         if messages is None:
@@ -171,7 +171,7 @@ class Reader:
     def _message(self, host: bytes, header: SendHeader, body: bytes) -> tuple[list[Draft], bool, str] | None:
         """Return the same of a single message, which has no producer group."""
         _, _, _, _, sys_flag, born_ms, user_flag, text, reconsume, _ = header
-        prepared = stored_properties(text, self._cluster)
+        prepared = stored_properties(text, self._suffix)
         if prepared is None or len(prepared[0]) > PROPERTIES_BYTES_MAX:
             return None
         properties, code, wait = prepared

@@ -105,7 +105,7 @@ _REASONS = {
         fetchNamesrvAddrByAddressServer fetchNameSrvAddrByDnsLookup fetchNamesrvAddrInterval updateNameServerAddrPeriod""",
     "not built; the broker behaves as with RocketMQ's default": """
         messageStorePlugIn disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold
-        flushConsumerOffsetHistoryInterval realTimeNotifyConsumerChange traceOn
+        flushConsumerOffsetHistoryInterval realTimeNotifyConsumerChange
         rejectPullConsumerEnable enableNetWorkFlowControl enableBroadcastOffsetStore broadcastOffsetExpireSecond
         slaveReadEnable
         broadcastOffsetExpireMaxSecond litePullMessageEnable forwardTimeout useServerSideResetOffset

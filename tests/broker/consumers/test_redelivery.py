@@ -14,7 +14,7 @@ from halfmoon.wire.ids import parse_offset_msg_id
 from halfmoon.wire.properties import encode
 from halfmoon.wire.record import decode_records
 from tests.broker.half import COMMIT, TOPIC, end, prepare, stored
-from tests.broker.talk import START_MS, send_header
+from tests.broker.talk import OF_THE_BROKER, START_MS, send_header
 
 LEVELS_MS = [10_000, 30_000, 60_000, 120_000]
 """What the first redeliveries wait."""
@@ -60,7 +60,7 @@ def test_a_message_given_back_comes_again_on_the_retry_topic_after_its_level(tal
     assert reply.code == 0
     [again] = found(talk, "%RETRY%G")
     assert (again.body, again.reconsume_times, again.born_ms, again.born_host) == (b"late", 1, message.born_ms, message.born_host)
-    wanted = {"KEYS": "k", "TAGS": "A", "UNIQ_KEY": "AB", "mine": "m", "CLUSTER": "DefaultCluster"}
+    wanted = {"KEYS": "k", "TAGS": "A", "UNIQ_KEY": "AB", "mine": "m", **OF_THE_BROKER}
     wanted |= {"RETRY_TOPIC": "T", "ORIGIN_MESSAGE_ID": message.offset_msg_id, "RECONSUME_REASON": "no stock"}
     assert wanted.items() <= again.properties.items()
     assert again.store_ms - START_MS >= 10_000
@@ -295,9 +295,9 @@ def test_a_retry_topic_that_may_not_be_written_takes_nothing(talk):
 
 def test_properties_that_leave_no_room_are_refused_and_a_reason_gives_way(talk):
     consuming(talk)
-    pair = encode({"mine": "m" * (32_767 - 30)})
+    pair = encode({"mine": "m" * (32_767 - 69)})
     full = sent(talk, properties=pair.decode())
-    tight = sent(talk, properties=encode({"mine": "m" * (32_767 - 150)}).decode())
+    tight = sent(talk, properties=encode({"mine": "m" * (32_767 - 189)}).decode())
 
     nothing_stored(talk, back(full.physical_offset), 13)
     assert talk.ask(back(tight.physical_offset, level=-1, reason="r" * 400)).code == 0

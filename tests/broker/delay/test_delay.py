@@ -11,7 +11,7 @@ from halfmoon.store.entries import entries_at
 from halfmoon.wire.headers.send import SendMessageReply
 from halfmoon.wire.ids import pack_host
 from tests.broker.half import stored
-from tests.broker.talk import START_MS, pull_header
+from tests.broker.talk import OF_THE_BROKER, START_MS, pull_header
 
 TOPIC = "BenchmarkTest"
 HOST = pack_host("10.0.0.9:77")
@@ -119,7 +119,7 @@ def test_a_message_is_parked_with_its_topic_and_queue_in_its_properties(talk):
 
     [message] = stored(talk, SCHEDULE_TOPIC, 2)
     assert message.properties == {
-        "TAGS": "A", "KEYS": "k", "CLUSTER": "DefaultCluster", "REAL_TOPIC": TOPIC, "REAL_QID": "5", "DELAY": "3",
+        "TAGS": "A", "KEYS": "k", **OF_THE_BROKER, "REAL_TOPIC": TOPIC, "REAL_QID": "5", "DELAY": "3",
     }  # fmt: skip
     assert (answer.queue_id, answer.queue_offset, answer.msg_id) == (5, 0, message.offset_msg_id)
     assert bodies(talk, queue_id=5) == []

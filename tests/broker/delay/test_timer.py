@@ -12,7 +12,7 @@ from halfmoon.wire.headers.delay import RecallMessage, RecallMessageReply
 from halfmoon.wire.headers.send import SendMessageReply
 from tests.broker.delay.test_delay import TOPIC, bodies, put
 from tests.broker.half import stored
-from tests.broker.talk import START_MS, Talk, send_header
+from tests.broker.talk import OF_THE_BROKER, START_MS, Talk, send_header
 
 DAY_MS = 86_400_000
 
@@ -78,7 +78,13 @@ def test_a_message_comes_at_its_point_in_time_and_not_before(talk, properties, a
 
 
 @pytest.mark.parametrize(
-    "properties", [f"TIMER_DELIVER_MS\x01{START_MS}\x02", "TIMER_DELAY_SEC\x010\x02", "TIMER_DELAY_MS\x01-5\x02", f"__STARTDELIVERTIME\x01{START_MS}\x02"]
+    "properties",
+    [
+        f"TIMER_DELIVER_MS\x01{START_MS}\x02",
+        "TIMER_DELAY_SEC\x010\x02",
+        "TIMER_DELAY_MS\x01-5\x02",
+        f"__STARTDELIVERTIME\x01{START_MS}\x02",
+    ],
 )
 def test_a_time_that_is_over_is_now(talk, properties):
     assert talk.send(TOPIC, b"now", properties=properties).code == 0
@@ -124,7 +130,7 @@ def test_a_message_is_parked_as_5_x_does(talk):
 
     [message] = stored(talk, TIMER_TOPIC)
     assert message.properties == {
-        "UNIQ_KEY": "u1", "TAGS": "A", "CLUSTER": "DefaultCluster", "TIMER_DELIVER_MS": str(START_MS + 60_000),
+        "UNIQ_KEY": "u1", "TAGS": "A", **OF_THE_BROKER, "TIMER_DELIVER_MS": str(START_MS + 60_000),
         "REAL_TOPIC": TOPIC, "REAL_QID": "3", "TIMER_OUT_MS": str(START_MS + 60_000),
     }  # fmt: skip
     assert talk.ask(send_header(TIMER_TOPIC, default_topic="TBW102")).code == 16

@@ -67,13 +67,13 @@ def test_a_reply_is_pushed_to_who_asked_then_stored_and_answered(talk, cls, seri
 
 
 def test_a_reply_is_only_pushed_where_replies_are_not_to_be_stored(make_talk):
-    talk = make_talk(store_replies=False)
+    talk = make_talk(store_replies=False, trace_on=False)
     ask_as(talk, "asker@1")
     opaque = reply(talk)
     take(talk, *pushed(talk))
 
     answer = talk.answer(opaque, peer=REPLIER)
-    assert (answer.code, answer.fields["msgId"]) == (0, "0")
+    assert (answer.code, answer.fields["msgId"], answer.fields["TRACE_ON"]) == (0, "0", "false")
     assert stored(talk) == 0
 
 

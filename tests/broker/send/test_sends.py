@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from halfmoon.broker.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from halfmoon.broker.send import replies
 from halfmoon.broker.send import sends as send_module
 from halfmoon.hot import BATCH_MAX
@@ -15,7 +16,8 @@ from halfmoon.wire.headers.send import SendMessage, SendMessageReply
 from halfmoon.wire.ids import pack_host, parse_offset_msg_id
 from halfmoon.wire.record import BatchItem, decode_records, encode_batch
 from simulation.disk import SimDisk
-from tests.broker.talk import START_MS, Talk, pull_header, send_header
+from tests.broker.half import TOPIC, half_properties, stored
+from tests.broker.talk import OF_THE_BROKER, START_MS, Talk, pull_header, send_header
 
 
 @pytest.mark.mission("004-20")
@@ -27,7 +29,7 @@ def test_a_sent_message_is_in_the_log_and_can_be_pulled(talk):
     [message] = decode_records(talk.pull("BenchmarkTest").body)
 
     assert (message.topic, message.queue_id, message.queue_offset, message.body) == ("BenchmarkTest", 0, 0, b"hello")
-    assert message.properties == {"KEYS": "k1", "TAGS": "TagA", "CLUSTER": "DefaultCluster"}
+    assert message.properties == {"KEYS": "k1", "TAGS": "TagA", **OF_THE_BROKER}
     assert message.offset_msg_id == sent.msg_id
     assert parse_offset_msg_id(sent.msg_id) == (pack_host("127.0.0.1:10911"), message.physical_offset)
     assert (message.born_ms, message.store_ms, message.born_host) == (START_MS - 5, START_MS, "10.0.0.1:5000")
@@ -81,10 +83,10 @@ def test_a_mistake_in_the_answer_to_one_group_is_said_and_the_others_are_answere
         talk.send("BenchmarkTest", queue_id=queue_id)  # opens the queues
     send_answers = replies.send_answers
 
-    def mistaken(groups, *rest):
+    def mistaken(groups, *rest, **options):
         if any(queue_id == 1 for _, queue_id, _ in groups):
             raise RuntimeError("a mistake")
-        return send_answers(groups, *rest)
+        return send_answers(groups, *rest, **options)
 
     monkeypatch.setattr(replies, "send_answers", mistaken)
     asked = [talk.post(send_header("BenchmarkTest", queue_id=queue_id)) for queue_id in range(3)]
@@ -236,7 +238,7 @@ def test_a_batch_gets_consecutive_offsets_and_one_answer(talk):
     assert header.queue_offset == 1
     assert header.msg_id == ",".join(message.offset_msg_id for message in messages)
     assert [(m.body, m.tag, m.flag, m.queue_offset) for m in messages] == [(b"m%d" % k, f"t{k}", k, 1 + k) for k in range(5)]
-    assert all(m.properties["CLUSTER"] == "DefaultCluster" for m in messages)
+    assert all(OF_THE_BROKER.items() <= m.properties.items() for m in messages)
 
 
 def test_each_message_of_a_batch_gets_the_batchs_properties_but_not_its_unique_key(talk):
@@ -247,7 +249,7 @@ def test_each_message_of_a_batch_gets_the_batchs_properties_but_not_its_unique_k
     talk.ask(header, encode_batch(items))
 
     [message] = decode_records(talk.pull("BenchmarkTest", offset=1).body)
-    assert message.properties == {"UNIQ_KEY": "own", "WAIT": "false", "a": "b", "CLUSTER": "DefaultCluster"}
+    assert message.properties == {"UNIQ_KEY": "own", "WAIT": "false", "a": "b", **OF_THE_BROKER}
 
 
 def test_whether_a_body_is_a_batch_is_said_by_the_field_and_not_by_the_code(talk):
@@ -361,6 +363,36 @@ def test_every_answer_to_a_send_tells_region_and_trace_switch(talk, topic):
     reply = talk.send(topic, queue_id=0)
 
     assert (reply.fields["MSG_REGION"], reply.fields["TRACE_ON"]) == ("DefaultRegion", "true")
+
+
+STORED_IN = {
+    "a send": ("KEYS\x01k\x02", TOPIC, 0),
+    "a delayed send": ("DELAY\x013\x02", SCHEDULE_TOPIC, 2),
+    "a send to a time": ("TIMER_DELAY_SEC\x0160\x02", TIMER_TOPIC, 0),
+    "a half message": (half_properties(), HALF_TOPIC, 0),
+    "a batch": ("WAIT\x01true\x02", TOPIC, 0),
+}
+"""Properties of a send -> topic and queue where it is stored first."""
+
+
+@pytest.mark.parametrize("own", ["", "MSG_REGION\x01mine\x02TRACE_ON\x01perhaps\x02"])
+@pytest.mark.parametrize("what", STORED_IN)
+@pytest.mark.parametrize("trace_on", [True, False])
+def test_region_and_trace_switch_are_stored_with_every_message_and_replace_the_senders_own(make_talk, what, own, trace_on):
+    """Apache's broker 5.3.3 does so; clients of 5.x report nothing about the consumption of a message without a region."""
+    talk = make_talk(region="eu", trace_on=trace_on)
+    properties, topic, queue_id = STORED_IN[what]
+    batch = what == "a batch"
+    body = encode_batch([(b"a", own.encode(), 0), (b"b", b"", 0)]) if batch else b"x"
+
+    for _ in range(2):  # the first one comes before its queue is open to the twin that reads
+        reply = talk.ask(send_header(TOPIC, properties=properties + own, batch=batch), body)
+
+    wanted = {"CLUSTER": "DefaultCluster", "MSG_REGION": "eu", "TRACE_ON": "true" if trace_on else "false"}
+    messages = stored(talk, topic, queue_id)
+    assert len(messages) == (4 if batch else 2)
+    assert [{name: m.properties[name] for name in wanted} for m in messages] == [wanted] * len(messages)
+    assert (reply.fields["MSG_REGION"], reply.fields["TRACE_ON"]) == ("eu", wanted["TRACE_ON"])
 
 
 def test_a_queue_the_topic_does_not_have_is_refused_with_the_topic_as_java_writes_it(talk):

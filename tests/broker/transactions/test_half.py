@@ -10,7 +10,7 @@ from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.headers.offset import GetMaxOffset
 from halfmoon.wire.headers.send import SendMessage, SendMessageReply
 from tests.broker.half import GROUP, TOPIC, half_properties, prepare, stored
-from tests.broker.talk import send_header
+from tests.broker.talk import OF_THE_BROKER, send_header
 
 
 @pytest.mark.mission("003-13", "003-17", "003-18", "003-19", "003-20", "003-21", "003-22", "001-16", "001-23")
@@ -27,7 +27,7 @@ def test_a_half_message_is_stored_apart_with_where_it_belongs(talk, road):
     assert half.sys_flag & 0xC == 0
     assert half.properties == {
         "KEYS": "k", "UNIQ_KEY": "u1", "TAGS": "X", "TRAN_MSG": "true", "PGROUP": GROUP, "WAIT": "true",
-        "CLUSTER": "DefaultCluster", "REAL_TOPIC": TOPIC, "REAL_QID": "3",
+        **OF_THE_BROKER, "REAL_TOPIC": TOPIC, "REAL_QID": "3",
     }  # fmt: skip
     assert (sent.queue_id, sent.queue_offset, sent.msg_id) == (3, 0, half.offset_msg_id)
     assert stored(talk, TOPIC, 3) == []

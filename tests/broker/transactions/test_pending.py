@@ -21,7 +21,7 @@ from halfmoon.wire.headers.transaction import (
     ResumeCheckHalfMessage,
 )
 from tests.broker.half import CHECKS, COMMIT, GROUP, ROLLBACK, TOPIC, checks, end, half_properties, prepare, produce, stored
-from tests.broker.talk import send_header
+from tests.broker.talk import OF_THE_BROKER, send_header
 
 
 def test_pending_transactions_are_listed_the_oldest_first_with_their_checks(make_talk):
@@ -89,6 +89,7 @@ def test_a_transaction_that_was_resumed_is_one_and_its_newest_half_message_count
     talk.wait(12_000)
     [copy] = stored(talk, EXPIRED_TOPIC)
     assert talk.ask(ResumeCheckHalfMessage(msg_id=copy.offset_msg_id)).code == 0
+    assert OF_THE_BROKER.items() <= stored(talk, HALF_TOPIC)[1].properties.items()
     for name in ("u1", "k"):
         assert from_json(Transaction, talk.ask(GetTransaction(id=name)).body).index == 1
 

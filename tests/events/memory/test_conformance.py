@@ -36,7 +36,10 @@ SETTINGS = {
 DIFFERENT = {"UNIQ_KEY", "ORIGIN_MESSAGE_ID", "KEYS", "EVENT_PUBLISHED_MS"}
 """Properties whose values name one message."""
 
-ADDED = {"WAIT", "CLUSTER", "MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "REAL_TOPIC", "REAL_QID", "RETRY_TOPIC", "DELAY"}
+ADDED = {
+    "WAIT", "CLUSTER", "MSG_REGION", "TRACE_ON", "MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "REAL_TOPIC", "REAL_QID",
+    "RETRY_TOPIC", "DELAY",
+}  # fmt: skip
 """Properties that brokers and clients add on the way."""
 
 STATES = {"PREPARED": "unknown", "COMMITTED": "committed", "ROLLED_BACK": "rolled back", "EXPIRED": "expired"}

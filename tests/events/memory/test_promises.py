@@ -29,7 +29,7 @@ from tests.events.memory.test_conformance import SETTINGS, OnBroker, OnBus
 pytestmark = pytest.mark.slow
 _numbers = itertools.count(1)
 
-PLACES = {"CLUSTER", "MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME"}
+PLACES = {"CLUSTER", "MSG_REGION", "TRACE_ON", "MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME"}
 """Properties that say where a message lay and when it was fetched: a bus gives none of them."""
 
 NAMES_ONE = {"UNIQ_KEY", "KEYS", "EVENT_PUBLISHED_MS", "ORIGIN_MESSAGE_ID"}

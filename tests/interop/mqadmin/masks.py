@@ -15,6 +15,7 @@ _PATTERNS = tuple(
             r"^.*( *TID: \d+ STATE: .*|\(\w+\.java:\d+\)|\(Native Method\)|\(Unknown Source\)|/0x[0-9a-f]+\.\w+\(.*)$\n",
             "",
         ),  # stacks
+        (r"\b(MSG_REGION|TRACE_ON)=\w+, |, (MSG_REGION|TRACE_ON)=\w+", ""),  # stored with each message from 5.x on, and by ours
         (r"[0-9A-F]{32,56}", "<id>"),
         (r"@[0-9a-f]{5,8}\b", "@<hash>"),
         (r"\$\$Lambda\$\d+/0x[0-9a-f]+", "<lambda>"),

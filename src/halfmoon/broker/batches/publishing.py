@@ -233,7 +233,7 @@ def drafts_of(sends: Sends, body: bytes, sys_flag: int, born_ms: int, host: byte
         MessageRefused: the body does not parse, holds none or too many, or a message is not one that a batch can have.
         NoPermission: a message is transactional by itself.
     """
-    drafts = batch_drafts(body, sends.cluster_pair, sys_flag, born_ms, host, 0, PROPERTIES_BYTES_MAX)
+    drafts = batch_drafts(body, sends.broker_pairs, sys_flag, born_ms, host, 0, PROPERTIES_BYTES_MAX)
     return _prepared(sends, body, sys_flag, born_ms, host) if drafts is None else drafts
 
 

@@ -72,7 +72,7 @@ class Gate:
         self._settings, self._topics, self._random = context.settings, context.topics, context.random
         self._queue_waiters, self._sends, self._half_messages = context.queue_waiters, sends, half_messages
         self._duplicates, self._delays, self._redelivery = duplicates, delays, redelivery
-        self.reader = Reader(sends.cluster_pair, sends.message_bytes_max)
+        self.reader = Reader(sends.broker_pairs, sends.message_bytes_max)
         self._epoch = -1
         self._steps: tuple[Step, ...] = (
             self._time, self._topic, self._permission, self._queue, self._repeated, self._retry, self._transaction, self._delay,
@@ -312,13 +312,13 @@ class Gate:
     def _batch_suffix(self, text: bytes) -> tuple[bytes, bool]:
         """Return what is appended to the properties of each message of a batch, and whether the sender waits for the sync.
 
-        These are the batch's own properties, WAIT included, and the cluster. Follows CommitLog.MessageExtEncoder (4.9.8).
+        These are the batch's own properties, WAIT included, and the broker's. Follows CommitLog.MessageExtEncoder (4.9.8).
         Differs: a unique key of the whole batch (5.x) does not replace those of its messages.
         """
         properties = wire_properties.decode(text)
         wait = properties.get("WAIT", "true").lower() == "true"
         properties.pop("UNIQ_KEY", None)
-        return wire_properties.encode({**properties, "CLUSTER": self._settings.cluster}), wait
+        return wire_properties.encode({**properties, **self._sends.broker_properties}), wait
 
 
 def is_transactional(text: bytes) -> bool:

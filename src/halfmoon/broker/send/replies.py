@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from halfmoon.broker.request import Reply, Request, reply_to
+from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import BrokerError
 from halfmoon.hot import ALL, Messages, send_answers
 from halfmoon.wire.codes import VERSION
@@ -29,13 +30,13 @@ class StoredGroup(msgspec.Struct, gc=False):
 class SendReplies:
     """Encodes replies. ``which`` selects senders: all, those that want a reply at once, or once the log is durable."""
 
-    def __init__(self, peers: Peers, region: str, host_hex: str) -> None:
-        self._peers, self._region, self._host_hex = peers, region, host_hex
+    def __init__(self, peers: Peers, settings: BrokerSettings, host_hex: str) -> None:
+        self._peers, self._region, self._trace_on, self._host_hex = peers, settings.region, settings.trace_on, host_hex
 
     def answer(self, stored: Sequence[StoredGroup], which: int = ALL) -> None:
         """Reply with success."""
         ordinary = [(group.messages, group.queue_id, group.queue_offset) for group in stored if group.header is None]
-        self._peers.tell(send_answers(ordinary, which, self._region, self._host_hex, VERSION))
+        self._peers.tell(send_answers(ordinary, which, self._region, self._host_hex, VERSION, trace_on=self._trace_on))
         if len(ordinary) < len(stored):
             for group in stored:
                 if group.header is not None:
@@ -55,7 +56,7 @@ class SendReplies:
         """Return the reply header for messages at these physical offsets; the ids of a batch are joined by commas."""
         return SendMessageReply(
             msg_id=",".join(f"{self._host_hex}{place:016X}" for place in places), queue_id=queue_id, queue_offset=queue_offset,
-            region_id=self._region, trace_on=True, recall_handle=recall_handle,
+            region_id=self._region, trace_on=self._trace_on, recall_handle=recall_handle,
         )  # fmt: skip
 
     def refuse(self, messages: Messages, refusal: BrokerError, which: int = ALL) -> None:
@@ -73,5 +74,5 @@ class SendReplies:
     def _refusal(self, opaque: int, serialization: int, refusal: BrokerError) -> bytes:
         """Return the frame of a refusal, with region and trace switch as in every reply to a send."""
         command = reply_to(opaque, serialization, Reply(refusal.code, refusal.remark))
-        command.fields = {"MSG_REGION": self._region, "TRACE_ON": "true"}
+        command.fields = {"MSG_REGION": self._region, "TRACE_ON": "true" if self._trace_on else "false"}
         return encode(command)

@@ -39,7 +39,7 @@ class ReplyMessages:
     def __init__(self, context: Context, gate: Gate, sends: Sends, relay: Relay) -> None:
         settings = context.settings
         self._clients, self._gate, self._sends, self._relay = context.clients, gate, sends, relay
-        self._stores, self._region = settings.store_replies, settings.region
+        self._stores, self._region, self._trace_on = settings.store_replies, settings.region, settings.trace_on
         self._store_host = f"{settings.address}:{settings.port}"
         self._pending_replies = context.pending_replies
 
@@ -98,7 +98,9 @@ class ReplyMessages:
         if self._stores:
             self._store(request)
         else:  # as the original answers where nothing is stored
-            header = SendMessageReply(msg_id="0", queue_id=0, queue_offset=0, region_id=self._region, trace_on=True)
+            header = SendMessageReply(
+                msg_id="0", queue_id=0, queue_offset=0, region_id=self._region, trace_on=self._trace_on
+            )  # fmt: skip
             self._pending_replies.reply_now(request, Reply(header=header))
 
     def _not_pushed(self, request: Request, remark: str) -> None:

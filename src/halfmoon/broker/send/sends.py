@@ -50,13 +50,22 @@ def may_be_delayed(text: str) -> bool:
 
 
 class Sends:
-    """Stores messages of all kinds; ``replies`` are those to their senders."""
+    """Stores messages of all kinds; ``replies`` are those to their senders.
+
+    ``broker_properties`` are what each stored message gets from this broker, ``broker_pairs`` the same as stored. A sender's own
+    under these names are replaced. Follows AbstractSendMessageProcessor.buildMsgContext (5.3.3), which stores the region and the
+    trace switch with every message, true or false; 4.9.8 does so only where a hook is loaded. Consumers of 5.x report nothing about
+    a message without a region, and no consumer about one whose switch is false.
+    """
 
     def __init__(self, context: Context) -> None:
         settings, store = context.settings, context.store
         self._settings, self._store, self._stats, self._pending_replies = settings, store, context.stats, context.pending_replies
-        self.replies = SendReplies(context.peers, settings.region, context.host.hex().upper())
-        self.cluster_pair = wire_properties.encode({"CLUSTER": settings.cluster})
+        self.replies = SendReplies(context.peers, settings, context.host.hex().upper())
+        self.broker_properties = {
+            "CLUSTER": settings.cluster, "MSG_REGION": settings.region, "TRACE_ON": "true" if settings.trace_on else "false",
+        }  # fmt: skip
+        self.broker_pairs = wire_properties.encode(self.broker_properties)
         self.message_bytes_max: int = store.settings.message_bytes_max
         self._sync_flush = store.sync_flush
 
@@ -165,13 +174,13 @@ class Sends:
     def prepare(self, text: bytes, suffix: bytes | None = None) -> tuple[bytes, int, bool]:
         """Return properties as stored, the tag code and whether the sender waits for the sync.
 
-        ``suffix`` is appended to them, whole pairs; None: the cluster's pair.
+        ``suffix`` is appended to them, whole pairs; None: ``broker_pairs``.
 
         Raises:
             NoPermission: a transactional message.
             MessageRefused: properties that are too long.
         """
-        suffix = self.cluster_pair if suffix is None else suffix
+        suffix = self.broker_pairs if suffix is None else suffix
         prepared = stored_properties(text, suffix)
         if prepared is None:
             prepared = self._prepare_slowly(text, suffix)  # not in the canonical form that the twin takes
@@ -184,7 +193,8 @@ class Sends:
         if properties.get("TRAN_MSG", "").lower() == "true":
             raise self.no_transactions()
         wait = properties.pop("WAIT", "true").lower() == "true"
-        properties.pop("CLUSTER", None)
+        for name in self.broker_properties:
+            properties.pop(name, None)
         tag = properties.get("TAGS", "")
         return wire_properties.encode(properties) + suffix, tag_hash(tag.encode()) if tag else 0, wait
 

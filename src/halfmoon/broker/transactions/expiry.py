@@ -45,7 +45,7 @@ from halfmoon.wire.properties import with_pairs, without
 
 log = logging.getLogger("halfmoon.broker.transactions")
 
-_NOT_RESUMED = frozenset(name.encode() for name in OURS - {"CLUSTER", REAL_TOPIC, REAL_QUEUE})
+_NOT_RESUMED = frozenset(name.encode() for name in OURS - {"CLUSTER", "MSG_REGION", "TRACE_ON", REAL_TOPIC, REAL_QUEUE})
 _COPIED_MAX = 1000
 """Copies without an op record: while there are so many, no other is made. A start looks at so many of the newest, some 40 ms."""
 

@@ -31,7 +31,7 @@ PRODUCER_GROUP, REAL_TOPIC, REAL_QUEUE, CHECK_TIMES = "PGROUP", "REAL_TOPIC", "R
 IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 OURS = frozenset({
     REAL_TOPIC, REAL_QUEUE, CHECK_TIMES, "TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_EXPIRED_REASON", "TRANSACTION_CHECK_HISTORY",
-    "CLUSTER",
+    "CLUSTER", "MSG_REGION", "TRACE_ON",
 })  # fmt: skip
 """Properties of a half message that only the broker gives."""
 DELAYS = frozenset({"DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "__STARTDELIVERTIME"})
@@ -51,7 +51,7 @@ class HalfMessages:
     def __init__(self, sends: Sends, index: TransactionIndex, warn: Callable[..., None]) -> None:
         self._sends, self.index, self._warn = sends, index, warn
         self.cache = HalfMessageCache(CACHED_MAX, CACHED_BYTES_MAX)
-        self._cluster_pair = sends.cluster_pair
+        self._broker_pairs = sends.broker_pairs
         self.stored_count = 0
         self.immunity_seen = index.pending_count > 0
 
@@ -118,7 +118,7 @@ class HalfMessages:
 
     def suffix(self, topic: str, queue_id: int) -> bytes:
         """Return the pairs that say where a half message belongs."""
-        return self._cluster_pair + wire_properties.encode({REAL_TOPIC: topic, REAL_QUEUE: str(queue_id)})
+        return self._broker_pairs + wire_properties.encode({REAL_TOPIC: topic, REAL_QUEUE: str(queue_id)})
 
 
 def checks_written(parts: Parts) -> int:

@@ -28,9 +28,9 @@ STORED = (0, 10, 11, 12)
 """Answers that say that a message is stored; the last three, that a promise of the broker was not kept in time."""
 
 NOT_COPIED = frozenset({
-    "MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "WAIT", "DELAY", "REAL_TOPIC", "REAL_QID", "CLUSTER", "TRAN_MSG", "PGROUP",
-    "TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET", "CHECK_IMMUNITY_TIME_IN_SECONDS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS",
-    "TIMER_DELIVER_MS", "TIMER_OUT_MS", "RETRY_TOPIC", REPEAT,
+    "MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "WAIT", "DELAY", "REAL_TOPIC", "REAL_QID", "CLUSTER", "MSG_REGION",
+    "TRACE_ON", "TRAN_MSG", "PGROUP", "TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET", "CHECK_IMMUNITY_TIME_IN_SECONDS",
+    "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "RETRY_TOPIC", REPEAT,
 })  # fmt: skip
 """Properties of the first delivery that a copy does not have: it is neither delayed nor half."""
 
