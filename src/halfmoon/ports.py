@@ -143,7 +143,13 @@ class Core(Protocol):
         """
 
     def commit(self, now: int) -> bool:
-        """Handle everything fed since the last call; return whether to call it again, once `effects` are carried out."""
+        """Handle what was fed since the last call; return whether more is left: call it again, once `effects` are carried out.
+
+        After a second such call the runtime reads what others sent first.
+        """
+
+    def slow(self, peer: int, *, is_slow: bool) -> None:
+        """The connection does not read what it is sent: nothing is read from it any more; or it reads again."""
 
     def lost(self, peer: int, now: int) -> None:
         """The connection is gone."""

@@ -1,6 +1,9 @@
 """The broker core: its table of handlers, its due time, and requests that nobody handles."""
 
-from halfmoon.wire.command import Command, encode
+from halfmoon.wire.command import Command, encode, request_command
+from halfmoon.wire.headers.offset import GetMaxOffset
+from halfmoon.wire.headers.topic import GetAllTopicConfig
+from halfmoon.wire.peer import ANSWERED_BYTES_A_TURN, REQUESTS_A_TURN, WAITING_MAX
 
 
 def test_a_request_code_without_a_handler_is_answered_3(talk):
@@ -37,3 +40,46 @@ def test_a_stop_saves_the_tables_and_says_what_could_not_be_saved(talk):
     talk.broker.stop(talk.now)
     talk.run_effects()
     assert "config/topics.json: [Errno 28] No space left on device" in talk.broker.lost_at_stop()
+
+
+def asked(count, header):
+    return b"".join(encode(request_command(header, opaque=number)) for number in range(count))
+
+
+def test_a_connection_that_asks_by_the_thousand_gets_a_share_of_each_turn_and_refusals_beyond_the_bound(talk):
+    count = REQUESTS_A_TURN + WAITING_MAX + 100
+    talk.feed(1, asked(count, GetMaxOffset(topic="T", queue_id=0)))
+    talk.feed(2, asked(1, GetMaxOffset(topic="T", queue_id=0)))
+    assert talk.broker.commit(talk.now), "more is left"
+    talk.run_effects()
+    assert len(talk.received[2]) == 1
+    assert len(talk.received[1]) == REQUESTS_A_TURN + 100
+
+    talk.turn()
+    refused = [reply for reply in talk.received[1] if reply.code == 2]
+    assert {reply.remark for reply in refused} == {"[OVERLOAD]system busy, start flow control for a while"}
+    assert [reply.opaque for reply in refused] == list(range(count - 100, count))
+    assert [reply.opaque for reply in talk.received[1] if reply.code == 0] == list(range(count - 100))
+
+
+def test_long_answers_to_one_connection_are_spread_over_turns(talk):
+    for number in range(500):
+        talk.broker.topics.ensure(f"T{number}", 1, talk.now)
+    talk.feed(1, asked(30, GetAllTopicConfig()))
+    talk.broker.commit(talk.now)
+    talk.run_effects()
+    length = len(talk.received[1][0].body)
+    assert (len(talk.received[1]) - 1) * length < ANSWERED_BYTES_A_TURN < 30 * length
+    talk.turn()
+    assert [reply.opaque for reply in talk.received[1]] == list(range(30))
+
+
+def test_nothing_is_handled_for_a_connection_that_does_not_read(talk):
+    talk.feed(1, asked(100, GetMaxOffset(topic="T", queue_id=0)))
+    talk.broker.commit(talk.now)
+    talk.broker.slow(1, is_slow=True)
+    talk.turn()
+    assert len(talk.received[1]) == REQUESTS_A_TURN
+    talk.broker.slow(1, is_slow=False)
+    talk.turn()
+    assert len(talk.received[1]) == 100

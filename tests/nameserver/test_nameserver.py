@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from halfmoon.errors import StoreError, StoreLocked
 from halfmoon.wire.codes import ROCKETMQ
 from halfmoon.wire.command import Command, encode
+from halfmoon.wire.peer import OVERLOAD, REQUESTS_A_TURN, WAITING_MAX
 from tests.nameserver.house import House, MemoryDisk, register_body, register_fields
 
 # ---------------------------------------------------------------- liveness
@@ -283,3 +284,27 @@ def test_any_bytes_leave_the_name_server_in_order(data: bytes) -> None:
     house.feed(peer, pack(">iI", 4 + len(data), len(data)) + data)
     house.feed(peer, data)
     assert house.ask(106).code == 0
+
+
+# ---------------------------------------------------------------- overload
+
+
+def test_a_connection_that_asks_by_the_thousand_gets_a_share_of_each_turn_and_refusals_beyond_the_bound() -> None:
+    house = House()
+    loud, quiet = house.connect(), house.connect()
+    count = REQUESTS_A_TURN + WAITING_MAX + 5
+    house.core.feed(loud, b"".join(encode(Command(code=105, opaque=number, fields={"topic": "T"})) for number in range(count)))
+    house.core.feed(quiet, encode(Command(code=105, opaque=1, fields={"topic": "T"})))
+    assert house.core.commit(house.now), "more is left"
+    house.carry_out()
+    assert len(house.taken(quiet)) == 1
+    replies = house.taken(loud)
+    assert [(reply.code, reply.remark) for reply in replies[REQUESTS_A_TURN:]] == [(2, OVERLOAD)] * 5
+
+    house.core.slow(loud, is_slow=True)
+    assert not house.core.commit(house.now)
+    house.core.slow(loud, is_slow=False)
+    while house.core.commit(house.now):
+        house.carry_out()
+    house.carry_out()
+    assert len(house.taken(loud)) == WAITING_MAX

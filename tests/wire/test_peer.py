@@ -3,7 +3,16 @@
 from halfmoon.effects import Close, Write
 from halfmoon.wire.command import encode, request_command
 from halfmoon.wire.headers.offset import GetMaxOffset
-from halfmoon.wire.peer import CHUNKS_MAX, Peers
+from halfmoon.wire.peer import (
+    ALL_REQUESTS_A_TURN,
+    CHUNKS_MAX,
+    REQUESTS_A_TURN,
+    WAITING_BYTES_MAX,
+    WAITING_MAX,
+    Backlog,
+    Peer,
+    Peers,
+)
 
 FRAME = encode(request_command(GetMaxOffset(topic="T", queue_id=0)))
 
@@ -103,3 +112,81 @@ def test_many_tiny_pieces_of_a_frame_are_gathered_and_give_the_frame():
 
     assert len(peers.get(1).chunks) <= CHUNKS_MAX + 1
     assert frames_of(peers) == [big]
+
+
+# ---------------------------------------------------------------- requests that wait for a later turn
+
+
+def cut(peer, count, *, first=0, size=20):
+    """What `Peers.take` returns for so many frames of a connection, each with its number as body."""
+    bodies = [b"%0*d" % (size, number) for number in range(first, first + count)]
+    return (peer, b"".join(bodies), [(0, at * size, at * size, (at + 1) * size) for at in range(count)])
+
+
+def numbers(asked, peer):
+    return [int(data[start:end]) for who, data, (_, start, _, end) in asked if who is peer]
+
+
+def two_peers():
+    return Peer(1, "10.0.0.1:1", 0), Peer(2, "10.0.0.2:1", 0)
+
+
+def test_what_one_connection_asks_beyond_its_share_waits_in_order_and_others_do_not():
+    backlog, (loud, quiet) = Backlog(), two_peers()
+    got = [backlog.turn([cut(loud, 100), cut(quiet, 1)])]
+    got.append(backlog.turn([cut(loud, 1, first=100), cut(quiet, 1)]))
+    while backlog.waiting:
+        got.append(backlog.turn([]))
+
+    assert [numbers(asked, quiet) for asked in got] == [[0], [0], [], []]
+    assert [len(numbers(asked, loud)) for asked in got] == [REQUESTS_A_TURN, REQUESTS_A_TURN, REQUESTS_A_TURN, 5]
+    assert [number for asked in got for number in numbers(asked, loud)] == list(range(101))
+
+
+def test_all_connections_together_have_a_bound_and_nobody_waits_for_ever():
+    backlog = Backlog()
+    peers = [Peer(number, "10.0.0.1:1", 0) for number in range(100)]
+    got = [backlog.turn([cut(peer, 3 * REQUESTS_A_TURN) for peer in peers])]
+    while backlog.waiting:
+        got.append(backlog.turn([]))
+
+    assert {len(asked) for asked in got[:-1]} == {ALL_REQUESTS_A_TURN}
+    assert {peer for asked in got[:5] for peer, _, _ in asked} == set(peers), "100 shares of 32 take four turns, one had two"
+
+
+def test_what_is_put_back_comes_before_what_waits():
+    backlog, (peer, _) = Backlog(), two_peers()
+    taken = backlog.turn([cut(peer, 40)])
+    backlog.put_back(taken[30:])
+    assert numbers(backlog.turn([]), peer) == list(range(30, 40))
+
+
+def test_nothing_is_handled_for_a_connection_that_does_not_read_until_it_does():
+    backlog, (slow, other) = Backlog(), two_peers()
+    backlog.turn([cut(slow, 40)])
+    backlog.set_slow(slow, is_slow=True)
+    assert not backlog.waiting, "no turn comes for it alone"
+    assert backlog.turn([cut(slow, 1, first=40), cut(other, 1)]) == [(other, *cut(other, 1)[1:2], cut(other, 1)[2][0])]
+    backlog.set_slow(slow, is_slow=False)
+    assert numbers(backlog.turn([]), slow) == list(range(32, 41))
+
+
+def test_what_is_too_much_to_wait_is_left_to_be_refused():
+    backlog, (loud, _) = Backlog(), two_peers()
+    backlog.turn([cut(loud, REQUESTS_A_TURN + WAITING_MAX + 3)])
+    assert numbers(backlog.excess, loud) == [REQUESTS_A_TURN + WAITING_MAX + number for number in range(3)]
+    backlog.excess.clear()
+    backlog.lost(loud)
+
+    large = WAITING_BYTES_MAX // 10
+    backlog.set_slow(loud, is_slow=True)
+    for _ in range(12):
+        backlog.turn([cut(loud, 1, size=large)])
+    assert len(backlog.excess) == 3
+
+
+def test_a_small_request_that_waits_does_not_keep_what_came_with_it():
+    backlog, (peer, _) = Backlog(), two_peers()
+    backlog.turn([cut(peer, 33)])
+    [(_, data, _)] = backlog.turn([])
+    assert len(data) == 20

@@ -6,6 +6,7 @@ table of handlers. Never waits, never reads a clock, opens no file by itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -41,7 +42,7 @@ from halfmoon.broker.send.sends import Sends
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.transactions.transactions import Transactions
 from halfmoon.effects import CoreEffect, Op, Start, Work
-from halfmoon.errors import AccessRefused, BadHeader, ResponseCode, ServiceNotAvailable
+from halfmoon.errors import AccessRefused, BadHeader, ResponseCode, ServiceNotAvailable, SystemBusy
 from halfmoon.hot import NATIVE, Completions, Frame, pull_header_json
 from halfmoon.ports import Disk
 from halfmoon.store.settings import StoreSettings
@@ -50,7 +51,7 @@ from halfmoon.wire.command import decode, encode
 from halfmoon.wire.headers.pull import PullMessage
 from halfmoon.wire.headers.topic import UpdateAndCreateTopic, UpdateAndCreateTopicList
 from halfmoon.wire.ids import pack_host
-from halfmoon.wire.peer import Peer
+from halfmoon.wire.peer import ANSWERED_BYTES_A_TURN, OVERLOAD, Asked, Backlog, Peer
 from halfmoon.wire.refused import not_supported
 from halfmoon.wire.table import request_type
 
@@ -59,9 +60,6 @@ CREATE_TOPIC = frozenset(request_type(header).code for header in (UpdateAndCreat
 NOT_SUPPORTED = int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 EXPIRE_SCAN_MS = 10_000
 """How often silent clients are looked for. Follows ClientHousekeepingService."""
-
-Frames = list[tuple[Peer, bytes, Frame]]
-"""Frames that are not decoded yet: the connection, the bytes that it brought, and where in them the frame lies."""
 
 
 class Broker:
@@ -104,7 +102,8 @@ class Broker:
         self.administration = Administration(self.access, settings, context.pending_replies)
         self.batches = Batches(context, self.sends, self.delays, self.registration.name_servers, self._start)
         self._handlers = self._table()
-        self._deferred: tuple[Frames, Frames] = [], []
+        self.backlog = Backlog()
+        self._deferred: tuple[list[Asked], list[Asked]] = [], []
         """Requests of this turn, and pulls, that wait until its senders are answered."""
         self._completions: list[Completions] = []
         """Decisions of this turn, which wait for the same."""
@@ -169,14 +168,15 @@ class Broker:
 
         Senders are answered before the rest is handled (True), so that a lone producer goes on while its last decision is carried
         out. Not if a connection brought bytes that are no frame: it is closed with the replies, so all requests before them must
-        be answered first.
+        be answered first. Who brought more requests than its share of a turn has the others wait (`Backlog`).
         """
         self.pending_replies.now = now
         requests, pulls = self._deferred
-        for peer, data, frames in self.peers.take(now, self._read):
-            for frame in frames:
-                is_pull = frame[0] == 0 and data.startswith(PULL_JSON, frame[1])
-                (pulls if is_pull else requests).append((peer, data, frame))
+        cut = self.peers.take(now, self._read)
+        for asked in self.backlog.turn(cut) if cut or self.backlog.waiting else ():
+            _, data, frame = asked
+            is_pull = frame[0] == 0 and data.startswith(PULL_JSON, frame[1])
+            (pulls if is_pull else requests).append(asked)
         self.gate.turn(now)
         if (completions := self.gate.reader.completions()) is not None:
             self._completions.append(completions)
@@ -187,9 +187,9 @@ class Broker:
         if self._sync_flush:
             self.store.flush(len(self.pending_replies))
         self._release(now)
-        return False
+        return bool(self.backlog.waiting)
 
-    def _handle(self, requests: Frames, pulls: Frames, now: int) -> None:
+    def _handle(self, requests: list[Asked], pulls: list[Asked], now: int) -> None:
         """Handle what a turn brought besides sends. Decisions come first, pulls last: they read what the turn made visible."""
         if requests or pulls or self.holds.count or self._notes_arrivals:
             self.pulls.turn(now)
@@ -197,14 +197,40 @@ class Broker:
             self.transactions.decisions.settle(self._completions.pop(0), now)
         if self.batches.recovery.answers:
             self.batches.turn(now)
-        for peer, data, frame in requests:
-            self._handle_frame(peer, data, frame, now)
-        for peer, data, frame in pulls:
-            self._handle_pull(peer, data, frame, now)
+        if self.backlog.excess:
+            self._refuse_excess(now)
+        if requests:
+            self._handle_each(requests, self._handle_frame, now)
+        if pulls:
+            self._handle_each(pulls, self._handle_pull, now)
+
+    def _handle_each(self, requests: list[Asked], handle: Callable[[Peer, bytes, Frame, int], None], now: int) -> None:
+        """Handle requests; those of connections that are to be sent enough already wait."""
+        waits = []
+        for asked in requests:
+            peer, data, frame = asked
+            if peer.out_bytes < ANSWERED_BYTES_A_TURN:
+                handle(peer, data, frame, now)
+            else:
+                waits.append(asked)
+        self.backlog.put_back(waits)
+
+    def _refuse_excess(self, now: int) -> None:
+        """Refuse what is too much to wait, as RocketMQ does when a queue of its threads is full."""
+        excess, self.backlog.excess = self.backlog.excess, []
+        for peer, data, frame in excess:
+            self._handle_frame(peer, data, frame, now, refusal=refused(SystemBusy(OVERLOAD)))
+
+    def slow(self, peer: int, *, is_slow: bool) -> None:
+        """A connection does not read its replies, or does again."""
+        if (known := self.peers.get(peer)) is not None:
+            self.backlog.set_slow(known, is_slow=is_slow)
 
     def lost(self, peer: int, now: int) -> None:
         """A connection was lost: forget its groups, held pulls and relayed requests."""
         known = self.peers.get(peer)
+        if known is not None:
+            self.backlog.lost(known)
         by_us = known is not None and known.closing
         self.peers.lost(peer)
         self.holds.lost(peer)
@@ -358,7 +384,8 @@ class Broker:
             refusal = _refusal(exc, "a held pull", pull.peer)
             self.peers.answer(pull.peer, encode(reply_to(pull.opaque, pull.serialization, refusal)))
 
-    def _handle_frame(self, peer: Peer, data: bytes, frame: Frame, now: int) -> None:
+    def _handle_frame(self, peer: Peer, data: bytes, frame: Frame, now: int, refusal: Reply | None = None) -> None:
+        """Answer a request by its handler, or with a refusal."""
         serialization, start, body, end = frame
         if peer.closing:
             return
@@ -371,6 +398,9 @@ class Broker:
             self.relay.answered(peer.number, command)
             return
         request = Request(command, peer, now)
+        if refusal is not None:
+            self.pending_replies.reply_now(request, refusal)
+            return
         if self.access is not None:
             try:
                 self.access.check(command, peer)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from halfmoon.effects import CoreEffect, Work
-from halfmoon.errors import BadHeader, BrokerError, PeerError, StoreError
+from halfmoon.errors import BadHeader, BrokerError, PeerError, StoreError, SystemBusy
 from halfmoon.nameserver import kv
 from halfmoon.nameserver.handlers import CHANGES_PATH, Handlers, Reply, Request, refusal
 from halfmoon.nameserver.kv import KeyValues
@@ -20,7 +20,7 @@ from halfmoon.nameserver.routes import Routes
 from halfmoon.nameserver.settings import NameServerSettings
 from halfmoon.ports import Disk
 from halfmoon.wire.command import Command, decode, encode, reply_command
-from halfmoon.wire.peer import Peer, Peers
+from halfmoon.wire.peer import ANSWERED_BYTES_A_TURN, OVERLOAD, Asked, Backlog, Peer, Peers
 from halfmoon.wire.refused import not_supported
 
 log = logging.getLogger("halfmoon.nameserver")
@@ -49,6 +49,7 @@ class NameServer:
         self._handlers = Handlers(settings, self.routes, self.values)
         self._handlers.answer_later = self._answer_later
         self._peers = Peers()
+        self._backlog = Backlog()
         self._saves = _Saves(disk, self._handlers.dump)
         self.start(now)
         self._stopping = False
@@ -99,21 +100,43 @@ class NameServer:
         self.routes.stepped(by_ms)
 
     def commit(self, now: int) -> bool:
-        """Answer everything fed since the last call."""
-        for peer, data, frames in self._peers.take(now):
-            for serialization, head, body, end in frames:
-                try:
-                    command = decode(data[head:body], data[body:end], serialization)
-                except BadHeader as exc:
-                    self._peers.close(peer, str(exc))
-                    break
-                if not command.is_response:
-                    self._handle(peer, command, now)
-        return False
+        """Answer what was fed since the last call, of each connection a share; return whether more is left."""
+        waits = []
+        for asked in self._backlog.turn(self._peers.take(now)):
+            if asked[0].out_bytes < ANSWERED_BYTES_A_TURN:
+                self._handle_frame(asked, self._handle, now)
+            else:
+                waits.append(asked)
+        self._backlog.put_back(waits)
+        excess, self._backlog.excess = self._backlog.excess, []
+        for asked in excess:
+            self._handle_frame(asked, self._refuse_excess, now)
+        return bool(self._backlog.waiting)
+
+    def _handle_frame(self, asked: Asked, handle: Callable[[Peer, Command, int], None], now: int) -> None:
+        peer, data, (serialization, head, body, end) = asked
+        if peer.closing:
+            return
+        try:
+            command = decode(data[head:body], data[body:end], serialization)
+        except BadHeader as exc:
+            self._peers.close(peer, str(exc))
+            return
+        if not command.is_response:
+            handle(peer, command, now)
+
+    def _refuse_excess(self, peer: Peer, command: Command, now: int) -> None:
+        self._refuse(peer, command, SystemBusy(OVERLOAD))
+
+    def slow(self, peer: int, *, is_slow: bool) -> None:
+        """A connection does not read its answers, or does again."""
+        if (known := self._peers.get(peer)) is not None:
+            self._backlog.set_slow(known, is_slow=is_slow)
 
     def lost(self, peer: int, now: int) -> None:
         """A connection is gone, and with it the brokers that registered over it."""
-        self._peers.lost(peer)
+        if (known := self._peers.lost(peer)) is not None:
+            self._backlog.lost(known)
         self._handlers.large_registrations.lost(peer)
         for address in self.routes.lost(peer):
             log.warning("broker lost its connection: address=%s", address)
@@ -198,7 +221,9 @@ class NameServer:
             return
         header, body = (reply.header, reply.body) if reply is not None else (None, b"")
         text = remark[:REMARK_LENGTH_MAX] if remark is not None else None
-        self._peers.answer(peer, encode(reply_command(command, code, text, header, body)))
+        answer = encode(reply_command(command, code, text, header, body))
+        peer.out_bytes += len(answer)
+        self._peers.answer(peer, answer)
 
 
 # ---------------------------------------------------------------- files

@@ -2,13 +2,15 @@
 
 Bytes are accumulated by `Peers.feed` and cut into frames once a turn by `Peers.take`; answers are collected in each peer's
 ``out`` and leave as one `Write` a peer by `Peers.effects`. Bad frames, unfinished frames beyond the bound and idle connections
-become a `Close`; who sends something else than frames is named in the log. Never decides what a frame means.
+become a `Close`; who sends something else than frames is named in the log. `Backlog` keeps what a connection asks beyond its share of
+a turn. Never decides what a frame means.
 """
 
 from __future__ import annotations
 
 import logging
 import re
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -37,6 +39,23 @@ _BEGINNINGS = {
     b"\r\n\r\n\x00\r\nQUIT\n": "the PROXY protocol, which is not expected from there (see proxy_protocol_from)",
     b"SSH-": "SSH",
 }
+REQUESTS_A_TURN = 32
+"""Requests of one connection that a turn handles; the others wait. They cost from 20 us to some milliseconds each."""
+
+ALL_REQUESTS_A_TURN = 1024
+"""Requests of all connections that a turn handles."""
+
+ANSWERED_BYTES_A_TURN = 1024 * 1024
+"""Answers to one connection in one turn, after which its next request waits: it gets no more before the socket took these."""
+
+OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
+"""Remark of the refusal (2) of what is too much. Follows NettyRemotingAbstract.processRequestCommand (4.9.8)."""
+
+WAITING_MAX = 10_000
+"""Requests of one connection that may wait. Follows sendThreadPoolQueueCapacity."""
+
+WAITING_BYTES_MAX = 64 * 1024 * 1024
+"""Bytes of the requests that wait, of all connections together."""
 
 
 class Peer:
@@ -51,7 +70,7 @@ class Peer:
         self.size = 0
         self.wanted = 8
         self.out: list[Any] = []
-        self.out_bytes = 0  # of the large pieces in it, as whoever put them there counts
+        self.out_bytes = 0  # of the pieces in it that may be large, as whoever put them there counts
         self.closing = False
 
 
@@ -264,3 +283,90 @@ def spoken(data: bytes) -> str | None:
     if match := _HTTP.match(data):
         return f"HTTP/1: {match[0].decode('latin-1')!r}"
     return None
+Asked = tuple[Peer, bytes, Frame]
+"""A request that is not decoded yet: its connection, bytes that it lies in, and where."""
+
+_WAITING_BYTES = 400
+"""About what a request takes that waits, besides its frame."""
+
+
+class Backlog:
+    """Requests that wait because their connection brought more than its share of a turn, or does not read its answers.
+
+    So a connection that sends requests by the thousand keeps the others waiting no longer than a share takes. Those of one
+    connection stay in order. What is too much to wait is left in ``excess``, for the core to refuse.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: dict[Peer, deque[tuple[bytes, Frame]]] = {}
+        """What a further turn has to handle; whose turn is next comes first."""
+        self._slow: dict[Peer, deque[tuple[bytes, Frame]]] = {}
+        """Those of connections that do not read, which may have none."""
+        self._bytes = 0
+        self.excess: list[Asked] = []
+
+    def turn(self, cut: list[tuple[Peer, bytes, list[Frame]]]) -> list[Asked]:
+        """Take in what `Peers.take` returned, and return what is handled in this turn."""
+        waited = list(self.waiting)
+        taken: list[Asked] = []
+        for peer, data, frames in cut:
+            count = REQUESTS_A_TURN if len(taken) < ALL_REQUESTS_A_TURN else 0
+            if peer in self.waiting or peer in self._slow:
+                count = 0
+            taken += [(peer, data, frame) for frame in frames[:count]]
+            if len(frames) > count:
+                self._keep(peer, data, frames[count:])
+        for peer in waited:
+            if len(taken) >= ALL_REQUESTS_A_TURN:
+                break
+            self._take_share(peer, taken)
+        return taken
+
+    def put_back(self, asked: list[Asked]) -> None:
+        """Have requests that `turn` returned last wait after all, before the others of their connections."""
+        for peer, data, frame in reversed(asked):
+            queue = self._slow.get(peer)
+            if queue is None:
+                queue = self.waiting.setdefault(peer, deque())
+            queue.appendleft((data, frame))
+            self._bytes += _size(frame)
+
+    def set_slow(self, peer: Peer, *, is_slow: bool) -> None:
+        """A connection does not read its answers: nothing more is handled for it until it does."""
+        waiting, slow = self.waiting, self._slow
+        if is_slow:
+            slow[peer] = waiting.pop(peer, deque())
+        elif queue := slow.pop(peer, None):
+            waiting[peer] = queue
+
+    def lost(self, peer: Peer) -> None:
+        """Forget what a connection asked that is gone."""
+        for queue in (self.waiting.pop(peer, None), self._slow.pop(peer, None)):
+            self._bytes -= sum(_size(frame) for _, frame in queue or ())
+
+    def _keep(self, peer: Peer, data: bytes, frames: list[Frame]) -> None:
+        """Have requests wait. Their bytes are copied: one that is small must not keep all that was read with it."""
+        queue = self._slow.get(peer)
+        if queue is None:
+            queue = self.waiting.setdefault(peer, deque())
+        for at, (serialization, start, body, end) in enumerate(frames):
+            frame = (serialization, 0, body - start, end - start)
+            if len(queue) >= WAITING_MAX or self._bytes + _size(frame) > WAITING_BYTES_MAX:
+                self.excess += [(peer, data, frame) for frame in frames[at:]]
+                return
+            queue.append((data[start:end], frame))
+            self._bytes += _size(frame)
+
+    def _take_share(self, peer: Peer, taken: list[Asked]) -> None:
+        """Take the next requests of a connection, which goes to the end of the line."""
+        queue = self.waiting.pop(peer)
+        for _ in range(min(REQUESTS_A_TURN, len(queue))):
+            data, frame = queue.popleft()
+            self._bytes -= _size(frame)
+            taken.append((peer, data, frame))
+        if queue:
+            self.waiting[peer] = queue
+
+
+def _size(frame: Frame) -> int:
+    return frame[3] - frame[1] + _WAITING_BYTES

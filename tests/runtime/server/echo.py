@@ -48,6 +48,9 @@ class Echo:
             self.fed = []
         return False
 
+    def slow(self, peer: int, *, is_slow: bool) -> None:
+        self.told.append(("slow" if is_slow else "reads", peer))
+
     def lost(self, peer: int, now: int) -> None:
         self.told.append(("lost", peer))
 

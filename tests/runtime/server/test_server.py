@@ -17,7 +17,7 @@ from halfmoon.effects import Signal, Start, Work, Write, now, wait
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.server import server
 from halfmoon.runtime.server.addresses import address_text
-from halfmoon.runtime.server.server import Server
+from halfmoon.runtime.server.server import READ_MAX_BYTES, Server
 from tests.runtime.server.echo import Echo, SmallDriver, serving
 from tests.waiting import soon
 
@@ -70,6 +70,46 @@ async def test_one_commit_handles_what_several_connections_brought_in_a_turn() -
         for sock in socks:
             sock.close()
     assert len(core.commits) == 1
+
+
+async def test_a_connection_that_sends_megabytes_has_others_read_first() -> None:
+    core = Echo()
+    core.answer = lambda peer, data: []
+    async with serving(core) as (_, address):
+        loud, quiet = (socket.create_connection(address) for _ in range(2))
+        await soon(lambda: len(core.told) == 3)
+        for sock in (loud, quiet):
+            sock.setblocking(False)
+        with suppress(BlockingIOError):
+            while True:
+                loud.send(bytes(1 << 20))
+        quiet.send(b"x")
+        await soon(lambda: any(peer == 2 for commit in core.commits for peer, _ in commit))
+        brought = [(peer, len(data)) for commit in core.commits for peer, data in commit]
+        before = sum(size for peer, size in brought[: brought.index((2, 1))])
+        assert before < 2 * READ_MAX_BYTES
+        await soon(lambda: sum(len(data) for commit in core.commits for _, data in commit) > 2 * READ_MAX_BYTES)
+        loud.close()
+        quiet.close()
+
+
+async def test_a_core_that_has_more_to_do_has_others_read_first() -> None:
+    core = Echo()
+    left, commit = [], core.commit
+
+    def endless(now: int) -> bool:
+        left.append(now)
+        commit(now)
+        return len(left) < 10_000
+
+    core.commit = endless  # type: ignore[method-assign]
+    async with serving(core) as (_, address):
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"hello")
+        assert await reader.readexactly(5) == b"hello"
+        assert len(left) < 10_000
+        await soon(lambda: len(left) >= 10_000)
+        writer.close()
 
 
 async def test_the_address_is_known_before_the_core_starts_and_nobody_is_accepted_before() -> None:

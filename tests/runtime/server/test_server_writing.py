@@ -96,9 +96,11 @@ async def test_nothing_is_read_from_a_peer_that_does_not_read_until_it_does() ->
         slow.sendall(b"more")
         await asyncio.sleep(0.05)
         assert [data for commit in core.commits for _, data in commit] == [b"!"]
+        assert core.told[-1] == ("slow", 1)
         got = 0
         slow.setblocking(False)
         while got < size:
             got += len(await asyncio.get_running_loop().sock_recv(slow, 1 << 20))
         await soon(lambda: len(core.commits) == 2)
+        assert core.told[-1] == ("reads", 1)
         slow.close()

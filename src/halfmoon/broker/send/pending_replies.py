@@ -145,7 +145,9 @@ class PendingReplies:
         """Reply at once, if the request wants a reply and its peer is still connected."""
         peer, command = request.peer, request.command
         if not command.is_oneway and not peer.closing:
-            self._peers.answer(peer, encode(reply_to(command.opaque, command.serialization, reply)))
+            answer = encode(reply_to(command.opaque, command.serialization, reply))
+            peer.out_bytes += len(answer)
+            self._peers.answer(peer, answer)
 
 
 def refused(refusal: BrokerError) -> Reply:

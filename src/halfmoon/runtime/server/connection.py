@@ -29,6 +29,9 @@ WRITE_HIGH_BYTES = 1024 * 1024
 WRITE_LOW_BYTES = 256 * 1024
 """Unsent bytes at which reading goes on."""
 
+READ_MAX_BYTES = 512 * 1024
+"""Bytes of one connection after which others are read first: uvloop reads up to 8 MB from one before it looks at the next."""
+
 JOIN_MAX_BYTES = 64 * 1024
 """Chunks that together are smaller are joined before writing: a copy costs less than handing over many."""
 
@@ -59,6 +62,9 @@ class Host(Protocol):
     def introduce(self, peer: int, remote: str) -> None:
         """Tell the core of a new connection."""
 
+    def slow(self, peer: int, *, is_slow: bool) -> None:
+        """Tell the core that a connection does not read what it is sent, or does again."""
+
     def drop(self, peer: int, *, is_known: bool) -> None:
         """A connection is gone, of which the core may have been told."""
 
@@ -75,7 +81,7 @@ class Connection(asyncio.Protocol):
     ``_feed`` takes what is read: the core's own function for plain text, so that it costs nothing that there are other ways.
     """
 
-    __slots__ = ("_early", "_encryption", "_feed", "_file", "_is_slow", "peer", "remote", "server", "transport")
+    __slots__ = ("_early", "_encryption", "_feed", "_file", "_is_slow", "_read_bytes", "peer", "remote", "server", "transport")
 
     def __init__(self, server: Host) -> None:
         self.server = server
@@ -83,7 +89,7 @@ class Connection(asyncio.Protocol):
         self._encryption: Encryption | None = None
         self._early: bytes | None = None
         """What came of a preamble; None: none is waited for, and the core knows of the connection."""
-        self.peer = 0
+        self.peer = self._read_bytes = 0
         self._is_slow = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -102,6 +108,9 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         peer, server = self.peer, self.server
         self._feed(peer, data)
+        self._read_bytes += len(data)
+        if self._read_bytes >= READ_MAX_BYTES:
+            self._let_others_read()
         if server.turn_is_due:
             return
         if server.last_fed == peer:  # it is alone: nothing to wait for, and a round of the loop costs as much as its request
@@ -110,6 +119,17 @@ class Connection(asyncio.Protocol):
         else:
             server.last_fed = peer
             server.wake()
+
+    def _let_others_read(self) -> None:
+        self._read_bytes = 0
+        with suppress(RuntimeError):  # it is closing
+            self.transport.pause_reading()
+        asyncio.get_running_loop().call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if not self._is_slow:
+            with suppress(RuntimeError):
+                self.transport.resume_reading()
 
     def eof_received(self) -> bool:
         """The other side sends no more, but may still read: answer what it sent before, then close."""
@@ -125,11 +145,14 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._is_slow = True
+        self.server.slow(self.peer, is_slow=True)
         with suppress(RuntimeError):  # it is closing
             self.transport.pause_reading()
 
     def resume_writing(self) -> None:
         self._is_slow = False
+        self.server.slow(self.peer, is_slow=False)
+        self.server.wake()
         with suppress(RuntimeError):
             self.transport.resume_reading()
 

@@ -26,6 +26,9 @@ class NullCore:
         """Nothing."""
         return False
 
+    def slow(self, peer: int, *, is_slow: bool) -> None:
+        """Nothing."""
+
     def lost(self, peer: int, now: int) -> None:
         """Nothing."""
 

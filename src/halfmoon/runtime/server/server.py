@@ -282,8 +282,10 @@ class Server:
         now = self._now()
         began_ns = self.clock.seen_ns
         try:
-            while self.core.commit(now):  # it stopped half-way, so that answers leave before more is done
+            if self.core.commit(now):  # it stopped half-way, so that answers leave before more is done
                 self._carry_out(now)
+                if self.core.commit(now):  # one connection asks for more than others should wait for
+                    self.wake()
         except Exception:  # our own mistake: the other connections shall not feel it
             log.exception("a turn of the core failed")
         self._carry_out(now)
@@ -388,6 +390,10 @@ class Server:
         """Tell the core of a new connection."""
         self.core.connected(peer, remote, self._now())
         self.wake()
+
+    def slow(self, peer: int, *, is_slow: bool) -> None:
+        """Tell the core that a connection does not read what it is sent, or does again."""
+        self.core.slow(peer, is_slow=is_slow)
 
     def drop(self, peer: int, *, is_known: bool) -> None:
         """A connection is gone, of which the core may have been told."""
