@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.interop.process import Server, free_port
@@ -16,12 +16,14 @@ COMMAND = _BESIDE if _BESIDE.exists() else Path(__file__).resolve().parents[2] /
 class Serve:
     """`halfmoon serve` on a data directory: name server and one broker named broker-a. Ports stay the same over restarts.
 
-    ``environment`` is added to ours.
+    ``environment`` is added to ours; ``prefix`` are words before the command, such as those of a shell that sets limits.
     """
 
     def __init__(
-        self, data: Path, *, settings: Mapping[str, object] | None = None, environment: Mapping[str, str] | None = None
-    ) -> None:
+        self, data: Path, *, settings: Mapping[str, object] | None = None, environment: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        self.prefix = prefix
         self.data, self.settings, self.environment = data, dict(settings or {}), environment
         self.nameserver_port, self.broker_port = free_port(), free_port()
         self._server: Server | None = None
@@ -32,12 +34,27 @@ class Serve:
         return f"127.0.0.1:{self.nameserver_port}"
 
     @property
+    def broker(self) -> str:
+        """Address of the broker."""
+        return f"127.0.0.1:{self.broker_port}"
+
+    @property
+    def log(self) -> str:
+        """What it has written since its last start."""
+        return self.data.with_suffix(".log").read_text(errors="replace")
+
+    @property
     def pids(self) -> list[int]:
         """Process id of the one process."""
         return [self._server.pid] if self._server else []
 
     def start(self) -> Serve:
         """Start it and wait for the line that says clients may connect."""
+        self.begin().wait_line("halfmoon ready")
+        return self
+
+    def begin(self) -> Server:
+        """Start it, and return its process without waiting."""
         command = [str(COMMAND), "serve", "--data", str(self.data), "--host", "127.0.0.1", "--broker-name", "broker-a"]
         command += [
             "--nameserver-port",
@@ -52,9 +69,8 @@ class Serve:
         self.data.parent.mkdir(parents=True, exist_ok=True)
         log = self.data.with_suffix(".log")
         log.unlink(missing_ok=True)
-        self._server = Server(command, log, self.environment)
-        self._server.wait_line("halfmoon ready")
-        return self
+        self._server = Server([*self.prefix, *command], log, self.environment)
+        return self._server
 
     def stop(self) -> int:
         """Stop it cleanly and return its exit code."""
