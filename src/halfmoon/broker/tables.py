@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from halfmoon.effects import Work
 from halfmoon.errors import PeerError, ServiceNotAvailable, StoreError, SystemBusy
 from halfmoon.ports import Disk
+from halfmoon.store.log.quarantine import Quarantine
 
 log = logging.getLogger("halfmoon.broker.tables")
 
@@ -52,14 +53,19 @@ class Tables:
     def load(self, path: str, parse: Callable[[bytes], T]) -> T | None:
         """Return a saved table, from its ``.bak`` if the file is missing, empty or damaged; None if neither exists.
 
-        It is logged when the older copy is used, or when nothing is left of a table.
+        It is logged when the older copy is used, or when nothing is left of a table. What is damaged
+        is kept in ``quarantine/`` then.
 
         Raises:
             StoreError: both exist and neither parses. Differs: the original starts with an empty table and forgets in silence.
         """
         reasons, empty = [], []
         for name in (path, path + ".bak"):
-            data = self._disk.read(name)
+            try:
+                data = self._disk.read(name)
+            except IsADirectoryError:
+                reasons.append(f"{name} is a directory")
+                continue
             if data is None:
                 continue
             if not data.strip():
@@ -73,6 +79,8 @@ class Tables:
             if name != path:
                 why = "; ".join([*reasons, *empty]) or f"{path} is missing"
                 log.warning("%s: using the older copy %s, later changes are lost", why, name)
+                if reasons:
+                    self._set_aside(path, reasons[0])
             return table
         if reasons:
             raise StoreError(
@@ -82,6 +90,13 @@ class Tables:
         if empty:
             log.warning("%s: the broker begins without what was saved there", "; ".join(empty))
         return None
+
+    def _set_aside(self, path: str, reason: str) -> None:
+        """Move away what the next save would replace, or could not."""
+        try:
+            Quarantine(self._disk).file(path, reason)
+        except OSError as exc:
+            log.warning("%s cannot be set aside: %s", path, exc)
 
     def add(self, path: str, dump: Callable[[], bytes], *, patient: bool = False) -> Callable[[], None]:
         """Add a table; return the function that marks it changed. A ``patient`` one waits for the next round of saves."""
