@@ -16,7 +16,8 @@ from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.runtime.files.filesystems import PAGE_BYTES, Kind
 
 
-def _mount(*words: str, on: Path) -> Iterator[Path]:
+def mounted(*words: str, on: Path, options: str = "") -> Iterator[Path]:
+    """Mount a file system while the generator waits, then mount it again with ``options``; skip where we may not."""
     if os.geteuid() != 0 or shutil.which("mount") is None:
         pytest.skip("only root mounts a file system: what a full one does is NOT tested here")
     on.mkdir()
@@ -24,6 +25,8 @@ def _mount(*words: str, on: Path) -> Iterator[Path]:
     if made.returncode:
         pytest.skip(f"no file system can be mounted here, what a full one does is NOT tested: {made.stderr.strip()}")
     try:
+        if options:
+            subprocess.run(["mount", "-o", options, str(on)], check=True)
         yield on
     finally:
         subprocess.run(["umount", "-l", str(on)], check=True)
@@ -31,7 +34,7 @@ def _mount(*words: str, on: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def tmpfs(tmp_path: Path) -> Iterator[Path]:
-    yield from _mount("-t", "tmpfs", "-o", "size=4m", "none", on=tmp_path / "tmpfs")
+    yield from mounted("-t", "tmpfs", "-o", "size=4m", "none", on=tmp_path / "tmpfs")
 
 
 @pytest.fixture
@@ -43,7 +46,7 @@ def small_blocks(tmp_path: Path) -> Iterator[Path]:
     image.touch()
     os.truncate(image, 24 << 20)
     subprocess.run(["mkfs.ext4", "-q", "-F", "-b", "1024", "-m", "0", str(image)], check=True)
-    yield from _mount("-o", "loop", str(image), on=tmp_path / "ext4")
+    yield from mounted("-o", "loop", str(image), on=tmp_path / "ext4")
 
 
 def fill(root: Path, leave: int = 0) -> None:

@@ -32,6 +32,8 @@ from halfmoon.runtime.files.permissions import OWNER, Permissions, make_director
 _NUMBER = Struct(">i")
 _STEP_MIN = 16 * 1024
 """The first step, doubled with each: most queues stay small."""
+_ROOM_MIN, _ROOM_TIMES = 4 * 1024 * 1024, 16
+"""Of a file system with less room, or less than so many times what is asked for, a file takes what is written and no more."""
 _STEP_MAX = 32 * 1024 * 1024
 _PWRITE_MIN = 4096
 _NEAR_BYTES = 16 * 1024
@@ -193,6 +195,8 @@ class RealFile:
             first = at // PAGE_BYTES * PAGE_BYTES
             with _opened(self._full, os.O_RDWR) as fd:
                 try:
+                    if not _has_room(fd, size):
+                        return memoryview(os.pread(fd, size, at))
                     os.posix_fallocate(fd, first, min(whole_pages(at + size), self.size) - first)
                 except OSError:
                     return memoryview(os.pread(fd, size, at))
@@ -279,14 +283,22 @@ class RealFile:
             if end <= self._reserved:
                 return
         step = min(max(self._reserved, _STEP_MIN), _STEP_MAX)
-        wanted = min(self.size, whole_pages(end + step))
         with _opened(self._full, os.O_RDWR) as fd:
+            if not _has_room(fd, step):
+                step = 0
+            wanted = min(self.size, whole_pages(end + step))
             try:
                 self._ask_for(fd, self._reserved, wanted)
             except OSError:
                 if whole_pages(end) >= wanted:
                     raise
                 self._ask_for(fd, self._reserved, min(self.size, whole_pages(end)))  # on a disk that is nearly full, what is needed
+
+
+def _has_room(fd: int, size: int) -> bool:
+    """Whether a file system has much more room than a size: the little that a start has on a full disk must do for all files."""
+    facts = os.fstatvfs(fd)
+    return facts.f_bavail * facts.f_frsize >= max(_ROOM_MIN, _ROOM_TIMES * size)
 
 
 class RealLock:
