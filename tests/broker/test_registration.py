@@ -158,6 +158,17 @@ def test_an_announcement_that_was_lost_is_made_good_by_the_next() -> None:
     assert scene.knows("next")
 
 
+def test_that_a_name_server_is_gone_is_said_once_however_many_topics_are_new(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    scene.keep()
+    scene.world.run(5_000)
+    scene.hosts[0].kill()
+    for index in range(20):
+        scene.add_topic(f"new{index}")
+        scene.world.run(500)
+    assert [record.levelname for record in caplog.records].count("WARNING") == 1
+
+
 def test_leaving_unregisters_everywhere_and_ends_the_loops() -> None:
     scene = Scene(name_servers=2)
     kept = scene.driver.start(scene.registration.keep(), "register")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -258,3 +259,63 @@ def test_after_a_kill_no_offset_is_given_out_again_whose_record_is_damaged_or_go
         disk.crash(power=False)
     store = open_store(disk)
     assert store.append("t", 0, [draft(b"next")], NOW).queue_offset > COUNT
+
+
+# ---------------------------------------------------------------- what a device left behind the end
+
+
+TAIL = 4096
+TAILS: dict[str, Callable[[SimDisk, list[int], int], bytes]] = {
+    "zeros": lambda disk, places, end: bytes(TAIL),
+    "noise": lambda disk, places, end: Random(end).randbytes(TAIL),
+    "an old record": lambda disk, places, end: disk.read(path_of(0))[places[3] : places[3] + TAIL],
+    "an old record, cut": lambda disk, places, end: disk.read(path_of(0))[places[3] : places[4] - 1],
+    "the newest record again": lambda disk, places, end: disk.read(path_of(3))[places[-1] - 3 * FILE : end - 3 * FILE],
+}
+
+
+@pytest.mark.parametrize("stop", ["killed", "stopped", "machine"])
+@pytest.mark.parametrize("tail", TAILS)
+@pytest.mark.parametrize("over", [0, 200], ids=["behind the end", "over the end"])
+def test_whatever_a_device_left_at_the_tail_is_no_message_and_hides_none(tail: str, stop: str, over: int):
+    disk, bodies, places = used_disk(clean=stop == "stopped")
+    if stop == "machine":
+        disk.machine_boots += 1
+    end = places[-1] + places[-1] - places[-2]
+    damage(disk, end - over, TAILS[tail](disk, places, end))
+    for _ in range(2):
+        store = open_store(disk)
+        found = bodies_of(store)
+        assert {offset: found.get(offset) for offset in range(COUNT - bool(over))} == dict(
+            list(bodies.items())[: COUNT - bool(over)]
+        )
+        assert found.keys() <= bodies.keys()
+        assert all(body == bodies[offset] for offset, body in found.items())
+        disk.crash(power=False)
+    store = open_store(disk)
+    appended = store.append("t", 0, [draft(b"next")], NOW)
+    assert appended.queue_offset >= COUNT
+    assert bodies_of(store)[appended.queue_offset] == b"next"
+    disk.crash(power=False)
+    assert bodies_of(open_store(disk))[appended.queue_offset] == b"next"
+
+
+def test_queue_and_index_files_that_are_newer_than_the_log_say_nothing_that_it_does_not():
+    disk, bodies, places = used_disk()
+    store = open_store(disk)
+    for number in range(40):
+        store.append("t", 0, [draft(b"lost%04d" % number + bytes(1000), b"KEYS\x01k%d\x02" % number)], NOW)
+    for now in range(NOW + 3000, NOW + 9000, 100):
+        store.tick(now)
+        carry_out(store, now)
+    disk.crash(power=False)
+    end = places[-1] + places[-1] - places[-2]
+    for number in range(3, 5):  # the log of before, the rest of after
+        if disk.exists(path_of(number)):
+            begin = max(0, end - number * FILE)
+            damage(disk, number * FILE + begin, bytes(FILE - begin))
+    forget_checkpoint(disk)
+    store = open_store(disk)
+    assert bodies_of(store) == bodies
+    assert list(store.query("t", "k5", 10, 0, 1 << 62).records) == []
+    assert store.append("t", 0, [draft(b"next")], NOW).queue_offset >= COUNT

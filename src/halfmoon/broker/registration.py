@@ -171,7 +171,9 @@ class Registration:
         try:
             yield Tell(link.address, header, body, self._settings.register_timeout_ms)
         except NetworkError as exc:
-            log.warning("announcement failed: nameserver=%s error=%s", link.address, exc)
+            if link.is_up:  # else it is said already, and topics come by the thousand
+                log.warning("announcement failed: nameserver=%s error=%s", link.address, exc)
+                link.is_up = False
 
     def _has_changed(self, link: _Link) -> Op[bool]:
         s = self._settings
