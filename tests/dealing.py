@@ -40,7 +40,7 @@ SLOW = (
     "tests/spark/lake/test_files", "tests/spark/jobs/test_plots", "tests/cli/spark/test_commands", "tests/cli/demo/test_command",
     "tests/cli/demo/test_processes",
     "tests/store/queues/test_missing", "tests/store/log/test_recovery", "tests/store/test_opening", "tests/store/test_damage",
-    "tests/store/test_crashes", "tests/store/transactions/test_rebuild", "tests/store/transactions/test_recovery",
+    "tests/store/test_crashes", "tests/store/test_retention_months", "tests/store/transactions/test_rebuild", "tests/store/transactions/test_recovery",
     "tests/events/encoding/test_codec", "tests/events/encoding/test_envelope", "tests/events/django/",
     "tests/columns/test_memory", "tests/runtime/files/test_full_disk", "tests/testing/test_plugin", "tests/test_conversion",
     "tests/wire/test_columns", "tests/events/consuming/test_consumers", "tests/events/databases/test_unused_sessions",
