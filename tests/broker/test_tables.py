@@ -10,6 +10,8 @@ import pytest
 
 from halfmoon.broker.tables import Tables
 from halfmoon.errors import PeerError, StoreError
+from halfmoon.wire.bodies import GroupRequestMode, to_json
+from halfmoon.wire.headers.client import SetMessageRequestMode
 from halfmoon.wire.headers.offset import UpdateConsumerOffset
 from simulation.disk import SimDisk
 from tests.broker.talk import Talk
@@ -67,7 +69,7 @@ def test_a_table_that_cannot_be_read_at_all_is_named_with_the_remedy():
 # ---------------------------------------------------------------- each table of a broker
 
 
-TABLES = ("consumerOffset", "delayOffset", "subscriptionGroup", "timerOffset", "topics")
+TABLES = ("consumerOffset", "delayOffset", "messageRequestMode", "subscriptionGroup", "timerOffset", "topics")
 UPTIME = "brokerUptime"
 """The one of which there is no older copy: what it says is nearly known without it."""
 
@@ -86,6 +88,8 @@ def stopped(talk: Talk) -> Talk:
         for properties in ("", "DELAY\x011\x02", f"TIMER_DELIVER_MS\x01{talk.now + 60_000}\x02"):
             assert talk.send("T", properties=properties).code == 0
         assert talk.consume("T", group=f"G{number}").code == 0
+        mode = GroupRequestMode(topic="T", consumer_group=f"G{number}", mode="PULL")
+        assert talk.ask(SetMessageRequestMode(), to_json(mode)).code == 0
         assert talk.ask(UpdateConsumerOffset(consumer_group="G0", topic="T", queue_id=0, commit_offset=1 + number)).code == 0
         talk.wait(10_000)
         talk.restart()
@@ -100,7 +104,8 @@ def paths_of(talk: Talk, name: str) -> tuple[Path, Path]:
 
 
 def test_these_are_the_tables_of_a_broker(stopped: Talk):
-    assert sorted(f"config/{name}.json" for name in (*TABLES, UPTIME)) == sorted(stopped.broker.tables._tables)
+    tables = sorted(path for path in stopped.broker.tables._tables if path.endswith(".json"))
+    assert sorted(f"config/{name}.json" for name in (*TABLES, UPTIME)) == tables
     assert [path.name for name in TABLES for path in paths_of(stopped, name) if not path.exists()] == []
 
 
