@@ -88,13 +88,14 @@ def test_a_full_disk_refuses_with_14_serves_reads_starts_for_reading_and_goes_on
         server.stop()
 
 
-def test_a_disk_that_others_fill_costs_the_oldest_files_and_no_send_where_files_go_by_force(tmpfs: Path):
+def test_a_disk_that_fills_up_costs_the_oldest_files_and_sends_go_on_where_files_go_by_force(tmpfs: Path):
     server = Serve(tmpfs / "store", settings=SMALL)
     server.start()
     try:
         with Producer(group="P", nameserver=server.nameserver, retries_max=0) as producer:
-            for _ in range(3):
-                acknowledged = sent(producer, "T", 0, 400)  # 8 MB each time, 24 in all, of a disk of 24
+            acknowledged = [b"%06d" % number + NOISE for number in range(1200)]  # 24 MB, of a disk of 24
+            for body in acknowledged:  # refused at times, until the next look at the disk
+                until(lambda body=body: taken(producer, "T", body), "room")
         with Admin(nameserver=server.nameserver) as admin:
             first = min(ends.min_offset for ends in admin.topic_stats("T").values())
         found = bodies(server, "T")
