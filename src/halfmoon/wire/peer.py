@@ -283,6 +283,8 @@ def spoken(data: bytes) -> str | None:
     if match := _HTTP.match(data):
         return f"HTTP/1: {match[0].decode('latin-1')!r}"
     return None
+
+
 Asked = tuple[Peer, bytes, Frame]
 """A request that is not decoded yet: its connection, bytes that it lies in, and where."""
 
