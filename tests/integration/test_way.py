@@ -95,7 +95,7 @@ async def walked(root: Path, exchange: Callable[[Ask, int], Awaitable[None]]) ->
     for number in range(WARM):
         await exchange(ask, number)
     with watch:
-        server._turn()
+        server.turn()
     idle = set(watch.calls)
     ways = []
     for number in range(SHORTEST_OF):

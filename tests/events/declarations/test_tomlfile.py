@@ -71,7 +71,7 @@ def test_what_a_file_can_set_are_plain_values_of_publisher_and_push_consumer():
             b"session",
             "events.toml: publishers.orders",
             "unknown key 'session'",
-            "known here: binding, body_bytes_max",
+            "known here: access_key, binding, body_bytes_max",
         ),
         (b"listener =", b"listner =", "events.toml: consumers.mail", "unknown key 'listner'", "did you mean 'listener'?"),
         (b'"com.shop.MailListener"', b'""', "events.toml: consumers.mail", "has no listener", "table of classes"),
