@@ -90,7 +90,7 @@ def test_a_search_that_answers_something_else_is_found(monkeypatch: pytest.Monke
     assert found(1, "kill", "searches")
 
 
-@pytest.mark.parametrize("seed", [3, 5])
+@pytest.mark.parametrize("seed", [2, 5])
 def test_a_row_that_is_believed_though_it_is_damaged_is_found_in_every_seed(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr("halfmoon.store.queues.inventory.crc32", lambda data: 7)
     monkeypatch.setattr("halfmoon.store.two_slots.crc32", lambda data: 7)
@@ -112,8 +112,8 @@ def test_progress_that_is_acknowledged_and_cannot_be_saved_is_found_in_every_see
         ("queues.reservations.Reservations.raise_floors", "offsets", 7),
         ("log.commit_log.CommitLog._behind_damage", "lost", 11),  # the log ends at the first damage
         ("log.commit_log.CommitLog._behind_damage", "lost", 2),
-        ("log.quarantine.Quarantine.rest", "kept nowhere", 14),
-        ("log.quarantine.Quarantine.rest", "kept nowhere", 17),
+        ("log.quarantine.Quarantine.rest", "kept nowhere", 2),
+        ("log.quarantine.Quarantine.rest", "kept nowhere", 11),
         ("log.recovery.Recovery._report", "nothing is said", 6),
         ("log.recovery.Recovery._report", "nothing is said", 1),
     ],
@@ -128,7 +128,7 @@ def test_a_start_on_a_damaged_log_that_breaks_a_rule_is_found(
 @pytest.mark.parametrize(
     ("fault", "kinds", "problem", "seed"),
     [
-        ("queues.reservations.Reservations.raise_all_floors", "damage,power", "offsets", 6),  # sync flush without reservations
+        ("queues.reservations.Reservations.raise_all_floors", "damage,power", "offsets", 11),  # sync flush without reservations
         ("queues.reservations.Reservations.raise_all_floors", "damage,power", "offsets", 7),
         ("queues.inventory.Inventory.note_durable", "vanish,power", "lost", 13),
         ("queues.inventory.Inventory.note_durable", "vanish,power", "lost", 29),
