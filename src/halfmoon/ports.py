@@ -151,6 +151,9 @@ class Core(Protocol):
     def slow(self, peer: int, *, is_slow: bool) -> None:
         """The connection does not read what it is sent: nothing is read from it any more; or it reads again."""
 
+    def unanswered(self, peer: int) -> bool:
+        """Whether requests of the connection wait for a further turn: it is not closed at the end of its stream before that."""
+
     def lost(self, peer: int, now: int) -> None:
         """The connection is gone."""
 

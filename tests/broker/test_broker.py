@@ -2,8 +2,10 @@
 
 from halfmoon.wire.command import Command, encode, request_command
 from halfmoon.wire.headers.offset import GetMaxOffset
-from halfmoon.wire.headers.topic import GetAllTopicConfig
+from halfmoon.wire.headers.topic import GetAllTopicConfig, UpdateAndCreateTopic
 from halfmoon.wire.peer import ANSWERED_BYTES_A_TURN, REQUESTS_A_TURN, WAITING_MAX
+from halfmoon.wire.record import decode_records
+from tests.broker.talk import pull_header, send_header
 
 
 def test_a_request_code_without_a_handler_is_answered_3(talk):
@@ -60,6 +62,31 @@ def test_a_connection_that_asks_by_the_thousand_gets_a_share_of_each_turn_and_re
     assert {reply.remark for reply in refused} == {"[OVERLOAD]system busy, start flow control for a while"}
     assert [reply.opaque for reply in refused] == list(range(count - 100, count))
     assert [reply.opaque for reply in talk.received[1] if reply.code == 0] == list(range(count - 100))
+
+
+def test_sends_do_not_overtake_those_of_their_connection_that_wait(talk):
+    talk.ask(send_header("T", queue_id=0), b"first")
+    talk.ask(UpdateAndCreateTopic(topic="other", read_queue_nums=1, write_queue_nums=1, perm=6, topic_filter_type="SINGLE_TAG"))
+    # no queue is open to the reader any more: these go one by one
+    for number in range(200):
+        talk.post(send_header("T", queue_id=0), b"%d" % number)
+    assert talk.broker.commit(talk.now), "more is left"
+    talk.run_effects()
+    for number in range(200, 300):
+        talk.post(send_header("T", queue_id=0), b"%d" % number)
+    talk.turn()
+
+    pulled = b"".join(bytes(talk.ask(pull_header("T", offset=at), peer=9).body) for at in range(0, 301, 32))
+    stored = [message.body for message in decode_records(pulled)]
+    assert stored == [b"first", *(b"%d" % number for number in range(300))]
+
+
+def test_what_stood_before_bytes_that_are_no_frame_is_answered_however_much_it_was(talk):
+    talk.feed(1, asked(5 * REQUESTS_A_TURN, GetMaxOffset(topic="T", queue_id=0)) + b"no frame" * 100)
+    talk.turn()
+
+    assert len(talk.received[1]) == 5 * REQUESTS_A_TURN
+    assert 1 in talk.closed
 
 
 def test_long_answers_to_one_connection_are_spread_over_turns(talk):

@@ -172,7 +172,7 @@ class Broker:
         """
         self.pending_replies.now = now
         requests, pulls = self._deferred
-        cut = self.peers.take(now, self._read)
+        cut = self.peers.take(now, self._read_in_order if self.backlog.waiting or self.backlog.slow else self._read)
         for asked in self.backlog.turn(cut) if cut or self.backlog.waiting else ():
             _, data, frame = asked
             is_pull = frame[0] == 0 and data.startswith(PULL_JSON, frame[1])
@@ -188,6 +188,9 @@ class Broker:
             self.store.flush(len(self.pending_replies))
         self._release(now)
         return bool(self.backlog.waiting)
+
+    def _read_in_order(self, peer: Peer, data: bytes) -> tuple[list[Frame], int, int, str | None]:
+        return self.backlog.read(peer, data, self._read)
 
     def _handle(self, requests: list[Asked], pulls: list[Asked], now: int) -> None:
         """Handle what a turn brought besides sends. Decisions come first, pulls last: they read what the turn made visible."""
@@ -225,6 +228,10 @@ class Broker:
         """A connection does not read its replies, or does again."""
         if (known := self.peers.get(peer)) is not None:
             self.backlog.set_slow(known, is_slow=is_slow)
+
+    def unanswered(self, peer: int) -> bool:
+        """Whether requests of a connection wait for their turn."""
+        return (known := self.peers.get(peer)) is not None and self.backlog.holds(known)
 
     def lost(self, peer: int, now: int) -> None:
         """A connection was lost: forget its groups, held pulls and relayed requests."""
@@ -283,7 +290,7 @@ class Broker:
         """Take out the effects: replies, syncs, tables to save, operations to start."""
         if self.membership.changed:
             self.membership.notify()
-        effects = self.peers.effects()
+        effects = self.peers.effects(self.backlog.waiting)
         if works := self.store.work():
             effects += map(self._then_release, works)
         if works := self.transactions.work():

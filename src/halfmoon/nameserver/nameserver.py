@@ -133,6 +133,10 @@ class NameServer:
         if (known := self._peers.get(peer)) is not None:
             self._backlog.set_slow(known, is_slow=is_slow)
 
+    def unanswered(self, peer: int) -> bool:
+        """Whether requests of a connection wait for their turn."""
+        return (known := self._peers.get(peer)) is not None and self._backlog.holds(known)
+
     def lost(self, peer: int, now: int) -> None:
         """A connection is gone, and with it the brokers that registered over it."""
         if (known := self._peers.lost(peer)) is not None:
@@ -165,7 +169,7 @@ class NameServer:
         works = [*self._handlers.large_registrations.works(), *self._saves.works()]
         if self._stopping and self._saves.idle:
             self._release()
-        return [*self._peers.effects(), *works]
+        return [*self._peers.effects(self._backlog.waiting), *works]
 
     def stop(self, now: int) -> list[Any]:
         """Nothing is left to drive: saves that are under way are the runtime's to await; after the last the directory is free."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 from halfmoon.effects import Close, CoreEffect, Write
@@ -257,12 +257,18 @@ class Peers:
         for peer in self._peers.values():
             peer.heard_ms += by_ms
 
-    def effects(self) -> list[CoreEffect]:
-        """Take out one `Write` for each peer that has answers, then the closes."""
+    def effects(self, waiting: Container[Peer] = ()) -> list[CoreEffect]:
+        """Take out one `Write` for each peer that has answers, then the closes.
+
+        Who brought bytes that are no frame is closed once nothing of it is ``waiting``: what stood before them is answered.
+        """
         if self.wrong:
-            for peer, wrong in self.wrong:
-                self.close(peer, wrong)
-            self.wrong.clear()
+            wrong, self.wrong = self.wrong, []
+            for peer, reason in wrong:
+                if peer in waiting:
+                    self.wrong.append((peer, reason))
+                else:
+                    self.close(peer, reason)
         touched, self.touched = self.touched, []
         effects: list[CoreEffect] = []
         for peer in touched:
@@ -302,7 +308,7 @@ class Backlog:
     def __init__(self) -> None:
         self.waiting: dict[Peer, deque[tuple[bytes, Frame]]] = {}
         """What a further turn has to handle; whose turn is next comes first."""
-        self._slow: dict[Peer, deque[tuple[bytes, Frame]]] = {}
+        self.slow: dict[Peer, deque[tuple[bytes, Frame]]] = {}
         """Those of connections that do not read, which may have none."""
         self._bytes = 0
         self.excess: list[Asked] = []
@@ -313,7 +319,7 @@ class Backlog:
         taken: list[Asked] = []
         for peer, data, frames in cut:
             count = REQUESTS_A_TURN if len(taken) < ALL_REQUESTS_A_TURN else 0
-            if peer in self.waiting or peer in self._slow:
+            if peer in self.waiting or peer in self.slow:
                 count = 0
             taken += [(peer, data, frame) for frame in frames[:count]]
             if len(frames) > count:
@@ -327,15 +333,23 @@ class Backlog:
     def put_back(self, asked: list[Asked]) -> None:
         """Have requests that `turn` returned last wait after all, before the others of their connections."""
         for peer, data, frame in reversed(asked):
-            queue = self._slow.get(peer)
+            queue = self.slow.get(peer)
             if queue is None:
                 queue = self.waiting.setdefault(peer, deque())
             queue.appendleft((data, frame))
             self._bytes += _size(frame)
 
+    def holds(self, peer: Peer) -> bool:
+        """Whether requests of a connection wait: what it sends now must not overtake them."""
+        return peer in self.waiting or bool(self.slow.get(peer))
+
+    def read(self, peer: Peer, data: bytes, read: Read) -> tuple[list[Frame], int, int, str | None]:
+        """Read what a connection brought: by ``read``, which may keep sends for itself; only cut it while earlier requests wait."""
+        return _read(peer, data) if self.holds(peer) else read(peer, data)
+
     def set_slow(self, peer: Peer, *, is_slow: bool) -> None:
         """A connection does not read its answers: nothing more is handled for it until it does."""
-        waiting, slow = self.waiting, self._slow
+        waiting, slow = self.waiting, self.slow
         if is_slow:
             slow[peer] = waiting.pop(peer, deque())
         elif queue := slow.pop(peer, None):
@@ -343,12 +357,12 @@ class Backlog:
 
     def lost(self, peer: Peer) -> None:
         """Forget what a connection asked that is gone."""
-        for queue in (self.waiting.pop(peer, None), self._slow.pop(peer, None)):
+        for queue in (self.waiting.pop(peer, None), self.slow.pop(peer, None)):
             self._bytes -= sum(_size(frame) for _, frame in queue or ())
 
     def _keep(self, peer: Peer, data: bytes, frames: list[Frame]) -> None:
         """Have requests wait. Their bytes are copied: one that is small must not keep all that was read with it."""
-        queue = self._slow.get(peer)
+        queue = self.slow.get(peer)
         if queue is None:
             queue = self.waiting.setdefault(peer, deque())
         for at, (serialization, start, body, end) in enumerate(frames):

@@ -21,6 +21,7 @@ class Echo:
         self.commits: list[list[tuple[int, bytes]]] = []
         self.left: list[Any] = []
         self.due_ms: int | None = None
+        self.waiting: set[int] = set()
         self.ticks: list[int] = []
         self.endings: list[Any] = []
         self.answer: Callable[[int, bytes], list[Any]] = lambda peer, data: [Write(peer, [data])]
@@ -47,6 +48,9 @@ class Echo:
                 self.left += self.answer(peer, data)
             self.fed = []
         return False
+
+    def unanswered(self, peer: int) -> bool:
+        return peer in self.waiting
 
     def slow(self, peer: int, *, is_slow: bool) -> None:
         self.told.append(("slow" if is_slow else "reads", peer))

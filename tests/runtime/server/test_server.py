@@ -17,7 +17,8 @@ from halfmoon.effects import Signal, Start, Work, Write, now, wait
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.server import server
 from halfmoon.runtime.server.addresses import address_text
-from halfmoon.runtime.server.server import READ_MAX_BYTES, Server
+from halfmoon.runtime.server.connection import ENDING_LOOK_S, READ_MAX_BYTES
+from halfmoon.runtime.server.server import Server
 from tests.runtime.server.echo import Echo, SmallDriver, serving
 from tests.waiting import soon
 
@@ -178,6 +179,26 @@ async def test_a_half_closed_connection_still_gets_its_answer() -> None:
         writer.write(b"last words")
         writer.write_eof()
         assert await reader.read(-1) == b"last words"
+        await soon(lambda: ("lost", 1) in core.told)
+        writer.close()
+
+
+async def test_a_half_closed_connection_whose_requests_wait_is_open_until_they_are_answered() -> None:
+    core = Echo()
+    core.waiting.add(1)
+    core.answer = lambda peer, data: []
+    async with serving(core) as (server, address):
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"much")
+        writer.write_eof()
+        await soon(lambda: core.commits)
+        for _ in range(3):
+            await asyncio.sleep(ENDING_LOOK_S)
+        assert ("lost", 1) not in core.told
+        core.left.append(Write(1, [b"last answer"]))
+        server.wake()
+        core.waiting.clear()
+        assert await reader.read(-1) == b"last answer"
         await soon(lambda: ("lost", 1) in core.told)
         writer.close()
 

@@ -39,6 +39,9 @@ CLOSING_MS = 5_000
 """How long a closing connection may take to receive what was written to it."""
 
 
+ENDING_S, ENDING_LOOK_S = 30.0, 0.005
+"""How long what a connection asked before the end of its stream may take to be answered, and how often that is looked at."""
+
 Feed = Callable[[int, bytes], None]
 """Takes a connection's number and what it sent."""
 
@@ -64,6 +67,9 @@ class Host(Protocol):
 
     def slow(self, peer: int, *, is_slow: bool) -> None:
         """Tell the core that a connection does not read what it is sent, or does again."""
+
+    def unanswered(self, peer: int) -> bool:
+        """Whether the core has requests of a connection that it did not answer yet."""
 
     def drop(self, peer: int, *, is_known: bool) -> None:
         """A connection is gone, of which the core may have been told."""
@@ -135,8 +141,17 @@ class Connection(asyncio.Protocol):
         """The other side sends no more, but may still read: answer what it sent before, then close."""
         self.server.wake()
         # Behind the turn, which was queued first and answers what came before the end.
-        asyncio.get_running_loop().call_soon(self.close, "end of stream")
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self._end, loop.time() + ENDING_S)
         return True
+
+    def _end(self, deadline_s: float) -> None:
+        """Close once what was asked is answered: requests that are many take several turns."""
+        loop = asyncio.get_running_loop()
+        if self.server.unanswered(self.peer) and not self._is_slow and loop.time() < deadline_s:
+            loop.call_later(ENDING_LOOK_S, self._end, deadline_s)
+        else:
+            self.close("end of stream")
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.server.opening is not None and self.server.opening.over(self) and self._encryption is not None:

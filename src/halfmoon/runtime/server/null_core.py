@@ -26,6 +26,10 @@ class NullCore:
         """Nothing."""
         return False
 
+    def unanswered(self, peer: int) -> bool:
+        """Nothing."""
+        return False
+
     def slow(self, peer: int, *, is_slow: bool) -> None:
         """Nothing."""
 

@@ -395,6 +395,10 @@ class Server:
         """Tell the core that a connection does not read what it is sent, or does again."""
         self.core.slow(peer, is_slow=is_slow)
 
+    def unanswered(self, peer: int) -> bool:
+        """Whether the core has requests of a connection that it did not answer yet."""
+        return self.core.unanswered(peer)
+
     def drop(self, peer: int, *, is_known: bool) -> None:
         """A connection is gone, of which the core may have been told."""
         if self._connections.pop(peer, None) is not None and is_known:
