@@ -26,6 +26,9 @@ PERMISSIONS = {"DENY": DENY, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 """Whoever has an account may publish to it, as the original lets its clients trace."""
 
+NAME_SHOWN_MAX = 270
+"""Characters of a topic or group that a refusal shows; a group with its prefix has 262 at most."""
+
 Resource = tuple[str, int]
 """A topic, or a group as its retry topic; and `PUB` or `SUB`."""
 
@@ -124,6 +127,7 @@ class Grants(msgspec.Struct, frozen=True, kw_only=True):
 
 def resource_text(name: str) -> str:
     """Return how the original names a topic or group."""
+    name = name[:NAME_SHOWN_MAX]
     return f"group:{name[len(RETRY_PREFIX) :]}" if name.startswith(RETRY_PREFIX) else f"topic:{name}"
 
 
@@ -168,6 +172,5 @@ OPERATED = "as in 4.9, an operator's account need not be an administrator's"
 WHOLE_LOG = "as in 4.9, an id says nothing of the topic"
 LOCKED = "as in 4.9; a lock gives no message, and pulling needs SUB"
 DECIDED = "as in 4.9; the half message needed PUB, and only who stored it knows where it is"
-PREPARED = "what it is about needed PUB (31030)"
 TO_CLIENTS = "brokers send it, and clients answer"
 NAME_SERVER = "name servers know no accounts"

@@ -9,6 +9,7 @@ from halfmoon.errors import SettingError
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.headers.access import GetBrokerClusterAclInfo
 from halfmoon.wire.headers.admin import GetBrokerRuntimeInfo
+from halfmoon.wire.headers.batch import ApplyBatch, CoordinateBatches, DecideBatch
 from halfmoon.wire.headers.client import GetConsumerListByGroup, HeartBeat, UnregisterClient
 from halfmoon.wire.headers.offset import GetMaxOffset, UpdateConsumerOffset
 from halfmoon.wire.headers.pull import QueryMessage
@@ -199,6 +200,28 @@ def test_what_is_remembered_of_addresses_is_bounded(talk, monkeypatch):
 
     checked = talk.broker.access
     assert (len(checked._guesses), len(checked._told)) == (5, 5)
+
+
+def test_long_names_are_neither_kept_nor_told_whole(talk):
+    long = "x" * 900_000
+    for number in range(3):
+        told = refusal(talk, send_header(f"{number}{long}"), who=USER)
+        assert len(told) < 400
+        talk.ask(send_header(f"{number}{long}"), who=ADMIN)
+        talk.ask(send_header(f"{number}{long}"), who=USER, code=37)
+    checked = talk.broker.access
+    assert sum(len(name) for asked in checked._allowed for name in (asked[0], asked[2])) < 1000
+    assert sum(len(reason) for _, reason in checked._told) < 2000
+
+
+def test_a_batch_is_decided_only_by_who_may_use_its_id(talk):
+    for header in (
+        CoordinateBatches(transactional_id="groupA", coordinator="broker-a"),
+        DecideBatch(transactional_id="groupA", batch_id=7),
+        ApplyBatch(transactional_id="groupA", batch_id=7, coordinator="broker-a"),
+    ):
+        assert refusal(talk, header, b'{"participants":{}}', who=USER) == "No default permission for group:groupA"
+        assert refusal(talk, header, b'{"participants":{}}', who=ADMIN) is None
 
 
 def test_a_lost_connection_leaves_nothing_behind(talk):

@@ -24,6 +24,7 @@ from halfmoon.broker.access.addresses import among, numbers_of
 from halfmoon.broker.access.files import Edit, RuleFiles, Rules
 from halfmoon.effects import Work
 from halfmoon.errors import ACCESS_REFUSED, AccessRefused, HalfmoonError, PeerError, SystemBusy
+from halfmoon.limits import TOPIC_LENGTH_MAX
 from halfmoon.logs import RateLimitedLog
 from halfmoon.wire.command import Command
 from halfmoon.wire.needs import ADMIN, Needs, account
@@ -41,8 +42,9 @@ ADDRESSES_MAX = 10_000
 """Addresses whose guesses are counted, and refusals that are told apart."""
 
 ALLOWED_MAX = 65_536
-ONLY_B = frozenset((310, 320, 37))
-"""Requests that name a topic in field b, or none: what is allowed is remembered of so many."""
+DECISION = 37
+ONLY_B = frozenset((310, 320, DECISION))
+"""Requests that name a topic in field b, or none (37): what is allowed is remembered of so many."""
 
 CHANGES_MAX = 100
 """Changes that may wait for the one under way."""
@@ -115,13 +117,14 @@ class Access:
         if not verify(owner.secret, fields, command.body):
             raise _Refused("signature", f"Check signature failed for accessKey={access_key}", access_key)
         known.proved = access_key
-        asked = access_key, command.code, fields.get("b", "")
+        # Of a decision no field is named b: what a client writes there must not be kept.
+        asked = access_key, command.code, "" if command.code == DECISION else fields.get("b", "")
         if asked in self._allowed:
             return
         needs, resources = needed(command)
         if (refusal := owner.refusal(command.code, needs, resources)) is not None:
             raise _Refused("permission", refusal)
-        if command.code in ONLY_B:
+        if command.code in ONLY_B and len(asked[2]) <= TOPIC_LENGTH_MAX:
             if len(self._allowed) >= ALLOWED_MAX:
                 self._allowed.clear()
             self._allowed.add(asked)

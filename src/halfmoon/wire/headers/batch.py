@@ -11,8 +11,11 @@ Every request may be repeated after a lost answer, and by a driver that starts a
 
 from __future__ import annotations
 
-from halfmoon.wire.needs import ADMIN, PREPARED, account, publish
+from halfmoon.wire.needs import ADMIN, publish, subscribe
 from halfmoon.wire.table import I32, I64, Header, request
+
+OWNER = subscribe(group="transactional_id")
+"""A transactional id is kept as a group is: whoever decides a batch of it could make those of its owner vanish."""
 
 
 class PrepareBatchReply(Header, kw_only=True):
@@ -24,7 +27,7 @@ class PrepareBatchReply(Header, kw_only=True):
     coordinator: str
 
 
-@request(31030, "PREPARE_BATCH", reply=PrepareBatchReply, since="Halfmoon", needs=publish("topic"))
+@request(31030, "PREPARE_BATCH", reply=PrepareBatchReply, since="Halfmoon", needs=publish("topic")._replace(groups=OWNER.groups))
 class PrepareBatch(Header, kw_only=True):
     """Keep a piece of an attempt: messages of one queue, the body as in SEND_BATCH_MESSAGE (`halfmoon.wire.record.encode_batch`).
 
@@ -52,7 +55,7 @@ class VoteBatchReply(Header, kw_only=True):
     reason: str | None = None
 
 
-@request(31031, "VOTE_BATCH", reply=VoteBatchReply, since="Halfmoon", needs=account(PREPARED))
+@request(31031, "VOTE_BATCH", reply=VoteBatchReply, since="Halfmoon", needs=OWNER)
 class VoteBatch(Header, kw_only=True):
     """Ask a participant whether it holds attempts whole: body `BatchPromises`, what it was sent of each. One flush."""
 
@@ -76,7 +79,7 @@ class DecideBatchReply(Header, kw_only=True):
     reason: str | None = None
 
 
-@request(31032, "DECIDE_BATCH", reply=DecideBatchReply, since="Halfmoon", needs=account(PREPARED))
+@request(31032, "DECIDE_BATCH", reply=DecideBatchReply, since="Halfmoon", needs=OWNER)
 class DecideBatch(Header, kw_only=True):
     """Say at the coordinator which attempts a batch is made of: body `BatchDecision`. The commit point; one durable record.
 
@@ -97,7 +100,7 @@ class ApplyBatchReply(Header, kw_only=True):
     count: I64 = 0
 
 
-@request(31033, "APPLY_BATCH", reply=ApplyBatchReply, since="Halfmoon", needs=account(PREPARED))
+@request(31033, "APPLY_BATCH", reply=ApplyBatchReply, since="Halfmoon", needs=OWNER)
 class ApplyBatch(Header, kw_only=True):
     """Publish the decided attempts at a participant, in order: body `BatchPromises`, its part of the decision.
 
@@ -116,7 +119,7 @@ class ResolveBatchReply(Header, kw_only=True):
     result: str
 
 
-@request(31034, "RESOLVE_BATCH", reply=ResolveBatchReply, since="Halfmoon", needs=account(PREPARED))
+@request(31034, "RESOLVE_BATCH", reply=ResolveBatchReply, since="Halfmoon", needs=OWNER)
 class ResolveBatch(Header, kw_only=True):
     """A participant asks the coordinator what became of an attempt, or (``applied``) says that it has applied all up to a batch.
 
@@ -137,7 +140,7 @@ class AbortBatchReply(Header, kw_only=True):
     dropped: I32
 
 
-@request(31035, "ABORT_BATCH", reply=AbortBatchReply, since="Halfmoon", needs=account(PREPARED))
+@request(31035, "ABORT_BATCH", reply=AbortBatchReply, since="Halfmoon", needs=OWNER)
 class AbortBatch(Header, kw_only=True):
     """A hint that attempts will not be decided: body `BatchPromises`, of which only the names count. Ignored once they are."""
 
@@ -162,7 +165,7 @@ class CoordinateBatchesReply(Header, kw_only=True):
     last: I64 = -1
 
 
-@request(31037, "COORDINATE_BATCHES", reply=CoordinateBatchesReply, since="Halfmoon", needs=account(PREPARED))
+@request(31037, "COORDINATE_BATCHES", reply=CoordinateBatchesReply, since="Halfmoon", needs=OWNER)
 class CoordinateBatches(Header, kw_only=True):
     """Ask who coordinates a transactional id, or (``coordinator``) say who does; the first that says so holds.
 
