@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import SettingError
 from halfmoon.nameserver.settings import NameServerSettings
-from halfmoon.settings import change, check, describe, forms, load, properties_text, setting
+from halfmoon.settings import change, check, describe, forms, load, properties_text, setting, value_of
 from halfmoon.store.settings import StoreSettings
 
 ALL = {"broker": BrokerSettings, "store": StoreSettings, "nameserver": NameServerSettings}
@@ -159,6 +159,21 @@ def test_settings_built_by_hand_can_be_checked() -> None:
     for wrong in ({"watts": 0}, {"watts": "5"}, {"watts": True}, {"mode": "STEADY"}, {"colour": 1}):
         with pytest.raises(SettingError, match=f"Lamp: {next(iter(wrong))} = .*: must be"):
             check(Lamp(**wrong))
+
+
+def test_what_need_not_be_given_may_be_none_and_fits_like_its_type() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Switch:
+        on: bool | None = setting(None, why="Light.")
+
+    assert [value_of(Switch, "on", text, "x") for text in ("yes", "false")] == [True, False]
+    for fine in (None, True, False):
+        check(Switch(on=fine))
+    with pytest.raises(SettingError, match="Switch: on = 1: must be true or false"):
+        check(Switch(on=1))  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match="is_on = None"):
+        check(Lamp(is_on=None))  # type: ignore[arg-type]
+    assert [(each.kind, each.default) for each in describe(Switch)] == [("true or false", "")]
 
 
 def test_a_running_server_changes_only_what_it_is_told() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from halfmoon.client.settings import AdminSettings, ProducerSettings, PullSettings, PushSettings, settings_of, with_environment
@@ -70,11 +72,20 @@ def test_name_servers_become_plain_addresses_and_may_carry_the_namespace(given, 
     assert (found.nameserver, found.namespace) == (nameserver, namespace)
 
 
-def test_variables_of_the_environment_stand_for_what_has_its_default_only() -> None:
+def test_variables_of_the_environment_stand_for_what_was_not_given() -> None:
     given = settings_of(ProducerSettings, {"tls_ca": "/mine.pem"})
     found = with_environment(given, {"HALFMOON_TLS": "yes", "HALFMOON_TLS_CA": "/other.pem", "HALFMOON_TLS_VERIFY": "no", "X": "y"})
     assert (found.use_tls, found.tls_ca, found.tls_verify) == (True, "/mine.pem", False)
-    assert with_environment(given, {"HALFMOON_TLS": ""}) == given
+    neither = with_environment(given, {"HALFMOON_TLS": ""})
+    assert (neither.use_tls, neither.tls_ca, neither.tls_verify) == (False, "/mine.pem", True)
+
+
+def test_a_setting_that_is_given_wins_over_its_variable_even_when_it_is_what_holds_anyway() -> None:
+    off = {"HALFMOON_TLS": "true", "HALFMOON_TLS_VERIFY": "false"}
+    given = settings_of(ProducerSettings, {"use_tls": False, "tls_verify": True})
+    for settings in (given, replace(given, group="P")):
+        found = with_environment(settings, off)
+        assert (found.use_tls, found.tls_verify) == (False, True)
 
 
 def test_the_password_of_a_key_is_not_in_the_text_of_settings() -> None:

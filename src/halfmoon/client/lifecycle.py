@@ -158,7 +158,7 @@ def _tls_of(settings: ClientSettings) -> OutgoingTls:
             settings.tls_cert,
             settings.tls_key,
             settings.tls_key_password,
-            settings.tls_verify,
+            settings.tls_verify is not False,
             settings.tls_server_name.strip("[]"),
         )
     )

@@ -61,8 +61,10 @@ class ClientSettings:
     request_timeout_ms: int = setting(
         3_000, java="mqClientApiTimeout", why="Timeout of requests to name servers and of small requests to brokers.", low=1
     )
-    use_tls: bool = setting(
-        False, java="useTLS", why="Encrypt all connections; false: the variable HALFMOON_TLS says, as HALFMOON_TLS_CA for tls_ca …"
+    use_tls: bool | None = setting(
+        None,
+        java="useTLS",
+        why="Encrypt all connections; not given: the variable HALFMOON_TLS says, as HALFMOON_TLS_CA for tls_ca …, else false.",
     )
     tls_ca: str = setting(
         "",
@@ -77,8 +79,10 @@ class ClientSettings:
     tls_key_password: str = setting(
         "", java="tls.client.keyPassword", form=forms.PASSWORD, secret=True, why="Password of an encrypted key."
     )
-    tls_verify: bool = setting(
-        True, java="tls.client.authServer", why="Verify certificates and the host that they stand for; RocketMQ's default is false."
+    tls_verify: bool | None = setting(
+        None,
+        java="tls.client.authServer",
+        why="Verify certificates and the host that they stand for; not given: HALFMOON_TLS_VERIFY, else true (RocketMQ: false).",
     )
     tls_server_name: str = setting(
         "",
@@ -277,16 +281,16 @@ ENVIRONMENT = {"HALFMOON_TLS": "use_tls", **{f"HALFMOON_{name.upper()}": name fo
 
 
 def with_environment(settings: S, environment: Mapping[str, str]) -> S:
-    """Return settings in which the variables of `ENVIRONMENT` stand for what has its default. Raises SettingError."""
-    defaults = type(settings)()
-    missing = [
-        (name, variable)
-        for variable, name in ENVIRONMENT.items()
-        if environment.get(variable) and getattr(settings, name) == getattr(defaults, name)
-    ]
-    return replace(
-        settings, **{name: value_of(type(settings), name, environment[variable], variable) for name, variable in missing}
-    )
+    """Return settings in which the variables of `ENVIRONMENT` stand for what was not given, which is None or an empty text.
+
+    What neither says is as if TLS was off and certificates were verified. Raises SettingError.
+    """
+    found = {name: getattr(settings, name) for name in ENVIRONMENT.values()}
+    for variable, name in ENVIRONMENT.items():
+        if found[name] in (None, "") and (text := environment.get(variable)):
+            found[name] = value_of(type(settings), name, text, variable)
+    found["use_tls"], found["tls_verify"] = found["use_tls"] is True, found["tls_verify"] is not False
+    return replace(settings, **found)
 
 
 def settings_of(cls: type[S], values: dict[str, Any]) -> S:

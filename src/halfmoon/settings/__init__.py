@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from difflib import get_close_matches
 from enum import Enum
-from typing import Any, NamedTuple, TypeVar, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from halfmoon.errors import SettingError
 from halfmoon.settings.forms import Form
@@ -54,6 +55,7 @@ def setting(
 
     ``low`` and ``high`` bound a number (inclusive); ``choices`` are the texts allowed, compared without regard to case.
     ``form`` is what a text must look like (`halfmoon.settings.forms`). What is ``secret`` is masked wherever settings are shown.
+    The default None (the field is of type ``bool | None`` or so) stands for what was not given, where that makes a difference.
     """
     facts = {"java": java, "why": why, "low": low, "high": high, "choices": choices, "form": form, "secret": secret}
     return field(default=default, metadata=facts, repr=not secret)
@@ -182,6 +184,8 @@ def _declared(cls: type[Any]) -> dict[str, _Setting]:
 
 
 def _setting_of(kind: Any, default: Any, choices: Sequence[str] | None, **facts: Any) -> _Setting:
+    if isinstance(kind, UnionType):
+        (kind,) = (each for each in get_args(kind) if each is not NoneType)
     is_enumeration = isinstance(kind, type) and issubclass(kind, Enum)
     return _Setting(kind, default, choices=kind.__members__ if is_enumeration else {text: text for text in choices or ()}, **facts)
 
@@ -319,6 +323,8 @@ def _from_text(setting: _Setting, text: str) -> Any:
 
 def _fits(setting: _Setting, value: Any) -> bool:
     """Whether a value has the setting's type and is within its bounds."""
+    if value is None:
+        return setting.default is None
     if get_origin(setting.kind) is tuple:
         return isinstance(value, tuple) and all(type(item) is int for item in value)
     if not isinstance(value, setting.kind) or isinstance(value, bool) is not (setting.kind is bool):  # True is an int to Python
