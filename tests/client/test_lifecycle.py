@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon import AsyncAdmin, NoNameServer, UsageError
+from halfmoon import (
+    Admin,
+    AsyncAdmin,
+    AsyncProducer,
+    AsyncPullConsumer,
+    AsyncPushConsumer,
+    AsyncTransactionProducer,
+    NoNameServer,
+    Producer,
+    PullConsumer,
+    UsageError,
+)
+from halfmoon.client.batches import BatchTransactions
+from halfmoon.client.bulk import BulkProducer
+from halfmoon.client.ranges import Ranges
 from halfmoon.errors import NotRunning, SettingError
 from halfmoon.wire.signature import Credentials
 
@@ -60,3 +74,18 @@ def test_a_client_signs_as_its_settings_or_its_environment_say(monkeypatch):
     assert "another one" not in repr(by_setting.settings)
     with pytest.raises(SettingError, match="both"):
         AsyncAdmin(nameserver="127.0.0.1:1", access_key="setting")
+
+
+OF_A_GROUP = (AsyncProducer, AsyncTransactionProducer, AsyncPushConsumer, AsyncPullConsumer, Producer, PullConsumer, BulkProducer)
+
+
+@pytest.mark.parametrize("kind", [*OF_A_GROUP, AsyncAdmin, Admin, BatchTransactions, Ranges])
+def test_every_client_encrypts_where_it_is_given_whom_to_trust(kind, monkeypatch):
+    monkeypatch.delenv("HALFMOON_TLS", raising=False)
+    group = {"group": "G"} if kind in OF_A_GROUP else {}
+    with pytest.raises(SettingError, match=r"TLS CA certificates /nowhere\.pem: cannot be read"):
+        kind(nameserver=NOBODY, tls_ca="/nowhere.pem", **group)
+
+
+def test_a_client_that_is_told_not_to_encrypt_loads_no_authority():
+    assert AsyncAdmin(nameserver=NOBODY, tls_ca="/nowhere.pem", use_tls=False).tls is None

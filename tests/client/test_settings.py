@@ -74,10 +74,11 @@ def test_name_servers_become_plain_addresses_and_may_carry_the_namespace(given, 
 
 def test_variables_of_the_environment_stand_for_what_was_not_given() -> None:
     given = settings_of(ProducerSettings, {"tls_ca": "/mine.pem"})
+    assert with_environment(settings_of(ProducerSettings, {}), {"HALFMOON_TLS": "yes"}).use_tls
     found = with_environment(given, {"HALFMOON_TLS": "yes", "HALFMOON_TLS_CA": "/other.pem", "HALFMOON_TLS_VERIFY": "no", "X": "y"})
     assert (found.use_tls, found.tls_ca, found.tls_verify) == (True, "/mine.pem", False)
     neither = with_environment(given, {"HALFMOON_TLS": ""})
-    assert (neither.use_tls, neither.tls_ca, neither.tls_verify) == (False, "/mine.pem", True)
+    assert (neither.use_tls, neither.tls_ca, neither.tls_verify) == (True, "/mine.pem", True)
 
 
 def test_a_setting_that_is_given_wins_over_its_variable_even_when_it_is_what_holds_anyway() -> None:
@@ -86,6 +87,23 @@ def test_a_setting_that_is_given_wins_over_its_variable_even_when_it_is_what_hol
     for settings in (given, replace(given, group="P")):
         found = with_environment(settings, off)
         assert (found.use_tls, found.tls_verify) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "is_on"),
+    [
+        ({"tls_ca": "/ca.pem"}, True),
+        ({"tls_server_name": "mq.example"}, True),
+        ({"tls_cert": "/cert.pem"}, True),
+        ({"tls_verify": False}, True),
+        ({"tls_ca": "/ca.pem", "use_tls": False}, False),
+        ({"tls_verify": True, "tls_ca": ""}, False),
+        ({}, False),
+    ],
+)
+def test_what_belongs_to_tls_switches_it_on_unless_it_is_switched_off(given: dict[str, object], is_on: bool) -> None:
+    for environment in ({}, {"HALFMOON_TLS": "false"}, {"HALFMOON_TLS_CA": "/other.pem"}):
+        assert with_environment(settings_of(ProducerSettings, given), environment).use_tls is is_on
 
 
 def test_the_password_of_a_key_is_not_in_the_text_of_settings() -> None:

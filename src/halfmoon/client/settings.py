@@ -64,7 +64,8 @@ class ClientSettings:
     use_tls: bool | None = setting(
         None,
         java="useTLS",
-        why="Encrypt all connections; not given: the variable HALFMOON_TLS says, as HALFMOON_TLS_CA for tls_ca …, else false.",
+        why="Encrypt all connections; not given: true where another TLS setting is, else HALFMOON_TLS says, as HALFMOON_TLS_CA for"
+        " tls_ca …, else false.",
     )
     tls_ca: str = setting(
         "",
@@ -283,9 +284,12 @@ ENVIRONMENT = {"HALFMOON_TLS": "use_tls", **{f"HALFMOON_{name.upper()}": name fo
 def with_environment(settings: S, environment: Mapping[str, str]) -> S:
     """Return settings in which the variables of `ENVIRONMENT` stand for what was not given, which is None or an empty text.
 
-    What neither says is as if TLS was off and certificates were verified. Raises SettingError.
+    A given setting of `_TLS` that asks for something switches TLS on, unless ``use_tls`` says otherwise: who names an authority
+    wants no plain text. What nothing says is as if TLS was off and certificates were verified. Raises SettingError.
     """
     found = {name: getattr(settings, name) for name in ENVIRONMENT.values()}
+    if found["use_tls"] is None and any(found[name] not in (None, "", True) for name in _TLS):
+        found["use_tls"] = True
     for variable, name in ENVIRONMENT.items():
         if found[name] in (None, "") and (text := environment.get(variable)):
             found[name] = value_of(type(settings), name, text, variable)
