@@ -47,6 +47,14 @@ class Authority:
         Path(pair.key).write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))  # the form that Java reads
         return pair
 
+    def pair_without_names(self, name: str, common_name: str) -> Pair:
+        """Write a pair that is for nobody but a common name, as certificates of old were."""
+        made = self._ca.issue_cert(common_name=common_name)
+        pair = Pair(str(self._directory / f"{name}.pem"), str(self._directory / f"{name}.key"))
+        made.cert_chain_pems[0].write_to_path(pair.cert)
+        made.private_key_pem.write_to_path(pair.key)
+        return pair
+
     def trusting(self, pair: Pair | None = None) -> ssl.SSLContext:
         """Return the context of a client that trusts this authority, and shows a certificate if one is given."""
         context = ssl.create_default_context(cafile=self.ca)

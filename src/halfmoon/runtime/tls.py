@@ -34,6 +34,7 @@ class ClientTls(NamedTuple):
         """Return the context of such connections. Raises SettingError."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.hostname_checks_common_name = False  # names are alternative names, as RFC 9525 has it
         if not self.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE

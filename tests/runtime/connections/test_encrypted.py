@@ -153,6 +153,13 @@ def test_a_certificate_that_does_not_fit_is_refused(
 
 
 @each_kind
+def test_a_common_name_is_no_name_of_a_host(ask: Ask, authority: Authority, serving: Callable[..., Server]) -> None:
+    server = serving(context_of(authority.pair_without_names("server", "rocketmq.example")))
+    with pytest.raises(ConnectFailed, match="the certificate is made for another name"):
+        ask(server.address, OutgoingTls(ClientTls(ca=authority.ca, server_name="rocketmq.example")))
+
+
+@each_kind
 def test_an_unknown_authority_is_refused_unless_nothing_is_verified(
     ask: Ask, authority: Authority, serving: Callable[..., Server], tmp_path: Path
 ) -> None:
