@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from halfmoon.runtime.tls import HUNG_UP, ClientTls, client_reason, server_reason
+from halfmoon.errors import SettingError
+from halfmoon.runtime.tls import HUNG_UP, ClientTls, _load_pair, client_reason, server_reason
 
 
 def failure(reason: str, kind: type[ssl.SSLError] = ssl.SSLError) -> ssl.SSLError:
@@ -42,6 +45,22 @@ def test_a_client_is_told_what_to_do(exc: object, reason: str | None) -> None:
 )
 def test_the_log_of_a_server_says_whose_fault_it_seems(exc: ssl.SSLError, reason: str) -> None:
     assert server_reason(exc).startswith(reason)
+
+
+def test_files_that_are_gone_before_it_is_said_what_they_lack_are_refused_like_any_other(tmp_path: Path) -> None:
+    cert, key = tmp_path / "server.pem", tmp_path / "server.key"
+    for file in (cert, key):
+        file.write_text("half a file")
+
+    class Replaced(ssl.SSLContext):
+        def load_cert_chain(self, *files: Any, **options: Any) -> None:
+            try:
+                super().load_cert_chain(*files, **options)
+            finally:
+                key.unlink()
+
+    with pytest.raises(SettingError, match=r"server\.key: cannot be read: No such file"):
+        _load_pair(Replaced(ssl.PROTOCOL_TLS_SERVER), str(cert), str(key), "")
 
 
 def test_a_client_verifies_by_default_and_speaks_no_tls_before_1_2() -> None:

@@ -97,8 +97,11 @@ def _loading_reason(exc: Exception) -> str:
 
 def _pem_reason(cert: str, key: str) -> str:
     """Return what files of a pair lack."""
-    text = Path(key).read_bytes()
-    if b"-----BEGIN CERTIFICATE-----" not in Path(cert).read_bytes():
+    try:
+        text, chain = Path(key).read_bytes(), Path(cert).read_bytes()
+    except OSError as exc:  # there a moment ago: they are being replaced
+        return f"cannot be read: {exc.strerror or exc}"
+    if b"-----BEGIN CERTIFICATE-----" not in chain:
         return "no PEM of a certificate"
     if b"PRIVATE KEY-----" not in text:
         return "no PEM of a private key"

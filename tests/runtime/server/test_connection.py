@@ -221,6 +221,23 @@ async def test_a_new_certificate_is_shown_without_a_restart_and_open_connections
         writer.close()
 
 
+async def test_files_are_looked_at_again_after_a_look_that_failed_in_a_way_nobody_expected(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing(Certificates):
+        looks = 0
+
+        def refresh(self) -> None:
+            self.looks += 1
+            raise MemoryError("no room")
+
+    monkeypatch.setattr(server, "RELOAD_S", 0.02)
+    certificates = Failing(TlsSettings(server_cert=pair.cert, server_key=pair.key))
+    async with serving(Echo(), certificates=certificates):
+        await soon(lambda: certificates.looks > 1)
+    assert "looking at the files of certificates failed" in caplog.text
+
+
 async def test_who_does_not_read_is_cut_with_tls_too(authority: Authority, pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     core = Echo()
     core.answer = lambda peer, data: [Write(peer, [bytes(1_000_000)])] * 8

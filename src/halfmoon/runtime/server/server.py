@@ -376,7 +376,10 @@ class Server:
     async def _watch_certificates(self, certificates: Certificates) -> None:
         while True:
             await asyncio.sleep(RELOAD_S)
-            await asyncio.get_running_loop().run_in_executor(self._pool, certificates.refresh)
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._pool, certificates.refresh)
+            except Exception:  # whatever it was, later certificates are noticed
+                log.exception("TLS: looking at the files of certificates failed")
 
     # ------------------------------------------------------------ connections
 
