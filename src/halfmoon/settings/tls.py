@@ -37,7 +37,8 @@ class TlsSettings:
         "",
         java="tls.config.file",
         form=forms.PATH,
-        why="A tls.properties with RocketMQ's keys; what stands there wins, and is read again when it changes.",
+        why="A tls.properties with RocketMQ's keys; what stands there wins. Which certificates a server shows and trusts is read"
+        " again when it changes; the rest at the start.",
     )
     server_mode: TlsMode = setting(
         TlsMode.PERMISSIVE,

@@ -166,3 +166,21 @@ def test_a_changed_file_of_keys_may_name_another_pair(authority: Authority, tmp_
     put(authority.pair("newer", "newer.example"), new)
     certificates.refresh()
     assert named(certificates, authority) == {"newer.example"}
+
+
+@pytest.mark.parametrize("mode", ["enforcing", "disabled"])
+def test_a_changed_mode_waits_for_the_next_start_and_is_logged_while_the_certificate_is_new(
+    mode: str, authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, new = authority.pair("old", "old.example"), authority.pair("new", "new.example")
+    file = tmp_path / "tls.properties"
+    file.write_text(f"tls.server.keyPath={old.key}\ntls.server.certPath={old.cert}\n")
+    certificates = Certificates(TlsSettings(config_file=str(file)))
+    file.write_text(f"tls.server.keyPath={new.key}\ntls.server.certPath={new.cert}\ntls.server.mode={mode}\n")
+    certificates.refresh()
+    certificates.refresh()
+    assert (certificates.mode, certificates.settings.server_mode) == (TlsMode.PERMISSIVE, TlsMode.PERMISSIVE)
+    assert named(certificates, authority) == {"new.example"}
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
+        f"TLS: tls.server.mode={mode} in {file} takes effect at the next start; until then it is permissive"
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import ssl
+from dataclasses import replace
 from pathlib import Path
 
 from halfmoon.errors import SettingError
@@ -24,7 +25,8 @@ CONFIG_BYTES_MAX = 1024 * 1024
 class Certificates:
     """What a port speaks (`mode`) and the TLS context of the next connection (`context`; None: TLS is off).
 
-    A client that resumes a session after a reload makes a whole handshake. Raises SettingError when what is set does not load.
+    The mode stays what it was at the start. A client that resumes a session after a reload makes a whole handshake. Raises
+    SettingError when what is set does not load.
     """
 
     def __init__(self, settings: TlsSettings) -> None:
@@ -39,7 +41,7 @@ class Certificates:
             return
         self._state = state
         try:
-            settings = _with_file(self._given)
+            settings = self._in_this_mode(_with_file(self._given))
             state = _state(settings)  # before they are read: what changes meanwhile is read again
             context = _context(settings)
             if context is None:
@@ -49,6 +51,16 @@ class Certificates:
             return
         self.settings, self._state, self.context = settings, state, context
         log.info("TLS: certificate loaded again: %s", settings.server_cert)
+
+    def _in_this_mode(self, settings: TlsSettings) -> TlsSettings:
+        """Return settings with the mode of the start: how a broker reaches name servers hangs on it, and is settled by then."""
+        if settings.server_mode is self.mode:
+            return settings
+        log.warning(
+            "TLS: tls.server.mode=%s in %s takes effect at the next start; until then it is %s",
+            settings.server_mode.name.lower(), settings.config_file, self.mode.name.lower(),
+        )  # fmt: skip
+        return replace(settings, server_mode=self.mode)
 
 
 def _state(settings: TlsSettings) -> list[tuple[int, int, int]]:
