@@ -76,7 +76,7 @@ CALLS: list[tuple[object, ...]] = [
     ("cleanUnusedTopic", "DefaultCluster"),
     ("deleteExpiredCommitLogByAddr", "BROKER"),
     ("deleteExpiredCommitLog", "DefaultCluster"),
-    ("updateBrokerConfig", "BROKER", {"fileReservedTime": "70"}),
+    ("updateBrokerConfig", "BROKER", {"fileReservedTime": "74"}),
     ("viewBrokerStatsData", "BROKER", "GROUP_GET_LATENCY", f"0@{TOPIC}@nobody"),
     ("getConsumerRunningInfo", GROUP, "nobody", False),
     ("examineTopicStats", TOPIC),

@@ -310,7 +310,7 @@ ALIKE: list[Question | tuple[Question, ...]] = [
     of_queue("entries for a group that is online", 321, index=1, count=1, consumerGroup="G#"),
     of_queue("entries for one that is not", 321, index=1, count=1, consumerGroup="Nobody#"),
     # settings
-    Question("changing a setting", 25, {}, b"fileReservedTime=71\ndeleteWhen=05\n"),
+    Question("changing a setting", 25, {}, b"fileReservedTime=73\ndeleteWhen=05\n"),
     Question("changing no setting", 25),
     Question("changing one that means nothing here", 25, {}, b"waitTimeMillsInTransactionQueue=3000\n"),
     # what is kept for nothing

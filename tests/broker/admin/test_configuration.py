@@ -30,24 +30,24 @@ def shown(talk, key):
 
 
 def test_settings_are_changed_and_outlive_a_kill_and_say_so_at_the_start(talk, caplog):
-    assert update(talk, "fileReservedTime=48\nlongPollingEnable=false\n").code == 0
+    assert update(talk, "fileReservedTime=96\nlongPollingEnable=false\n").code == 0
     talk.broker.store.close(talk.now)
     caplog.clear()
     talk.open()
 
-    assert (shown(talk, "fileReservedTime"), shown(talk, "longPollingEnable")) == ("48", "false")
+    assert (shown(talk, "fileReservedTime"), shown(talk, "longPollingEnable")) == ("96", "false")
     assert (talk.settings.long_polling, talk.store_settings.file_reserved_hours) == (True, 72), "others' settings stay theirs"
     assert "settings changed by command apply, over those of files and flags" in caplog.text
-    assert "fileReservedTime=48, longPollingEnable=false" in caplog.text
+    assert "fileReservedTime=96, longPollingEnable=false" in caplog.text
 
 
 def test_a_later_change_adds_to_what_was_changed_before(talk):
-    update(talk, "fileReservedTime=48")
-    talk.store_settings = replace(talk.store_settings, file_reserved_hours=48)
+    update(talk, "fileReservedTime=96")
+    talk.store_settings = replace(talk.store_settings, file_reserved_hours=96)
     talk.restart()
     update(talk, "maxMsgsNumBatch=5")
 
-    assert (talk.root / PATH).read_text() == "fileReservedTime=48\nmaxMsgsNumBatch=5\n"
+    assert (talk.root / PATH).read_text() == "fileReservedTime=96\nmaxMsgsNumBatch=5\n"
 
 
 def test_a_change_moves_the_version_of_the_settings(talk):
@@ -57,7 +57,7 @@ def test_a_change_moves_the_version_of_the_settings(talk):
     before = version()
     update(talk, "fileReservedTime=72")
     assert version() == before, "it was so already"
-    update(talk, "fileReservedTime=48")
+    update(talk, "fileReservedTime=96")
 
     assert (before, version().counter) == (DataVersion(timestamp=START_MS), 1)
 
@@ -96,15 +96,15 @@ def test_topics_are_made_by_sends_also_when_a_kill_left_nothing_but_the_setting(
 @pytest.mark.parametrize(
     ("text", "code", "named"),
     [
-        ("fileReservedTime=48\nfileReservedTimes=48", 1, "unknown setting 'fileReservedTimes'; did you mean 'fileReservedTime'?"),
-        ("fileReservedTime=48\nlistenPort=10912\nflushDiskType=SYNC_FLUSH", 1, "at the start: flushDiskType, listenPort"),
-        ("fileReservedTime=48\nstorePathRootDir=/tmp", 1, "can only be set at the start: storePathRootDir"),
-        ("fileReservedTime=48\nstorePathCommitLog=/tmp", 1, "can only be set at the start: storePathCommitLog"),
-        ("fileReservedTime=48\nnamesrvAddr=10.0.0.9:9876", 1, "can only be set at the start: namesrvAddr"),
-        ("fileReservedTime=48\nbrokerRole=SLAVE", 1, "brokerRole=SLAVE: replication is not built"),
+        ("fileReservedTime=96\nfileReservedTimes=48", 1, "unknown setting 'fileReservedTimes'; did you mean 'fileReservedTime'?"),
+        ("fileReservedTime=96\nlistenPort=10912\nflushDiskType=SYNC_FLUSH", 1, "at the start: flushDiskType, listenPort"),
+        ("fileReservedTime=96\nstorePathRootDir=/tmp", 1, "can only be set at the start: storePathRootDir"),
+        ("fileReservedTime=96\nstorePathCommitLog=/tmp", 1, "can only be set at the start: storePathCommitLog"),
+        ("fileReservedTime=96\nnamesrvAddr=10.0.0.9:9876", 1, "can only be set at the start: namesrvAddr"),
+        ("fileReservedTime=96\nbrokerRole=SLAVE", 1, "brokerRole=SLAVE: replication is not built"),
         ("fileReservedTime=-1", 1, "fileReservedTime = '-1': must be a whole number, 0 to 1000000"),
-        ("fileReservedTime=48\ndeleteWhen=25", 1, "deleteWhen"),
-        ("fileReservedTime=48\nbrokerConfigPath=/etc", 16, "Can not update config in black list: brokerConfigPath"),
+        ("fileReservedTime=96\ndeleteWhen=25", 1, "deleteWhen"),
+        ("fileReservedTime=96\nbrokerConfigPath=/etc", 16, "Can not update config in black list: brokerConfigPath"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_changed_is_refused_by_name_and_nothing_else_is_changed(talk, text, code, named):
@@ -114,6 +114,16 @@ def test_what_cannot_be_changed_is_refused_by_name_and_nothing_else_is_changed(t
     assert named in reply.remark
     assert shown(talk, "fileReservedTime") == "72"
     assert not (talk.root / PATH).exists()
+
+
+def test_files_are_not_kept_shorter_than_at_the_start_for_timer_messages_wait_in_them(talk):
+    update(talk, "fileReservedTime=96")
+    reply = update(talk, "fileReservedTime=71\nmaxMsgsNumBatch=5")
+
+    assert reply.code == 1
+    assert reply.remark.startswith("fileReservedTime can only be lowered at the start, which was with 72")
+    assert (shown(talk, "fileReservedTime"), (talk.root / PATH).read_text()) == ("96", "fileReservedTime=96\n")
+    assert update(talk, "fileReservedTime=72").code == 0
 
 
 @pytest.mark.parametrize("body", [b"\xff", b"a=\\u12", b"#" * (TEXT_BYTES_MAX + 1)])
@@ -127,11 +137,11 @@ def test_what_changes_nothing_is_a_success(talk, text):
 
 
 def test_a_key_of_rocketmq_that_means_nothing_here_is_a_success_that_says_so(talk):
-    reply = update(talk, "sendMessageThreadPoolNums=8\nfileReservedTime=48")
+    reply = update(talk, "sendMessageThreadPoolNums=8\nfileReservedTime=96")
 
     assert reply.code == 0
     assert reply.remark.startswith("without effect here: sendMessageThreadPoolNums: ")
-    assert shown(talk, "fileReservedTime") == "48"
+    assert shown(talk, "fileReservedTime") == "96"
 
 
 @pytest.mark.parametrize("text", ["fileReservedTime=soon", "listenPort=1", "\xff"])

@@ -171,7 +171,7 @@ addWritePerm -b broker-a
 topicRoute -t {topic}
 wipeWritePerm -b nowhere
 addWritePerm -b nowhere
-updateBrokerConfig -b {broker} -k fileReservedTime -v 48
+updateBrokerConfig -b {broker} -k fileReservedTime -v 96
 updateBrokerConfig -c {cluster} -k fileReservedTime -v 72
 updateBrokerConfig -c Nowhere -k fileReservedTime -v 72
 updateBrokerConfig -b {broker} -k noSuchKey -v 1
