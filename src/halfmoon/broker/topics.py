@@ -55,10 +55,13 @@ class Topics:
         self._texts: dict[str, bytes] = {}
         """Topics encoded as JSON, so that one more in a large table does not cost encoding all."""
         self._changed = tables.add(PATH, self._dump)
+        self.predefine(now)
+
+    def predefine(self, now: int) -> None:
+        """Add the broker's own topics that are missing under its settings, also where the table is at its bound."""
         for config in self._predefined():
             if config.topic_name not in self._table:
-                self._table[config.topic_name] = config
-                self._touch(now)
+                self._enter(config, now)
 
     def _predefined(self) -> list[TopicConfig]:
         s = self._settings
@@ -213,13 +216,12 @@ class Topics:
         if not 0 <= config.perm <= 15:
             raise BrokerError(f"perm {config.perm} is not made of the bits 1, 2, 4 and 8")
 
-    def check_room(self, topics: Iterable[str]) -> None:
-        """Raise SystemBusy when the table has no room for all these topics."""
+    def check_room(self, topics: Iterable[str], topics_max: int | None = None) -> None:
+        """Raise SystemBusy when the table has no room for all these topics; ``topics_max``: None: as it is set."""
+        bound = self._settings.topics_max if topics_max is None else topics_max
         count = len(self._table) + len({topic for topic in topics if topic not in self._table})
-        if count > max(len(self._table), self._settings.topics_max):
-            raise SystemBusy(
-                f"the broker would have {count} topics, more than its bound of {self._settings.topics_max} (topics_max)"
-            )
+        if count > max(len(self._table), bound):
+            raise SystemBusy(f"the broker would have {count} topics, more than its bound of {bound} (topics_max)")
 
     def _check_free(self, topic: str) -> None:
         check_topic(topic)

@@ -11,6 +11,7 @@ import pytest
 import halfmoon
 from halfmoon.broker.admin.configuration import CHANGEABLE, PATH, TEXT_BYTES_MAX
 from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.topics import topic_config
 from halfmoon.errors import StoreError
 from halfmoon.settings import describe
 from halfmoon.store.settings import StoreSettings
@@ -91,6 +92,35 @@ def test_topics_are_made_by_sends_also_when_a_kill_left_nothing_but_the_setting(
     talk.open()
 
     assert talk.send("orders").code == 0
+
+
+@pytest.fixture
+def full(make_talk):
+    """A broker whose sends make no topics and that has as many as it may have."""
+    talk = make_talk(auto_create_topics=False, topics_max=100)
+    for number in range(100 - len(talk.broker.topics.names())):
+        talk.broker.topics.put(topic_config(f"t{number}", 1), talk.now)
+    return talk
+
+
+def test_sends_are_not_to_make_topics_where_there_is_no_room_for_their_template(full):
+    reply = update(full, "autoCreateTopicEnable=true")
+
+    assert (reply.code, reply.remark) == (2, "the broker would have 101 topics, more than its bound of 100 (topics_max)")
+    assert shown(full, "autoCreateTopicEnable") == "false"
+    assert not (full.root / PATH).exists()
+    assert update(full, "autoCreateTopicEnable=true\ntopics_max=102").code == 0
+    assert full.send("orders").code == 0
+
+
+def test_a_broker_with_as_many_topics_as_it_may_have_starts_with_what_was_changed(full):
+    full.restart()
+    full.broker.store.close(full.now)
+    (full.root / PATH).write_text("autoCreateTopicEnable=true\n")
+
+    full.open()
+
+    assert len(full.broker.topics.names()) == 101
 
 
 @pytest.mark.parametrize(

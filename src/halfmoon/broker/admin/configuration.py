@@ -22,7 +22,6 @@ from halfmoon.settings.java_keys import PLACES
 from halfmoon.settings.properties import parse_properties
 from halfmoon.store.settings import StoreSettings
 from halfmoon.wire.bodies import BadBody, DataVersion
-from halfmoon.wire.codes import Perm
 from halfmoon.wire.headers.admin import UpdateBrokerConfig
 
 log = logging.getLogger("halfmoon.broker")
@@ -87,7 +86,7 @@ class Configuration:
         saved = context.tables.load(PATH, self._read)
         if saved is not None:
             self._apply(saved)
-            self._ensure_template(context.started_ms)
+            self._topics.predefine(context.started_ms)
             text = "settings changed by command apply, over those of files and flags (%s): %s"
             log.warning(text, PATH, _lines(self._changed, ", "))
         self._reserved_hours_min = context.store.settings.file_reserved_hours
@@ -104,6 +103,7 @@ class Configuration:
         Raises:
             NoPermission: a key on the black list.
             BrokerError: an unknown key, a value that does not fit, or a setting that is fixed at the start; named.
+            SystemBusy: sends are to make topics, and there is no room for their template.
         """
         if len(request.command.body) > TEXT_BYTES_MAX:
             raise BrokerError(f"settings of {len(request.command.body)} bytes are longer than {TEXT_BYTES_MAX}")
@@ -120,6 +120,9 @@ class Configuration:
         if fixed := sorted({*change.fixed(), *(PLACES.keys() & keys)}):
             raise BrokerError(f"can only be set at the start: {', '.join(fixed)}")
         self._check_reserved_hours(change)
+        wanted: BrokerSettings = change.loaded.values["broker"]
+        if wanted.auto_create_topics:  # for the template, which a start without that permission left out
+            self._topics.check_room([TEMPLATE_TOPIC], wanted.topics_max)
         if any(change.differing.values()):
             self._apply(change)
             self._mark_changed()
@@ -145,14 +148,8 @@ class Configuration:
     def _took_effect(self, change: _Change, now: int) -> None:
         """Let go what was derived from the settings, and do what a start with them does."""
         self.version = self.version.next(now)
-        self._ensure_template(now)
+        self._topics.predefine(now)
         self._topics.settings_changed(now, announced="permission" in change.differing["broker"])
-
-    def _ensure_template(self, now: int) -> None:
-        """Create the topic from which sends create others, which a start without that permission left out."""
-        broker: BrokerSettings = self._tables["broker"]
-        if broker.auto_create_topics:
-            self._topics.ensure(TEMPLATE_TOPIC, broker.default_queue_count, now, perm=Perm.INHERIT | Perm.READ | Perm.WRITE)
 
     def _read(self, data: bytes) -> _Change:
         try:
