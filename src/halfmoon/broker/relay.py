@@ -33,8 +33,8 @@ from halfmoon.wire.table import Header
 IN_PROGRESS_MAX = 10_000
 """Relayed requests in progress, so that clients that never answer cannot fill the memory."""
 
-BODIES_BYTES_MAX = 64 * 1024 * 1024
-"""Bodies of requests that are kept until a client has answered, for the same reason: those of replies may have megabytes."""
+BYTES_MAX = 64 * 1024 * 1024
+"""Bodies and headers of requests that are kept until a client has answered, for the same reason: replies may have megabytes."""
 
 TIMEOUT_MS = 10_000
 """How long a client may take. Follows AdminBrokerProcessor.callConsumer."""
@@ -53,6 +53,8 @@ class _InProgress(msgspec.Struct, eq=False):
     asker: int
     timeout_ms: int
     size_bytes: int
+    outlives: bool
+    """Whether ``answered`` is called also where the connection of who asked is lost."""
 
 
 class Relay:
@@ -108,13 +110,16 @@ class Relay:
         request.command.fields, request.command.body = {}, b""  # it is kept for seconds: free what is not needed any more
         self.ask(request, member, header, body, lambda reply: self._answer(request, reply))
 
-    def ask(self, request: Request, member: Member, header: Header, body: bytes, answered: Answered) -> None:
+    def ask(
+        self, request: Request, member: Member, header: Header, body: bytes, answered: Answered, *, outlives: bool = False
+    ) -> None:  # fmt: skip
         """Ask a client for the sake of ``request``; ``answered`` gets its reply, or that it took longer than `TIMEOUT_MS`, or left.
 
+        So it does when the connection of ``request`` is lost first and the request ``outlives`` that; else it is forgotten then.
         Raises SystemBusy when too many are in progress.
         """
-        self._check_room(1, len(request.command.body))
-        self._ask(request, member, header, body, TIMEOUT_MS, answered)
+        self._check_room(1, _size(request))
+        self._ask(request, member, header, body, TIMEOUT_MS, answered, outlives=outlives)
 
     # ------------------------------------------------------------ all members
 
@@ -159,16 +164,21 @@ class Relay:
     def _check_room(self, count: int, size_bytes: int = 0) -> None:
         if len(self._in_progress) + count > IN_PROGRESS_MAX:
             raise SystemBusy(f"{IN_PROGRESS_MAX} requests to clients are in progress")
-        if self._bytes + size_bytes > BODIES_BYTES_MAX:
-            raise SystemBusy(f"requests to clients are in progress whose bodies have {self._bytes} bytes")
+        if self._bytes + size_bytes > BYTES_MAX:
+            raise SystemBusy(f"requests to clients are in progress that have {self._bytes} bytes")
 
-    def _ask(self, request: Request, member: Member, header: Header, body: bytes, timeout_ms: int, answered: Answered) -> None:
+    def _ask(
+        self, request: Request, member: Member, header: Header, body: bytes, timeout_ms: int, answered: Answered,
+        *, outlives: bool = False,
+    ) -> None:  # fmt: skip
         self._opaque = self._opaque + 1 & 0x7FFFFFFF
         command = request_command(header, body, opaque=self._opaque)
         command.language = int(Language.JAVA)
-        size_bytes = len(request.command.body)
+        size_bytes = _size(request)
         self._bytes += size_bytes
-        self._in_progress[self._opaque] = _InProgress(answered, member.peer.number, request.peer.number, timeout_ms, size_bytes)
+        self._in_progress[self._opaque] = _InProgress(
+            answered, member.peer.number, request.peer.number, timeout_ms, size_bytes, outlives
+        )
         heappush(self._deadlines, (request.now + timeout_ms, self._opaque))
         self._peers.answer(member.peer, encode(command))
 
@@ -184,11 +194,11 @@ class Relay:
         return waiting
 
     def lost(self, peer: int) -> None:
-        """A connection was lost: its callers are told at once, its own requests are forgotten."""
+        """A connection was lost: its callers are told at once, its own requests are forgotten, but for those that outlive it."""
         for opaque, waiting in list(self._in_progress.items()):
-            if waiting.asker == peer:
+            if waiting.asker == peer and not waiting.outlives:
                 self._take(opaque)
-            elif waiting.peer == peer:
+            elif peer in (waiting.asker, waiting.peer):
                 self._take(opaque).answered(Reply(int(ResponseCode.SYSTEM_ERROR), "the client's connection was lost"))
 
     def due(self) -> int | None:
@@ -207,6 +217,11 @@ class Relay:
             waiting = self._take(heappop(self._deadlines)[1])
             why = f"no answer from the client in {waiting.timeout_ms} ms"
             waiting.answered(Reply(int(ResponseCode.CONSUME_MSG_TIMEOUT), why))
+
+
+def _size(request: Request) -> int:
+    """Return the bytes that are kept of a request: its body and header, the properties of a reply among the latter."""
+    return len(request.command.body) + sum(map(len, request.command.fields.values()))
 
 
 def _offsets(reply: Reply) -> dict[MessageQueue, int] | None:

@@ -3,6 +3,7 @@
 import pytest
 
 from halfmoon.broker import relay as relay_module
+from halfmoon.limits import PROPERTIES_BYTES_MAX
 from halfmoon.wire import properties
 from halfmoon.wire.bodies import HeartbeatData, ProducerData, to_json
 from halfmoon.wire.codes import JSON, ROCKETMQ
@@ -108,11 +109,25 @@ def test_a_client_that_refuses_leaves_or_is_silent_did_not_get_the_reply(talk):
     assert stored(talk) == 3
 
 
+@pytest.mark.parametrize("serialization", [JSON, ROCKETMQ])
+def test_a_reply_is_stored_although_who_replied_is_gone_before_the_asker_has_it(talk, serialization):
+    ask_as(talk, "asker@1")
+    reply(talk, serialization=serialization)
+    [push] = pushed(talk)
+
+    talk.lose(REPLIER)
+    assert stored(talk) == 1
+    take(talk, push)
+    talk.wait(relay_module.TIMEOUT_MS)
+    assert stored(talk) == 1, "once"
+
+
 def test_what_may_not_be_sent_is_not_pushed(talk):
     ask_as(talk, "asker@1")
 
     assert talk.answer(reply(talk, topic="RMQ_SYS_TRANS_HALF_TOPIC"), peer=REPLIER).code == 16
     assert talk.answer(reply(talk, b"x" * (4 * 1024 * 1024 + 1)), peer=REPLIER).code == 13
+    assert talk.answer(reply(talk, x="x" * PROPERTIES_BYTES_MAX), peer=REPLIER).code == 13
     assert pushed(talk) == []
 
 
@@ -143,10 +158,10 @@ def test_a_one_way_reply_is_pushed_and_stored_without_an_answer(talk):
 
 
 def test_replies_that_wait_for_silent_clients_have_a_bound_of_bytes(talk, monkeypatch):
-    monkeypatch.setattr(relay_module, "BODIES_BYTES_MAX", 10_000)
+    monkeypatch.setattr(relay_module, "BYTES_MAX", 10_000)
     ask_as(talk, "asker@1")
     reply(talk, b"x" * 6_000)
-    refused = reply(talk, b"x" * 6_000)
+    refused = reply(talk, b"x", x="x" * 6_000)
     assert talk.answer(refused, peer=REPLIER).code == 2
     take(talk, *pushed(talk))
     reply(talk, b"x" * 6_000)

@@ -179,14 +179,14 @@ class Gate:
             self._sends.replies.refuse_one(request, exc)
 
     def check(self, request: Request, header: SendHeaderOf) -> None:
-        """Refuse a message that would not be stored, for its topic or queue, before anything else is done with it.
+        """Refuse a message that would not be stored, for its topic, queue or size, before anything else is done with it.
 
         Raises BrokerError.
         """
         sending = Sending(request, header)
         for step in (self._time, self._topic, self._permission, self._queue):
             step(sending)
-        self._sends.check_size(len(request.command.body))
+        self._sends.check_size(len(request.command.body), len(sending.properties.encode()))
 
     def check_open(self, now: int) -> None:
         """Raise BrokerError before the time from which the broker takes sends of any kind."""

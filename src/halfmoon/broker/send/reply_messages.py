@@ -82,7 +82,9 @@ class ReplyMessages:
             else:
                 self._pushed(request)
 
-        self._relay.ask(request, member, self._pushed_header(request, header, member), bytes(request.command.body), answered)
+        pushed = self._pushed_header(request, header, member)
+        # What is not pushed is stored, also where who replied does not wait for that.
+        self._relay.ask(request, member, pushed, bytes(request.command.body), answered, outlives=True)
 
     def _pushed_header(self, request: Request, header: SendHeaderOf, member: Member) -> PushReplyMessageToClient:
         properties = wire_properties.decode((header.properties or "").encode()) | {"PUSH_REPLY_TIME": str(request.now)}

@@ -202,9 +202,9 @@ class Sends:
         """Return the refusal of a message that is part of a transaction."""
         return NoPermission(f"the broker[{self._settings.address}] sending transaction message is forbidden")
 
-    def check_size(self, size: int) -> None:
-        """Raise MessageRefused (13) for the body of a request that is too large."""
-        if size > self.message_bytes_max:
+    def check_size(self, size: int, properties_bytes: int = 0) -> None:
+        """Raise MessageRefused (13) for the body or the properties of a request that are too large."""
+        if size > self.message_bytes_max or properties_bytes > PROPERTIES_BYTES_MAX:
             raise MessageRefused(self._too_large())
 
     def _too_large(self) -> str:
