@@ -18,7 +18,7 @@ from halfmoon.client.core.nameservers import NameServers
 from halfmoon.client.core.route import RouteTable
 from halfmoon.client.core.trouble_log import TroubleLog
 from halfmoon.client.settings import ClientSettings
-from halfmoon.effects import Op, Signal, gather, sleep, steady, wait
+from halfmoon.effects import Op, Signal, gather, sleep, spawn, steady, wait
 from halfmoon.errors import HalfmoonError, PeerError
 from halfmoon.model import MessageQueue, split_addresses
 from halfmoon.wire.bodies import (
@@ -107,6 +107,8 @@ class Instance:
         self._unheard: set[str] = set()
         """Brokers whose last heartbeat arrived, and those whose last one failed."""
         self._beating = False
+        self._greeting: Signal | None = None
+        """Fires when the heartbeats that `greet` sends have ended."""
 
     def wire(self, name: str) -> str:
         """Return a topic or group as it is called on the wire."""
@@ -125,6 +127,25 @@ class Instance:
     def heard_by(self, address: str) -> bool:
         """Whether our last heartbeat to a broker arrived; if it failed, that was logged."""
         return address in self._greeted
+
+    def tried(self, address: str) -> bool:
+        """Whether a heartbeat to a broker arrived or failed since we know it, or since its connection was lost."""
+        return address in self._greeted or address in self._unheard
+
+    def greet(self, timeout_ms: int) -> Op[None]:
+        """Send heartbeats and wait for them, at most so long; whoever calls it meanwhile waits for the same ones."""
+        if self._greeting is None:
+            self._greeting = Signal()
+            # By itself: the others go on waiting for it where its caller is cancelled.
+            yield from spawn(self._greet(self._greeting), "greeting")
+        yield from wait(self._greeting, timeout_ms)
+
+    def _greet(self, ended: Signal) -> Op[None]:
+        try:
+            yield from self.beat()
+        finally:
+            self._greeting = None
+            ended.fire()
 
     def connected(self, address: str) -> None:
         """A connection was made; where it replaces a lost one, the broker has forgotten us and hears of us at once.

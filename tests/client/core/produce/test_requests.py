@@ -6,16 +6,30 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from random import Random
 
 import pytest
 
 from halfmoon import Admin, AsyncProducer, ConsumeFrom, Message, Producer, PullConsumer, PushConsumer, StoredMessage
+from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.produce import requests as requests_module
+from halfmoon.client.core.produce.requests import Requests
+from halfmoon.client.core.produce.send import Sender
+from halfmoon.client.settings import ProducerSettings, settings_of
 from halfmoon.errors import RequestTimeout, SendFailed, TooManyRequests, UsageError
+from halfmoon.model import MessageQueue
 from halfmoon.testing.local import LocalCluster
+from halfmoon.wire import properties
+from halfmoon.wire.command import request_command
+from halfmoon.wire.headers.client import HeartBeat
+from halfmoon.wire.headers.route import GetRouteinfoByTopic
+from halfmoon.wire.headers.send import PushReplyMessageToClient, SendMessageV2
+from halfmoon.wire.ids import UniqueIds
+from tests.client.scripted import SILENT, Reply, Scripted, Seen, Task, route, routes, stored
 from tests.waiting import until
 
 TOPIC = "requests"
+QUEUE = MessageQueue("orders", "broker-a", 0)
 
 
 @pytest.fixture(scope="module")
@@ -136,3 +150,66 @@ def test_too_many_requests_are_refused(asker: Producer, capitals: list[StoredMes
     with pytest.raises(TooManyRequests):
         asker.request(Message(TOPIC, b"one more"))
     waits.join()
+
+
+# ---------------------------------------------------------------- brokers that do not know us yet
+
+
+class Asker:
+    """A producer of the scripted world whose requests are replied to as soon as they are sent; ``broker-b`` is silent."""
+
+    def __init__(self) -> None:
+        self.script = script = Scripted()
+        settings = settings_of(ProducerSettings, {"group": "P", "nameserver": "ns:9876"})
+        self.instance = Instance(settings, "10.0.0.1@1", Random(7))
+        self.instance.producer_group = "P"
+        sender = Sender(settings, self.instance.routes, UniqueIds(b"\x0a\0\0\1", 1, Random(7)))
+        sender.running = True
+        self.requests = Requests(sender, self.instance)
+        script.on(GetRouteinfoByTopic, routes(orders=route({"broker-a": 1, "broker-b": 1})))
+        script.on(HeartBeat, lambda seen: SILENT if seen.address.startswith("broker-b") else Reply(ms=1))
+        script.on(SendMessageV2, self.sent)
+
+    def sent(self, seen: Seen) -> Reply | Exception:
+        asked = properties.decode(seen.request.properties.encode())
+        push = PushReplyMessageToClient(
+            producer_group="R", topic="T", default_topic="", default_topic_queue_nums=0, queue_id=0, sys_flag=0, born_timestamp=0,
+            flag=0, properties=properties.encode({"CORRELATION_ID": asked["CORRELATION_ID"]}).decode(), reconsume_times=0,
+            unit_mode=False, born_host="10.0.0.1:1", store_host="10.0.0.1:1", store_timestamp=0,
+        )  # fmt: skip
+        self.instance.asked(seen.address, request_command(push, b"reply", opaque=1))
+        return stored()(seen)
+
+    def request(self) -> Task:
+        """Start a request to the broker that can be reached, with three seconds."""
+        return self.script.spawn(self.requests.request(Message("orders", b"x"), queue=QUEUE, timeout_ms=3_000))
+
+
+def test_one_broker_that_does_not_answer_makes_the_first_requests_wait_half_of_their_time_and_later_ones_not_at_all() -> None:
+    asker = Asker()
+
+    first = [asker.request() for _ in range(100)]
+    asker.script.run_for(1_400)
+    assert not any(each.done for each in first)
+    asker.script.run_for(200)
+    assert [each.value.body for each in first] == [b"reply"] * 100
+    assert len(asker.script.asked(HeartBeat)) == 2, "one round for all"
+
+    asker.script.run_for(5_000)
+    later = asker.request()
+    asker.script.run_for(100)
+    assert later.value.body == b"reply"
+    assert len(asker.script.asked(HeartBeat)) == 2
+
+
+def test_a_request_that_is_cancelled_leaves_the_heartbeats_to_those_that_wait_for_them() -> None:
+    asker = Asker()
+    asker.script.on(HeartBeat, Reply(ms=500))
+    first, second = asker.request(), asker.request()
+    asker.script.run_for(100)
+
+    first.cancel()
+    asker.script.run_for(600)
+
+    assert second.value.body == b"reply"
+    assert len(asker.script.asked(HeartBeat)) == 2

@@ -4,7 +4,8 @@ A request is an ordinary message that carries the asker's client id; the reply i
 broker pushes to the connection of that client.
 
 Follows DefaultMQProducerImpl.request, ClientRemotingProcessor.receiveReplyMessage and MessageUtil (RocketMQ 4.9.8).
-Differs: before the first request to a broker that has not heard of us, a heartbeat is waited for, so that no reply comes too early.
+Differs: before the first request to a broker that has not heard of us, a heartbeat is waited for, so that no reply comes too early;
+at most half of the request's time.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Requests:
         asked = {CORRELATION_ID: correlation_id, REPLY_TO_CLIENT: self._instance.client_id, TTL: str(budget_ms)}
         outgoing = yield from sender.prepare(message, (yield from now()), asked)
         yield from sender.publish_info(outgoing.topic)
-        yield from self._be_known()
+        yield from self._be_known(max(0, budget_ms - ((yield from steady()) - begin)) // 2)
         if target is not None:
             yield from sender.attempt(outgoing, target, begin, budget_ms)
         else:
@@ -82,11 +83,16 @@ class Requests:
             raise RequestTimeout(f"the request was sent to topic {message.topic}, but no reply came within {budget_ms} ms")
         return waiting.reply
 
-    def _be_known(self) -> Op[None]:
-        """Let every broker know us that may have to push a reply: whoever replies chooses one of them."""
-        instance = self._instance
-        if not all(instance.heard_by(address) for _, _, address in instance.routes.addresses(masters_only=True)):
-            yield from instance.beat()
+    def _be_known(self, timeout_ms: int) -> Op[None]:
+        """Let every broker know us that may have to push a reply: whoever replies chooses one of them.
+
+        One that cannot be reached is waited for once, not by every request.
+        """
+        instance, begin = self._instance, (yield from steady())
+        for _ in range(2):  # heartbeats that others wait for may have begun before a broker was known
+            if all(instance.tried(address) for _, _, address in instance.routes.addresses(masters_only=True)):
+                return
+            yield from instance.greet(max(0, timeout_ms - ((yield from steady()) - begin)))
 
     def _arrived(self, address: str, command: Command) -> Command:
         header = command.header(PushReplyMessageToClient)
