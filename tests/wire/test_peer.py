@@ -165,6 +165,7 @@ def test_nothing_is_handled_for_a_connection_that_does_not_read_until_it_does():
     backlog, (slow, other) = Backlog(), two_peers()
     backlog.turn([cut(slow, 40)])
     backlog.set_slow(slow, is_slow=True)
+    backlog.set_slow(slow, is_slow=True)
     assert not backlog.waiting, "no turn comes for it alone"
     assert backlog.turn([cut(slow, 1, first=40), cut(other, 1)]) == [(other, *cut(other, 1)[1:2], cut(other, 1)[2][0])]
     backlog.set_slow(slow, is_slow=False)

@@ -351,7 +351,7 @@ class Backlog:
         """A connection does not read its answers: nothing more is handled for it until it does."""
         waiting, slow = self.waiting, self.slow
         if is_slow:
-            slow[peer] = waiting.pop(peer, deque())
+            slow.setdefault(peer, waiting.pop(peer, deque()))  # said twice, what waits there stays
         elif queue := slow.pop(peer, None):
             waiting[peer] = queue
 
