@@ -95,7 +95,7 @@ class Broker:
         self.membership = Membership(context, self.pulls.filters.check)
         self.locks = Locks(settings, self.topics, self.membership.tell)
         self.progress, self.resets, self.relay, self.queries = Progress(context), Resets(context), Relay(context), Queries(context)
-        self.admin = Admin(context, self.configuration, self._topic_deleted, self._runtime_texts)
+        self.admin = Admin(context, self.configuration, self._topic_deleted, self._group_deleted, self._runtime_texts)
         self.cleaning = Cleaning(context, self.admin.forget_topic)
         self.registration = Registration(settings, address, ha_address, self.topics.table, self._registered, self.topics.text)
         self.assignment = Assignment(context, self.registration.name_servers, self._start)
@@ -459,8 +459,12 @@ class Broker:
     def _topic_deleted(self, topic: str) -> None:
         self.pulls.filters.forget(topic)
         self.stale_offsets.deleted(topic)
+        self.assignment.forget(topic=topic)
         for hold in self.holds.of_topic(topic):
             self._resume(hold)
+
+    def _group_deleted(self, group: str) -> None:
+        self.assignment.forget(group=group)
 
 
 def _refusal(exc: Exception, what: str, peer: Peer) -> Reply:

@@ -21,6 +21,8 @@ from halfmoon.wire.bodies import (
 )
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.client import GetAllMessageRequestMode, QueryAssignment, SetMessageRequestMode
+from halfmoon.wire.headers.group import DeleteSubscriptiongroup
+from halfmoon.wire.headers.topic import DeleteTopicInBroker
 
 T = "orders"
 
@@ -142,6 +144,8 @@ def test_the_queues_of_all_brokers_are_allocated_and_a_route_is_asked_for_once(m
 
     first, second = names.ask(), names.ask()
     assert (names.talk.answer(first), len(names.operations)) == (None, 1)
+    waiting = [request.command for request, _ in names.talk.broker.assignment._waiting[T]]
+    assert [(command.fields, command.body) for command in waiting] == [({}, b"")] * 2, "nothing is kept that is not needed"
     names.answer(route("broker-b", "broker-a"))
     third = names.ask()
 
@@ -250,3 +254,22 @@ def test_no_more_modes_are_kept_than_the_bound(group, monkeypatch):
     monkeypatch.setattr(assignment, "MODES_MAX", 1)
 
     assert [set_mode(group).code, set_mode(group, group="H").code, set_mode(group).code] == [0, 2, 0]
+
+
+def test_modes_go_with_their_topic_and_with_their_group(group):
+    def kept():
+        table = from_json(RequestModeTable, group.ask(GetAllMessageRequestMode()).body).message_request_mode_map
+        return {topic: set(groups) for topic, groups in table.items()}
+
+    group.send("parcels")
+    for topic, name in ((T, "G"), (T, "H"), ("parcels", "G")):
+        set_mode(group, topic, name)
+
+    assert group.ask(DeleteSubscriptiongroup(group_name="H")).code == 0
+    assert kept() == {T: {"G"}, "parcels": {"G"}}
+    assert group.ask(DeleteTopicInBroker(topic=T)).code == 0
+    assert kept() == {"parcels": {"G"}}
+    group.ask(DeleteSubscriptiongroup(group_name="G"))
+    group.broker.store.close(group.now)
+    group.open()
+    assert kept() == {}

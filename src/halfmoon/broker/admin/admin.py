@@ -95,12 +95,12 @@ class Admin:
 
     def __init__(
         self, context: Context, configuration: Configuration, on_topic_deleted: Callable[[str], None],
-        of_transactions: Callable[[int], dict[str, str]],
+        on_group_deleted: Callable[[str], None], of_transactions: Callable[[int], dict[str, str]],
     ) -> None:  # fmt: skip
         self._settings, self._store, self._topics = context.settings, context.store, context.topics
         self._groups, self._offsets, self._stats = context.groups, context.offsets, context.stats
         self._pending_replies, self._began_at = context.pending_replies, context.store.end_offset
-        self._configuration, self._on_topic_deleted = configuration, on_topic_deleted
+        self._configuration, self._on_topic_deleted, self._on_group_deleted = configuration, on_topic_deleted, on_group_deleted
         self._of_transactions = of_transactions
 
     def handlers(self) -> Handlers:
@@ -221,6 +221,7 @@ class Admin:
         if header.remove_offset or header.clean_offset:
             self._offsets.remove(group=header.group_name)
         self._stats.forget(group=header.group_name)
+        self._on_group_deleted(header.group_name)
         return Reply()
 
     def groups(self, _request: Request) -> Reply:

@@ -116,6 +116,18 @@ class Assignment:
         self._changed()
         return Reply()
 
+    def forget(self, *, topic: str | None = None, group: str | None = None) -> None:
+        """Drop the modes of a deleted topic or group."""
+        left = {
+            name: {member: mode for member, mode in groups.items() if member != group}
+            for name, groups in self._modes.items()
+            if name != topic
+        }
+        left = {name: groups for name, groups in left.items() if groups}
+        if left != self._modes:
+            self._modes = left
+            self._changed()
+
     # ------------------------------------------------------------ assignment
 
     def query(self, request: Request) -> Reply | None:
@@ -133,6 +145,7 @@ class Assignment:
             return self._reply(query, known[1])
         if sum(map(len, self._waiting.values())) >= WAITING_MAX:
             raise SystemBusy(f"{WAITING_MAX} requests wait for routes")
+        request.command.fields, request.command.body = {}, b""  # it is kept for seconds: free what is not needed any more
         waiting = self._waiting.setdefault(query.topic, [])
         waiting.append((request, query))
         if len(waiting) == 1:
