@@ -300,6 +300,10 @@ class SimDisk:
         """When the file was last changed."""
         return self.open(path).modified_ms
 
+    def is_private(self, path: str) -> bool:
+        """Nobody else is there."""
+        return self.open(path).path == path
+
     def remove(self, path: str) -> None:
         """Remove a file or an empty directory; missing is no error."""
         if path in self._directories:
@@ -312,7 +316,7 @@ class SimDisk:
         """Whole content of a small file, or None."""
         return bytes(self._files[path].data) if path in self._files else None
 
-    def save(self, path: str, data: bytes, *, keep_previous: bool = True) -> None:
+    def save(self, path: str, data: bytes, *, keep_previous: bool = True, private: bool = False) -> None:
         """Replace a small file atomically and durably."""
         if self.unwritable is not None and path.startswith(self.unwritable):
             raise PermissionError(errno.EACCES, "permission denied", path)

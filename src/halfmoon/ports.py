@@ -90,6 +90,9 @@ class Disk(Protocol):
     def modified_ms(self, path: str) -> int:
         """When the file was last changed, milliseconds since the epoch."""
 
+    def is_private(self, path: str) -> bool:
+        """Whether nobody but its owner may use a file. Raises FileNotFoundError."""
+
     def rename(self, path: str, to: str) -> None:
         """Give a file another name in its directory tree, whose directories are made; the file must not be open."""
 
@@ -102,9 +105,10 @@ class Disk(Protocol):
     def read(self, path: str) -> bytes | None:
         """Whole content of a small file, or None when it is missing."""
 
-    def save(self, path: str, data: bytes, *, keep_previous: bool = True) -> None:
+    def save(self, path: str, data: bytes, *, keep_previous: bool = True, private: bool = False) -> None:
         """Replace a small file atomically and durably: temporary file, sync, the old one kept as ``.bak``, rename, sync of the
-        directory. Waits for the device. May be called from another thread."""
+        directory. ``private``: for its owner alone, whoever may read the others. Waits for the device. May be called from another
+        thread."""
 
     def sync_directory(self, path: str) -> None:
         """Make names made in or removed from a directory durable. Waits for the device."""

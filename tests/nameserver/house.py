@@ -38,7 +38,7 @@ class MemoryDisk:
     def read(self, path: str) -> bytes | None:
         return self.files.get(path)
 
-    def save(self, path: str, data: bytes, *, keep_previous: bool = True) -> None:
+    def save(self, path: str, data: bytes, *, keep_previous: bool = True, private: bool = False) -> None:
         if self.fails:
             raise OSError(28, "No space left on device")
         if path in self.files:

@@ -35,4 +35,5 @@ def write(root, text=RULES, name="plain_acl.yml"):
     path = root / "conf" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
+    path.chmod(0o600)
     return path

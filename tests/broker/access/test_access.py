@@ -263,6 +263,17 @@ def test_changed_rules_count_within_five_seconds_for_connections_that_are_open(t
     assert refusal(talk, send_header("topicB"), who=changed) == "No default permission for topic:topicB"
 
 
+def test_a_rule_file_that_others_may_read_is_named_once(talk, tmp_path, caplog):
+    write(tmp_path, "accounts: []\n", "acl/more.yml").chmod(0o644)
+    write(tmp_path, "accounts: []\n", "acl/own.yml").chmod(0o600)
+    for rules in (RULES + "#", RULES):
+        write(tmp_path, rules)
+        talk.wait(5_001)
+
+    assert caplog.text.count("acl/more.yml: close it with chmod 600") == 1
+    assert "own.yml" not in caplog.text
+
+
 def test_rules_that_make_no_sense_leave_the_last_ones_in_force_and_say_so(talk, tmp_path, caplog):
     path = write(tmp_path, "accounts:\n- accessKey: short\n")
     talk.wait(15_001)

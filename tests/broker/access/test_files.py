@@ -10,6 +10,7 @@ from halfmoon.broker.access import files
 from halfmoon.broker.access.files import RuleFiles
 from halfmoon.errors import BrokerError, SettingError
 from halfmoon.runtime.files.disk import RealDisk
+from halfmoon.runtime.files.permissions import PERMISSIONS
 from tests.broker.access.rule_files import RULES, write
 
 
@@ -65,6 +66,18 @@ def test_a_change_counts_the_version_up_keeps_the_rest_and_leaves_no_copy(rule_f
     assert rule_files.newer(rules) is None
     assert os.listdir(tmp_path / "conf") == ["plain_acl.yml"]
     assert (tmp_path / "conf" / "plain_acl.yml").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_rule_file_stays_its_owners_alone_where_others_may_read_the_data(tmp_path):
+    path = write(tmp_path)
+    rule_files = RuleFiles(RealDisk(tmp_path, PERMISSIONS["all"]), "data")
+    path.chmod(0o640)
+    assert rule_files.load().exposed == ("data/conf/plain_acl.yml",)
+
+    rules = rule_files.change("conf/plain_acl.yml", lambda data: None, 0)
+
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert rules.exposed == ()
 
 
 def test_a_change_that_makes_no_sense_is_not_written(rule_files, tmp_path):

@@ -272,9 +272,9 @@ class BadKeysDisk(FaultyDisk):
 class ForgettingDisk(FaultyDisk):
     """Never saves consumers' offsets."""
 
-    def save(self, path: str, data: bytes, *, keep_previous: bool = True) -> None:
+    def save(self, path: str, data: bytes, *, keep_previous: bool = True, private: bool = False) -> None:
         if "consumerOffset" not in path:
-            self._disk.save(path, data, keep_previous=keep_previous)
+            self._disk.save(path, data, keep_previous=keep_previous, private=private)
 
 
 class UnreservedDisk(FaultyDisk):

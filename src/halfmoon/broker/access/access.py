@@ -222,6 +222,8 @@ class Access:
 
     def _use(self, rules: Rules) -> None:
         """Let rules count, and forget what followed from the old ones."""
+        for name in sorted({*rules.exposed} - {*self.rules.exposed}):
+            log.warning("other users may read the secrets in %s: close it with chmod 600", name)
         self.rules, self.fault = rules, None
         self._known.clear()
         self._allowed.clear()

@@ -32,6 +32,8 @@ class Rules(msgspec.Struct, frozen=True):
     files: dict[str, RuleFile] = {}
     seen: tuple[tuple[str, int, int], ...] = ()
     repeated: tuple[str, ...] = ()
+    exposed: tuple[str, ...] = ()
+    """Names of files that others than their owner may read."""
 
     def file_of(self, access_key: str) -> str | None:
         """Return the file that has an account, or None."""
@@ -98,8 +100,9 @@ class RuleFiles(NamedTuple):
         data["dataVersion"] = [{"counter": version.counter, "timestamp": version.timestamp}]
         text = write_rules(data)
         rules = self._load(path, text)
-        self.disk.save(path, text, keep_previous=False)  # a copy would keep the secrets of removed accounts
-        return msgspec.structs.replace(rules, seen=self._seen(self.paths()))
+        self.disk.save(path, text, keep_previous=False, private=True)  # a copy would keep the secrets of removed accounts
+        paths = self.paths()
+        return msgspec.structs.replace(rules, seen=self._seen(paths), exposed=self._exposed(paths))
 
     def _load(self, changed: str | None, text: bytes) -> Rules:
         paths = self.paths()
@@ -115,7 +118,7 @@ class RuleFiles(NamedTuple):
             for account in file.accounts:
                 if accounts.setdefault(account.access_key, account) is not account:
                     repeated.append(account.access_key)
-        return Rules(accounts, tuple(white), files, seen, tuple(repeated))
+        return Rules(accounts, tuple(white), files, seen, tuple(repeated), self._exposed(paths))
 
     def _read(self, path: str) -> bytes:
         try:
@@ -133,4 +136,13 @@ class RuleFiles(NamedTuple):
                 found.append((path, self.disk.modified_ms(path), self.disk.file_size(path)))
             except FileNotFoundError:
                 found.append((path, -1, -1))
+        return tuple(found)
+
+    def _exposed(self, paths: list[str]) -> tuple[str, ...]:
+        found = []
+        for path in paths:
+            try:
+                found += [] if self.disk.is_private(path) else [self.name(path)]
+            except FileNotFoundError:  # a change makes it
+                continue
         return tuple(found)

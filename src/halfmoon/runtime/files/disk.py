@@ -371,6 +371,10 @@ class RealDisk:
         """When the file was last changed, milliseconds since the epoch."""
         return (self.root / path).stat().st_mtime_ns // 1_000_000
 
+    def is_private(self, path: str) -> bool:
+        """Whether nobody but its owner may use a file."""
+        return (self.root / path).stat().st_mode & 0o077 == 0
+
     def remove(self, path: str) -> None:
         """Remove a file or an empty directory; missing is no error."""
         full = self.root / path
@@ -388,13 +392,13 @@ class RealDisk:
         except FileNotFoundError:
             return None
 
-    def save(self, path: str, data: bytes, *, keep_previous: bool = True) -> None:
+    def save(self, path: str, data: bytes, *, keep_previous: bool = True, private: bool = False) -> None:
         """Replace a small file atomically and durably; the old one is kept as ``.bak`` (a hard link, so it is never half there)."""
         full = self.root / path
         self._make_directory(full.parent)
         fresh = full.with_name(full.name + ".tmp")
         fresh.unlink(missing_ok=True)  # of a process that was killed while it saved
-        with _opened(fresh, os.O_WRONLY, self.permissions.file) as fd:
+        with _opened(fresh, os.O_WRONLY, OWNER.file if private else self.permissions.file) as fd:
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(fd, rest) :]
