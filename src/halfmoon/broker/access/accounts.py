@@ -5,7 +5,8 @@ sense: an account that is half understood lets in whom it should not. Aliases ar
 bounds below.
 
 Follows PlainPermissionManager and Permission (RocketMQ 4.9.7).
-Differs: the original takes an unknown permission or a wrong ``admin`` for the least, without a word.
+Differs: the original takes an unknown permission or a wrong ``admin`` for the least, without a word; it does not see keys that it
+does not know, takes the last of a key that is given twice, and takes over what ``<<`` merges.
 """
 
 from __future__ import annotations
@@ -25,6 +26,12 @@ ACCOUNTS_MAX = 10_000
 PERMISSIONS_MAX = 100_000
 NODES_MAX = 1_000_000
 """Bounds of one file: its size, its accounts, all their permissions for single topics and groups, and its values in all."""
+
+ROOT_KEYS = frozenset(("globalWhiteRemoteAddresses", "accounts", "dataVersion"))
+ACCOUNT_KEYS = frozenset((
+    "accessKey", "secretKey", "whiteRemoteAddress", "admin", "defaultTopicPerm", "defaultGroupPerm", "topicPerms", "groupPerms",
+))  # fmt: skip
+"""Keys of a file and of an account; any other is refused. Follows AclConstants (RocketMQ 4.9.7)."""
 
 
 class Account(Grants, frozen=True, kw_only=True):
@@ -87,7 +94,7 @@ class _Reading:
         accounts: dict[str, Account] = {}
         repeated: list[str] = []
         version = DataVersion()
-        for key, node in self._pairs(root):
+        for key, node in self._pairs(root, ROOT_KEYS):
             if key == "globalWhiteRemoteAddresses":
                 for item in self._items(node):
                     white.append(self._text(item) or "")
@@ -117,7 +124,7 @@ class _Reading:
         return None if root is None or root.tag.endswith(":null") else root
 
     def _account(self, node: Any) -> Account:
-        values = dict(self._pairs(node))
+        values = dict(self._pairs(node, ACCOUNT_KEYS))
         perms: dict[str, int] = {}
         for key, prefix in (("groupPerms", RETRY_PREFIX), ("topicPerms", "")):
             for item in self._items(values.get(key)):
@@ -181,11 +188,21 @@ class _Reading:
 
     # ------------------------------------------------------------ nodes
 
-    def _pairs(self, node: Any) -> Iterator[tuple[str, Any]]:
+    def _pairs(self, node: Any, known: frozenset[str] | None = None) -> Iterator[tuple[str, Any]]:
+        """The keys, each once and one of those known, with their values."""
         if node.id != "mapping":
             raise self._wrong(node, "must be keys with values")
+        seen: set[str] = set()
         for key, value in node.value:
-            yield self._text(key) or "", value
+            text = self._text(key) or ""
+            if key.tag.endswith(":merge"):
+                raise self._wrong(key, "keys are not merged from elsewhere with <<")
+            if known is not None and text not in known:  # not shown: without a blank behind its colon it holds the secret
+                raise self._wrong(key, f"an unknown key: it must be one of {', '.join(sorted(known))}")
+            if text in seen:
+                raise self._wrong(key, "a key that is given twice")
+            seen.add(text)
+            yield text, value
 
     def _items(self, node: Any) -> list[Any]:
         if node is None or (node.id == "scalar" and self._text(node) in (None, "")):
