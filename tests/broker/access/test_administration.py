@@ -14,6 +14,7 @@ from halfmoon.wire.headers.access import (
     UpdateAndCreateAclConfig,
     UpdateGlobalWhiteAddrsConfig,
 )
+from halfmoon.wire.needs import SUB
 from halfmoon.wire.signature import Credentials
 from tests.broker.access.rule_files import ADMIN, USER, write
 from tests.broker.talk import START_MS, Talk, send_header
@@ -85,6 +86,35 @@ def test_an_account_of_a_further_file_is_changed_there(tmp_path):
     assert "defaultTopicPerm: PUB" in path.read_text()
     assert ask(talk, DeleteAclConfig(access_key="account3")).code == 0
     assert "account3" not in path.read_text()
+
+
+TWICE = "accounts:\n- {accessKey: account3, secretKey: secret-3}\n- {accessKey: account4, secretKey: secret-4}\n"
+
+
+def test_a_change_of_an_account_that_is_given_twice_changes_the_one_that_counts_and_drops_the_other(tmp_path):
+    write(tmp_path)
+    path = write(tmp_path, TWICE + "- {accessKey: account3, secretKey: another-secret, defaultTopicPerm: PUB}\n", "acl/more.yml")
+    talk = Talk(tmp_path, acl_enable=True)
+
+    assert ask(talk, update(default_group_perm="SUB")).code == 0
+    assert [account["accessKey"] for account in read_rules("more", path.read_bytes()).data["accounts"]] == ["account3", "account4"]
+    assert "defaultTopicPerm" not in path.read_text()
+    assert talk.broker.access.rules.accounts["account3"].group_default == SUB
+
+
+def test_an_account_that_several_files_give_is_not_deleted_from_one_of_them_alone(tmp_path):
+    write(tmp_path)
+    for name in ("acl/more.yml", "acl/other.yml"):
+        path = write(tmp_path, TWICE, name)
+    talk = Talk(tmp_path, acl_enable=True)
+
+    reply = ask(talk, DeleteAclConfig(access_key="account3"))
+
+    assert (reply.code, "conf/acl/other.yml first" in reply.remark) == (210, True)
+    path.unlink()
+    talk.wait(5_001)
+    assert ask(talk, DeleteAclConfig(access_key="account3")).code == 0
+    assert "account3" not in talk.broker.access.rules.accounts
 
 
 def test_white_addresses_are_replaced_in_the_file_that_is_named(tmp_path):

@@ -61,10 +61,15 @@ class Administration:
 
         def edit(data: Data) -> None:
             accounts = _accounts(data)
-            old = next((account for account in accounts if str(account.get("accessKey")) == key), None)
-            if old is not None:
-                accounts.remove(old)
-            accounts.append({**(old or {}), **{name: value for name, value in given.items() if value is not None}})
+            at = [index for index, account in enumerate(accounts) if str(account.get("accessKey")) == key]
+            old = accounts[at[0]] if at else {}  # the first is what counts
+            new = {**old, **{name: value for name, value in given.items() if value is not None}}
+            if at:
+                accounts[at[0]] = new
+            else:
+                accounts.append(new)
+            for index in reversed(at[1:]):
+                del accounts[index]
 
         failed = int(ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED)
         if len(key) <= 6 or len(header.secret_key or "") <= 6:
@@ -73,22 +78,26 @@ class Administration:
             remark = f"The accessKey={shown} and secretKey={secret} cannot be null and length should longer than 6"
             return Reply(failed, remark)
         access = self._on(failed)
-        self._change(request, access.rules.file_of(key) or access.files.main, edit, failed)
+        self._change(request, [*access.rules.files_of(key), access.files.main][0], edit, failed)
         return None
 
     def delete(self, request: Request) -> Reply | None:
-        """Remove an account (51)."""
+        """Remove an account (51). Refused while several files have it: what the first said would give way to what the next says."""
         key = request.header(DeleteAclConfig).access_key
         failed = int(ResponseCode.DELETE_ACL_CONFIG_FAILED)
-        path = self._on(failed).rules.file_of(key or "")
-        if path is None:
+        access = self._on(failed)
+        paths = access.rules.files_of(key or "")
+        if len(paths) > 1:
+            others = ", ".join(map(access.files.name, paths[1:3]))
+            return Reply(failed, f"The accesskey[{key:.256}] is given by several files: take it out of {others} first")
+        if not paths:
             shown = "null" if key is None else key
             return Reply(failed, f"The accesskey[{shown:.256}] corresponding to accessConfig has been deleted failed.")
 
         def edit(data: Data) -> None:
             data["accounts"] = [account for account in _accounts(data) if str(account.get("accessKey")) != key]
 
-        self._change(request, path, edit, failed)
+        self._change(request, paths[0], edit, failed)
         return None
 
     def white_addresses(self, request: Request) -> Reply | None:

@@ -35,9 +35,9 @@ class Rules(msgspec.Struct, frozen=True):
     exposed: tuple[str, ...] = ()
     """Names of files that others than their owner may read."""
 
-    def file_of(self, access_key: str) -> str | None:
-        """Return the file that has an account, or None."""
-        return next((path for path, file in self.files.items() if any(a.access_key == access_key for a in file.accounts)), None)
+    def files_of(self, access_key: str) -> list[str]:
+        """Return the files that have an account, in the order in which they count."""
+        return [path for path, file in self.files.items() if any(a.access_key == access_key for a in file.accounts)]
 
 
 class RuleFiles(NamedTuple):
