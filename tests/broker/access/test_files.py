@@ -93,3 +93,12 @@ def test_a_file_that_is_too_long_is_not_read(rule_files, monkeypatch):
     monkeypatch.setattr(files, "FILE_BYTES_MAX", 10)
     with pytest.raises(SettingError, match="longer than 10 bytes"):
         rule_files.load()
+
+
+def test_too_many_files_are_refused_by_name_and_not_left_out(rule_files, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "FILES_MAX", 2)
+    for name in "abc":
+        assert rule_files.load().accounts
+        write(tmp_path, "accounts: []\n", f"acl/{name}.yml")
+    with pytest.raises(SettingError, match=r"conf/acl/c\.yml: more than 2 files of accounts"):
+        rule_files.load()

@@ -14,7 +14,7 @@ from halfmoon.broker.access.files import Edit
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.send.pending_replies import PendingReplies, refused
 from halfmoon.broker.settings import BrokerSettings
-from halfmoon.errors import BrokerError, HalfmoonError, ResponseCode, ServiceNotAvailable
+from halfmoon.errors import BrokerError, HalfmoonError, ResponseCode, ServiceNotAvailable, SettingError
 from halfmoon.wire.bodies import DataVersion, to_json
 from halfmoon.wire.headers.access import (
     AclConfig,
@@ -110,8 +110,8 @@ class Administration:
             return Reply(failed, "The globalWhiteAddresses[null] has been updated failed.")
         try:
             path = files.path(header.acl_file_full_path) if header.acl_file_full_path else files.main
-        except BrokerError as exc:
-            return Reply(failed, exc.remark)
+        except (BrokerError, SettingError) as exc:
+            return Reply(failed, exc.remark if isinstance(exc, BrokerError) else str(exc))
 
         def edit(data: Data) -> None:
             data["globalWhiteRemoteAddresses"] = addresses

@@ -19,6 +19,7 @@ from halfmoon.errors import BrokerError, SettingError
 from halfmoon.ports import Disk
 
 FILES_MAX = 100
+"""Files of the directory."""
 
 Edit = Callable[[dict[str, Any]], None]
 """Changes what a file says, in place. Raises BrokerError: it is not to be changed so."""
@@ -57,22 +58,24 @@ class RuleFiles(NamedTuple):
         return f"{self.root}/{path}"
 
     def path(self, name: str) -> str:
-        """Return the path of a file of ours that somebody names. Raises BrokerError for any other."""
+        """Return the path of a file of ours that somebody names. Raises BrokerError for any other, SettingError."""
         for path in self.paths():
             if name in (path, self.name(path)):
                 return path
         raise BrokerError(f"{name:.200} is no file of rules of this broker")
 
     def paths(self) -> list[str]:
-        """Return all files, in the order in which they count."""
+        """Return all files, in the order in which they count. Raises SettingError: there are more than `FILES_MAX`."""
         names = [name for name in self.disk.list(self.directory) if name.endswith((".yml", ".yaml"))]
-        return [*[f"{self.directory}/{name}" for name in names[:FILES_MAX]], self.main]
+        if len(names) > FILES_MAX:
+            raise SettingError(f"{self.name(self.directory)}/{names[FILES_MAX]}: more than {FILES_MAX} files of accounts")
+        return [*[f"{self.directory}/{name}" for name in names], self.main]
 
     def load(self) -> Rules:
         """Return what all files say.
 
         Raises:
-            SettingError: one of them makes no sense, or the main one is missing; OSError.
+            SettingError: one of them makes no sense, the main one is missing, or there are too many; OSError.
         """
         return self._load(None, b"")
 
