@@ -113,7 +113,7 @@ def test_a_file_that_makes_no_sense_is_refused_with_its_line(text, line, reason)
 
 
 def test_a_file_is_bounded(monkeypatch):
-    for name in ("FILE_BYTES_MAX", "ACCOUNTS_MAX", "PERMISSIONS_MAX", "NODES_MAX"):
+    for name in ("FILE_BYTES_MAX", "ACCOUNTS_MAX", "PERMISSIONS_MAX", "PATTERNS_MAX", "NODES_MAX"):
         with monkeypatch.context() as patch:
             patch.setattr(accounts, name, 1)
             with pytest.raises(SettingError):
@@ -125,6 +125,14 @@ def test_aliases_of_aliases_do_not_fill_the_memory():
     bomb += "".join(f"- &a{n} [{','.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 7))
     with pytest.raises(SettingError, match="too much of it"):
         read(bomb)
+
+
+def test_aliases_of_white_addresses_do_not_fill_the_memory():
+    many = ",".join(["1.2.3.4"] * 1000)
+    text = f"globalWhiteRemoteAddresses:\n- &many {many}\n"
+    assert len(read(text + "- *many\n" * 19).patterns) == 20_000
+    with pytest.raises(SettingError, match="more than 20000 white addresses"):
+        read(text + "- *many\n" * 20)
 
 
 def test_deep_nesting_is_refused():

@@ -24,8 +24,10 @@ from halfmoon.wire.signature import KEY_LENGTH_MAX, KEY_LENGTH_MIN
 FILE_BYTES_MAX = 1024 * 1024
 ACCOUNTS_MAX = 10_000
 PERMISSIONS_MAX = 100_000
+PATTERNS_MAX = 20_000
 NODES_MAX = 1_000_000
-"""Bounds of one file: its size, its accounts, all their permissions for single topics and groups, and its values in all."""
+"""Bounds of one file: its size, its accounts, all their permissions for single topics and groups, all its white addresses, and its
+values in all. An alias counts as often as it is used."""
 
 ROOT_KEYS = frozenset(("globalWhiteRemoteAddresses", "accounts", "dataVersion"))
 ACCOUNT_KEYS = frozenset((
@@ -81,7 +83,7 @@ class _Reading:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._permissions = self._nodes = 0
+        self._permissions = self._addresses = self._nodes = 0
 
     def rules(self, text: bytes) -> RuleFile:
         if len(text) > FILE_BYTES_MAX:
@@ -173,9 +175,13 @@ class _Reading:
 
     def _patterns(self, node: Any) -> tuple[Pattern, ...]:
         try:
-            return patterns(self._text(node) or "")
+            found = patterns(self._text(node) or "")
         except BadAddress as exc:
             raise self._wrong(node, str(exc)) from None
+        self._addresses += len(found)
+        if self._addresses > PATTERNS_MAX:
+            raise self._wrong(node, f"more than {PATTERNS_MAX} white addresses")
+        return found
 
     def _version(self, node: Any) -> DataVersion:
         for item in self._items(node):
