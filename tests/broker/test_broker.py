@@ -5,6 +5,7 @@ from halfmoon.wire.headers.offset import GetMaxOffset
 from halfmoon.wire.headers.topic import GetAllTopicConfig, UpdateAndCreateTopic
 from halfmoon.wire.peer import ANSWERED_BYTES_A_TURN, REQUESTS_A_TURN, WAITING_MAX
 from halfmoon.wire.record import decode_records
+from halfmoon.wire.table import REQUESTS
 from tests.broker.talk import pull_header, send_header
 
 
@@ -24,6 +25,10 @@ def test_each_request_code_is_declared_by_one_service(talk):
     ]  # fmt: skip
     declared = [header for service in services for header in service.handlers()]
     assert len(declared) == len(set(declared))
+
+
+def test_what_each_request_needs_stands_in_the_protocol_table(talk):
+    assert talk.broker.codes() <= REQUESTS.keys()  # access control lets any account send a code that is not there
 
 
 def test_it_wants_to_be_called_when_the_first_of_its_parts_does(talk):
