@@ -24,7 +24,8 @@ PERMISSIONS = {"DENY": DENY, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|
 """Permissions as they are written."""
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
-"""Whoever has an account may publish to it, as the original lets its clients trace."""
+SENDS = frozenset((10, 310, 320))
+"""Whoever has an account may publish to it by these requests, as the original lets its clients trace."""
 
 NAME_SHOWN_MAX = 270
 """Characters of a topic or group that a refusal shows; a group with its prefix has 262 at most."""
@@ -93,7 +94,7 @@ class Grants(msgspec.Struct, frozen=True, kw_only=True):
         An administrator may use everything, unless permissions for single topics or groups are given: those then count for
         administrators too, and the defaults for all the others.
         """
-        if (TRACE_TOPIC, PUB) in resources:
+        if code in SENDS and (TRACE_TOPIC, PUB) in resources:
             return None
         if needs.admin and not self.admin:
             return f"Need admin permission for request code={code}, but accessKey={self.access_key} is not"

@@ -193,7 +193,9 @@ def test_what_needs_an_administrator_names_the_code():
 
 def test_every_account_may_trace():
     user = Account(access_key="account1", secret=b"")
-    assert refusal(user, ("RMQ_SYS_TRACE_TOPIC", PUB), needs=publish("topic")) is None
+    trace = [("RMQ_SYS_TRACE_TOPIC", PUB)]
+    assert [user.refusal(code, publish("topic"), trace) for code in (10, 310, 320)] == [None] * 3
+    assert user.refusal(325, publish("topic"), trace) == "No default permission for topic:RMQ_SYS_TRACE_TOPIC"
     assert refusal(user, ("RMQ_SYS_TRACE_TOPIC", SUB)) is not None
 
 
