@@ -158,6 +158,15 @@ def test_administration_needs_an_administrator(talk):
     assert talk.ask(send_header("topicX"), b"x", who=ADMIN).code == 0
 
 
+def test_from_its_white_address_an_ordinary_account_may_do_everything_without_the_secret(tmp_path):
+    write(tmp_path, RULES.replace("whiteRemoteAddress:\n", "whiteRemoteAddress: 10.0.0.3\n"))
+    talk = Talk(tmp_path, acl_enable=True)
+
+    assert refusal(talk, NEW_TOPIC, who=USER) == "Need admin permission for request code=17, but accessKey=RocketMQ is not"
+    assert talk.ask(NEW_TOPIC, who=WRONG, peer=3).code == 0
+    assert talk.ask(send_header("topicA"), b"x", who=WRONG, peer=3).code == 0
+
+
 def test_sends_of_one_turn_are_let_pass_each_for_itself(talk):
     talk.ask(send_header("topicB"), b"x", who=USER)
     opaques = [talk.post(send_header("topicB"), b"x", who=who) for who in (USER, None, WRONG, USER)]

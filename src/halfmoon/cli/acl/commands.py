@@ -51,7 +51,7 @@ def add(
     group: Annotated[list[str] | None, typer.Option("--group", metavar="NAME=PERM", help="The same for a group.")] = None,
     topics: Annotated[str | None, typer.Option("--topics", metavar="PERM", help="Permission for all other topics.")] = None,
     groups: Annotated[str | None, typer.Option("--groups", metavar="PERM", help="Permission for all other groups.")] = None,
-    white: Annotated[str | None, typer.Option("--white", metavar="ADDRESSES", help="From there it need not sign.")] = None,
+    white: Annotated[str | None, typer.Option("--white", metavar="ADDRESSES", help="From there it may do anything.")] = None,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:

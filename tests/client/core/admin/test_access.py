@@ -94,6 +94,19 @@ def test_what_an_account_may_do_is_explained_by_the_rule_that_decides(asked, all
     assert reason in found[0].reasons
 
 
+def test_white_addresses_from_which_nothing_is_checked_are_explained_too():
+    own = PlainAccessConfig(access_key="shop-service", secret_key="the secret", white_remote_address="10.0.0.2")
+    script, core = scripted(own, white=["10.0.0.1"])
+
+    found = script.run(explain_access(core, "shop-service", send="orders"))[0]
+
+    assert not found.allowed
+    assert found.reasons[1:] == [
+        "from its white addresses it may do everything: 10.0.0.2",
+        "white addresses need no account: 10.0.0.1",
+    ]
+
+
 def test_an_unknown_account_or_an_empty_question_is_refused():
     script, core = scripted(SHOP)
     with pytest.raises(UsageError, match="broker broker-a has no account nobody1"):

@@ -103,6 +103,8 @@ def explain_access(
         grants = grants_of(config)
         allowed = all(grants.holds(name, permission) for name, permission in asked)
         reasons = [grants.reason(name) for name, _ in asked]
+        own = (config.white_remote_address or "").strip()
+        reasons += [f"from its white addresses it may do everything: {own}"] if own else []
         reasons += [f"white addresses need no account: {', '.join(at.white)}"] if at.white else []
         found.append(Explained(at.broker, allowed, reasons))
     return found
