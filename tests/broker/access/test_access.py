@@ -10,11 +10,19 @@ from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.headers.access import GetBrokerClusterAclInfo
 from halfmoon.wire.headers.admin import GetBrokerRuntimeInfo
 from halfmoon.wire.headers.batch import ApplyBatch, CoordinateBatches, DecideBatch
-from halfmoon.wire.headers.client import GetConsumerListByGroup, HeartBeat, UnregisterClient
-from halfmoon.wire.headers.offset import GetMaxOffset, UpdateConsumerOffset
-from halfmoon.wire.headers.pull import QueryMessage
+from halfmoon.wire.headers.client import (
+    ConsumeMessageDirectly,
+    GetConsumerListByGroup,
+    HeartBeat,
+    LockBatchMq,
+    UnlockBatchMq,
+    UnregisterClient,
+)
+from halfmoon.wire.headers.offset import GetMaxOffset, InvokeBrokerToResetOffset, UpdateConsumerOffset
+from halfmoon.wire.headers.pull import QueryMessage, ViewMessageById
 from halfmoon.wire.headers.send import ConsumerSendMsgBack, SendBatchMessage, SendMessage
 from halfmoon.wire.headers.topic import GetAllTopicConfig, UpdateAndCreateTopic
+from halfmoon.wire.headers.transaction import EndTransaction, ResumeCheckHalfMessage
 from halfmoon.wire.signature import Credentials
 from halfmoon.wire.table import REQUESTS
 from tests.broker.access.rule_files import ADMIN, RULES, USER, write
@@ -158,6 +166,21 @@ def test_administration_needs_an_administrator(talk):
     assert talk.ask(send_header("topicX"), b"x", who=ADMIN).code == 0
 
 
+@pytest.mark.parametrize(("header", "body"), [
+    (ViewMessageById(offset=0), b""), (InvokeBrokerToResetOffset(topic="topicA", group="groupA"), b""),
+    (ConsumeMessageDirectly(consumer_group="groupA", client_id="c", msg_id="0" * 32), b""),
+    (ResumeCheckHalfMessage(msg_id="0" * 32), b""),
+    (EndTransaction(
+        producer_group="P", tran_state_table_offset=0, commit_log_offset=0, commit_or_rollback=8, msg_id="0" * 32), b""),
+    (LockBatchMq(), b'{"consumerGroup":"groupA","clientId":"c","mqSet":[]}'),
+    (UnlockBatchMq(), b'{"consumerGroup":"groupA","clientId":"c","mqSet":[]}'),
+    (HeartBeat(), b'{"clientID":"c","producerDataSet":[{"groupName":"P"}],"consumerDataSet":[]}'),
+], ids=lambda value: type(value).__name__)  # fmt: skip
+def test_what_any_account_may_do_needs_an_account_and_no_permission(talk, header, body):
+    assert refusal(talk, header, body) == "No accessKey is configured"
+    assert refusal(talk, header, body, who=USER) is None
+
+
 def test_from_its_white_address_an_ordinary_account_may_do_everything_without_the_secret(tmp_path):
     write(tmp_path, RULES.replace("whiteRemoteAddress:\n", "whiteRemoteAddress: 10.0.0.3\n"))
     talk = Talk(tmp_path, acl_enable=True)
@@ -270,6 +293,20 @@ def test_changed_rules_count_within_five_seconds_for_connections_that_are_open(t
     assert "Check signature failed" in refusal(talk, send_header("topicB"), who=USER)
     changed = USER._replace(secret_key="another secret")
     assert refusal(talk, send_header("topicB"), who=changed) == "No default permission for topic:topicB"
+
+
+def test_a_pull_that_is_held_already_may_bring_what_arrives_and_the_next_is_refused(talk, tmp_path):
+    talk.ask(send_header("topicB"), b"x", who=USER)
+    pull = pull_header("topicB", group="groupB", offset=1, wait_ms=15_000)
+    held = talk.post(pull, who=USER)
+    talk.turn()
+    write(tmp_path, RULES.replace("topicB=PUB|SUB", "topicB=DENY"))
+    talk.wait(5_001)
+
+    talk.ask(send_header("topicB"), b"late", who=ADMIN)
+
+    assert b"late" in talk.answer(held).body
+    assert refusal(talk, pull, who=USER) == "No default permission for topic:topicB"
 
 
 def test_a_rule_file_that_others_may_read_is_named_once(talk, tmp_path, caplog):
