@@ -345,6 +345,18 @@ async def test_a_client_beside_the_proxy_connects_as_itself(monkeypatch: pytest.
     assert remotes(core) == mine
 
 
+@pytest.mark.parametrize("preamble", [b"PROXY UNKNOWN\r\n", b"\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00"], ids=["UNKNOWN", "LOCAL"])
+async def test_a_preamble_that_names_nobody_leaves_the_proxys_own_address(preamble: bytes) -> None:
+    core = Echo()
+    async with serving(core, proxies=Proxies("127.0.0.1")) as (_, (host, port)):
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(preamble + b"hello")
+        assert await reader.readexactly(5) == b"hello"
+        mine = "{}:{}".format(*writer.get_extra_info("sockname"))
+        writer.close()
+    assert remotes(core) == [mine]
+
+
 @pytest.mark.parametrize(
     ("sent", "reason"), [(b"PROXY TCP4 nonsense\r\n", "PROXY protocol 1"), (LINE[:9], "no whole preamble within")]
 )
