@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 
 import pytest
@@ -42,6 +43,7 @@ def test_every_message_before_the_end_of_a_backup_is_in_it_and_none_behind(tmp_p
 def check(backup, log_end, acked, flush):
     """Start a broker on a copy of a backup: it has what was acknowledged below the end, at its place, and is sound afterwards."""
     copy = backup.with_name("restored")
+    shutil.rmtree(copy, ignore_errors=True)
     back_up(backup, copy)
     restored = Process(copy, free_port(), flush)
     stored = everything_stored(restored.port)

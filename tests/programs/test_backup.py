@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from errno import ENOSPC
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -10,7 +12,8 @@ import pytest
 from halfmoon import Admin, Message, Producer, PullConsumer
 from halfmoon.errors import StoreError, StoreLocked, UsageError
 from halfmoon.programs import backup as backing
-from halfmoon.programs.backup import MANIFEST, back_up, copy_stopped
+from halfmoon.programs.backup import back_up, copy_stopped
+from halfmoon.programs.replacing import MANIFEST
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store.check.fsck import fsck
 from halfmoon.store.settings import StoreSettings
@@ -119,44 +122,116 @@ def test_damage_to_the_copy_is_found_by_its_checksums(store, tmp_path, monkeypat
     assert (tmp_path / "older" / MANIFEST).read_bytes() == before, "the older backup is what it was"
 
 
-@pytest.mark.parametrize("renames", [0, 1, 2])
-def test_a_backup_that_is_stopped_leaves_the_older_one_and_the_next_one_ends_it(store, tmp_path, monkeypatch, renames):
-    back_up(store, tmp_path / "backup")
-    done = []
-
-    def stops(path, to):
-        if str(path).endswith(("backup.partial", "backup")):
-            done.append(path)
-            if len(done) > renames:
-                raise KeyboardInterrupt
-        shutil.move(path, to)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("pathlib.Path.rename", stops)
-        if renames < 2:
-            with pytest.raises(KeyboardInterrupt):
-                back_up(store, tmp_path / "backup")
-        else:
-            back_up(store, tmp_path / "backup")
-    there = [path for path in (tmp_path / "backup", tmp_path / "backup.previous") if path.exists()]
-    assert there
-    assert (there[0] / MANIFEST).exists()
-    back_up(store, tmp_path / "backup", verify=True)
-    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith("backup")) == ["backup"]
-
-
 def test_what_is_no_backup_is_not_written_over(store, tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "precious").write_bytes(b"1")
     for target in (tmp_path / "other", store, store / "inside", tmp_path):
         with pytest.raises(UsageError):
             back_up(store, target)
-    (tmp_path / "new.partial").mkdir()
-    (tmp_path / "new.partial" / "precious").write_bytes(b"1")
-    with pytest.raises(UsageError, match="in the way"):
-        back_up(store, tmp_path / "new")
     with pytest.raises(UsageError, match="holds no store"):
         back_up(tmp_path / "other", tmp_path / "new2")
+
+
+def test_a_backup_on_which_a_broker_was_started_is_not_replaced(store, tmp_path):
+    back_up(store, tmp_path / "backup")
+    with LocalCluster(tmp_path / "backup") as cluster:
+        send(cluster, range(20, 22))
+
+    with pytest.raises(UsageError, match="a broker was started on"):
+        back_up(store, tmp_path / "backup")
+    assert read(tmp_path / "backup") == bodies(range(22))
+
+
+def test_a_backup_on_which_a_broker_is_started_meanwhile_is_not_replaced(store, tmp_path, monkeypatch):
+    def starts(copy):
+        (tmp_path / "backup" / "lock").write_bytes(b"lock")
+        verify(copy)
+
+    back_up(store, tmp_path / "backup")
+    verify = backing._Copy.verify
+    monkeypatch.setattr("halfmoon.programs.backup._Copy.verify", starts)
+    with pytest.raises(UsageError, match="a broker was started on"):
+        back_up(store, tmp_path / "backup", verify=True)
+    assert (tmp_path / "backup" / "lock").exists()
+
+
+def test_a_copy_that_cannot_be_completed_gives_its_room_back(store, tmp_path, monkeypatch):
+    def is_full(fd, data, at):
+        raise OSError(ENOSPC, "No space left on device")
+
+    back_up(store, tmp_path / "backup")
+    before = (tmp_path / "backup" / MANIFEST).read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr("halfmoon.programs.backup._write_all", is_full)
+        with pytest.raises(OSError, match="No space"):
+            back_up(store, tmp_path / "backup")
+        with pytest.raises(OSError, match="No space"):
+            copy_stopped(store, tmp_path / "copy")
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".backup.lock", ".copy.lock", "backup", "store"]
+    assert (tmp_path / "backup" / MANIFEST).read_bytes() == before
+
+
+def test_a_target_may_be_a_symbolic_link_or_the_directory_one_is_in(store, tmp_path, monkeypatch):
+    (tmp_path / "big" / "disk").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("big/disk")
+    back_up(store, tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "big" / "disk" / MANIFEST).exists()
+
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    back_up(store, Path("."))
+    assert (tmp_path / "here" / MANIFEST).exists()
+
+
+def test_a_linked_directory_in_a_store_is_not_left_out_silently(store, tmp_path):
+    (store / "consumequeue" / "orders").rename(tmp_path / "elsewhere")
+    (store / "consumequeue" / "orders").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="consumequeue/orders is a symbolic link"):
+        back_up(store, tmp_path / "backup")
+    assert not (tmp_path / "backup").exists()
+
+
+def test_a_first_file_of_the_log_without_bytes_stops_no_backup(tmp_path):
+    with LocalCluster(tmp_path / "store") as cluster:
+        send(cluster, range(3))
+        [first] = [path for path in (tmp_path / "store" / "commitlog").iterdir() if not int(path.name)]
+        first.rename(tmp_path / "first")
+        first.write_bytes(b"")
+        made = back_up(tmp_path / "store", tmp_path / "backup")
+        (tmp_path / "first").rename(first)
+    assert made.running
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_left_out(store, tmp_path, monkeypatch):
+    def deletes(copy):
+        paths = list(listed(copy))
+        shutil.rmtree(store / "consumequeue" / "orders")
+        return iter(paths)
+
+    listed = backing._Copy._paths
+    monkeypatch.setattr("halfmoon.programs.backup._Copy._paths", deletes)
+    back_up(store, tmp_path / "backup")
+    assert not (tmp_path / "backup" / "consumequeue" / "orders").exists()
+
+
+def test_a_copy_of_a_stopped_store_appears_complete_and_is_no_backup(store, tmp_path, monkeypatch):
+    def stops(copy, held):
+        run(copy, held)
+        raise KeyboardInterrupt
+
+    run = backing._Copy.run
+    with monkeypatch.context() as patch:
+        patch.setattr("halfmoon.programs.backup._Copy.run", stops)
+        with pytest.raises(KeyboardInterrupt):
+            copy_stopped(store, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+    copy_stopped(store, tmp_path / "copy")
+    assert list(fsck(RealDisk(tmp_path / "copy"), INDEX)) == []
+    with pytest.raises(UsageError, match="neither empty nor a backup"):
+        back_up(store, tmp_path / "copy")
 
 
 def test_a_running_store_is_not_copied_as_a_stopped_one(tmp_path):

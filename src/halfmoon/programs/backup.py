@@ -14,29 +14,26 @@ What makes the copy of a *running* store one moment of it:
 Of a *stopped* store everything is copied as it is, under its lock.
 
 A target that holds an older backup is replaced in one step once the new one is complete and on the device. Until then the new one
-grows beside it, ``TARGET.partial``; files that cannot have changed are hard links to those of the older one: full files of the log
-that ended below its end, and full files of queues and of the key index, if size and time of the source are those of the manifest
-(``backup.json``) and the target's file was not written since. The copy is synced in steps of 16 MiB: a broker that syncs its log
-meanwhile never waits for gigabytes of ours.
+grows beside it (`halfmoon.programs.replacing`); files that cannot have changed are hard links to those of the older one: full files
+of the log that ended below its end, and full files of queues and of the key index, if size and time of the source are those of the
+manifest (``backup.json``) and the target's file was not written since. The copy is synced in steps of 16 MiB: a broker that syncs
+its log meanwhile never waits for gigabytes of ours.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
-import msgspec
-
-from halfmoon.conversion import json_decoder
-from halfmoon.errors import CorruptRecord, StoreError, StoreLocked, UsageError
+from halfmoon.errors import CorruptRecord, HalfmoonError, StoreError, StoreLocked, UsageError
+from halfmoon.programs.replacing import MANIFEST, Copied, Manifest, Place, place_of, sync_directory, write_manifest
 from halfmoon.programs.verify import check_store
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.runtime.files.permissions import OWNER, make_directory
@@ -61,7 +58,6 @@ __all__ = ["BackUp", "back_up", "copy_stopped"]
 Say = Callable[[str], None]
 Progress = Callable[[int, int], None]
 
-MANIFEST = "backup.json"
 LOST_POWER = b"backup"
 """What ``abort`` holds in the copy of a running store: the boot of no machine."""
 _PIECE_BYTES, _SYNC_BYTES = 1024 * 1024, 16 * 1024 * 1024
@@ -70,25 +66,6 @@ _ZEROS = bytes(_PIECE_BYTES)
 _AT = Struct(">Q")
 _IN_USE = 2
 """Files at the end of a queue that may be written: space is taken ahead."""
-
-
-class Copied(msgspec.Struct, frozen=True):
-    """A file of a backup: its size, time and checksum in the source, and its time in the backup."""
-
-    size: int
-    modified_ns: int
-    crc: int
-    copied_ns: int
-
-
-class Manifest(msgspec.Struct):
-    """What ``backup.json`` says. ``log_end`` is the physical offset behind the last record, -1: not known, of a stopped store."""
-
-    complete: bool
-    taken_ms: int
-    running: bool
-    log_end: int = -1
-    files: dict[str, Copied] = {}
 
 
 class BackUp(NamedTuple):
@@ -111,38 +88,61 @@ def back_up(
     ``verify`` reads the copy again and compares its checksums with what was read from the source.
 
     Raises:
-        UsageError: there is no store, or the target is something else.
+        UsageError: there is no store, or the target is something else, or a broker was started on the backup in it.
+        StoreLocked: another backup to the target is under way.
         StoreError: what was copied does not read as it was written.
         OSError: the disk fails or is full; an older backup is what it was.
     """
     check_store(source)
-    older = _older(source, target)
-    partial = target.with_name(f"{target.name}.partial")
-    _clear(partial)
-    make_directory(partial, OWNER.directory)
+    place = place_of(source, target)
     began = time.monotonic()
-    with ExitStack() as held:
-        running = not _taken(source, held)
-        copy = _Copy(source, partial, target, older, running=running, bytes_a_second=bytes_a_second, progress=progress)
-        copy.write_manifest(complete=False)
-        copy.run(held)
-    if verify:
-        copy.verify()
-    copy.write_manifest(complete=True)
-    _replace(target, partial)
+    with place.taken():
+        older = place.prepare()
+        make_directory(place.new, OWNER.directory)
+        with _removed_if_it_fails(place), ExitStack() as held:
+            running = not _taken(source, held)
+            copy = _Copy(source, place, older, running=running, bytes_a_second=bytes_a_second, progress=progress)
+            copy.write_manifest(complete=False)
+            copy.run(held)
+            held.close()  # a broker may start while the copy is read again
+            if verify:
+                copy.verify()
+            copy.write_manifest(complete=True)
+        place.replace()
     return BackUp(running, copy.log_end, len(copy.files), copy.copied, copy.linked, time.monotonic() - began)
 
 
 def copy_stopped(source: Path, into: Path, progress: Progress | None = None) -> None:
-    """Copy a stopped store to a new or empty directory. Raises StoreLocked where a broker runs on it; as `back_up` else."""
+    """Copy a stopped store to a new or empty directory, which appears when it is complete.
+
+    Raises StoreLocked where a broker runs on it; else as `back_up`.
+    """
     check_store(source)
-    if _older(source, into) is not None:
-        raise UsageError(f"{into} holds a backup: give a directory that is new or empty")
-    make_directory(into, OWNER.directory)
-    with ExitStack() as held:
-        if not _taken(source, held):
-            raise StoreLocked(f"{source} is locked by another process: is a broker running on it?")
-        _Copy(source, into, into, None, running=False, bytes_a_second=0, progress=progress).run(held)
+    place = place_of(source, into)
+    with place.taken():
+        if place.prepare() is not None:
+            raise UsageError(f"{into} holds a backup: give a directory that is new or empty")
+        make_directory(place.new, OWNER.directory)
+        with _removed_if_it_fails(place), ExitStack() as held:
+            if not _taken(source, held):
+                raise StoreLocked(f"{source} is locked by another process: is a broker running on it?")
+            copy = _Copy(source, place, None, running=False, bytes_a_second=0, progress=progress)
+            copy.write_manifest(complete=False)
+            copy.run(held)
+            copy.write_manifest(complete=True)
+        place.replace()
+        (place.target / MANIFEST).unlink()  # it is a store to work on, which no backup may replace
+
+
+@contextmanager
+def _removed_if_it_fails(place: Place) -> Iterator[None]:
+    """Give the room back that a copy took which cannot be completed. After a kill the next run does."""
+    try:
+        yield
+    except (OSError, HalfmoonError):
+        with suppress(OSError):
+            place.discard()
+        raise
 
 
 def _taken(source: Path, held: ExitStack) -> bool:
@@ -157,51 +157,13 @@ def _taken(source: Path, held: ExitStack) -> bool:
     return True
 
 
-def _older(source: Path, target: Path) -> Manifest | None:
-    """Return what is known of an older backup in the target; None: there is none. Raises UsageError for anything else there."""
-    here, there = source.resolve(), target.resolve()
-    if here == there or here in there.parents or there in here.parents:
-        raise UsageError(f"{target} and {source} are one inside the other")
-    if not target.exists():
-        return None
-    if not target.is_dir() or (any(target.iterdir()) and not (target / MANIFEST).is_file()):
-        raise UsageError(f"{target} is neither empty nor a backup: nothing is written there")
-    try:
-        manifest: Manifest = json_decoder(Manifest).decode((target / MANIFEST).read_bytes())
-    except (FileNotFoundError, msgspec.DecodeError):
-        return None
-    return manifest
-
-
-def _clear(partial: Path) -> None:
-    """Remove what a backup left that was stopped. Raises UsageError where it is something else."""
-    if partial.exists():
-        if any(partial.iterdir()) and not (partial / MANIFEST).is_file():
-            raise UsageError(f"{partial} is in the way, and no backup left it")
-        shutil.rmtree(partial)
-
-
-def _replace(target: Path, partial: Path) -> None:
-    """Give the new backup its name. A process killed in between leaves the older one as ``TARGET.previous``."""
-    previous = target.with_name(f"{target.name}.previous")
-    if target.exists():
-        if previous.exists():
-            shutil.rmtree(previous)
-        target.rename(previous)
-    partial.rename(target)
-    _sync_directory(target.parent)
-    if previous.exists():
-        shutil.rmtree(previous)
-
-
 class _Copy:
     """One copy under way. ``files`` are those that are there."""
 
     def __init__(
-        self, source: Path, partial: Path, target: Path, older: Manifest | None, *, running: bool, bytes_a_second: int,
-        progress: Progress | None,
+        self, source: Path, place: Place, older: Manifest | None, *, running: bool, bytes_a_second: int, progress: Progress | None,
     ) -> None:  # fmt: skip
-        self._source, self._partial, self._target, self._older, self._running = source, partial, target, older, running
+        self._source, self._partial, self._target, self._older, self._running = source, place.new, place.target, older, running
         self._rate, self._progress = bytes_a_second, progress or (lambda done, of_all: None)
         self._began, self._all_bytes = time.monotonic(), 0
         self.files: dict[str, Copied] = {}
@@ -224,14 +186,16 @@ class _Copy:
             self.log_end = end
             self._write(ABORT, LOST_POWER)
         for directory, _, _ in os.walk(self._partial):
-            _sync_directory(Path(directory))
+            sync_directory(Path(directory))
 
     def _paths(self) -> Iterator[str]:
         """Yield what is copied besides the log, relative to the source."""
-        for directory, names, files in os.walk(self._source):
+        for directory, names, files in os.walk(self._source, onerror=_unless_gone):
             at = Path(directory).relative_to(self._source)
             if at == Path():
                 names[:] = [name for name in names if name not in (COMMIT_LOG, QUARANTINE) and not is_folder(name)]
+            if linked := [name for name in names if (Path(directory) / name).is_symlink()]:
+                raise UsageError(f"{Path(directory) / linked[0]} is a symbolic link to a directory, which a backup does not follow")
             for name in files:
                 path = (at / name).as_posix()
                 unwanted = name == LOCK or name.endswith(".tmp") or path in (SPARE, MANIFEST)
@@ -281,8 +245,11 @@ class _Copy:
         directory, _, name = path.rpartition("/")
         if not path.startswith((f"{CONSUME_QUEUE}/", f"{INDEX}/")):
             return False
-        later = [other for other in os.listdir(self._source / directory) if other.isdigit() and other > name]
-        return len(later) >= _IN_USE
+        try:
+            names = os.listdir(self._source / directory)
+        except FileNotFoundError:  # the topic was deleted meanwhile
+            return False
+        return sum(other.isdigit() and other > name for other in names) >= _IN_USE
 
     def _link(self, path: str, fd: int, *, frozen: bool) -> bool:
         """Link a file to that of the older backup, if it cannot have changed; return whether it was."""
@@ -369,14 +336,7 @@ class _Copy:
 
     def write_manifest(self, *, complete: bool) -> None:
         """Say what the copy holds, durably."""
-        manifest = Manifest(complete, time.time_ns() // 1_000_000, self._running, self.log_end, self.files)
-        fresh = self._partial / f"{MANIFEST}.tmp"
-        with open(fresh, "wb", opener=_private) as file:
-            file.write(msgspec.json.encode(manifest))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.rename(self._partial / MANIFEST)
-        _sync_directory(self._partial)
+        write_manifest(self._partial, Manifest(complete, time.time_ns() // 1_000_000, self._running, self.log_end, self.files))
 
 
 def _order(path: str) -> tuple[int, str]:
@@ -429,8 +389,10 @@ def _log_end(logs: dict[int, int], copied: Path) -> int:
     bases = sorted(logs)
     if not bases:
         return 0
-    size = os.fstat(logs[bases[0]]).st_size
+    size = max(os.fstat(fd).st_size for fd in logs.values())
     end = published if published >= bases[0] else bases[max(0, len(bases) - _IN_USE)]
+    if not size:  # all of them are names without bytes yet
+        return end
     while (fd := logs.get(end // size * size)) is not None and os.fstat(fd).st_size == size:
         base = end // size * size
         with mmap.mmap(fd, size, prot=mmap.PROT_READ) as mapped, memoryview(mapped) as view:
@@ -452,19 +414,12 @@ def _end_in_file(view: memoryview, base: int, end: int) -> tuple[int, bool]:
         end += record.size_bytes
 
 
+def _unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
 def _write_all(fd: int, data: bytes, at: int) -> None:
     written = os.pwrite(fd, data, at)
     while written < len(data):
         written += os.pwrite(fd, memoryview(data)[written:], at + written)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
-def _sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

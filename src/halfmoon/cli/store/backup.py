@@ -30,8 +30,9 @@ def backup(
     """Copy the store of a broker, which may go on running, so that a broker can start on the copy.
 
     The copy holds every message up to the moment in which its end was chosen, and progress that fits. Restoring it is starting a
-    broker on it: halfmoon serve --data TARGET. An older backup in TARGET is replaced once the new one is complete; files that did
-    not change are not copied again. It must run on the broker's machine, or where its directory is mounted.
+    broker on a copy of it: halfmoon backup TARGET NEWDIR, halfmoon serve --data NEWDIR. An older backup in TARGET is replaced once
+    the new one is complete, unless a broker was started on it; files that did not change are not copied again. It must run on the
+    broker's machine, or where its directory is mounted.
 
     Example: halfmoon backup ./data ./backup --verify
     """
