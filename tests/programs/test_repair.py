@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from halfmoon.broker.settings import BrokerSettings
+from halfmoon.errors import StoreError, StoreLocked
 from halfmoon.programs.repair import repair
 from halfmoon.store.check.fsck import Problem, fsck
 from halfmoon.store.check.repair import Plan
@@ -324,6 +325,33 @@ def test_a_plan_that_is_declined_changes_nothing(disk: SimDisk):
 
     assert left
     assert {path: bytes(disk.open(path).data) for path in disk.paths() if path != "lock"} == before
+
+
+def test_a_log_file_that_is_put_back_while_the_repair_asks_is_not_replaced(disk: SimDisk):
+    path = "commitlog/00000000000000016384"
+    whole = bytes(disk.open(path).data)
+    disk.vanish(path)
+    before = {name: bytes(disk.open(name).data) for name in disk.paths() if name != "lock"}
+
+    def puts_back(plan: Plan) -> bool:
+        disk.create(path, len(whole))
+        disk.overwrite(path, whole)
+        return True
+
+    with pytest.raises(StoreError, match="changed since it was checked"):
+        repair(disk, BrokerSettings(), STORE, NOW, agree=puts_back, say=lambda text: None)
+    assert {name: bytes(disk.open(name).data) for name in disk.paths() if name != "lock"} == before | {path: whole}
+
+
+def test_no_broker_starts_while_the_repair_asks(disk: SimDisk):
+    def starts(plan: Plan) -> bool:
+        with pytest.raises(StoreLocked):
+            disk.lock("lock")
+        return False
+
+    hit_record(disk)
+    assert repair(disk, BrokerSettings(), STORE, NOW, agree=starts, say=lambda text: None)
+    disk.lock("lock").release()
 
 
 def test_a_sound_store_is_not_even_started(disk: SimDisk):

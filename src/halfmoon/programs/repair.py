@@ -29,7 +29,7 @@ from halfmoon.store.layout import LOCK
 from halfmoon.store.opening import carry_out
 from halfmoon.store.settings import StoreSettings
 
-__all__ = ["Plan", "mend", "repair", "repair_directory"]
+__all__ = ["Plan", "repair", "repair_directory"]
 
 ROUNDS_MAX = 3
 """Plans that one repair carries out at most: where files of the log are missing, the second is about what lay in them."""
@@ -42,26 +42,28 @@ def repair(
     disk: Disk, broker: BrokerSettings, store: StoreSettings, now: int, *, agree: Agree, say: Say, progress: Progress | None = None
 ) -> list[Problem]:
     """Check a store, mend it in up to `ROUNDS_MAX` rounds, and return the problems that are left; those of the first check if
-    ``agree`` declines.
+    ``agree`` declines. No broker gets in between a check and what is done about it.
 
-    Waits for the device. Raises StoreLocked: a broker runs on it. StoreError: it does not open even so. OSError.
+    Waits for the device. Raises StoreLocked: a broker runs on it. StoreError: it does not open even so, or a file of the log was
+    put back while ``agree`` thought. OSError.
     """
-    left = _certain(disk, store, progress)
     for _ in range(ROUNDS_MAX):
-        plan = plan_repair(disk, store, left)
-        if not plan.needed or not agree(plan):
-            break
-        mend(disk, broker, store, plan, now, say)
-        left = _certain(disk, store, progress)
-    return left
-
-
-def mend(disk: Disk, broker: BrokerSettings, store: StoreSettings, plan: Plan, now: int, say: Say) -> None:
-    """Carry out a plan. Raises as `repair` does."""
-    aside = Aside(disk, now, say)
+        aside = Aside(disk, now, say)
+        with _locked(disk):
+            left = _certain(disk, store, progress)
+            plan = plan_repair(disk, store, left)
+            if not plan.needed or not agree(plan):
+                return left
+            aside.bound()
+            prepare(disk, store, plan, aside)
+        _finish(disk, broker, store, plan, now, aside)
     with _locked(disk):
-        aside.bound()
-        prepare(disk, store, plan, aside)
+        return _certain(disk, store, progress)
+
+
+def _finish(disk: Disk, broker: BrokerSettings, store: StoreSettings, plan: Plan, now: int, aside: Aside) -> None:
+    """Carry out what a plan has after `prepare`."""
+    say = aside.say
     say("a broker is started on it, so that it recovers and rebuilds, and is stopped again")
     _start_and_stop(disk, broker, store, now)
     if plan.damage or plan.new_files or plan.short_files:
@@ -75,8 +77,7 @@ def mend(disk: Disk, broker: BrokerSettings, store: StoreSettings, plan: Plan, n
 
 
 def _certain(disk: Disk, store: StoreSettings, progress: Progress | None) -> list[Problem]:
-    with _locked(disk):
-        return [problem for problem in fsck(disk, store, progress) if problem.certain]
+    return [problem for problem in fsck(disk, store, progress) if problem.certain]
 
 
 @contextmanager

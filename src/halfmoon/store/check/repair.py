@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
+from halfmoon.errors import StoreError
 from halfmoon.hot import FILLER_SIZE
 from halfmoon.ports import Disk
 from halfmoon.store.check.aside import Aside
@@ -220,8 +221,14 @@ def _other_steps(disk: Disk, settings: StoreSettings, plan: Plan) -> Iterator[St
 
 
 def prepare(disk: Disk, settings: StoreSettings, plan: Plan, aside: Aside) -> None:
-    """Do what a start does not do by itself, but for the key index. Waits for the device; raises OSError."""
+    """Do what a start does not do by itself, but for the key index.
+
+    Waits for the device; raises OSError. StoreError, before anything is changed: a file of the log that was missing is there.
+    """
     settings = as_in_directory(disk, settings)
+    for path in map(_log_path, plan.new_files):
+        if disk.exists(path) and disk.file_size(path):  # put back meanwhile: what is in it is all there is of it
+            raise StoreError(f"{path} was changed since it was checked: it is there now. Nothing is mended; start the repair again")
     _complete_log(disk, settings, plan, aside.say)
     for path in plan.tables:
         _mend_table(disk, path, aside)
