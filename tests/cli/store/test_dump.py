@@ -69,6 +69,20 @@ def test_a_span_of_time_is_half_open(run_alone, store):
     assert found == [line for line in lines if first <= line["store_ms"] < last]
 
 
+def test_an_arrow_file_is_what_it_was_where_a_dump_fails(run_alone, store, tmp_path):
+    pytest.importorskip("pyarrow")
+    kept = tmp_path / "orders.arrow"
+    kept.write_bytes(b"kept")
+    assert run_alone("msg", "dump", tmp_path, "--arrow", kept).code == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["orders.arrow"]
+    assert kept.read_bytes() == b"kept"
+    kept.chmod(0o640)
+    assert run_alone("msg", "dump", store, "--arrow", kept).code == 0
+    assert kept.read_bytes().startswith(b"ARROW1")
+    assert kept.stat().st_mode & 0o777 == 0o640
+    assert [path.name for path in tmp_path.iterdir()] == ["orders.arrow"]
+
+
 def test_an_arrow_file_has_the_same_messages(run_alone, store, tmp_path):
     pa = pytest.importorskip("pyarrow")
     ran = run_alone("msg", "dump", store, "--topic", "orders", "--arrow", tmp_path / "orders.arrow")

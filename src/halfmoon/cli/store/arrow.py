@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +24,26 @@ SCHEMA = pa.schema([
 
 
 def write_arrow(messages: Iterator[StoredMessage], path: Path) -> int:
-    """Write messages to an Arrow file (the IPC file format); return how many. An existing file is replaced. Raises OSError."""
+    """Write messages to an Arrow file (the IPC file format); return how many.
+
+    An existing file is replaced once the new one is complete: until then that is beside it, ``.NAME.halfmoon-new``. Raises OSError,
+    and what ``messages`` raises.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file():  # a pipe or a device, which a rename would take away
+        return _write_to(messages, path)
+    new = path.with_name(f".{path.name}.halfmoon-new")
+    try:
+        count = _write_to(messages, new)
+        if path.exists():
+            new.chmod(stat.S_IMODE(path.stat().st_mode))
+        new.rename(path)
+    finally:
+        new.unlink(missing_ok=True)
+    return count
+
+
+def _write_to(messages: Iterator[StoredMessage], path: Path) -> int:
     count = 0
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, SCHEMA) as writer:
         for rows in _batches(messages):
