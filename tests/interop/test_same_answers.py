@@ -364,10 +364,19 @@ DIFFERENT = [
 class Both:
     """Two brokers that are told and asked the same, under names that no two cases share."""
 
-    def __init__(self, apache: int, ours: int) -> None:
-        self._ports, self._cases, self.serialization = (apache, ours), count(1), JSON
+    def __init__(self, cluster: Cluster, ours: int) -> None:
+        self._cluster, self._cases, self.serialization = cluster, count(1), JSON
+        self._ports = cluster.broker_port, ours
         self.apache: Asker
         self.ours: Asker
+
+    def revive(self) -> None:
+        """Start Apache's broker again if it has died: deleting a topic unmaps files that another of its threads may write to."""
+        try:
+            Asker(self._ports[0]).close()
+        except OSError:
+            self._cluster.kill()
+            self._cluster.start()
 
     @contextmanager
     def case(self) -> Iterator[Callable[[Question], tuple[Answer, Answer]]]:
@@ -398,7 +407,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     home = tmp_path_factory.mktemp("same")
     apache, ours = Cluster("4.9.7", home / "apache"), Serve(home / "data")
     try:
-        yield Both(apache.start().broker_port, ours.start().broker_port)
+        yield Both(apache.start(), ours.start().broker_port)
     finally:
         apache.kill()
         ours.stop()
@@ -408,6 +417,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
 def both(request: pytest.FixtureRequest, running: Both) -> Both:
     """Both of them, asked in one form of a header."""
     running.serialization = SERIALIZATIONS[request.param]
+    running.revive()
     return running
 
 

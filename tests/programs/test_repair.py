@@ -24,14 +24,15 @@ from tests.broker.talk import SMALL, START_MS, Talk
 
 LOG, QUEUE = "commitlog/00000000000000000000", "consumequeue/T/1/00000000000000000000"
 OFFSETS = "config/consumerOffset.json"
-STORE = StoreSettings(**{**SMALL, "commit_log_file_bytes": 16 * 1024, "index_entries_max": 40})
+OWN = {**SMALL, "commit_log_file_bytes": 16 * 1024, "index_entries_max": 40, "transaction_file_records": 1000}
+STORE = StoreSettings(**OWN)
 NOW = START_MS + 60_000
 KILLS = 10
 
 
 def fill(disk: SimDisk) -> None:
     """Write 200 messages to four queues, halves that are pending and committed, and progress, and stop cleanly."""
-    talk = Talk("", disk=disk, store={name: getattr(STORE, name) for name in SMALL})
+    talk = Talk("", disk=disk, store=OWN)
     produce(talk, GROUP)
     for number in range(200):
         talk.send(body=b"body %03d" % number, queue_id=number % 4, properties=f"UNIQ_KEY\x01U{number:03}\x02TAGS\x01a\x02")
@@ -99,7 +100,7 @@ def bodies(disk: SimDisk) -> dict[tuple[str, int, int], bytes]:
 
 def read_back(disk: SimDisk) -> dict[tuple[str, int, int], bytes]:
     """Return the messages of T that a consumer reads from a broker on the directory, by queue and offset."""
-    talk = Talk("", disk=disk, store={name: getattr(STORE, name) for name in SMALL})
+    talk = Talk("", disk=disk, store=OWN)
     found = {}
     for queue_id in range(4):
         offset = 0
@@ -292,7 +293,7 @@ def test_no_queue_offset_is_given_out_again_after_the_last_messages_of_a_queue_w
     damage(disk, f"commitlog/{at // 16384 * 16384:020d}", at % 16384 + 88, b"\xff\xff")
     mended(disk)
 
-    talk = Talk("", disk=disk, store={name: getattr(STORE, name) for name in SMALL})
+    talk = Talk("", disk=disk, store=OWN)
     assert talk.send(body=b"next", queue_id=3).header(SendMessageReply).queue_offset > last[2]
 
 

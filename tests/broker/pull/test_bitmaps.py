@@ -193,7 +193,7 @@ def test_senders_wait_only_so_long_for_bits(make_talk, monkeypatch, evaluated):
     talk = make_talk(filter_bitmap=True)
     subscribe(talk, by_sql("a = 7"))
     send(talk, *range(200))
-    assert 5 < len(evaluated["a = 7"]) < 40
+    assert 5 < len(evaluated["a = 7"]) < 100  # each turn evaluates some; 200 sends of one connection take several
     assert read_all(talk, "G") == [7]
 
 

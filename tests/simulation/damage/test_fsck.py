@@ -56,12 +56,12 @@ def log_ends_at_damage(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_delayed_messages_that_a_start_gives_up_behind_damage_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     log_ends_at_damage(monkeypatch)
-    assert any(problem.startswith("lost:") for problem in simulate_delays(1, **DAMAGE).problems)
+    assert any(problem.startswith("lost:") for problem in simulate_delays(3, **DAMAGE).problems)
 
 
 def test_transactions_that_a_start_gives_up_behind_damage_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     log_ends_at_damage(monkeypatch)
-    assert any(problem.startswith("ends:") for problem in simulate_transactions(10, **DAMAGE).problems)
+    assert any(problem.startswith("ends:") for problem in simulate_transactions(7, **DAMAGE).problems)
 
 
 @pytest.mark.parametrize(("planted", "checker"), [(eager, "leaked:"), (repeating, "twice:")])

@@ -244,7 +244,7 @@ def test_rows_by_key_lie_in_the_order_that_was_asked_for(spark: Any, cluster: Lo
 
 
 @pytest.mark.parametrize(
-    ("options", "why"), [({"delivry": "x"}, "did you mean delivery"), ({"secretKey": "hunter2"}, "no option secretkey")]
+    ("options", "why"), [({"delivry": "x"}, "did you mean delivery"), ({"password": "hunter2"}, "no option password")]
 )
 def test_options_that_do_not_fit_are_refused_and_secrets_not_shown(
     spark: Any, cluster: LocalCluster, topic: str, options: dict[str, str], why: str

@@ -96,9 +96,9 @@ def test_a_frame_that_was_read_can_be_written_as_it_is(spark: Any, given: dict[s
 
 def test_a_mistake_in_the_options_reaches_the_user_and_a_secret_does_not(spark: Any, given: dict[str, str]):
     with pytest.raises(Exception, match="there is no option maxoffsets; did you mean") as unknown:
-        spark.read.format("halfmoon").options(**given, maxOffsets="5", secretKey="sesame").load()
-    with pytest.raises(Exception, match="there is no option secretkey") as signed:
-        spark.read.format("halfmoon").options(**given, secretKey="sesame").load()
+        spark.read.format("halfmoon").options(**given, maxOffsets="5", password="sesame").load()
+    with pytest.raises(Exception, match="there is no option password") as signed:
+        spark.read.format("halfmoon").options(**given, password="sesame").load()
 
     assert "sesame" not in str(unknown.value) + str(signed.value)
 
