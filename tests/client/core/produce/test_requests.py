@@ -142,7 +142,7 @@ def test_too_many_requests_are_refused(asker: Producer, capitals: list[StoredMes
 
     def wait() -> None:
         with suppress(RequestTimeout):
-            asker.request(Message(TOPIC, b"silence"), timeout_ms=3000)
+            asker.request(Message(TOPIC, b"silence"), timeout_ms=1000)
 
     waits = threading.Thread(target=wait)
     waits.start()
