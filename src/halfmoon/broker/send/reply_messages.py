@@ -7,7 +7,6 @@ refused, where the original only logs that.
 
 from __future__ import annotations
 
-from halfmoon.broker.consumers.clients import Member
 from halfmoon.broker.context import Context
 from halfmoon.broker.relay import Relay
 from halfmoon.broker.request import Handlers, Reply, Request, refusal_of
@@ -59,15 +58,12 @@ class ReplyMessages:
             long_names = request.command.code == LONG_NAMES
             header = request.header(SendReplyMessage) if long_names else request.header(SendReplyMessageV2)
             self._gate.check(request, header)
-            asker = self._asker(header)
-            self._push(request, header, asker)
+            self._push(request, header, wire_properties.decode((header.properties or "").encode()))
         except BrokerError as exc:
             self._sends.replies.refuse_one(request, exc)
 
-    def _asker(self, header: SendHeaderOf) -> str | None:
-        return wire_properties.decode((header.properties or "").encode()).get("REPLY_TO_CLIENT")
-
-    def _push(self, request: Request, header: SendHeaderOf, asker: str | None) -> None:
+    def _push(self, request: Request, header: SendHeaderOf, properties: dict[str, str]) -> None:
+        asker = properties.get("REPLY_TO_CLIENT")
         if asker is None:
             self._not_pushed(request, "reply message properties[REPLY_TO_CLIENT] is null")
             return
@@ -82,12 +78,12 @@ class ReplyMessages:
             else:
                 self._pushed(request)
 
-        pushed = self._pushed_header(request, header, member)
+        pushed = self._pushed_header(request, header, properties)
         # What is not pushed is stored, also where who replied does not wait for that.
         self._relay.ask(request, member, pushed, bytes(request.command.body), answered, outlives=True)
 
-    def _pushed_header(self, request: Request, header: SendHeaderOf, member: Member) -> PushReplyMessageToClient:
-        properties = wire_properties.decode((header.properties or "").encode()) | {"PUSH_REPLY_TIME": str(request.now)}
+    def _pushed_header(self, request: Request, header: SendHeaderOf, properties: dict[str, str]) -> PushReplyMessageToClient:
+        properties = properties | {"PUSH_REPLY_TIME": str(request.now)}
         return PushReplyMessageToClient(
             producer_group=header.producer_group or "", topic=header.topic, default_topic=header.default_topic or "",
             default_topic_queue_nums=header.default_topic_queue_nums or 0, queue_id=header.queue_id, sys_flag=header.sys_flag,
