@@ -234,14 +234,15 @@ def test_java_clients_that_trace_report_sends_and_consumption_unless_the_broker_
 ) -> None:
     peer, server = java(version), serve(traceOn=trace_on)
     order: dict[str, Any] = {"topic": "Reported", "nameserver": server.nameserver, "trace": True}
+    group = f"P-reports-{server.broker_port}"  # where this runs once more, the JVM still has the producer of before
     with Admin(nameserver=server.nameserver) as admin:
         admin.create_topic("Reported", queue_count=1)
-        peer.call("producer", group="P-reports", **order)
-        [sent] = peer.call("send", group="P-reports", body="m {n}", keys="key-{n}", count=1, **order)
+        peer.call("producer", group=group, **order)
+        [sent] = peer.call("send", group=group, body="m {n}", keys="key-{n}", count=1, **order)
         peer.call("push", name="reports", group="C-reports", **order)
-        [received] = peer.call("push.wait", name="reports", count=1, timeout_ms=20_000)
+        [received] = peer.call("push.wait", name="reports", count=1, timeout_ms=50_000)
         peer.call("push.stop", name="reports")  # each sends what it has to report before it ends
-        peer.call("producer.stop", group="P-reports")
+        peer.call("producer.stop", group=group)
         events = admin.trace(sent["msg_id"], "Reported").events
 
     reported = ["sent", "handed to the listener", "listener returned"]
