@@ -49,7 +49,7 @@ def option(
 
 @dataclass(frozen=True, kw_only=True)
 class Signing:
-    """The options that say who signs requests, of sources and sinks."""
+    """The options that say who signs requests and how connections are encrypted, of sources and sinks."""
 
     access_key: str = option(
         "",
@@ -62,6 +62,29 @@ class Signing:
         "",
         parse=option_parsing.text,
         why="In place of the three: a file with them, at the same path on the driver and all workers.",
+    )
+    use_tls: bool | None = option(
+        None,
+        parse=option_parsing.flag,
+        why="[Encrypt](tls.md) all connections; by default `true` where another option of TLS is given, else as the environment "
+        "says.",
+    )
+    tls_ca: str = option(
+        "",
+        parse=option_parsing.text,
+        why="CA certificates (PEM) that sign those of servers; by default the system's. Files of TLS lie at the same path on the "
+        "driver and all workers.",
+    )
+    tls_cert: str = option("", parse=option_parsing.text, why="Certificate chain (PEM) to show to servers that ask for one.")
+    tls_key: str = option("", parse=option_parsing.text, why="Its private key (PEM); by default in the same file.")
+    tls_key_password: str = option(
+        "", parse=str, secret=True, why="The password of an encrypted key. No plan, log or checkpoint shows it."
+    )
+    tls_verify: bool | None = option(
+        None, parse=option_parsing.flag, why="`false`: take any certificate of any host. Whoever sits between reads along."
+    )
+    tls_server_name: str = option(
+        "", parse=option_parsing.text, why="The name in every server's certificate, in place of its address."
     )
 
     @property
@@ -247,7 +270,8 @@ def _value(option: Field[Any], text: str) -> Any:
     try:
         return option.metadata["parse"](text)
     except ValueError as exc:
-        raise UsageError(f"option {public(option.name)}={text[:200]!r} {exc}") from None
+        shown = f"={text[:200]!r}" if option.repr else ""  # a secret is shown in no text
+        raise UsageError(f"option {public(option.name)}{shown} {exc}") from None
 
 
 def nearest(name: str, table: Any) -> str:
