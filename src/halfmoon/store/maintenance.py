@@ -44,8 +44,10 @@ MANUAL_ROUNDS = 20
 class Maintenance:
     """The slices, and when the next is due. ``disk_full`` says why nothing may be written, None: it may.
 
-    ``undecided_from`` gives the physical offset from which on log files hold something undecided: these stay. ``wanted_below`` is
-    the one below which files go as soon as nothing in them is undecided, because the disk needs their room; 0: it does not.
+    ``undecided_from`` gives the physical offset from which on log files hold something undecided: these stay. ``parked_from`` gives
+    the one from which on they hold messages that wait to be delivered: these stay, too, but for files that go before they expire.
+    ``wanted_below`` is the one below which files go as soon as nothing in them is undecided, because the disk needs their room; 0:
+    it does not.
     """
 
     def __init__(
@@ -60,11 +62,9 @@ class Maintenance:
         self.index_fault: str | None = None
         """Why the key index does not follow the log, which takes nothing meanwhile: what looks for repeats would walk it all."""
         self.undecided_from: Callable[[], int] | None = None
+        self.parked_from: Callable[[], int] | None = None
         self.wanted_below = 0
-        self._undecided, self._undecided_end = 0, 0
-        """What was undecided when that was last asked, and where the log ended then."""
-        self._decided_below = 0
-        self._waiting = False
+        self._undecided, self._parked = _Needed("is undecided"), _Needed("waits to be delivered")
         self._index_due = self._clean_due = 0
         self._manual_rounds = 0
         """Rounds of cleaning in which expired files go at any hour."""
@@ -171,8 +171,14 @@ class Maintenance:
             wanted = wanted._replace(clean=True)
         needed = min(self._flush.durable_offset, self._flush.queues_offset, published)
         first = expired = expired_before(self._disk, self._log, self._settings, now, wanted, keep_from=needed)
+        if self.parked_from is not None:
+            parked = self.parked_from()
+            if not wanted.forcibly:
+                first = expired = self._parked.below(expired, parked, self._log, self._flush.durable_offset)
+            elif parked < expired:
+                log.error("the disk is nearly full: messages that wait to be delivered are lost with the log below %d", expired)
         if self.undecided_from is not None:
-            first = self._without_undecided(expired, self.undecided_from())
+            first = self._undecided.below(expired, self.undecided_from(), self._log, self._flush.durable_offset)
             self.wanted_below = expired if expired > first and (wanted.clean or wanted.forcibly) else 0
         paths = self._log.segments.drop_before(first)
         if paths:
@@ -181,23 +187,6 @@ class Maintenance:
             self._inventory.note_log_first(self._log.first)
             self._to_correct.extend(self._queues.values())
             self.remove_later(paths, [COMMIT_LOG, INDEX])
-
-    def _without_undecided(self, expired: int, undecided: int) -> int:
-        """Return the physical offset below which files may go though something of them was undecided once.
-
-        A decision counts once the log is durable up to where it ended when the decision was found, at the next look or later: a
-        crash must not take it back when the half message is gone.
-        """
-        first, file_bytes = self._log.first, self._log.file_bytes
-        if self._flush.durable_offset >= self._undecided_end:
-            self._decided_below = self._undecided
-        self._undecided, self._undecided_end = undecided, self._log.end
-        allowed = min(expired, self._decided_below // file_bytes * file_bytes)
-        waiting = expired > undecided
-        if waiting and not self._waiting:
-            log.warning("expired log files are kept: the message at %d is undecided", undecided)
-        self._waiting = waiting
-        return max(first, allowed)
 
     @contextmanager
     def making_room(self) -> Iterator[None]:
@@ -272,3 +261,30 @@ class Maintenance:
                 disk.sync_directory(directory)
 
         self._leave(Work(run, done, False, "remove files"))
+
+
+class _Needed:
+    """From which physical offset on the log is needed, because the message there ``reason``: which of its files may go."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+        self._from, self._end = 0, 0
+        """What was needed when that was last asked, and where the log ended then."""
+        self._free_below = 0
+        self._waiting = False
+
+    def below(self, expired: int, needed_from: int, commit_log: CommitLog, durable_offset: int) -> int:
+        """Return the physical offset below which files may go, of those below ``expired``.
+
+        That a message is needed no more (decided, delivered) counts once the log is durable up to where it ended when that was
+        found, at the next look or later: a crash must not take it back when the message is gone.
+        """
+        file_bytes = commit_log.file_bytes
+        if durable_offset >= self._end:
+            self._free_below = self._from
+        self._from, self._end = needed_from, commit_log.end
+        waiting = expired > needed_from
+        if waiting and not self._waiting:
+            log.warning("expired log files are kept: the message at %d %s", needed_from, self._reason)
+        self._waiting = waiting
+        return max(commit_log.first, min(expired, self._free_below // file_bytes * file_bytes))

@@ -146,16 +146,6 @@ def test_what_cannot_be_changed_is_refused_by_name_and_nothing_else_is_changed(t
     assert not (talk.root / PATH).exists()
 
 
-def test_files_are_not_kept_shorter_than_at_the_start_for_timer_messages_wait_in_them(talk):
-    update(talk, "fileReservedTime=96")
-    reply = update(talk, "fileReservedTime=71\nmaxMsgsNumBatch=5")
-
-    assert reply.code == 1
-    assert reply.remark.startswith("fileReservedTime can only be lowered at the start, which was with 72")
-    assert (shown(talk, "fileReservedTime"), (talk.root / PATH).read_text()) == ("96", "fileReservedTime=96\n")
-    assert update(talk, "fileReservedTime=72").code == 0
-
-
 @pytest.mark.parametrize("body", [b"\xff", b"a=\\u12", b"#" * (TEXT_BYTES_MAX + 1)])
 def test_what_is_no_text_of_settings_is_refused(talk, body):
     assert talk.ask(UpdateBrokerConfig(), body).code == 1

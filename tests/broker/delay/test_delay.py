@@ -7,6 +7,7 @@ import pytest
 
 from halfmoon.broker.names import SCHEDULE_TOPIC
 from halfmoon.errors import MessageRefused, SettingError
+from halfmoon.ports import DiskUsage
 from halfmoon.store.entries import entries_at
 from halfmoon.wire.headers.send import SendMessageReply
 from halfmoon.wire.ids import pack_host
@@ -288,20 +289,47 @@ def test_large_messages_of_a_level_are_delivered_a_few_at_a_time(talk):
     assert [body[:1] for body in bodies(talk)[1:]] == [b"%d" % number for number in range(8)]
 
 
-def test_a_level_longer_than_the_log_keeps_its_files_is_warned_of_and_so_is_what_is_lost(make_talk, caplog):
-    hours = ";".join(f"{hour:02}" for hour in range(24))
-    talk = make_talk(delay_levels="1s 10d", store={"file_reserved_hours": 72, "delete_when": hours})
-    assert "longer than file_reserved_hours (72)" in caplog.text
-    send(talk, 2)
+HOURS = ";".join(f"{hour:02}" for hour in range(24))
+
+
+def fill_log(talk):
+    """Store messages that fill log files, all of them written at the start."""
     for _ in range(4):
         talk.send("Other", b"x" * 200_000)
     for path in (talk.root / "commitlog").iterdir():
         os.utime(path, (START_MS / 1000, START_MS / 1000))
 
-    for _ in range(11):
+
+def test_a_level_longer_than_the_log_keeps_its_files_is_warned_of_and_keeps_them(make_talk, caplog):
+    talk = make_talk(delay_levels="1s 10d", store={"file_reserved_hours": 72, "delete_when": HOURS})
+    assert "longer than file_reserved_hours (72)" in caplog.text
+    send(talk, 2)
+    fill_log(talk)
+
+    for _ in range(9):
+        talk.now += 86_400_000
+        talk.wait(10_000)
+    assert talk.broker.store.min_offset == 0
+    assert caplog.text.count("expired log files are kept: the message at 0 waits to be delivered") == 1
+    for _ in range(3):
         talk.now += 86_400_000
         talk.wait(10_000)
 
+    assert bodies(talk) == [b"x"]
+    assert talk.broker.store.min_offset > 0, "once it is delivered they go"
+
+
+def test_a_disk_that_is_nearly_full_takes_what_waits_and_the_log_says_so(make_talk, caplog):
+    talk = make_talk(delay_levels="1s 10d", store={"disk_used_ratio_max": 1, "disk_clean_forcibly_ratio": 1})
+    talk.disk.usage = lambda: DiskUsage(100, 50)
+    send(talk, 2)
+    fill_log(talk)
+
+    talk.wait(60_000)
+    talk.now += 11 * 86_400_000
+    talk.wait(10_000)
+
+    assert "the disk is nearly full: messages that wait to be delivered are lost with the log below" in caplog.text
     assert bodies(talk) == []
     assert "delay level 2: messages from 0 to 1 were lost" in caplog.text
 

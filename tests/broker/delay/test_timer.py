@@ -1,6 +1,7 @@
 """Messages for a point in time: when they come, what is refused, cancels, restarts, kills, and what is listed."""
 
 import shutil
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -8,9 +9,10 @@ import pytest
 from halfmoon.broker.names import TIMER_TOPIC
 from halfmoon.store.entries import entries_at
 from halfmoon.wire.bodies.delays import parse_recall_handle, recall_handle
+from halfmoon.wire.headers.admin import UpdateBrokerConfig
 from halfmoon.wire.headers.delay import RecallMessage, RecallMessageReply
 from halfmoon.wire.headers.send import SendMessageReply
-from tests.broker.delay.test_delay import TOPIC, bodies, put
+from tests.broker.delay.test_delay import HOURS, TOPIC, bodies, fill_log, put
 from tests.broker.half import stored
 from tests.broker.talk import OF_THE_BROKER, START_MS, Talk, send_header
 
@@ -45,6 +47,13 @@ def leap(talk, ms):
         talk.wait(0)
     talk.now += ms % 10
     talk.wait(0)
+
+
+def pass_hours(talk, count):
+    """Let hours pass, with looks at the log's files in each."""
+    for _ in range(count):
+        talk.now += 3_580_000
+        talk.wait(20_000)
 
 
 def recall(talk, handle, topic=TOPIC, peer=1):
@@ -289,6 +298,33 @@ def test_a_poisoned_entry_never_blocks_the_timer(talk, properties):
     talk.wait(1001)
 
     assert bodies(talk) == [b"before", b"behind"]
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["while it runs", "at a start"])
+def test_nothing_that_waits_is_lost_when_the_log_is_kept_shorter(make_talk, caplog, running):
+    """By default a record is stored anew after 48 hours, and the log is kept for 72."""
+    talk = make_talk(store={"delete_when": HOURS})
+    send_at(talk, START_MS + 47 * 3_600_000, b"soon", key="u1")
+    send_at(talk, START_MS + 10 * DAY_MS, b"far", key="u2")
+    talk.wait(1000)
+    if running:
+        assert talk.ask(UpdateBrokerConfig(), b"fileReservedTime=3").code == 0
+    else:
+        talk.store_settings = replace(talk.store_settings, file_reserved_hours=3)
+        talk.restart()
+    send_at(talk, START_MS + 47 * 3_600_000, b"later", key="u3")
+    fill_log(talk)
+
+    pass_hours(talk, 46)
+    assert talk.broker.store.min_offset == 0
+    assert "expired log files are kept: the message at 0 waits to be delivered" in caplog.text
+    assert [copy.properties.get("TIMER_ROLL_TIMES") for copy in stored(talk, TIMER_TOPIC)][3:5] == ["1", "2"], "every two hours"
+    pass_hours(talk, 3)
+    assert bodies(talk) == [b"soon", b"later"]
+    assert talk.broker.store.min_offset > 0, "once nothing there waits the files go"
+    leap(talk, 8 * DAY_MS)
+
+    assert bodies(talk) == [b"soon", b"later", b"far"]
 
 
 # ---------------------------------------------------------------- cancels

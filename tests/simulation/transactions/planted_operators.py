@@ -98,7 +98,7 @@ def careless(broker: Any) -> None:
 def rash(broker: Any) -> None:
     """A broker that lets log files go before the decisions about what is in them are durable."""
     upkeep, file_bytes = broker.store.maintenance, broker.store.settings.commit_log_file_bytes
-    upkeep._without_undecided = lambda expired, undecided: min(  # type: ignore[method-assign]
+    upkeep._undecided.below = lambda expired, undecided, *_: min(  # type: ignore[method-assign]
         expired, undecided // file_bytes * file_bytes
     )
 

@@ -1,7 +1,6 @@
 """Settings that a running broker is told to change (25); saved as ``config/broker.properties``, which outlives a restart.
 
 Only those of `CHANGEABLE` can be changed: they take effect at once, and none is a path, a secret, an address or a command.
-``fileReservedTime`` is not lowered below what it was at the start: timer messages wait in files that must be kept as long as then.
 Follows AdminBrokerProcessor.updateBrokerConfig and Configuration (RocketMQ 4.9.8).
 Differs: the original takes any key of its configuration classes, ignores unknown keys and bad values without a word, and writes all
 settings over the file that it was started with.
@@ -20,7 +19,6 @@ from halfmoon.errors import BrokerError, NoPermission, SettingError
 from halfmoon.settings import Loaded, describe, load, overwrite, properties_text
 from halfmoon.settings.java_keys import PLACES
 from halfmoon.settings.properties import parse_properties
-from halfmoon.store.settings import StoreSettings
 from halfmoon.wire.bodies import BadBody, DataVersion
 from halfmoon.wire.headers.admin import UpdateBrokerConfig
 
@@ -89,8 +87,6 @@ class Configuration:
             self._topics.predefine(context.started_ms)
             text = "settings changed by command apply, over those of files and flags (%s): %s"
             log.warning(text, PATH, _lines(self._changed, ", "))
-        self._reserved_hours_min = context.store.settings.file_reserved_hours
-        """Timer messages that wait were stored by it (`Timer`): with less their files would go before they are stored again."""
         self._mark_changed = context.tables.add(PATH, lambda: (_lines(self._changed, "\n") + "\n").encode())
 
     def handlers(self) -> Handlers:
@@ -119,7 +115,6 @@ class Configuration:
             raise NoPermission(f"Can not update config in black list: {', '.join(sorted(forbidden))}")
         if fixed := sorted({*change.fixed(), *(PLACES.keys() & keys)}):
             raise BrokerError(f"can only be set at the start: {', '.join(fixed)}")
-        self._check_reserved_hours(change)
         wanted: BrokerSettings = change.loaded.values["broker"]
         if wanted.auto_create_topics:  # for the template, which a start without that permission left out
             self._topics.check_room([TEMPLATE_TOPIC], wanted.topics_max)
@@ -130,14 +125,6 @@ class Configuration:
             log.warning("settings are changed, as %s asks: %s", request.peer.remote, _lines(change.texts(), ", "))
         without = [f"{ignored.key}: {ignored.reason}" for ignored in change.loaded.ignored]
         return Reply(0, f"without effect here: {'; '.join(without)}" if without else None)
-
-    def _check_reserved_hours(self, change: _Change) -> None:
-        wanted: StoreSettings = change.loaded.values["store"]
-        if wanted.file_reserved_hours < self._reserved_hours_min:
-            raise BrokerError(
-                f"fileReservedTime can only be lowered at the start, which was with {self._reserved_hours_min}: "
-                "files go that timer messages still wait in"
-            )
 
     def _apply(self, change: _Change) -> None:
         for table, names in change.differing.items():

@@ -27,7 +27,7 @@ from halfmoon.broker.send.sends import SendHeaderOf, Sends
 from halfmoon.errors import IllegalOperation, MessageRefused, NoPermission
 from halfmoon.hot import Draft
 from halfmoon.logs import RateLimitedLog
-from halfmoon.store.entries import entries_behind
+from halfmoon.store.entries import entries_at, entries_behind
 from halfmoon.store.store import Appended
 from halfmoon.store.timer.progress import TIMER
 from halfmoon.wire import properties as wire_properties
@@ -72,10 +72,11 @@ class Delays:
         self.deliveries.on_created = self._queue_created
         self.listing = Listing(settings, store, self.level_queues, self.timer)
         self._turn = 0
+        store.maintenance.parked_from = self.needed_from
         hours = store.settings.file_reserved_hours
         if max(levels.delays_ms, default=0) >= hours * 3_600_000:
             self._log.warning(
-                "a delay level is longer than file_reserved_hours (%d): messages that wait that long can be lost", hours
+                "a delay level is longer than file_reserved_hours (%d): log files are kept as long as messages wait in them", hours
             )
 
     def handlers(self) -> Handlers:
@@ -209,6 +210,17 @@ class Delays:
             self.park(topic, queue_id, delay.level, draft, now, identity=identity)
         else:
             self.timer.park(topic, queue_id, delay.deliver_ms, draft, now, identity=identity)
+
+    def needed_from(self) -> int:
+        """Return the physical offset from which on the log holds messages that wait; its end when there are none."""
+        store = self._store
+        waiting = [(SCHEDULE_TOPIC, level - 1, level_queue.offset) for level, level_queue in self.level_queues.items()]
+        places = [
+            entry.physical_offset
+            for topic, queue_id, offset in [*waiting, (TIMER_TOPIC, 0, self.timer.low)]
+            for entry in entries_at(store, topic, queue_id, max(offset, store.queue_min(topic, queue_id)), 1)
+        ]
+        return min(places, default=store.end_offset)
 
     def parked_behind(self, physical_offset: int) -> Iterator[memoryview]:
         """Yield the records of all parked messages behind a physical offset, delivered or not."""

@@ -54,14 +54,18 @@ class Timer:
         self.known_low = low
         """`low` as it was last seen."""
         self.index.rebuild(store, low, cursor)
-        reserved_ms = store.settings.file_reserved_hours * 3_600_000
-        self._window_ms = max(_WINDOW_MS_MIN, min(WINDOW_MS_MAX, reserved_ms * 2 // 3))
         self._entries: dict[int, QueueEntry] = {}
         """The messages that `next` looked at last, by queue offset."""
         self.left: list[Due] = []
         self._behind: list[tuple[int, int]] = []
         self._not_before = 0
         self.read_ahead = ReadAhead(self.index, self._ready, lambda: store.queue_max(TIMER_TOPIC, 0))
+
+    @property
+    def _window_ms(self) -> int:
+        """How long a record waits at most until it is rolled. One that was parked with a longer window keeps its file."""
+        reserved_ms = self._store.settings.file_reserved_hours * 3_600_000
+        return max(_WINDOW_MS_MIN, min(WINDOW_MS_MAX, reserved_ms * 2 // 3))
 
     @property
     def low(self) -> int:
