@@ -59,8 +59,7 @@ CHANGEABLE_HEAD = """
 
 `mqadmin updateBrokerConfig` changes these at once; they are saved in `config/broker.properties` in the data directory and apply
 over files and flags at every later start, which logs them. To go back, change them again, or remove the file while the broker is
-stopped. Any other key is refused by name. `fileReservedTime` can be raised, and lowered to what it was at the start; an interval of
-which a part has passed ends as it began.
+stopped. Any other key is refused by name. A shorter interval counts from now on, a longer one from the end of the present one on.
 
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from halfmoon.effects import Call
 from halfmoon.errors import BrokerError, RequestTimeout
 from halfmoon.nameserver.nameserver import NameServer
 from halfmoon.nameserver.settings import NameServerSettings
+from halfmoon.settings import overwrite
 from halfmoon.wire.bodies import DataVersion, TopicConfig, TopicConfigTable
 from halfmoon.wire.command import Command
 from simulation.drive import Calls, Driver, Task
@@ -34,9 +36,8 @@ class Scene:
         self.table = TopicConfigTable(DataVersion(1, 5), {"t": topic("t")})
         self.replies: list[RegistrationReply] = []
         addresses = ";".join(host.address for host in self.hosts)
-        self.registration = Registration(
-            BrokerSettings(nameserver=addresses, **settings), ADDRESS, "10.0.0.1:10912", lambda: self.table, self.replies.append
-        )
+        self.settings = BrokerSettings(nameserver=addresses, **settings)
+        self.registration = Registration(self.settings, ADDRESS, "10.0.0.1:10912", lambda: self.table, self.replies.append)
         self.calls = Calls(self.world, self.network, "10.0.0.1")
         self.driver = Driver(self.world, self.calls, lambda: self.world.now, "broker")
 
@@ -86,6 +87,19 @@ def test_a_broker_stays_known_by_registering_each_period(settings: dict[str, Any
     for _ in range(20):
         scene.world.run(30_000)
         assert scene.knows()
+
+
+def test_a_shorter_period_counts_from_the_last_registration_on() -> None:
+    scene = Scene(register_ms=60_000, force_register=True)
+    scene.keep()
+    scene.world.run(25_000)
+    scene.replies.clear()
+    overwrite(scene.settings, replace(scene.settings, register_ms=10_000))
+    scene.registration.settings_changed()
+    scene.world.run(100)
+    assert len(scene.replies) == 1
+    scene.world.run(20_000)
+    assert len(scene.replies) == 3
 
 
 def test_a_new_topic_is_announced_at_once() -> None:

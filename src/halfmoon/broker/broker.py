@@ -144,6 +144,7 @@ class Broker:
     def start(self, now: int) -> None:
         """Start to register with the name servers, and do so again whenever topics change."""
         self.topics.on_change = lambda _topic: self.registration.changed()
+        self.configuration.on_change = self._settings_changed
         if self.registration.name_servers:
             self._starts.append(Start(self.registration.keep(), "registration"))
 
@@ -455,6 +456,14 @@ class Broker:
         """Reply once the name servers know a topic, so that the caller can use it at once."""
         yield from self.registration.register()
         self.pending_replies.reply_now(request, reply)
+
+    def _settings_changed(self, now: int) -> None:
+        """What is planned by an interval waits no longer than it says now."""
+        self._next_save_ms = min(self._next_save_ms, now + self.settings.save_offsets_ms)
+        self.store.settings_changed(now)
+        self.store.maintenance.settings_changed(now)
+        self.transactions.checks.settings_changed(now)
+        self.registration.settings_changed()
 
     def _topic_deleted(self, topic: str) -> None:
         self.pulls.filters.forget(topic)

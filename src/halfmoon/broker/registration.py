@@ -91,6 +91,11 @@ class Registration:
             link.has_news = True
             link.wake.fire()
 
+    def settings_changed(self) -> None:
+        """The interval may be another: the loops look at it again."""
+        for link in self._links:
+            link.wake.fire()
+
     def keep(self) -> Op[None]:
         """Keep the broker registered with every name server until `leave` is run."""
         yield from gather([self._keep(link) for link in self._links])
@@ -114,9 +119,7 @@ class Registration:
             link.has_news = False
             ok = yield from self._try(link, force=force)
             force = not ok or self._settings.force_register
-            began = yield from steady()
-            due = began + (self._settings.register_ms if ok else min(RETRY_MS, self._settings.register_ms))
-            yield from self._announce_until(link, due)
+            yield from self._announce_until_next(link, ok=ok)
 
     def _try(self, link: _Link, *, force: bool) -> Op[bool]:
         try:
@@ -136,10 +139,13 @@ class Registration:
                 self.tried.fire()
         return link.is_up
 
-    def _announce_until(self, link: _Link, due: int) -> Op[None]:
+    def _announce_until_next(self, link: _Link, *, ok: bool) -> Op[None]:
         """Wait for the next registration; announce changes meanwhile, one-way."""
-        at = yield from steady()
-        while at < due and not self._leaving:
+        began = at = yield from steady()
+        while not self._leaving:
+            due = began + (self._settings.register_ms if ok else min(RETRY_MS, self._settings.register_ms))
+            if at >= due:
+                return
             if not link.has_news:
                 yield from wait(link.wake, due - at)
             if link.has_news and not self._leaving:

@@ -98,6 +98,10 @@ class Maintenance:
         self._index_due += by_ms
         self._clean_due += by_ms
 
+    def settings_changed(self, now: int) -> None:
+        """The interval of cleaning may be shorter."""
+        self._clean_due = min(self._clean_due, now + self._settings.clean_interval_ms)
+
     def tick(self, now: int, published: int, reads: int) -> bool:
         """Do what is due; return whether the key index went on. It gives way while ``reads``, a count, grows."""
         moved = False

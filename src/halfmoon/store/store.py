@@ -425,6 +425,11 @@ class Store:
         self.maintenance.stepped(by_ms)
         self.health.stepped(by_ms)
 
+    def settings_changed(self, now: int) -> None:
+        """Intervals of syncs may be shorter: none that is planned waits longer than they say."""
+        self._log_due = min(self._log_due, now + self.settings.flush_log_interval_ms)
+        self.queues_due = min(self.queues_due, now + self.settings.flush_queue_interval_ms)
+
     def tick(self, now: int) -> None:
         """Do what time asks for: syncs of async flush, checkpoints. Each call costs under about 2 ms."""
         if self._closed:

@@ -76,6 +76,35 @@ def test_a_permission_that_is_taken_away_is_missed_at_once_and_announced(talk):
     assert told == [None]
 
 
+MINUTE_MS = 60_000
+INTERVALS = (
+    "transaction_check_interval_ms={0}\nsave_offsets_ms={0}\nflush_log_interval_ms={1}\nflush_queue_interval_ms={1}\n"
+    "clean_interval_ms={0}"
+)
+
+
+def planned(talk):
+    """Return how many ms from now what has an interval is planned."""
+    broker, store = talk.broker, talk.broker.store
+    plans = (
+        broker.transactions.checks.next_round_ms, broker._next_save_ms, store._log_due, store.queues_due,
+        store.maintenance._clean_due,
+    )  # fmt: skip
+    return [due - talk.now for due in plans]
+
+
+def test_a_shorter_interval_counts_from_now_on_and_a_longer_one_from_the_next_time_on(talk):
+    update(talk, INTERVALS.format(MINUTE_MS, MINUTE_MS))
+    talk.wait(11_000)
+    assert all(40_000 < due <= MINUTE_MS for due in planned(talk))
+    update(talk, INTERVALS.format(5_000, 2_000))
+
+    assert planned(talk) == [5_000, 5_000, 2_000, 2_000, 5_000]
+    before = planned(talk)
+    update(talk, INTERVALS.format(MINUTE_MS, MINUTE_MS))
+    assert planned(talk) == before
+
+
 def test_topics_are_made_by_sends_once_that_is_allowed(make_talk):
     talk = make_talk(auto_create_topics=False)
     assert talk.send("orders").code == 17

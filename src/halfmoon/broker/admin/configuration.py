@@ -9,6 +9,7 @@ settings over the file that it was started with.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from halfmoon.broker.context import Context
@@ -78,6 +79,8 @@ class Configuration:
         """Read what was changed before the last stop, and let it apply. Raises StoreError where that cannot be read."""
         self._tables: dict[str, Any] = {"broker": context.settings, "store": context.store.settings}
         self._topics = context.topics
+        self.on_change: Callable[[int], None] = lambda now: None
+        """Called with the time when settings were changed."""
         self.version = DataVersion(timestamp=context.started_ms)
         self._changed: dict[str, str] = {}
         """Values that were changed since the first start, by key."""
@@ -137,6 +140,7 @@ class Configuration:
         self.version = self.version.next(now)
         self._topics.predefine(now)
         self._topics.settings_changed(now, announced="permission" in change.differing["broker"])
+        self.on_change(now)
 
     def _read(self, data: bytes) -> _Change:
         try:

@@ -107,6 +107,10 @@ class Checks:
         for bucket in self._buckets.values():
             bucket.filled_ms += by_ms
 
+    def settings_changed(self, now: int) -> None:
+        """The interval of rounds may be shorter."""
+        self.next_round_ms = min(self.next_round_ms, now + self._settings.transaction_check_interval_ms)
+
     def tick(self, now: int) -> None:
         """Begin a round when it is due, or continue it; a call takes some 2 ms."""
         if now >= self.next_round_ms and self._at is None:
