@@ -145,6 +145,8 @@ class Broker:
         """Start to register with the name servers, and do so again whenever topics change."""
         self.topics.on_change = lambda _topic: self.registration.changed()
         self.configuration.on_change = self._settings_changed
+        if self.access is not None:
+            self.access.on_change = self._rules_changed
         if self.registration.name_servers:
             self._starts.append(Start(self.registration.keep(), "registration"))
 
@@ -392,6 +394,21 @@ class Broker:
             refusal = _refusal(exc, "a held pull", pull.peer)
             self.peers.answer(pull.peer, encode(reply_to(pull.opaque, pull.serialization, refusal)))
 
+    def _rules_changed(self) -> None:
+        """Refuse the held pulls that may not be sent any more."""
+
+        def may_stay(hold: Hold) -> bool:
+            pull: Pull = hold.pull
+            assert self.access is not None
+            try:
+                self.access.check_held(pull.account, pull.header.topic, pull.header.consumerGroup, pull.peer)
+            except AccessRefused as exc:
+                self.peers.answer(pull.peer, encode(reply_to(pull.opaque, pull.serialization, refused(exc))))
+                return False
+            return True
+
+        self.holds.refused(may_stay)
+
     def _handle_frame(self, peer: Peer, data: bytes, frame: Frame, now: int, refusal: Reply | None = None) -> None:
         """Answer a request by its handler, or with a refusal."""
         serialization, start, body, end = frame
@@ -411,7 +428,7 @@ class Broker:
             return
         if self.access is not None:
             try:
-                self.access.check(command, peer)
+                request.account = self.access.check(command, peer)
             except AccessRefused as exc:
                 self.pending_replies.reply_now(request, refused(exc))
                 return

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from halfmoon.broker.access.accounts import Account
 from halfmoon.errors import BrokerError, MessageIllegal, MessageRefused, PeerError, ServiceNotAvailable, StoreError
 from halfmoon.wire.bodies import from_json
 from halfmoon.wire.codes import VERSION
@@ -23,11 +24,12 @@ log = logging.getLogger("halfmoon.broker")
 
 
 class Request(msgspec.Struct):
-    """One request, its connection, and the time at which it is handled."""
+    """One request, its connection, the time at which it is handled, and the account that signed it, where that is checked."""
 
     command: Command
     peer: Peer
     now: int
+    account: Account | None = None
 
     def header(self, cls: type[H]) -> H:
         """Return the request's header. Raises BadHeader."""

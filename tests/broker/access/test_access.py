@@ -295,18 +295,44 @@ def test_changed_rules_count_within_five_seconds_for_connections_that_are_open(t
     assert refusal(talk, send_header("topicB"), who=changed) == "No default permission for topic:topicB"
 
 
-def test_a_pull_that_is_held_already_may_bring_what_arrives_and_the_next_is_refused(talk, tmp_path):
-    talk.ask(send_header("topicB"), b"x", who=USER)
+@pytest.mark.parametrize(("old", "new", "reason"), [
+    ("topicB=PUB|SUB", "topicB=PUB", "No default permission for topic:topicB"),
+    ("groupB=PUB|SUB", "groupB=DENY", "No default permission for group:groupB"),
+    ("secretKey: 12345678", "secretKey: another secret", "Check signature failed for accessKey=RocketMQ"),
+    ("accessKey: RocketMQ", "accessKey: RocketMQ9", "No acl config for RocketMQ"),
+    ("10.10.103.*", "10.10.104.*", "No white address covers 10.10.103.7 any more"),
+])  # fmt: skip
+def test_a_held_pull_that_may_not_be_sent_any_more_is_refused_when_the_rules_change(talk, tmp_path, old, new, reason):
+    talk.ask(send_header("topicB"), b"x", who=USER, peer=3)
     pull = pull_header("topicB", group="groupB", offset=1, wait_ms=15_000)
-    held = talk.post(pull, who=USER)
+    if "10.10" in old:
+        talk.connect(1, "10.10.103.7:1")
+    held = talk.post(pull, who=None if "10.10" in old else USER)
+    others = talk.post(pull, who=ADMIN, peer=2)
     talk.turn()
-    write(tmp_path, RULES.replace("topicB=PUB|SUB", "topicB=DENY"))
+    assert talk.broker.holds.count == 2
+    write(tmp_path, RULES.replace(old, new))
     talk.wait(5_001)
+
+    answer = talk.answer(held)
+    assert (answer.code, answer.remark) == (1, EXCEPTION + reason)
+    assert sum(talk.broker.access.refusals.values()) == 1
+    assert talk.broker.holds.count == 1
+    talk.ask(send_header("topicB"), b"late", who=ADMIN, peer=3)
+    assert b"late" in talk.answer(others, peer=2).body
+
+
+def test_a_held_pull_that_may_still_be_sent_brings_what_arrives_after_the_rules_changed(talk, tmp_path):
+    talk.ask(send_header("topicB"), b"x", who=USER)
+    held = talk.post(pull_header("topicB", group="groupB", offset=1, wait_ms=15_000), who=USER)
+    talk.turn()
+    write(tmp_path, RULES.replace("topicB=PUB|SUB", "topicB=SUB").replace("topicC=SUB", "topicC=DENY"))
+    talk.wait(5_001)
+    assert talk.answer(held) is None
 
     talk.ask(send_header("topicB"), b"late", who=ADMIN)
 
     assert b"late" in talk.answer(held).body
-    assert refusal(talk, pull, who=USER) == "No default permission for topic:topicB"
 
 
 def test_a_rule_file_that_others_may_read_is_named_once(talk, tmp_path, caplog):

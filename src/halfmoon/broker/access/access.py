@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from halfmoon.broker.access.accounts import Account
 from halfmoon.broker.access.addresses import among, numbers_of
 from halfmoon.broker.access.files import Edit, RuleFiles, Rules
 from halfmoon.effects import Work
@@ -27,7 +28,7 @@ from halfmoon.errors import ACCESS_REFUSED, AccessRefused, HalfmoonError, PeerEr
 from halfmoon.limits import TOPIC_LENGTH_MAX
 from halfmoon.logs import RateLimitedLog
 from halfmoon.wire.command import Command
-from halfmoon.wire.needs import ADMIN, Needs, account
+from halfmoon.wire.needs import ADMIN, RETRY_PREFIX, SUB, Needs, account
 from halfmoon.wire.peer import Peer
 from halfmoon.wire.signature import ACCESS_KEY, verify
 from halfmoon.wire.table import REQUESTS
@@ -42,7 +43,7 @@ ADDRESSES_MAX = 10_000
 """Addresses whose guesses are counted, and refusals that are told apart."""
 
 ALLOWED_MAX = 65_536
-DECISION = 37
+PULL, DECISION = 11, 37
 ONLY_B = frozenset((310, 320, DECISION))
 """Requests that name a topic in field b, or none (37): what is allowed is remembered of so many."""
 
@@ -76,20 +77,48 @@ class Access:
         self._minute_ms, self._look_ms = now + 60_000, now + RELOAD_MS
         self._works: deque[Work[Any]] = deque()
         self._busy = False
+        self._unchanged: frozenset[str] = frozenset()
+        """Access keys whose requests are let pass or refused as they were before the last change."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when other rules count."""
         self._use(files.load())
 
     # ------------------------------------------------------------ requests
 
-    def check(self, command: Command, peer: Peer) -> None:
-        """Let a request pass. Raises AccessRefused (1) for one that may not be sent, in the original's words."""
+    def check(self, command: Command, peer: Peer) -> Account | None:
+        """Let a request pass; return the account that signed it, None: it comes from a white address.
+
+        Raises AccessRefused (1) for one that may not be sent, in the original's words.
+        """
         try:
-            self._check(command, peer)
+            return self._check(command, peer)
         except _Refused as exc:
-            self.refusals[exc.kind] += 1
             if exc.guessed is not None:
                 self._guessed(self._known_of(peer).host, exc.guessed)
-            self._tell(exc, command.code, peer)
-            raise AccessRefused(ACCESS_REFUSED + str(exc)) from None
+            raise self._refusal(exc, command.code, peer) from None
+
+    def check_held(self, account: Account | None, topic: str, group: str, peer: Peer) -> None:
+        """Check a held pull again after the rules changed. ``account`` is what `check` returned. Raises AccessRefused (1).
+
+        Differs: in the original it brings what arrives until its time is over.
+        """
+        if account is not None and account.access_key in self._unchanged:
+            return
+        known = self._known_of(peer)
+        if known.white:
+            return
+        try:
+            if account is None:
+                raise _Refused("signature", f"No white address covers {known.host} any more")
+            owner = self._owner(account.access_key, known)
+            if owner is None:
+                return
+            if owner.secret != account.secret:
+                raise _Refused("signature", f"Check signature failed for accessKey={account.access_key}")
+            if (refusal := owner.refusal(PULL, Needs(), [(topic, SUB), (RETRY_PREFIX + group, SUB)])) is not None:
+                raise _Refused("permission", refusal)
+        except _Refused as exc:
+            raise self._refusal(exc, PULL, peer) from None
 
     def passes(self, command: Command, peer: Peer) -> bool:
         """Whether a send (310, 320) or a decision (37) may be sent; no refusal is counted."""
@@ -99,19 +128,17 @@ class Access:
             return False
         return True
 
-    def _check(self, command: Command, peer: Peer) -> None:
+    def _check(self, command: Command, peer: Peer) -> Account | None:
         known = self._known.get(peer.number) or self._known_of(peer)
         if known.white:
-            return
+            return None
         fields = command.fields
         access_key = fields.get(ACCESS_KEY)
         if access_key is None:
             raise _Refused("signature", "No accessKey is configured")
-        owner = self.rules.accounts.get(access_key)
+        owner = self._owner(access_key, known)
         if owner is None:
-            raise _Refused("signature", f"No acl config for {access_key:.256}")
-        if owner.white and among(known.numbers, owner.white):
-            return
+            return None
         if known.proved != access_key and self._guesses.get((known.host, access_key), 0) >= GUESSES_A_MINUTE:
             raise _Refused("guesses", f"Too many wrong signatures for accessKey={access_key} from {known.host}, wait a minute")
         if not verify(owner.secret, fields, command.body):
@@ -120,7 +147,7 @@ class Access:
         # Of a decision no field is named b: what a client writes there must not be kept.
         asked = access_key, command.code, "" if command.code == DECISION else fields.get("b", "")
         if asked in self._allowed:
-            return
+            return owner
         needs, resources = needed(command)
         if (refusal := owner.refusal(command.code, needs, resources)) is not None:
             raise _Refused("permission", refusal)
@@ -128,6 +155,20 @@ class Access:
             if len(self._allowed) >= ALLOWED_MAX:
                 self._allowed.clear()
             self._allowed.add(asked)
+        return owner
+
+    def _owner(self, access_key: str, known: _Known) -> Account | None:
+        """Return the account of a key; None: it need not sign from this address."""
+        owner = self.rules.accounts.get(access_key)
+        if owner is None:
+            raise _Refused("signature", f"No acl config for {access_key:.256}")
+        return None if owner.white and among(known.numbers, owner.white) else owner
+
+    def _refusal(self, refused: _Refused, code: int, peer: Peer) -> AccessRefused:
+        """Count a refusal and log it."""
+        self.refusals[refused.kind] += 1
+        self._tell(refused, code, peer)
+        return AccessRefused(ACCESS_REFUSED + str(refused))
 
     def _known_of(self, peer: Peer) -> _Known:
         """Return what is known of a connection."""
@@ -224,11 +265,17 @@ class Access:
         """Let rules count, and forget what followed from the old ones."""
         for name in sorted({*rules.exposed} - {*self.rules.exposed}):
             log.warning("other users may read the secrets in %s: close it with chmod 600", name)
-        self.rules, self.fault = rules, None
+        before, self.rules, self.fault = self.rules, rules, None
+        if before.white == rules.white:
+            same = (key for key, account in rules.accounts.items() if before.accounts.get(key) == account)
+            self._unchanged = frozenset(same)
+        else:
+            self._unchanged = frozenset()
         self._known.clear()
         self._allowed.clear()
         if rules.repeated:
             log.warning("access keys are given more than once, the first counts: %s", ", ".join(rules.repeated[:10]))
+        self.on_change()
 
 
 class _Known(msgspec.Struct):

@@ -8,7 +8,7 @@ is held in the turn that found nothing, so that no message is missed; and it is 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -108,6 +108,13 @@ class Holds:
         """Forget the pulls of a connection that was lost."""
         for hold in list(self._by_peer.get(peer, {}).values()):
             self._remove(hold)
+
+    def refused(self, may_stay: Callable[[Hold], bool]) -> list[Hold]:
+        """Take out the pulls that may not be held any more."""
+        holds = [hold for of_peer in self._by_peer.values() for hold in of_peer.values() if not may_stay(hold)]
+        for hold in holds:
+            self._remove(hold)
+        return holds
 
     def of_queue(self, topic: str, queue_id: int) -> int:
         """Return the number of held pulls of a queue."""

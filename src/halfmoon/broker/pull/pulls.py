@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
+from halfmoon.broker.access.accounts import Account
 from halfmoon.broker.context import Context
 from halfmoon.broker.names import BATCH_TOPIC, HALF_TOPIC, OP_TOPIC
 from halfmoon.broker.pull.filters import NO_CLASS_FILTERS, Filters, Wanted
@@ -80,7 +81,7 @@ class Plan(msgspec.Struct):
 class Pull(msgspec.Struct, eq=False):
     """A pull in progress: the peer, the request, the queue offset from which it reads now, and until when it may be held.
 
-    ``plan`` None: not looked at yet, for the turn in which it came had no time left.
+    ``plan`` None: not looked at yet, for the turn in which it came had no time left. ``account`` signed it, where that is checked.
     """
 
     peer: Peer
@@ -90,6 +91,7 @@ class Pull(msgspec.Struct, eq=False):
     plan: Plan | None
     offset: int
     until_ms: int
+    account: Account | None
     held: bool = False
 
 
@@ -117,15 +119,18 @@ class Pulls:
         """Answer a pull that was decoded by itself. Raises BrokerError."""
         header = fields_used(request.header(PullMessage))
         if not request.command.is_oneway:
-            self.pull(request.peer, request.command.opaque, request.command.serialization, header, request.now)
+            command = request.command
+            self.pull(request.peer, command.opaque, command.serialization, header, request.now, request.account)
 
-    def pull(self, peer: Peer, opaque: int, serialization: int, header: PullHeader, now: int) -> None:
+    def pull(
+        self, peer: Peer, opaque: int, serialization: int, header: PullHeader, now: int, account: Account | None = None
+    ) -> None:  # fmt: skip
         """Answer a pull, or hold it. Raises BrokerError."""
         if header.sysFlag & CLASS_FILTER:
             raise BrokerError(NO_CLASS_FILTERS)
         plan = self._plan(header, now)
         if plan is None:
-            if not self._defer(Pull(peer, opaque, serialization, header, None, header.queueOffset, 0)):
+            if not self._defer(Pull(peer, opaque, serialization, header, None, header.queueOffset, 0, account)):
                 raise SystemBusy("[OVERLOAD]system busy, start flow control for a while: too many expressions are to be parsed")
             return
         if header.topicBirthMs is not None:
@@ -142,7 +147,7 @@ class Pulls:
             self._commit(peer, header)
         wait_ms = header.suspendTimeoutMillis if self._settings.long_polling else self._settings.short_polling_ms
         until_ms = now + min(wait_ms, HOLD_MS_MAX) if header.sysFlag & SUSPEND else 0
-        self._serve(Pull(peer, opaque, serialization, header, plan, header.queueOffset, until_ms), plan)
+        self._serve(Pull(peer, opaque, serialization, header, plan, header.queueOffset, until_ms, account), plan)
 
     def _redirected(self, peer: Peer, opaque: int, serialization: int, header: PullHeader, plan: Plan) -> bool:
         """Answer a pull at an offset of a deleted topic like one behind the end: with code 21, and where to continue."""
@@ -155,7 +160,7 @@ class Pulls:
         if not self._stale_offsets.must_restart(peer, topic, queue_id, group, header.queueOffset, begin):
             return False
         result = ReadResult(ReadStatus.OFFSET_OVERFLOW_BADLY, begin, lowest, end, [], 0, 0)
-        self._answer(Pull(peer, opaque, serialization, header, plan, header.queueOffset, 0), result)
+        self._answer(Pull(peer, opaque, serialization, header, plan, header.queueOffset, 0, None), result)
         return True
 
     def _commit(self, peer: Peer, header: PullHeader) -> None:
@@ -190,7 +195,7 @@ class Pulls:
         if pull.plan is None:
             if self._now >= LAST_MS:
                 raise ServiceNotAvailable("the broker is stopping")
-            self.pull(pull.peer, pull.opaque, pull.serialization, pull.header, self._now)
+            self.pull(pull.peer, pull.opaque, pull.serialization, pull.header, self._now, pull.account)
         else:
             if pull.header.topicBirthMs is not None:  # other clients get 21 if the topic was deleted meanwhile, as from Apache
                 config = self._topics.existing(pull.header.topic)
