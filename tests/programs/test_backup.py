@@ -16,8 +16,10 @@ from halfmoon.programs.backup import back_up, copy_stopped
 from halfmoon.programs.replacing import MANIFEST
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store.check.fsck import fsck
+from halfmoon.store.queues.inventory import Inventory
 from halfmoon.store.settings import StoreSettings
 from halfmoon.testing.local import SMALL, LocalCluster
+from tests.waiting import until
 
 INDEX = StoreSettings(hash_slots=SMALL["maxHashSlotNum"], index_entries_max=SMALL["maxIndexNum"])
 
@@ -46,6 +48,13 @@ def read(directory):
 
 def bodies(numbers):
     return {f"body {number}".encode() for number in numbers}
+
+
+def listed_index_files(directory):
+    inventory = Inventory(RealDisk(directory))
+    inventory.load()
+    inventory.close()
+    return set(inventory.index)
 
 
 @pytest.fixture
@@ -78,6 +87,21 @@ def test_a_running_store_is_copied_up_to_its_end_and_goes_on(tmp_path):
     assert read(tmp_path / "backup") == bodies(range(20))
     assert read(tmp_path / "store") == bodies(range(40))
     assert [problem for problem in fsck(RealDisk(tmp_path / "backup"), INDEX) if problem.certain] == []
+
+
+def test_a_backup_of_a_running_store_is_sound_without_the_key_index_file_that_was_written(tmp_path):
+    index = tmp_path / "store" / "index"
+    with LocalCluster(tmp_path / "store", {"flushIntervalConsumeQueue": 10}) as cluster:
+        send(cluster, range(20))
+        until(lambda: index.exists() and any(index.iterdir()))
+        send(cluster, range(20, 25))
+        until(lambda: listed_index_files(tmp_path / "store"))
+        back_up(tmp_path / "store", tmp_path / "backup")
+
+    assert not (tmp_path / "backup" / "index").exists()
+    assert list(fsck(RealDisk(tmp_path / "backup"), INDEX)) == []
+    with LocalCluster(tmp_path / "backup") as cluster, Admin(nameserver=cluster.nameserver) as admin:
+        until(lambda: len(admin.messages_by_key("orders", "k7")) == 1)
 
 
 def test_what_did_not_change_is_not_copied_again(tmp_path):

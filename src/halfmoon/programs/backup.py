@@ -41,6 +41,7 @@ from halfmoon.store.check.aside import is_folder
 from halfmoon.store.checkpoint import CheckpointFile
 from halfmoon.store.layout import (
     ABORT,
+    BACKUP_MARK,
     CHECKPOINT,
     COMMIT_LOG,
     CONSUME_QUEUE,
@@ -58,8 +59,6 @@ __all__ = ["BackUp", "back_up", "copy_stopped"]
 Say = Callable[[str], None]
 Progress = Callable[[int, int], None]
 
-LOST_POWER = b"backup"
-"""What ``abort`` holds in the copy of a running store: the boot of no machine."""
 _PIECE_BYTES, _SYNC_BYTES = 1024 * 1024, 16 * 1024 * 1024
 _SMALL_BYTES, _TRIES = 1024 * 1024, 20
 _ZEROS = bytes(_PIECE_BYTES)
@@ -184,7 +183,7 @@ class _Copy:
             self._log_file(base, fd, size if end is None else min(size, max(0, end - base)))
         if end is not None:
             self.log_end = end
-            self._write(ABORT, LOST_POWER)
+            self._write(ABORT, BACKUP_MARK)
         for directory, _, _ in os.walk(self._partial):
             sync_directory(Path(directory))
 

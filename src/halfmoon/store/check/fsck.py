@@ -21,6 +21,8 @@ from halfmoon.store.check.transactions import Problem, TransactionCheck
 from halfmoon.store.checkpoint import CheckpointFile, read_last_run
 from halfmoon.store.keyindex.key_index import HEADER_BYTES, SLOT, SLOT_BYTES, IndexFile, KeyIndex
 from halfmoon.store.layout import (
+    ABORT,
+    BACKUP_MARK,
     BLANK_BYTES,
     COMMIT_LOG,
     CONSUME_QUEUE,
@@ -166,9 +168,23 @@ class _StoreCheck:
         self._index_known = checkpoint_file.ours
         last = self._index.files[-1].header.end_offset if self._index.files else -1
         self._indexed_to = max(last + 1, checkpoint.indexed_offset) if self._index_known else last + 1
+        self._listed_index = self._index_files_listed(disk.read(ABORT) == BACKUP_MARK)
         self._wants_index = settings.message_index_enable
         self._unindexed: tuple[int, int, int] | None = None
         """Records in a row whose keys are in no index file: how many, the first and the last."""
+
+    def _index_files_listed(self, is_backup: bool) -> set[str]:
+        """Return the names of the key index files that must be there.
+
+        Apache's broker, which writes no list, removes some and makes others when it was not stopped cleanly. A backup of a running
+        store leaves out the newest: a start enters its keys again.
+        """
+        listed = self._inventory.index if self._index_known else {}
+        newest = max(listed, default="")
+        if is_backup and newest and newest not in {name for name, _ in self._index.names()}:
+            self._indexed_to = min(self._indexed_to, listed[newest].first)
+            return set(listed) - {newest}
+        return set(listed)
 
     def problems(self) -> Iterator[Problem]:
         indexed = _KeyCursor(self._index, self._log.first)
@@ -234,7 +250,7 @@ class _StoreCheck:
             elif queue.segments.end <= row.last:
                 yield Problem(queue.segments.path(row.last), "file", "is missing")
         there = {name for name, _ in self._index.names()}
-        for name in sorted(self._inventory.index.keys() - there):
+        for name in sorted(self._listed_index - there):
             yield Problem(f"{INDEX}/{name}", "file", "is missing")
 
     def _run_is_sound(self, indexed: _KeyCursor) -> bool:
