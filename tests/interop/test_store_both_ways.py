@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 from tests.interop.apache import Cluster
 from tests.interop.java_peer import JavaPeer, body, is_body
 from tests.interop.ours import COMMAND, Serve
+from tests.interop.process import free_port
 
 VERSION, TOPIC, GROUP = "4.9.7", "BothWays", "both-ways"
 LARGE = [(5000, "repeat"), (100_000, "noise"), (1 << 20, "noise")]
@@ -142,3 +144,79 @@ def test_each_opens_what_a_killed_broker_of_the_other_left(
 
     with opened(opens, tmp_path / opens, data) as server:
         _serves_all(Session(peer, server, "turn1"), before, {f"turn0 {i}": result for i, result in enumerate(sent)}, 1)
+
+
+def halfmoon(*words: str | Path) -> None:
+    """Run a command of ours; it must succeed."""
+    done = subprocess.run([str(COMMAND), *map(str, words)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+
+
+def wait_saved(data: Path, expected: dict[int, int]) -> None:
+    """Wait until the group's progress is in the directory's tables."""
+    table, end = data / "config" / "consumerOffset.json", time.monotonic() + 60
+    while True:
+        found = re.search(rf'"{TOPIC}@{GROUP}":{{(.*?)}}', table.read_text()) if table.exists() else None
+        if found and {int(queue): int(offset) for queue, offset in re.findall(r"(\d+):(\d+)", found[1])} == expected:
+            return
+        assert time.monotonic() < end, found
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_a_backup_of_our_running_broker_is_served_by_apaches_and_copied_by_its_slave(
+    java: Callable[..., JavaPeer], tmp_path: Path
+) -> None:
+    peer, data, restored = java(VERSION), tmp_path / "store", tmp_path / "restored"
+    with opened("ours", tmp_path / "ours", data) as server:
+        session = Session(peer, server, "turn0")
+        sent = session.write()
+        ends: dict[int, int] = {}
+        for message in session.read(PER_SESSION):
+            ends[message["queue_id"]] = message["queue_offset"] + 1
+        assert len(session.consume(PER_SESSION)) == PER_SESSION
+        wait_saved(data, ends)
+        session.name = "turn1"
+        more = session.write()
+        before = session.read(2 * PER_SESSION)
+        peer.call("producer", **session.order)
+        peer.call("send", body="due where it is restored", level=4, keys="late", **session.order | {"topic": "Later"})
+        peer.call("producer.stop", **session.order)
+        halfmoon("backup", data, tmp_path / "backup", "--verify")
+    halfmoon("backup", tmp_path / "backup", restored)
+
+    everything = {f"turn0 {i}": result for i, result in enumerate(sent)} | {f"turn1 {i}": result for i, result in enumerate(more)}
+    cluster = Cluster(VERSION, tmp_path / "apache", store=restored, settings={"haListenPort": free_port()}).start()
+    try:
+        session = Session(peer, cluster, "turn2")
+        _serves_all(session, before, everything, 2)
+        bodies = [message.get("body", "") for message in session.consume(PER_SESSION)]
+        assert len(bodies) == PER_SESSION
+        assert not [text for text in bodies if text.startswith("turn0")], (
+            "what was acknowledged before the backup does not come again"
+        )
+        peer.call("push", name="late", **session.order | {"topic": "Later", "group": "late"})
+        peer.call("push.wait", name="late", count=1, timeout_ms=60_000)
+        assert [message["body"] for message in peer.call("push.stop", name="late")] == ["due where it is restored"]
+        session.write()
+        last = max(message["physical_offset"] for message in session.read(3 * PER_SESSION))
+        _is_copied(cluster, tmp_path / "slave", last + 100)
+    finally:
+        cluster.stop()
+    halfmoon("fsck", restored)
+
+
+def _is_copied(cluster: Cluster, store: Path, count_bytes: int) -> None:
+    """A slave of Apache's gets the first bytes of the master's log."""
+    cluster.start_slave(store)
+    name, end = "0" * 20, time.monotonic() + 60
+    with open(cluster.stores[0] / "commitlog" / name, "rb") as file:
+        wanted = file.read(count_bytes)
+    while True:
+        copy = store / "commitlog" / name
+        if copy.exists():
+            with open(copy, "rb") as file:
+                if file.read(count_bytes) == wanted:
+                    return
+        assert time.monotonic() < end, "the slave does not have what the master has"
+        time.sleep(0.5)
