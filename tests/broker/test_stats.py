@@ -45,6 +45,23 @@ def test_topics_beyond_the_bound_of_counters_are_not_counted(monkeypatch: pytest
     assert stats.total("BROKER_PUT_NUMS") == 9
 
 
+def test_what_is_kept_of_how_long_reads_took_is_bounded(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("halfmoon.broker.stats.LATENCIES_MAX", 3)
+    monkeypatch.setattr("halfmoon.broker.stats.READS_TIMED_MAX", 5)
+    stats = Stats("C", 0)
+    for number in range(9):
+        stats.read(number, "t", "g")
+    stats.turned(4)
+    stats.turned(4)  # nothing was read in it
+
+    found = [stats.item("GROUP_GET_LATENCY", f"{number}@t@g") for number in range(9)]
+    assert [item and item.total for item in found] == [4, 4, 4, *[None] * 6]
+    stats.forget(topic="t")
+    stats.read(8, "t", "g")
+    stats.turned(4)
+    assert stats.total("GROUP_GET_LATENCY", "8@t@g") == 4, "there is room again"
+
+
 def test_samples_are_taken_when_they_are_due_and_not_before():
     stats = Stats("cluster", NOW)
     stats.moved("orders", None, 10, 1000)

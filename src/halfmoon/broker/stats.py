@@ -16,6 +16,9 @@ from typing import NamedTuple
 ITEMS_MAX = 40_000
 """Counters of all names together, each up to 1.2 KB; beyond the bound new ones are not counted."""
 
+LATENCIES_MAX, READS_TIMED_MAX = 10_000, 1_000
+"""Counters of how long reads of a queue for a group took; and reads of one turn that are counted there."""
+
 _PUTS = "TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE", "BROKER_PUT_NUMS"
 _GETS = "GROUP_GET_NUMS", "GROUP_GET_SIZE", "BROKER_GET_NUMS"
 _WINDOWS = ((10_000, 7), (600_000, 7), (3_600_000, 25))  # minute, hour, day: sample interval in ms, samples kept
@@ -141,6 +144,9 @@ class Stats:
         self.booted_ms = now
         self.puts_failed = self.reads_found = self.reads_missed = 0
         self._reads_timed = self.read_max_ms = 0
+        self._reads: list[tuple[int, str, str]] = []
+        """Queue, topic and group of this turn's reads that found messages."""
+        self._latencies: dict[tuple[int, str, str], Item] = {}
         self.put_times = PutTimes(now)
         self.day_marks: deque[tuple[int, int, int]] = deque(maxlen=2)
         """(start of the day in ms UTC, puts until then, gets until then): yesterday's and today's morning."""
@@ -159,6 +165,11 @@ class Stats:
         nums.times += 1
         size.times += 1
         all_nums.times += 1
+
+    def read(self, queue_id: int, topic: str, group: str) -> None:
+        """Messages of a queue are read for a group in this turn; `turned` will say how long it took."""
+        if len(self._reads) < READS_TIMED_MAX:
+            self._reads.append((queue_id, topic, group))
 
     def _first(self, topic: str, group: str | None, amounts: tuple[int, int, int]) -> None:
         """Count by name, and cache the counters if there was room for them."""
@@ -198,6 +209,7 @@ class Stats:
     def forget(self, *, topic: str | None = None, group: str | None = None) -> None:
         """Drop the counters of a deleted topic or group."""
         self._cached.clear()
+        self._latencies = {read: item for read, item in self._latencies.items() if read[1] != topic and read[2] != group}
         for name, key in list(self._items):
             parts = key.split("@")
             if (topic is not None and topic in parts) or (group is not None and len(parts) > 1 and parts[-1] == group):
@@ -232,6 +244,21 @@ class Stats:
         if self._reads_timed != (reads := self.reads_found + self.reads_missed):
             self._reads_timed = reads
             self.read_max_ms = max(self.read_max_ms, took_ms)
+        if self._reads:
+            if took_ms or self._latencies:
+                self._count_latencies(took_ms)
+            self._reads.clear()
+
+    def _count_latencies(self, took_ms: int) -> None:
+        """Count the reads of a turn, of each queue from the first on that took a millisecond: there are too many queues."""
+        for read in self._reads:
+            item = self._latencies.get(read)
+            if item is None and took_ms and len(self._latencies) < LATENCIES_MAX and len(self._items) < ITEMS_MAX:
+                item = self._items.setdefault(("GROUP_GET_LATENCY", "@".join(map(str, read))), Item())
+                self._latencies[read] = item
+            if item is not None:
+                item.total += took_ms
+                item.times += 1
 
     def _flow(self, now: int) -> Flow:
         return Flow(now, self.total("BROKER_PUT_NUMS"), self.total("BROKER_GET_NUMS"), self.reads_found, self.reads_missed)

@@ -466,3 +466,24 @@ def test_the_latency_of_reads_is_told_for_the_queues_that_a_group_read(talk):
     assert from_json(BrokerStatsData, asked("3@orders@G").body) == BrokerStatsData()
     for key in ("4@orders@G", "-1@orders@G", "x@orders@G", "0@orders@H", "0@bills@G", "0@orders", "", "99999999@orders@G"):
         assert (asked(key).code, asked(key).remark) == (1, f"The stats <GROUP_GET_LATENCY> <{key}> not exist")
+
+
+def test_the_latency_of_reads_is_the_time_of_their_turns_and_not_the_age_of_messages(talk):
+    talk.send("orders")
+    talk.send("orders", queue_id=1)
+    talk.broker.stats.turned(500)  # nobody read in it
+    talk.wait(5_000)
+    for queue_id, took_ms in ((0, 7), (1, 0), (0, 0), (0, 2)):
+        talk.pull("orders", queue_id=queue_id)
+        talk.broker.stats.turned(took_ms)
+    talk.wait(20_000)
+
+    def minute(queue_id):
+        key = f"{queue_id}@orders@G"
+        data = talk.ask(ViewBrokerStatsData(stats_name="GROUP_GET_LATENCY", stats_key=key)).body
+        return from_json(BrokerStatsData, data).stats_minute
+
+    assert (minute(0).sum, minute(0).avgpt) == (9, 3.0)
+    assert minute(1).sum == 0
+    talk.ask(DeleteTopicInBroker(topic="orders"))
+    assert talk.broker.stats.item("GROUP_GET_LATENCY", "0@orders@G") is None

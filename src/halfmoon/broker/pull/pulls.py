@@ -326,6 +326,7 @@ class Pulls:
             self._stale_offsets.give(pull.peer, header.topic, header.queueId, result.next_offset, header.consumerGroup)
         if result.count:
             self._stats.moved(header.topic, header.consumerGroup, result.count, result.size_bytes)
+            self._stats.read(header.queueId, header.topic, header.consumerGroup)
         birth_ms = None if header.topicBirthMs is None or pull.plan is None else pull.plan.birth_ms or 0
         status, next_offset, low, high, pieces, _, size_bytes = result
         remark, offsets = "FOUND" if pieces else status.name, (next_offset, low, high)
