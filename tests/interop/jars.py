@@ -6,16 +6,13 @@ Never starts a broker or a client.
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
+from tests.interop.building import BUILD, run, stamped
+
 HERE = Path(__file__).resolve().parent
-BUILD = HERE.parent.parent / "build" / "interop"
 
 JAVA_FLAGS = [
     *("--add-exports", "java.base/sun.nio.ch=ALL-UNNAMED", "--add-exports", "java.base/jdk.internal.ref=ALL-UNNAMED"),
@@ -42,13 +39,13 @@ def missing() -> str | None:
 def jars(version: str) -> Path:
     """Return the directory with all jars of a version, fetched when it is not there. Raises RuntimeError with Maven's words."""
     target = BUILD / version / "jars"
-    with _stamped(BUILD / version / "jars.stamp", [HERE / "pom.xml"]) as needed:
+    with stamped(BUILD / version / "jars.stamp", [HERE / "pom.xml"]) as needed:
         if needed:
             shutil.rmtree(target, ignore_errors=True)
             command = ["mvn", "-B", "-q", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies"]
             command += [f"-Drmq.version={version}", f"-DoutputDirectory={target}"]
             if subprocess.run([*command, "-o"], capture_output=True, stdin=subprocess.DEVNULL).returncode:
-                _run(command)
+                run(command)
     return target
 
 
@@ -56,11 +53,11 @@ def classes(version: str) -> Path:
     """Return the directory with our Java program compiled against a version."""
     target = BUILD / version / "classes"
     library, sources = jars(version), sorted((HERE / "java").glob("*.java"))
-    with _stamped(BUILD / version / "classes.stamp", sources) as needed:
+    with stamped(BUILD / version / "classes.stamp", sources) as needed:
         if needed:
             shutil.rmtree(target, ignore_errors=True)
             target.mkdir(parents=True)
-            _run(
+            run(
                 [
                     "javac",
                     "-nowarn",
@@ -75,21 +72,3 @@ def classes(version: str) -> Path:
                 ]
             )
     return target
-
-
-def _run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command[:2])} failed:\n{(done.stdout + done.stderr)[-3000:]}")
-
-
-@contextmanager
-def _stamped(stamp: Path, sources: list[Path]) -> Iterator[bool]:
-    """Say whether what the stamp stands for must be made from the sources; one process at a time."""
-    stamp.parent.mkdir(parents=True, exist_ok=True)
-    wanted = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
-    with open(stamp.with_suffix(".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        needed = not stamp.exists() or stamp.read_text() != wanted
-        yield needed
-        stamp.write_text(wanted)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from tests.interop.jars import BUILD
+from tests.interop.building import BUILD
 
 _PORTS = range(10_002, 32_000, 5)
 """Each with its neighbours: above what systems keep for themselves, below what they give to outgoing connections, which could

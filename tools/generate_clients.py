@@ -1,0 +1,64 @@
+"""Writes docs/clients.md from the table of clients that tests/interop/clients runs.
+
+``python tools/generate_clients.py`` writes the page; ``python tools/generate_clients.py --check`` only says whether it is stale
+(exit code 1). The table is tests/interop/clients/table.py with one JSON file a client.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.interop.clients.table import BEHAVIOURS, CLIENTS  # noqa: E402
+
+PAGE = ROOT / "docs" / "clients.md"
+
+HEAD = """# Clients of other languages
+
+Written by `tools/generate_clients.py` from the table of `tests/interop/clients`; a test says when it is stale.
+
+Published clients work with Halfmoon's name server and broker as they are. The tests run each of them, as its registry has it,
+against `halfmoon serve`: every *yes* below is a test that passes. Apache's Java clients 4.7.1, 4.9.7 and 5.3.3 have tests of their
+own, which cover all of it and more.
+
+"""
+
+
+def page(behaviours: Mapping[str, str], clients: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the page for a table of behaviours and the files of the clients."""
+    names = list(clients)
+    text = HEAD + "| client | package | version |\n|---|---|---|\n"
+    text += "".join(f"| {c['title']} | `{c['package']}` | {c['version']} |\n" for c in clients.values())
+    text += "\n| the client … | " + " | ".join(clients[name]["title"] for name in names) + " |\n|---" + "|:-:" * len(names) + "|\n"
+    for key, sentence in behaviours.items():
+        text += f"| {sentence} | " + " | ".join("–" if key in clients[name]["cannot"] else "yes" for name in names) + " |\n"
+    text += _reasons("What a client itself cannot do", "why", "cannot", behaviours, clients)
+    return text + _reasons("What to know", "note", "notes", behaviours, clients)
+
+
+def _reasons(title: str, column: str, kind: str, behaviours: Mapping[str, str], clients: Mapping[str, Mapping[str, Any]]) -> str:
+    rows = [
+        f"| {client['title']} | {sentence} | {client[kind][key]} |\n"
+        for client in clients.values()
+        for key, sentence in behaviours.items()
+        if key in client[kind]
+    ]
+    return f"\n## {title}\n\n| client | behaviour | {column} |\n|---|---|---|\n{''.join(rows)}" if rows else ""
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page, or check it; return the exit code."""
+    text = page(BEHAVIOURS, CLIENTS)
+    if arguments == ["--check"]:
+        return int(not PAGE.exists() or PAGE.read_text() != text)
+    PAGE.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
