@@ -15,8 +15,10 @@ import pytest
 BEHAVIOURS = {
     "send": "sends, and the ids that it returns find the messages",
     "batch": "sends several messages as one batch",
+    "exchange": "exchanges large messages, compressed, with Halfmoon's own client",
     "tag": "consumes by tag",
     "sql92": "consumes by SQL92",
+    "share": "shares a topic with another member of its group",
     "broadcast": "broadcasts to every member of a group",
     "order": "consumes in order",
     "delay": "sends with a delay level",
@@ -24,6 +26,7 @@ BEHAVIOURS = {
     "transaction": "commits and rolls back transactions, and answers checks",
     "retry": "gets again what it failed to consume, until it is a dead letter",
     "request": "requests and replies",
+    "trace": "reports the trace of messages",
     "signed": "signs with an access key, and is refused without it",
     "tls": "speaks TLS",
     "restart": "goes on when the broker is killed and started again",

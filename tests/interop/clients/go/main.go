@@ -25,6 +25,7 @@ type order struct {
 	Orderly      bool   // one message of a queue at a time
 	Broadcast    bool   // each member gets everything
 	Replies      bool   // answer each message by the producer of the group
+	Trace        bool   // report what happens to messages
 	ReconsumeMax *int32 `json:"reconsume_max"`
 }
 

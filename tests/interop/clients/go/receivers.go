@@ -58,6 +58,9 @@ func consumerOptions(given order) []consumer.Option {
 	if given.AccessKey != "" {
 		found = append(found, consumer.WithCredentials(primitive.Credentials{AccessKey: given.AccessKey, SecretKey: given.SecretKey}))
 	}
+	if given.Trace {
+		found = append(found, consumer.WithTrace(tracing(given)))
+	}
 	return found
 }
 
@@ -68,9 +71,10 @@ func push(given order) (any, error) {
 	}
 	found := &receiver{consumer: made, failures: map[string]int{}}
 	receivers[given.Name] = found
-	err = made.Subscribe(given.Topic, selector(given), func(_ context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
+	listener := func(_ context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 		return found.consume(given, messages), nil
-	})
+	}
+	err = made.Subscribe(given.Topic, selector(given), listener)
 	if err != nil {
 		return nil, err
 	}

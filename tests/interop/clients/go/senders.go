@@ -34,7 +34,15 @@ func options(given order) []producer.Option {
 	if given.AccessKey != "" {
 		found = append(found, producer.WithCredentials(primitive.Credentials{AccessKey: given.AccessKey, SecretKey: given.SecretKey}))
 	}
+	if given.Trace {
+		found = append(found, producer.WithTrace(tracing(given)))
+	}
 	return found
+}
+
+func tracing(given order) *primitive.TraceConfig {
+	at := primitive.NamesrvAddr{given.Nameserver}
+	return &primitive.TraceConfig{Access: primitive.Local, NamesrvAddrs: at, Resolver: primitive.NewPassthroughResolver(at)}
 }
 
 func startProducer(given order) (any, error) {

@@ -101,7 +101,8 @@ const verbs = {
   async push(order) {
     const made = new Consumer({
       ...options(order), consumerGroup: order.group, instanceName: `consumer-${order.name}`, isBroadcast: Boolean(order.broadcast),
-      consumeFromWhere: 'CONSUME_FROM_FIRST_OFFSET', ...('reconsume_max' in order ? { maxReconsumeTimes: order.reconsume_max } : {}),
+      consumeFromWhere: 'CONSUME_FROM_FIRST_OFFSET', rebalanceInterval: 1000,
+      ...('reconsume_max' in order ? { maxReconsumeTimes: order.reconsume_max } : {}),
     });
     const found = { made, received: [], failures: new Map() };
     made.on('error', wrong => console.error(wrong));
