@@ -23,7 +23,7 @@ _UNREACHED = re.compile(r"dial tcp|no such host|i/o timeout|ENOTFOUND|EAI_AGAIN|
 
 
 def go(home: Path) -> Peer:
-    """Build and start Apache's Go client. Without inlining the standard library, which is compiled too, takes a quarter less time."""
+    """Build and start Apache's Go client, without inlining: to compile the standard library takes most of the time."""
     needs("go")
     program = BUILD / "go" / "peer"
     environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
