@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from enum import Enum, IntEnum
+from enum import Enum, IntEnum, StrEnum
 from functools import cache, partial
 from operator import attrgetter
 from types import UnionType
@@ -197,7 +197,7 @@ def _reader(kind: Any) -> Reader | None:
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is MessageQueue:
         return _read_queue
-    if isinstance(kind, type) and issubclass(kind, IntEnum):
+    if isinstance(kind, type) and issubclass(kind, IntEnum | StrEnum):
         return partial(_read_member, kind)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         readers = {field.encode_name: reader for field in msgspec.structs.fields(kind) if (reader := _reader(field.type))}
@@ -239,10 +239,12 @@ def _read_queue_table(reader: Reader, value: Any) -> Any:
     return value
 
 
-def _read_member(kind: type[IntEnum], value: Any) -> int | None:
+def _read_member(kind: type[IntEnum] | type[StrEnum], value: Any) -> int | str | None:
     if isinstance(value, str):
         member = kind.__members__.get(value.upper())
-        return None if member is None else int(member)
+        return None if member is None else member.value
+    if isinstance(value, int) and issubclass(kind, StrEnum):
+        return next((member.value for ordinal, member in enumerate(kind) if ordinal == value), None)
     return value if isinstance(value, int) and value in kind._value2member_map_ else None
 
 

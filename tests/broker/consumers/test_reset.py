@@ -113,6 +113,15 @@ def test_members_of_a_group_that_is_moved_hear_of_it_each_in_its_language(moving
     assert b'"offset":4' in in_cpp
 
 
+def test_members_do_not_hear_of_an_empty_table_which_only_asks_whether_a_group_can_be_moved(moving):
+    moving.consume(T, peer=2)
+
+    reply = move(moving, {})
+
+    assert from_json(ResetOffsetBody, reply.body).offset_table == {}
+    assert told(moving) == []
+
+
 @pytest.mark.parametrize(
     ("queue", "offset"),
     [

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from halfmoon.model import ConsumeType, MessageModel, MessageQueue, subscription
 from halfmoon.wire.bodies import (
+    BadBody,
+    ConsumeDirectlyResult,
     ConsumeFromWhere,
     ConsumerConnection,
     ConsumerData,
+    ConsumeResult,
     ConsumerIdList,
     ConsumerRunningInfo,
     HeartbeatData,
@@ -160,3 +164,22 @@ def test_running_info_has_queues_as_keys_and_the_wire_s_misspelling():
     assert b'"cachedMsgSizeInMiB":0' in text
     assert b"jstack" not in text
     assert from_json(ConsumerRunningInfo, text) == info
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        (b'{"consumeResult":"CR_LATER","spentTimeMills":3}', ConsumeResult.CR_LATER),
+        (b'{"order":false,"autoCommit":true,"consumeResult":0,"remark":"","spentTimeMills":0}', ConsumeResult.CR_SUCCESS),
+        (b'{"consumeResult":5}', ConsumeResult.CR_RETURN_NULL),
+    ],
+)
+def test_what_a_listener_made_of_a_message_is_named_by_java_and_numbered_by_go(text, result):
+    assert from_json(ConsumeDirectlyResult, text).consume_result is result
+    assert json.loads(to_json(ConsumeDirectlyResult(consume_result=result)))["consumeResult"] == result.name
+
+
+def test_a_result_that_there_is_not_is_refused():
+    for value in (b"6", b"-1", b'"CR_PERHAPS"'):
+        with pytest.raises(BadBody):
+            from_json(ConsumeDirectlyResult, b'{"consumeResult":%s}' % value)

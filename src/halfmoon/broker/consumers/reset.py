@@ -110,6 +110,8 @@ class Resets:
         for member in members:
             if member.version < VERSION_V3_0_7:
                 raise BrokerError(f"the client does not support this feature. version={member.version}")
+        if not table:  # a question: members that are told of a reset pause, whatever it moves
+            return Reply(body=to_json(ResetOffsetBody()))
         for queue, offset in table.items():
             self._offsets.put(group, topic, queue.queue_id, offset)
         offsets = ResetOffsetBody(offset_table=table)

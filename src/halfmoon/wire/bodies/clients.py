@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 
 import msgspec
 
@@ -235,12 +235,22 @@ class ConsumerRunningInfo(Body):
     jstack: str | None = None
 
 
+class ConsumeResult(StrEnum):
+    """What a listener made of a message. Java's clients name it, Go's give its number. Follows CMResult (RocketMQ 4.9.8)."""
+
+    CR_SUCCESS = "CR_SUCCESS"
+    CR_LATER = "CR_LATER"
+    CR_ROLLBACK = "CR_ROLLBACK"
+    CR_COMMIT = "CR_COMMIT"
+    CR_THROW_EXCEPTION = "CR_THROW_EXCEPTION"
+    CR_RETURN_NULL = "CR_RETURN_NULL"
+
+
 class ConsumeDirectlyResult(Body):
     """How one message was consumed: reply of 309. ``spent_time_mills`` is spelt so on the wire."""
 
     order: bool = False
     auto_commit: bool = True
-    consume_result: str = "CR_SUCCESS"
-    """CR_SUCCESS, CR_LATER, CR_ROLLBACK, CR_COMMIT, CR_THROW_EXCEPTION or CR_RETURN_NULL."""
+    consume_result: ConsumeResult = ConsumeResult.CR_SUCCESS
     remark: str | None = None
     spent_time_mills: I64 = 0

@@ -12,15 +12,15 @@ from typing import Any
 from halfmoon.client.core.consume.pull import unpacked
 from halfmoon.effects import Op, steady
 from halfmoon.model import StoredMessage
-from halfmoon.wire.bodies import ConsumeDirectlyResult
+from halfmoon.wire.bodies import ConsumeDirectlyResult, ConsumeResult
 from halfmoon.wire.record import decode_record
 
 RESULTS = {
-    "": "CR_SUCCESS",
-    "CONSUME_SUCCESS": "CR_SUCCESS",
-    "SUCCESS": "CR_SUCCESS",
-    "COMMIT": "CR_COMMIT",
-    "ROLLBACK": "CR_ROLLBACK",
+    "": ConsumeResult.CR_SUCCESS,
+    "CONSUME_SUCCESS": ConsumeResult.CR_SUCCESS,
+    "SUCCESS": ConsumeResult.CR_SUCCESS,
+    "COMMIT": ConsumeResult.CR_COMMIT,
+    "ROLLBACK": ConsumeResult.CR_ROLLBACK,
 }
 """What the listener returned, by name, as the wire has it; anything else is CR_LATER. To return nothing is success with us."""
 
@@ -39,9 +39,9 @@ def consume_directly(record: bytes, broker_name: str, hand: Handed, *, orderly: 
     result = ConsumeDirectlyResult(order=orderly)
     try:
         status, result.auto_commit = yield from hand(message)
-        result.consume_result = RESULTS.get("" if status is None else getattr(status, "name", "?"), "CR_LATER")
+        result.consume_result = RESULTS.get("" if status is None else getattr(status, "name", "?"), ConsumeResult.CR_LATER)
     except Exception as exc:
         log.exception("listener failed to consume a message directly: msg_id=%s", message.msg_id)
-        result.consume_result, result.remark = "CR_THROW_EXCEPTION", f"{type(exc).__name__}: {exc}"
+        result.consume_result, result.remark = ConsumeResult.CR_THROW_EXCEPTION, f"{type(exc).__name__}: {exc}"
     result.spent_time_mills = (yield from steady()) - begin
     return result
