@@ -30,7 +30,11 @@ def go(home: Path) -> Peer:
     with stamped(BUILD / "go" / "peer.stamp", sorted((HERE / "go").iterdir())) as needed:
         if needed:
             fetch(["go", "mod", "download"], HERE / "go", environment)
-            run(["go", "build", "-buildvcs=false", "-gcflags=all=-l", "-o", str(program), "."], cwd=HERE / "go", environment=environment)
+            run(
+                ["go", "build", "-buildvcs=false", "-gcflags=all=-l", "-o", str(program), "."],
+                cwd=HERE / "go",
+                environment=environment,
+            )
     return Peer([str(program)], home, {**os.environ, "HOME": str(home)})  # where it keeps the progress of broadcasts
 
 

@@ -26,6 +26,8 @@ BEHAVIOURS = {
     "transaction": "commits and rolls back transactions, and answers checks",
     "retry": "gets again what it failed to consume, until it is a dead letter",
     "request": "requests and replies",
+    "namespace": "sends and consumes in a namespace",
+    "operate": "tells operators what it is doing, consumes what they hand it, and moves where they say",
     "trace": "reports the trace of messages",
     "signed": "signs with an access key, and is refused without it",
     "tls": "speaks TLS",

@@ -364,6 +364,45 @@ def test_a_request_is_answered_by_the_reply(client: Client) -> None:
     client.call("push.stop", name=client.group)
 
 
+@able("namespace")
+def test_it_keeps_to_its_namespace(client: Client) -> None:
+    own = {"namespace": f"NS{client.group}"}
+    with client.admin(**own) as admin:
+        admin.create_topic(client.topic, queue_count=1)
+    with Producer(group=f"{client.group}-ours", nameserver=client.server.nameserver) as producer:
+        producer.send(Message(client.topic, b"outside"))
+    client.call("producer", **own)
+    (sent,) = client.call("send", body="inside", **own)
+    client.push(**own)
+    received = client.received(1)
+    client.call("push.stop", name=client.group)
+    with client.admin() as admin:
+        stored = admin.message_by_offset_id(sent["offset_msg_id"])
+
+    assert stored.topic == f"{own['namespace']}%{client.topic}"
+    assert bodies(received) == ["inside"]
+
+
+@able("operate")
+def test_an_operator_asks_it_hands_it_a_message_and_moves_its_group(client: Client) -> None:
+    client.call("producer")
+    sent = client.call("send", body="m {n}", count=4)
+    client.push()
+    client.received(4)
+    with client.admin() as admin:
+        (member,) = admin.consumer_connections(client.group).connection_set
+        info = admin.consumer_running_info(client.group, member.client_id)
+        result = admin.consume_directly(client.group, member.client_id, sent[2]["offset_msg_id"])
+        handed = client.received(5)
+        admin.reset_offsets(client.group, client.topic, "earliest")
+        again = client.received(9)
+    client.call("push.stop", name=client.group)
+
+    assert client.topic in {subscription.topic for subscription in info.subscription_set}
+    assert (result.consume_result, handed[4]["body"]) == ("CR_SUCCESS", "m 2")
+    assert bodies(again[5:]) == [f"m {i}" for i in range(4)]
+
+
 @able("trace")
 def test_the_trace_of_a_message_has_what_it_reports(client: Client) -> None:
     client.call("producer", trace=True)

@@ -12,7 +12,7 @@ import (
 )
 
 type order struct {
-	Verb, Name, Group, Nameserver, Topic, Body, Tag, Keys, Expression, SQL string
+	Verb, Name, Group, Nameserver, Topic, Body, Tag, Keys, Expression, SQL, Namespace string
 
 	AccessKey    string `json:"access_key"`
 	SecretKey    string `json:"secret_key"`

@@ -48,6 +48,7 @@ func consumerOptions(given order) []consumer.Option {
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
 		consumer.WithConsumerOrder(given.Orderly),
 		consumer.WithSuspendCurrentQueueTimeMillis(50 * time.Millisecond),
+		consumer.WithNamespace(given.Namespace),
 	}
 	if given.Broadcast {
 		found = append(found, consumer.WithConsumerModel(consumer.BroadCasting))

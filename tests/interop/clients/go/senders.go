@@ -30,6 +30,7 @@ func options(given order) []producer.Option {
 		producer.WithInstanceName("producer-" + given.Group),
 		producer.WithQueueSelector(producer.NewHashQueueSelector()),
 		producer.WithRetry(2),
+		producer.WithNamespace(given.Namespace),
 	}
 	if given.AccessKey != "" {
 		found = append(found, producer.WithCredentials(primitive.Credentials{AccessKey: given.AccessKey, SecretKey: given.SecretKey}))

@@ -14,7 +14,7 @@ const logger = { debug() {}, info() {}, warn: (...words) => console.error(...wor
 const sleep = ms => new Promise(resolve => setTimeout(resolve, ms));
 
 function options(order) {
-  const found = { httpclient: {}, nameSrv: order.nameserver, logger };
+  const found = { httpclient: {}, nameSrv: order.nameserver, namespace: order.namespace || '', logger };
   return order.access_key ? { ...found, accessKey: order.access_key, secretKey: order.secret_key } : found;
 }
 
