@@ -16,6 +16,7 @@ from halfmoon.wire.bodies import (
     CONFIG_LINES_MAX,
     BadBody,
     ConsumeFromWhere,
+    ConsumeResult,
     MessageRequestMode,
     config_text,
     from_json,
@@ -43,7 +44,7 @@ def strategy(kind: Any) -> st.SearchStrategy[Any]:
         return st.floats(allow_nan=False, allow_infinity=False)
     if kind is MessageQueue:
         return st.builds(MessageQueue, TEXT, TEXT, st.integers(0, 99))
-    if kind in (ConsumeType, MessageModel, ConsumeFromWhere, MessageRequestMode):
+    if kind in (ConsumeType, MessageModel, ConsumeFromWhere, ConsumeResult, MessageRequestMode):
         return st.sampled_from(list(kind))
     if origin is list:
         return st.lists(strategy(parts[0]), max_size=2)
