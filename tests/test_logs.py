@@ -16,9 +16,11 @@ import pytest
 from halfmoon.logs import (
     ERRORS_MAX,
     FRAMES_MAX,
+    KINDS_MAX,
     LENGTH_MAX,
     LINES_A_MINUTE,
     NAMES,
+    CountedLog,
     RateLimitedLog,
     escape,
     escaped,
@@ -183,3 +185,36 @@ def test_warnings_beyond_the_rate_are_counted_and_reported_once_the_minute_is_ov
     log.warning("again")
     log.tick(120_000)
     assert len(caplog.records) == LINES_A_MINUTE + 2
+
+
+def test_a_kind_is_logged_at_once_and_then_each_minute_with_how_many_there_were(caplog: pytest.LogCaptureFixture) -> None:
+    log = CountedLog(logging.getLogger("halfmoon.test"), "refused", 0)
+
+    def lines() -> list[str]:
+        found = [record.getMessage() for record in caplog.records]
+        caplog.clear()
+        return found
+
+    for _ in range(5):
+        log.count("10.0.0.1")
+    log.count("10.0.0.2")
+    log.tick(59_999)
+    assert lines() == ["refused: 10.0.0.1", "refused: 10.0.0.2"]
+    log.tick(60_000)
+    assert lines() == ["refused: 10.0.0.1, 4 times in the last minute"]
+    log.count("10.0.0.1")
+    log.stepped(-60_000)
+    log.tick(60_000)
+    assert lines() == ["refused: 10.0.0.1, 1 times in the last minute"], "who goes on gets one line a minute"
+    log.tick(120_000)
+    log.count("10.0.0.1")
+    assert lines() == ["refused: 10.0.0.1"]
+
+
+def test_kinds_beyond_the_bound_are_counted_together(caplog: pytest.LogCaptureFixture) -> None:
+    log = CountedLog(logging.getLogger("halfmoon.test"), "refused", 0)
+    for number in range(KINDS_MAX + 1000):
+        log.count(f"10.0.{number}")
+    assert len(caplog.records) == KINDS_MAX
+    log.tick(60_000)
+    assert [record.getMessage() for record in caplog.records[KINDS_MAX:]] == ["refused: others, 1000 times in the last minute"]

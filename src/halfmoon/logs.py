@@ -32,6 +32,12 @@ FRAMES_MAX = 64
 LINES_A_MINUTE = 100
 """Warnings that a `RateLimitedLog` writes in a minute."""
 
+KINDS_MAX = 50
+"""Kinds that a `CountedLog` tells apart in a minute."""
+
+OTHERS = "others"
+"""What it calls the rest."""
+
 _NOTES_MAX = 16
 _CAUSE = "The above exception was the direct cause of the following exception:"
 _CONTEXT = "During handling of the above exception, another exception occurred:"
@@ -166,6 +172,46 @@ class RateLimitedLog:
             if self.suppressed:
                 self._log.warning("suppressed %d more warnings in the last minute", self.suppressed)
                 self.suppressed = 0
+
+
+class CountedLog:
+    """Warnings that peers can cause again and again: of each kind the first, then in each minute how many more there were.
+
+    The kinds are texts such as an address; those beyond `KINDS_MAX` in a minute are counted together.
+    """
+
+    def __init__(self, log: logging.Logger, what: str, now: int) -> None:
+        self._log, self._what, self._next_ms = log, what, now + 60_000
+        self._counts: dict[str, int] = {}
+
+    @property
+    def is_counting(self) -> bool:
+        """Whether there was any since the minute began, or in the one before."""
+        return bool(self._counts)
+
+    def count(self, kind: str) -> None:
+        """Count one; the first of its kind since a minute without any is logged at once."""
+        if kind in self._counts:
+            self._counts[kind] += 1
+        elif len(self._counts) < KINDS_MAX:
+            self._counts[kind] = 0
+            self._log.warning("%s: %s", self._what, kind)
+        else:
+            self._counts[OTHERS] = self._counts.get(OTHERS, 0) + 1
+
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: a minute lasts a minute."""
+        self._next_ms += by_ms
+
+    def tick(self, now: int) -> None:
+        """Log how many there were when a minute is over, and begin a new one."""
+        if now < self._next_ms:
+            return
+        self._next_ms = now + 60_000
+        for kind, count in self._counts.items():
+            if count:
+                self._log.warning("%s: %s, %d times in the last minute", self._what, kind, count)
+        self._counts = {kind: 0 for kind, count in self._counts.items() if count and kind != OTHERS}
 
 
 def to_stderr(level: int) -> None:

@@ -1,7 +1,9 @@
 """The broker core: its table of handlers, its due time, and requests that nobody handles."""
 
+from msgspec.structs import replace
+
 from halfmoon.wire.command import Command, encode, request_command
-from halfmoon.wire.headers.offset import GetMaxOffset
+from halfmoon.wire.headers.offset import GetMaxOffset, QueryConsumerOffset, UpdateConsumerOffset
 from halfmoon.wire.headers.topic import GetAllTopicConfig, UpdateAndCreateTopic
 from halfmoon.wire.peer import ANSWERED_BYTES_A_TURN, REQUESTS_A_TURN, WAITING_MAX
 from halfmoon.wire.record import decode_records
@@ -115,3 +117,100 @@ def test_nothing_is_handled_for_a_connection_that_does_not_read(talk):
     talk.broker.slow(1, is_slow=False)
     talk.turn()
     assert len(talk.received[1]) == 100
+
+
+def progress(group):
+    return UpdateConsumerOffset(consumer_group=group, topic="T", queue_id=0, commit_offset=1)
+
+
+def groups_with_progress(talk):
+    asked = QueryConsumerOffset(consumer_group="", topic="T", queue_id=0)
+    return [
+        number for number in range(100) if talk.ask(replace(asked, consumer_group=f"G{number}"), peer=9).fields["offset"] == "1"
+    ]
+
+
+def test_what_a_connection_asked_one_way_before_it_was_lost_is_carried_out_and_what_wants_a_reply_is_counted(talk, caplog):
+    talk.send("T")
+    talk.consume("T", group="Mine", peer=1)
+    for number in range(100):
+        talk.post(progress(f"G{number}"), oneway=number % 2 == 0)
+    assert talk.broker.commit(talk.now), "more is left"
+    talk.lose(1)
+    assert talk.broker.clients.member("Mine", "client-1"), "it is known as long as it asks"
+    talk.turn()
+    assert not talk.broker.clients.member("Mine", "client-1")
+    assert talk.broker.peers.get(1) is None
+    assert groups_with_progress(talk) == [number for number in range(100) if number % 2 == 0 or number < REQUESTS_A_TURN]
+    [line] = [record.getMessage() for record in caplog.records]
+    assert line == "requests were not carried out: UPDATE_CONSUMER_OFFSET (its connection was gone)"
+
+
+def test_what_a_lost_connection_asked_while_it_did_not_read_is_carried_out(talk):
+    talk.send("T")
+    talk.feed(1, asked(REQUESTS_A_TURN, GetMaxOffset(topic="T", queue_id=0)))
+    talk.broker.slow(1, is_slow=True)
+    for number in range(40):
+        talk.post(progress(f"G{number}"), oneway=True)
+    talk.broker.commit(talk.now)
+    talk.lose(1)
+    talk.turn()
+    assert groups_with_progress(talk) == list(range(40))
+
+
+def test_one_way_requests_that_are_too_many_to_wait_are_counted_by_name(talk, monkeypatch, caplog):
+    monkeypatch.setattr("halfmoon.wire.peer.WAITING_MAX", 10)
+    talk.send("T")
+    for number in range(100):
+        talk.post(progress(f"G{number}"), oneway=True)
+    talk.turn()
+    assert groups_with_progress(talk) == list(range(REQUESTS_A_TURN + 10))
+    talk.wait(60_000)
+    assert [record.getMessage() for record in caplog.records] == [
+        "requests were not carried out: UPDATE_CONSUMER_OFFSET (one-way, and too many wait)",
+        "requests were not carried out: UPDATE_CONSUMER_OFFSET (one-way, and too many wait), 57 times in the last minute",
+    ]
+
+
+def test_nothing_that_stood_behind_a_header_that_is_none_is_carried_out(talk):
+    talk.send("T")
+    bad = encode(request_command(progress("G0"), opaque=1, oneway=True)).replace(b"consumerGroup", b'"}{nsumerGroup')
+    talk.feed(1, bad)
+    for number in range(1, 60):
+        talk.post(progress(f"G{number}"), oneway=True)
+    talk.turn()
+    assert 1 in talk.closed
+    talk.lose(1)
+    talk.turn()
+    assert groups_with_progress(talk) == []
+
+
+def test_a_mistake_with_one_request_costs_its_connection_and_no_other_request(talk, monkeypatch, caplog):
+    talk.send("T")
+    broker, check = talk.broker, talk.broker._handle_frame
+
+    def mistaken(peer, *arguments, **named):
+        if peer.number == 1:
+            raise RuntimeError("a mistake of ours")
+        check(peer, *arguments, **named)
+
+    monkeypatch.setattr(broker, "_handle_frame", mistaken)
+    monkeypatch.setattr(broker.pulls, "turn", lambda now: 1 / 0)
+    talk.feed(1, asked(3, GetMaxOffset(topic="T", queue_id=0)))
+    talk.feed(2, asked(3, GetMaxOffset(topic="T", queue_id=0)))
+    talk.turn()
+    assert talk.closed == {1: "what it asked failed"}
+    assert len(talk.received[2]) == 3
+    assert "a mistake of ours" in caplog.text
+    assert "division by zero" in caplog.text
+
+
+def test_what_no_longer_fits_when_it_is_put_back_is_refused_in_a_turn_that_comes_by_itself(talk, monkeypatch):
+    for number in range(500):
+        talk.broker.topics.ensure(f"T{number}", 1, talk.now)
+    monkeypatch.setattr("halfmoon.wire.peer.WAITING_BYTES_MAX", 0)
+    talk.feed(1, asked(30, GetAllTopicConfig()))
+    assert talk.broker.commit(talk.now), "more is left"
+    talk.turn()
+    assert {reply.code for reply in talk.received[1]} == {0, 2}
+    assert {reply.opaque for reply in talk.received[1]} == set(range(30))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from halfmoon.errors import StoreError, StoreLocked
 from halfmoon.wire.codes import ROCKETMQ
 from halfmoon.wire.command import Command, encode
-from halfmoon.wire.peer import OVERLOAD, REQUESTS_A_TURN, WAITING_MAX
+from halfmoon.wire.peer import OVERLOAD, REQUESTS_A_TURN, WAITING_MAX, Peer
 from tests.nameserver.house import House, MemoryDisk, register_body, register_fields
 
 # ---------------------------------------------------------------- liveness
@@ -308,3 +308,45 @@ def test_a_connection_that_asks_by_the_thousand_gets_a_share_of_each_turn_and_re
         house.carry_out()
     house.carry_out()
     assert len(house.taken(loud)) == WAITING_MAX
+
+
+def puts(count: int) -> bytes:
+    """So many one-way requests, each for a key of its own."""
+    fields = [{"namespace": "n", "key": f"k{number}", "value": "v"} for number in range(count)]
+    return b"".join(encode(Command(code=100, opaque=number, flag=2, fields=fields[number])) for number in range(count))
+
+
+def test_what_a_connection_asked_one_way_before_it_was_lost_is_carried_out_and_nothing_is_answered() -> None:
+    house = House()
+    peer = house.connect()
+    house.core.feed(peer, puts(100) + encode(Command(code=105, opaque=1, fields={"topic": "T"})))
+    assert house.core.commit(house.now), "more is left"
+    house.carry_out()
+    house.core.lost(peer, house.now)
+    while house.core.commit(house.now):
+        house.carry_out()
+    assert [house.core.values.get("n", f"k{number}") for number in range(100)] == ["v"] * 100
+    assert house.taken(peer) == []
+    assert not house.core.unanswered(peer)
+
+
+def test_a_mistake_with_one_request_costs_its_connection_and_no_other_request(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    house = House()
+    mistaken, other = house.connect(), house.connect()
+    refuse = house.core._refuse
+
+    def failing(peer: Peer, command: Command, exc: Exception) -> None:
+        if peer.number == mistaken:
+            raise RuntimeError("a mistake of ours")
+        refuse(peer, command, exc)
+
+    monkeypatch.setattr(house.core, "_refuse", failing)
+    for peer in (mistaken, other):
+        house.core.feed(peer, encode(Command(code=105, opaque=1, fields={"topic": "T"})))
+    house.core.commit(house.now)
+    house.carry_out()
+    assert house.closed == {mistaken: "what it asked failed"}
+    assert [reply.code for reply in house.taken(other)] == [17]
+    assert "a mistake of ours" in caplog.text

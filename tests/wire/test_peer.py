@@ -56,6 +56,22 @@ def test_good_frames_before_a_bad_one_are_handed_out_and_then_the_connection_is_
     assert frames_of(peers) == []
 
 
+def test_who_brought_bytes_that_are_no_frame_is_closed_when_what_stood_before_them_is_answered_whether_it_reads_or_not():
+    peers, backlog = connected(), Backlog()
+    peer = peers.get(1)
+    peers.feed(1, FRAME * 40 + b"\xff\xff\xff\xff" + bytes(8))
+    backlog.turn(peers.take(0))
+    backlog.set_slow(peer, is_slow=True)
+    assert peers.effects(backlog) == []
+    peers.feed(1, bytes(100_000))
+    assert peers.take(0) == []
+    assert len(peers.wrong) == 1, "what comes behind them is not looked at"
+    backlog.set_slow(peer, is_slow=False)
+    assert peers.effects(backlog) == []
+    backlog.turn([])
+    assert [close.peer for close in peers.effects(backlog)] == [1]
+
+
 def test_unfinished_frames_beyond_the_bound_close_the_connection_that_holds_most():
     peers = connected(partial_bytes_max=1000)
     peers.connected(2, "10.0.0.2:5000", 0)
@@ -176,14 +192,68 @@ def test_what_is_too_much_to_wait_is_left_to_be_refused():
     backlog, (loud, _) = Backlog(), two_peers()
     backlog.turn([cut(loud, REQUESTS_A_TURN + WAITING_MAX + 3)])
     assert numbers(backlog.excess, loud) == [REQUESTS_A_TURN + WAITING_MAX + number for number in range(3)]
-    backlog.excess.clear()
-    backlog.lost(loud)
 
-    large = WAITING_BYTES_MAX // 10
-    backlog.set_slow(loud, is_slow=True)
-    for _ in range(12):
-        backlog.turn([cut(loud, 1, size=large)])
-    assert len(backlog.excess) == 3
+
+def waiting_mb(backlog, peer, count):
+    """Let a connection that does not read ask so often, with a MiB each; return how many of these wait."""
+    backlog.set_slow(peer, is_slow=True)
+    for _ in range(count):
+        backlog.turn([cut(peer, 1, size=MB)])
+    return len(backlog.slow[peer])
+
+
+MB = 1024 * 1024
+ALL_MB = WAITING_BYTES_MAX // MB
+
+
+def test_one_connection_takes_half_of_the_room_at_most_and_whoever_comes_next_can_wait_too():
+    backlog, (loud, loud_too) = Backlog(), two_peers()
+    assert waiting_mb(backlog, loud, ALL_MB) == ALL_MB // 2
+    assert len(backlog.excess) == ALL_MB // 2
+    assert waiting_mb(backlog, loud_too, ALL_MB) == ALL_MB // 4
+    others = [Peer(number, "10.0.0.3:1", 0) for number in range(3, 20)]
+    assert [waiting_mb(backlog, other, 1) for other in others[: ALL_MB // 4 - 1]] == [1] * (ALL_MB // 4 - 1)
+
+
+def test_room_is_given_back_when_a_request_is_taken_and_when_it_is_dropped():
+    backlog, (peer, other) = Backlog(), two_peers()
+    for _ in range(3):
+        assert waiting_mb(backlog, peer, ALL_MB) == ALL_MB // 2
+        backlog.set_slow(peer, is_slow=False)
+        while backlog.waiting:
+            backlog.turn([])
+        assert waiting_mb(backlog, other, ALL_MB) == ALL_MB // 2
+        backlog.drop(other)
+        assert other not in backlog
+
+
+def test_what_is_put_back_does_not_keep_what_came_with_it_and_what_no_longer_fits_is_refused():
+    backlog, (peer, loud) = Backlog(), two_peers()
+    small = backlog.turn([cut(peer, 2)])
+    backlog.put_back(small[1:])
+    assert [(data, frame) for _, data, frame in backlog.turn([])] == [(b"%020d" % 1, (0, 0, 0, 20))]
+
+    large = backlog.turn([cut(peer, ALL_MB // 2 + 1, size=MB)])
+    assert len(large) == REQUESTS_A_TURN < ALL_MB // 2 + 1
+    waiting_mb(backlog, loud, ALL_MB)
+    backlog.put_back(large)
+    assert len(backlog.excess) > 0
+    assert len(backlog.waiting[peer]) + len(backlog.slow[loud]) < ALL_MB
+    assert backlog.is_due
+
+
+def test_what_a_lost_connection_asked_is_handed_out_still_and_its_end_is_told_once():
+    backlog, (gone, slow) = Backlog(), two_peers()
+    backlog.set_slow(slow, is_slow=True)
+    backlog.turn([cut(gone, 40), cut(slow, 1)])
+    slow.closing = True  # as we cut it
+    assert backlog.lost(gone)
+    assert backlog.lost(slow)
+    assert backlog.emptied() == []
+    taken = backlog.turn([])
+    assert (numbers(taken, gone), numbers(taken, slow)) == (list(range(32, 40)), [0])
+    assert (backlog.emptied(), backlog.emptied()) == ([(gone, False), (slow, True)], [])
+    assert not backlog.lost(gone)
 
 
 def test_a_small_request_that_waits_does_not_keep_what_came_with_it():

@@ -6,6 +6,7 @@ table of handlers. Never waits, never reads a clock, opens no file by itself.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -44,16 +45,19 @@ from halfmoon.broker.transactions.transactions import Transactions
 from halfmoon.effects import CoreEffect, Op, Start, Work
 from halfmoon.errors import AccessRefused, BadHeader, ResponseCode, ServiceNotAvailable, SystemBusy
 from halfmoon.hot import NATIVE, Completions, Frame, pull_header_json
+from halfmoon.logs import CountedLog
 from halfmoon.ports import Disk
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.store import Store
-from halfmoon.wire.command import decode, encode
+from halfmoon.wire.command import Command, decode, encode
 from halfmoon.wire.headers.pull import PullMessage
 from halfmoon.wire.headers.topic import UpdateAndCreateTopic, UpdateAndCreateTopicList
 from halfmoon.wire.ids import pack_host
 from halfmoon.wire.peer import ANSWERED_BYTES_A_TURN, OVERLOAD, Asked, Backlog, Peer
 from halfmoon.wire.refused import not_supported
-from halfmoon.wire.table import request_type
+from halfmoon.wire.table import REQUESTS, request_type
+
+log = logging.getLogger("halfmoon.broker")
 
 PULL_JSON = b'{"code":%d,' % request_type(PullMessage).code
 CREATE_TOPIC = frozenset(request_type(header).code for header in (UpdateAndCreateTopic, UpdateAndCreateTopicList))
@@ -102,7 +106,7 @@ class Broker:
         self.administration = Administration(self.access, settings, context.pending_replies)
         self.batches = Batches(context, self.sends, self.delays, self.registration.name_servers, self._start)
         self._handlers = self._table()
-        self.backlog = Backlog()
+        self.backlog, self._dropped = Backlog(), CountedLog(log, "requests were not carried out", now)
         self._deferred: tuple[list[Asked], list[Asked]] = [], []
         """Requests of this turn, and pulls, that wait until its senders are answered."""
         self._completions: list[Completions] = []
@@ -160,7 +164,7 @@ class Broker:
         self._next_expire_ms += by_ms
         for service in (
             self.store, self.peers, self.clients, self.pulls, self.pending_replies, self.relay, self.locks, self.stats,
-            self.transactions, self.delays, self.batches, self.assignment,
+            self.transactions, self.delays, self.batches, self.assignment, self._dropped,
         ):  # fmt: skip
             service.stepped(by_ms)
         if self.access is not None:
@@ -176,7 +180,7 @@ class Broker:
         self.pending_replies.now = now
         requests, pulls = self._deferred
         cut = self.peers.take(now, self._read_in_order if self.backlog.waiting or self.backlog.slow else self._read)
-        for asked in self.backlog.turn(cut) if cut or self.backlog.waiting else ():
+        for asked in self.backlog.turn(cut) if cut or self.backlog.is_due else ():
             _, data, frame = asked
             is_pull = frame[0] == 0 and data.startswith(PULL_JSON, frame[1])
             (pulls if is_pull else requests).append(asked)
@@ -190,36 +194,46 @@ class Broker:
         if self._sync_flush:
             self.store.flush(len(self.pending_replies))
         self._release(now)
-        return bool(self.backlog.waiting)
+        return self.backlog.is_due
 
     def _read_in_order(self, peer: Peer, data: bytes) -> tuple[list[Frame], int, int, str | None]:
         return self.backlog.read(peer, data, self._read)
 
     def _handle(self, requests: list[Asked], pulls: list[Asked], now: int) -> None:
         """Handle what a turn brought besides sends. Decisions come first, pulls last: they read what the turn made visible."""
-        if requests or pulls or self.holds.count or self._notes_arrivals:
-            self.pulls.turn(now)
-        while self._completions:
-            self.transactions.decisions.settle(self._completions.pop(0), now)
-        if self.batches.recovery.answers:
-            self.batches.turn(now)
+        try:
+            if requests or pulls or self.holds.count or self._notes_arrivals:
+                self.pulls.turn(now)
+            while self._completions:
+                self.transactions.decisions.settle(self._completions.pop(0), now)
+            if self.batches.recovery.answers:
+                self.batches.turn(now)
+        except Exception:  # our own mistake: what connections asked in this turn is handled all the same
+            log.exception("what comes before the requests of a turn failed")
         if self.backlog.excess:
             self._refuse_excess(now)
         if requests:
             self._handle_each(requests, self._handle_frame, now)
         if pulls:
             self._handle_each(pulls, self._handle_pull, now)
+        for peer, by_us in self.backlog.emptied():
+            self._forget(peer.number, by_us=by_us)
 
     def _handle_each(self, requests: list[Asked], handle: Callable[[Peer, bytes, Frame, int], None], now: int) -> None:
         """Handle requests; those of connections that are to be sent enough already wait."""
         waits = []
         for asked in requests:
             peer, data, frame = asked
-            if peer.out_bytes < ANSWERED_BYTES_A_TURN:
-                handle(peer, data, frame, now)
-            else:
+            if peer.out_bytes >= ANSWERED_BYTES_A_TURN:
                 waits.append(asked)
-        self.backlog.put_back(waits)
+                continue
+            try:
+                handle(peer, data, frame, now)
+            except Exception as exc:  # our own mistake: the other requests of this turn do not feel it
+                log.error("a request of %s failed", peer.remote, exc_info=exc)
+                self.peers.close(peer, "what it asked failed")
+        if waits:
+            self.backlog.put_back(waits)
 
     def _refuse_excess(self, now: int) -> None:
         """Refuse what is too much to wait, as RocketMQ does when a queue of its threads is full."""
@@ -234,14 +248,16 @@ class Broker:
 
     def unanswered(self, peer: int) -> bool:
         """Whether requests of a connection wait for their turn."""
-        return (known := self.peers.get(peer)) is not None and self.backlog.holds(known)
+        return (known := self.peers.get(peer)) is not None and known in self.backlog
 
     def lost(self, peer: int, now: int) -> None:
-        """A connection was lost: forget its groups, held pulls and relayed requests."""
+        """A connection was lost: forget it, once what it asked one-way is carried out."""
         known = self.peers.get(peer)
-        if known is not None:
-            self.backlog.lost(known)
-        by_us = known is not None and known.closing
+        if known is None or not self.backlog.lost(known):
+            self._forget(peer, by_us=known is not None and known.closing)
+
+    def _forget(self, peer: int, *, by_us: bool) -> None:
+        """Forget a connection's groups, held pulls and relayed requests."""
         self.peers.lost(peer)
         self.holds.lost(peer)
         self.relay.lost(peer)
@@ -274,6 +290,7 @@ class Broker:
         self.relay.tick(now)
         self.locks.tick(now)
         self.peers.tick(now)
+        self._dropped.tick(now)
         self.stats.tick(now)
         self.transactions.tick(now)
         if self.delays.tick(now) | self.batches.tick(now):
@@ -293,7 +310,7 @@ class Broker:
         """Take out the effects: replies, syncs, tables to save, operations to start."""
         if self.membership.changed:
             self.membership.notify()
-        effects = self.peers.effects(self.backlog.waiting)
+        effects = self.peers.effects(self.backlog)
         if works := self.store.work():
             effects += map(self._then_release, works)
         if works := self.transactions.work():
@@ -376,7 +393,7 @@ class Broker:
     def _handle_pull(self, peer: Peer, data: bytes, frame: Frame, now: int) -> None:
         _, start, body, _ = frame
         fields = pull_header_json(data[start:body]) if self.access is None else None
-        if fields is None or fields[1] & 3:  # an odd header, a reply, or one-way
+        if fields is None or fields[1] & 3 or peer.closing:  # an odd header, a reply, or one-way
             self._handle_frame(peer, data, frame, now)
             return
         opaque, _, header = fields
@@ -412,18 +429,25 @@ class Broker:
     def _handle_frame(self, peer: Peer, data: bytes, frame: Frame, now: int, refusal: Reply | None = None) -> None:
         """Answer a request by its handler, or with a refusal."""
         serialization, start, body, end = frame
-        if peer.closing:
+        if peer.broken:
             return
         try:
             command = decode(data[start:body], data[body:end], serialization)
         except BadHeader as exc:
+            peer.broken = True
+            self.backlog.drop(peer)
             self.peers.close(peer, str(exc))
             return
         if command.is_response:
             self.relay.answered(peer.number, command)
             return
+        if peer.closing and not command.is_oneway:
+            self._count_dropped(command, "its connection was gone")
+            return
         request = Request(command, peer, now)
         if refusal is not None:
+            if command.is_oneway:
+                self._count_dropped(command, "one-way, and too many wait")
             self.pending_replies.reply_now(request, refusal)
             return
         if self.access is not None:
@@ -442,6 +466,11 @@ class Broker:
             reply = _refusal(exc, f"request {command.code}", peer)
         if reply is not None:
             self.pending_replies.reply_now(request, reply)
+
+    def _count_dropped(self, command: Command, why: str) -> None:
+        """Count what is not carried out and cannot be refused, by the name of its request."""
+        known = REQUESTS.get(command.code)
+        self._dropped.count(f"{'unknown requests' if known is None else known.name} ({why})")
 
     def _registered(self, reply: RegistrationReply) -> None:
         self.topics.set_ordered(set(reply.order_topics))

@@ -104,25 +104,36 @@ class NameServer:
         waits = []
         for asked in self._backlog.turn(self._peers.take(now)):
             if asked[0].out_bytes < ANSWERED_BYTES_A_TURN:
-                self._handle_frame(asked, self._handle, now)
+                self._handle_guarded(asked, self._handle, now)
             else:
                 waits.append(asked)
-        self._backlog.put_back(waits)
         excess, self._backlog.excess = self._backlog.excess, []
+        self._backlog.put_back(waits)
         for asked in excess:
-            self._handle_frame(asked, self._refuse_excess, now)
-        return bool(self._backlog.waiting)
+            self._handle_guarded(asked, self._refuse_excess, now)
+        for peer, _ in self._backlog.emptied():
+            self._forget(peer.number)
+        return self._backlog.is_due
+
+    def _handle_guarded(self, asked: Asked, handle: Callable[[Peer, Command, int], None], now: int) -> None:
+        try:
+            self._handle_frame(asked, handle, now)
+        except Exception as exc:  # our own mistake: the other requests of this turn do not feel it
+            log.error("a request of %s failed", asked[0].remote, exc_info=exc)
+            self._peers.close(asked[0], "what it asked failed")
 
     def _handle_frame(self, asked: Asked, handle: Callable[[Peer, Command, int], None], now: int) -> None:
         peer, data, (serialization, head, body, end) = asked
-        if peer.closing:
+        if peer.broken:
             return
         try:
             command = decode(data[head:body], data[body:end], serialization)
         except BadHeader as exc:
+            peer.broken = True
+            self._backlog.drop(peer)
             self._peers.close(peer, str(exc))
             return
-        if not command.is_response:
+        if not command.is_response and (command.is_oneway or not peer.closing):
             handle(peer, command, now)
 
     def _refuse_excess(self, peer: Peer, command: Command, now: int) -> None:
@@ -135,12 +146,16 @@ class NameServer:
 
     def unanswered(self, peer: int) -> bool:
         """Whether requests of a connection wait for their turn."""
-        return (known := self._peers.get(peer)) is not None and self._backlog.holds(known)
+        return (known := self._peers.get(peer)) is not None and known in self._backlog
 
     def lost(self, peer: int, now: int) -> None:
-        """A connection is gone, and with it the brokers that registered over it."""
-        if (known := self._peers.lost(peer)) is not None:
-            self._backlog.lost(known)
+        """A connection is gone: forget it, once what it asked one-way is carried out."""
+        if (known := self._peers.get(peer)) is None or not self._backlog.lost(known):
+            self._forget(peer)
+
+    def _forget(self, peer: int) -> None:
+        """Forget a connection, and the brokers that registered over it."""
+        self._peers.lost(peer)
         self._handlers.large_registrations.lost(peer)
         for address in self.routes.lost(peer):
             log.warning("broker lost its connection: address=%s", address)
@@ -169,7 +184,7 @@ class NameServer:
         works = [*self._handlers.large_registrations.works(), *self._saves.works()]
         if self._stopping and self._saves.idle:
             self._release()
-        return [*self._peers.effects(self._backlog.waiting), *works]
+        return [*self._peers.effects(self._backlog), *works]
 
     def stop(self, now: int) -> list[Any]:
         """Nothing is left to drive: saves that are under way are the runtime's to await; after the last the directory is free."""

@@ -55,13 +55,17 @@ WAITING_MAX = 10_000
 """Requests of one connection that may wait. Follows sendThreadPoolQueueCapacity."""
 
 WAITING_BYTES_MAX = 64 * 1024 * 1024
-"""Bytes of the requests that wait, of all connections together."""
+"""Bytes of the requests that wait, of all connections together. One has at most as many of them as are left free: half when it is
+alone, a third of all beside another that has as many, so that whoever comes next can wait, too."""
 
 
 class Peer:
     """One connection: who is there, bytes not yet handled, and answers of this turn."""
 
-    __slots__ = ("chunks", "closing", "heard_ms", "host", "number", "out", "out_bytes", "remote", "size", "wanted")
+    __slots__ = (
+        "broken", "chunks", "closing", "heard_ms", "host", "number", "out", "out_bytes", "remote", "size", "waiting_bytes",
+        "wanted",
+    )  # fmt: skip
 
     def __init__(self, number: int, remote: str, now: int) -> None:
         self.number, self.remote, self.heard_ms = number, remote, now
@@ -72,6 +76,14 @@ class Peer:
         self.out: list[Any] = []
         self.out_bytes = 0  # of the pieces in it that may be large, as whoever put them there counts
         self.closing = False
+        """Nobody reads its answers any more: of what it asked, only what is one-way is still carried out."""
+        self.broken = False
+        """A header of its was none: nothing that stood behind it is carried out."""
+        self.waiting_bytes = 0
+
+
+_NOTHING_MORE = 1 << 62
+"""Bytes that a connection would have to bring before they are looked at, once it brought some that are no frame."""
 
 
 def _host(remote: str) -> bytes:
@@ -182,6 +194,8 @@ class Peers:
                 cut.append((peer, data, frames))
             if wrong is not None:
                 self.wrong.append((peer, self._named(peer, data[used:], wrong, now)))
+                self._partial_bytes -= rest
+                peer.chunks, peer.size, peer.wanted = [], 0, _NOTHING_MORE
         if self._partial_bytes > self._partial_bytes_max:
             self._shed()
         return cut
@@ -302,7 +316,8 @@ class Backlog:
     """Requests that wait because their connection brought more than its share of a turn, or does not read its answers.
 
     So a connection that sends requests by the thousand keeps the others waiting no longer than a share takes. Those of one
-    connection stay in order. What is too much to wait is left in ``excess``, for the core to refuse.
+    connection stay in order. What is too much to wait is left in ``excess``, for the core to refuse. A peer is ``in`` it while
+    requests of its wait: what it sends now must not overtake them.
     """
 
     def __init__(self) -> None:
@@ -312,6 +327,15 @@ class Backlog:
         """Those of connections that do not read, which may have none."""
         self._bytes = 0
         self.excess: list[Asked] = []
+        self._gone: dict[Peer, bool] = {}
+
+    def __contains__(self, peer: object) -> bool:
+        return peer in self.waiting or bool(self.slow.get(peer))  # type: ignore[call-overload]
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a further turn has something to do."""
+        return bool(self.waiting or self.excess)
 
     def turn(self, cut: list[tuple[Peer, bytes, list[Frame]]]) -> list[Asked]:
         """Take in what `Peers.take` returned, and return what is handled in this turn."""
@@ -331,21 +355,21 @@ class Backlog:
         return taken
 
     def put_back(self, asked: list[Asked]) -> None:
-        """Have requests that `turn` returned last wait after all, before the others of their connections."""
-        for peer, data, frame in reversed(asked):
-            queue = self.slow.get(peer)
-            if queue is None:
-                queue = self.waiting.setdefault(peer, deque())
-            queue.appendleft((data, frame))
-            self._bytes += _size(frame)
+        """Have requests that `turn` returned last wait after all, before the others of their connections.
 
-    def holds(self, peer: Peer) -> bool:
-        """Whether requests of a connection wait: what it sends now must not overtake them."""
-        return peer in self.waiting or bool(self.slow.get(peer))
+        What others filled the room of meanwhile is left in ``excess``.
+        """
+        for peer, data, frame in reversed(asked):
+            request = _alone(data, frame)
+            if self._bytes + _size(request[1]) > WAITING_BYTES_MAX:
+                self.excess.append((peer, *request))
+            else:
+                self._line(peer).appendleft(request)
+                self._count(peer, _size(request[1]))
 
     def read(self, peer: Peer, data: bytes, read: Read) -> tuple[list[Frame], int, int, str | None]:
         """Read what a connection brought: by ``read``, which may keep sends for itself; only cut it while earlier requests wait."""
-        return _read(peer, data) if self.holds(peer) else read(peer, data)
+        return _read(peer, data) if peer in self else read(peer, data)
 
     def set_slow(self, peer: Peer, *, is_slow: bool) -> None:
         """A connection does not read its answers: nothing more is handled for it until it does."""
@@ -355,33 +379,67 @@ class Backlog:
         elif queue := slow.pop(peer, None):
             waiting[peer] = queue
 
-    def lost(self, peer: Peer) -> None:
-        """Forget what a connection asked that is gone."""
-        for queue in (self.waiting.pop(peer, None), self.slow.pop(peer, None)):
-            self._bytes -= sum(_size(frame) for _, frame in queue or ())
+    def lost(self, peer: Peer) -> bool:
+        """A connection is gone; return whether requests of its wait: further turns return them, and then `emptied` the peer.
+
+        Of what waits, the core carries out what is one-way, for nobody waits for the rest.
+        """
+        self.set_slow(peer, is_slow=False)
+        if peer in self.waiting:
+            self._gone[peer], peer.closing = peer.closing, True
+            return True
+        return False
+
+    def emptied(self) -> list[tuple[Peer, bool]]:
+        """Take out the connections that are gone and of which nothing waits any more, each with whether we closed it."""
+        if not self._gone:
+            return []
+        emptied = [peer for peer in self._gone if peer not in self.waiting]
+        return [(peer, self._gone.pop(peer)) for peer in emptied]
+
+    def drop(self, peer: Peer) -> None:
+        """Forget what a connection asked."""
+        self.waiting.pop(peer, None)
+        self.slow.pop(peer, None)
+        self._count(peer, -peer.waiting_bytes)
+
+    def _line(self, peer: Peer) -> deque[tuple[bytes, Frame]]:
+        """Return where requests of a connection wait; if they did not yet, its turn is the last."""
+        line = self.slow.get(peer)
+        return self.waiting.setdefault(peer, deque()) if line is None else line
+
+    def _count(self, peer: Peer, size: int) -> None:
+        self._bytes += size
+        peer.waiting_bytes += size
 
     def _keep(self, peer: Peer, data: bytes, frames: list[Frame]) -> None:
-        """Have requests wait. Their bytes are copied: one that is small must not keep all that was read with it."""
-        queue = self.slow.get(peer)
-        if queue is None:
-            queue = self.waiting.setdefault(peer, deque())
-        for at, (serialization, start, body, end) in enumerate(frames):
-            frame = (serialization, 0, body - start, end - start)
-            if len(queue) >= WAITING_MAX or self._bytes + _size(frame) > WAITING_BYTES_MAX:
+        """Have requests wait, as far as there is room."""
+        line = self._line(peer)
+        for at, frame in enumerate(frames):
+            size = _size(frame)
+            if len(line) >= WAITING_MAX or peer.waiting_bytes + size > WAITING_BYTES_MAX - self._bytes:
                 self.excess += [(peer, data, frame) for frame in frames[at:]]
-                return
-            queue.append((data[start:end], frame))
-            self._bytes += _size(frame)
+                break
+            line.append(_alone(data, frame))
+            self._count(peer, size)
+        if not line:
+            self.waiting.pop(peer, None)
 
     def _take_share(self, peer: Peer, taken: list[Asked]) -> None:
         """Take the next requests of a connection, which goes to the end of the line."""
         queue = self.waiting.pop(peer)
         for _ in range(min(REQUESTS_A_TURN, len(queue))):
             data, frame = queue.popleft()
-            self._bytes -= _size(frame)
+            self._count(peer, -_size(frame))
             taken.append((peer, data, frame))
         if queue:
             self.waiting[peer] = queue
+
+
+def _alone(data: bytes, frame: Frame) -> tuple[bytes, Frame]:
+    """Return a request with a copy of its own bytes: one that is small and waits must not keep all that was read with it."""
+    serialization, start, body, end = frame
+    return data[start:end], (serialization, 0, body - start, end - start)
 
 
 def _size(frame: Frame) -> int:
