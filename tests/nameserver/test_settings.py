@@ -21,6 +21,7 @@ def test_the_namesrv_conf_of_an_apache_installation_is_understood():
 def test_what_decides_where_it_listens_and_what_it_may_hold_is_fixed_at_the_start():
     fixed = {field.name for field in fields(NameServerSettings)} - CHANGEABLE
     assert fixed == {
-        "host", "port", "proxy_protocol_from", "brokers_max", "topics_max", "kv_entries_max", "kv_value_bytes_max"
+        "host", "port", "proxy_protocol_from", "connections_max", "connections_per_address_max", "brokers_max", "topics_max",
+        "kv_entries_max", "kv_value_bytes_max",
     }  # fmt: skip
     assert {setting.name for setting in describe(NameServerSettings)} == fixed | CHANGEABLE

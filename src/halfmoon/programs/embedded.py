@@ -119,6 +119,8 @@ async def name_server(
         None,
         certificates=certificates,
         proxies=settings.nameserver.proxy_protocol_from,
+        connections_max=settings.nameserver.connections_max,
+        connections_per_address_max=settings.nameserver.connections_per_address_max,
     )
     return Program(server, settings.host, server.bound[0][1], disk=disks[0] if disks else None)
 
@@ -153,7 +155,8 @@ async def broker(
     try:
         server = await server_on(
             settings.host, settings.broker.port, make, clock, driver, settings.broker.vip_channel, settings.broker.busy_poll_us,
-            certificates, settings.broker.proxy_protocol_from,
+            certificates, settings.broker.proxy_protocol_from, settings.broker.connections_max,
+            settings.broker.connections_per_address_max,
         )  # fmt: skip
     except BaseException:
         for disk in disks:

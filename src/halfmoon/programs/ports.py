@@ -13,8 +13,9 @@ from halfmoon.runtime.drivers.asyncio_driver import Driver
 from halfmoon.runtime.server.busy_polling import BUSY_POLL_US
 from halfmoon.runtime.server.certificates import Certificates
 from halfmoon.runtime.server.null_core import NullCore
+from halfmoon.runtime.server.places import PER_ADDRESS_MAX
 from halfmoon.runtime.server.proxy_protocol import Proxies
-from halfmoon.runtime.server.server import Server
+from halfmoon.runtime.server.server import CONNECTIONS_MAX, Server
 
 VIP_STEP = 2
 """How far below a broker's port its second one is. Follows MixAll.brokerVIPChannel."""
@@ -29,13 +30,13 @@ class PortTaken(HalfmoonError):
 async def server_on(
     host: str, port: int, make: Callable[[str, int], Core], clock: Clock, driver: Driver | None,
     vip: VipChannel = VipChannel.NEVER, busy_poll_us: int = BUSY_POLL_US, certificates: Certificates | None = None,
-    proxies: str = "",
+    proxies: str = "", connections_max: int = CONNECTIONS_MAX, connections_per_address_max: int = PER_ADDRESS_MAX,
 ) -> Server:  # fmt: skip
     """Return a server, bound but not listening yet, whose core was made once the address was known.
 
     ``make`` is given the host and port really bound (``port`` 0 takes a free one). ``vip`` says whether the same core is served
     two ports below, too. ``certificates`` say what the ports speak; preambles of the PROXY protocol are
-    believed from ``proxies``, addresses and networks.
+    believed from ``proxies``, addresses and networks. The rest is as for `Server`.
 
     Raises:
         PortTaken: the address is in use or not ours; nothing was made then.
@@ -48,6 +49,8 @@ async def server_on(
         busy_poll_us=busy_poll_us,
         certificates=certificates,
         proxies=Proxies(proxies) if proxies else None,
+        connections_max=connections_max,
+        connections_per_address_max=connections_per_address_max,
     )
     try:
         _, bound_port = await _take(server, host, port)

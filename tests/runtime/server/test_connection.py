@@ -383,3 +383,72 @@ async def test_nobody_else_chooses_the_address_that_it_is_known_by() -> None:
         mine = "{}:{}".format(*writer.get_extra_info("sockname"))
         writer.close()
     assert remotes(core) == [mine]
+
+
+async def test_behind_a_proxy_whom_it_connects_for_is_counted_and_the_proxy_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    core = Echo()
+    async with serving(core, proxies=Proxies("127.0.0.1"), connections_per_address_max=2) as (running, (host, port)):
+        links = []
+        for source in (b"203.0.113.7", b"203.0.113.8", b"203.0.113.7"):
+            links.append(await asyncio.open_connection(host, port))
+            links[-1][1].write(b"PROXY TCP4 %s 192.0.2.1 4711 443\r\nhello" % source)
+            assert await links[-1][0].readexactly(5) == b"hello"
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(b"PROXY TCP4 203.0.113.7 192.0.2.1 4712 443\r\nhello")
+            assert await ended(reader)
+            writer.close()
+        links[0][1].close()
+        await soon(lambda: ("lost", 1) in core.told)
+        links.append(await asyncio.open_connection(host, port))
+        links[-1][1].write(b"PROXY TCP4 203.0.113.7 192.0.2.1 4713 443\r\nhello")
+        assert await links[-1][0].readexactly(5) == b"hello"
+        for _, writer in links:
+            writer.close()
+        await soon(lambda: not running._connections)
+        assert running.places._counts == {}
+    assert [remote.rpartition(":")[0] for remote in remotes(core)] == ["203.0.113.7", "203.0.113.8", "203.0.113.7", "203.0.113.7"]
+    [line] = [record.getMessage() for record in caplog.records]
+    assert line == "connections are refused: 203.0.113.7 has 2, the bound of one address (connections_per_address_max)"
+
+
+async def test_an_address_that_has_too_many_is_refused_in_plain_text_and_tls_and_gets_its_places_back(
+    authority: Authority, pair: Pair
+) -> None:
+    core = Echo()
+    async with serving(core, certificates=speaking(pair), connections_per_address_max=2) as (running, (host, port)):
+        plain = await asyncio.open_connection(host, port)
+        sealed = await asyncio.open_connection(host, port, ssl=authority.trusting())
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection(host, port)
+            assert await ended(reader)
+            writer.close()
+            with pytest.raises((ConnectionError, ssl.SSLError, OSError)):
+                await asyncio.open_connection(host, port, ssl=authority.trusting())
+        for reader, writer in (plain, sealed):
+            writer.write(b"hello")
+            assert await reader.readexactly(5) == b"hello"
+            writer.close()
+        await soon(lambda: not running._connections)
+        assert running.places._counts == {}
+
+
+async def test_handshakes_by_the_dozen_are_spread_over_turns_and_all_succeed(
+    authority: Authority, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "STEPS_A_TURN", 2)
+    core = Echo()
+    async with serving(core, certificates=speaking(pair)) as (running, (host, port)):
+        assert running.opening is not None
+        steps, turns, taken = running.opening._take, [], running.opening._next_turn
+        monkeypatch.setattr(running.opening, "_take", lambda *step: (turns.append(1), steps(*step)))
+        monkeypatch.setattr(running.opening, "_next_turn", lambda: (turns.append(0), taken()))
+        links = await asyncio.gather(*(asyncio.open_connection(host, port, ssl=authority.trusting()) for _ in range(24)))
+        for reader, writer in links:
+            writer.write(b"hello")
+            assert await reader.readexactly(5) == b"hello"
+            writer.close()
+        assert running.opening._held == {}
+    shares = [len(share) for share in "".join(map(str, turns)).split("0")]
+    assert sum(shares) >= 48
+    assert max(shares) == 2

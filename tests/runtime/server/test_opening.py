@@ -11,7 +11,7 @@ import pytest
 
 from halfmoon.logs import LINES_A_MINUTE
 from halfmoon.runtime.server.certificates import Certificates
-from halfmoon.runtime.server.opening import HANDSHAKE_S, HANDSHAKES_MAX, Opening, Refusals
+from halfmoon.runtime.server.opening import HANDSHAKE_S, HANDSHAKES_MAX, STEPS_A_TURN, Opening, Refusals
 from halfmoon.runtime.server.proxy_protocol import Proxies
 from halfmoon.settings.tls import TlsMode, TlsSettings
 from tests.authority import Authority
@@ -23,6 +23,7 @@ class Loop:
     def __init__(self) -> None:
         self.now = 0.0
         self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.soon: list[Callable[[], None]] = []
 
     def time(self) -> float:
         return self.now
@@ -36,6 +37,15 @@ class Loop:
                 self.timers.remove(entry)
 
         return Timer()
+
+    def call_soon(self, function: Callable[[], None]) -> None:
+        self.soon.append(function)
+
+    def round(self) -> None:
+        """What was called soon."""
+        soon, self.soon = self.soon, []
+        for function in soon:
+            function()
 
     def call_later(self, delay: float, function: Callable[[], None]) -> Any:
         return self.call_at(self.now + delay, function)
@@ -54,6 +64,15 @@ class Connection:
 
     def __init__(self) -> None:
         self.reason = ""
+        self.took: list[bytes] = []
+        self.is_held = False
+
+    def shake(self, data: bytes) -> None:
+        self.took.append(data)
+        self.is_held = False
+
+    def hold(self) -> None:
+        self.is_held = True
 
     def refuse(self, reason: str) -> None:
         self.reason = reason
@@ -110,6 +129,40 @@ def test_who_goes_on_from_a_preamble_to_a_handshake_has_the_whole_time_again(cer
     assert opening.may_be_proxied("10.1.2.3:4")
     assert not opening.may_be_proxied("192.0.2.1:4")
     assert not Opening(loop, None).may_be_proxied("10.1.2.3:4")  # type: ignore[arg-type]
+
+
+def test_a_turn_takes_a_share_of_the_handshakes_and_the_others_come_in_order(certificates: Certificates) -> None:
+    loop = Loop()
+    opening = Opening(loop, certificates)  # type: ignore[arg-type]
+    connections = [Connection() for _ in range(3 * STEPS_A_TURN)]
+    for connection in connections:
+        opening.step(connection, b"hello")
+    first, second, third = (connections[at : at + STEPS_A_TURN] for at in range(0, len(connections), STEPS_A_TURN))
+    assert [connection for connection in connections if connection.took] == first
+    assert [connection for connection in connections if connection.is_held] == second + third
+    opening.step(third[0], b" again")  # it was read before it was held
+    opening.over(third[1])  # it is gone
+    newcomer = Connection()
+    loop.round()
+    opening.step(newcomer, b"hello")
+    assert [connection for connection in connections if connection.took] == first + second
+    loop.round()
+    assert (third[0].took, third[1].took, newcomer.took) == ([b"hello again"], [], [b"hello"])
+    assert not newcomer.is_held
+    loop.round()
+    loop.round()
+    assert loop.soon == [], "nothing is called when nobody waits"
+
+
+def test_a_lone_handshake_waits_for_nothing(certificates: Certificates) -> None:
+    loop = Loop()
+    opening = Opening(loop, certificates)  # type: ignore[arg-type]
+    for _ in range(3):
+        for _ in range(STEPS_A_TURN):
+            connection = Connection()
+            opening.step(connection, b"hello")
+            assert connection.took == [b"hello"]
+        loop.round()
 
 
 def test_nothing_is_watched_after_the_close(certificates: Certificates) -> None:

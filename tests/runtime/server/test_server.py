@@ -203,6 +203,31 @@ async def test_a_half_closed_connection_whose_requests_wait_is_open_until_they_a
         writer.close()
 
 
+async def test_a_half_closed_connection_that_is_behind_with_reading_gets_the_answers_that_still_wait() -> None:
+    core = Echo()
+    core.waiting.add(1)
+    large = bytes(16 * 1024 * 1024)
+    core.answer = lambda peer, data: []
+    async with serving(core) as (server, address):
+        sock = socket.create_connection(address)
+        sock.sendall(b"much")
+        sock.shutdown(socket.SHUT_WR)
+        await soon(lambda: core.commits)
+        await asyncio.sleep(ENDING_LOOK_S)
+        core.left.append(Write(1, [large]))
+        server.wake()
+        await soon(lambda: ("slow", 1) in core.told)
+        for _ in range(3):
+            await asyncio.sleep(ENDING_LOOK_S)
+        core.left.append(Write(1, [b"last answer"]))
+        server.wake()
+        core.waiting.clear()
+        sock.setblocking(False)
+        reader, writer = await asyncio.open_connection(sock=sock)
+        assert await reader.read(-1) == large + b"last answer"
+        writer.close()
+
+
 async def test_bytes_sent_right_before_a_close_are_committed_before_the_loss_is_told() -> None:
     core = Echo()
     seen: list[int] = []
@@ -379,6 +404,55 @@ async def test_a_core_that_fails_in_a_turn_goes_on_with_the_next(caplog: pytest.
         writer.write(b"good")
         assert await reader.readexactly(4) == b"good"
         writer.close()
+
+
+async def test_what_waits_when_a_turn_fails_has_another_that_comes_by_itself(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server, "FAILED_TURN_S", 0.05)
+    core = Echo()
+    commit, failures = core.commit, [ValueError("a mistake of ours")] * 2
+
+    def failing(now: int) -> bool:
+        if core.fed and failures:
+            raise failures.pop()
+        return commit(now)
+
+    core.commit = failing  # type: ignore[method-assign]
+    async with serving(core) as (_, address):
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"hello")
+        assert await reader.readexactly(5) == b"hello"
+        writer.close()
+    assert caplog.text.count("a turn of the core failed") == 2
+
+
+async def test_no_turn_comes_after_the_stop() -> None:
+    core = Echo()
+    async with serving(core) as (running, address):
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"hello")
+        assert await reader.readexactly(5) == b"hello"
+        await running.stop()
+        core.commit = lambda now: core.told.append("commit") or False  # type: ignore[method-assign,func-returns-value]
+        running.wake()
+        running.turn()
+        await asyncio.sleep(0.01)
+        writer.close()
+    assert core.told[-1] != "commit"
+
+
+async def test_the_end_of_a_work_that_outlasts_the_stop_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    core, ended = Echo(), threading.Event()
+    told: list[Any] = []
+    async with serving(core) as (running, _):
+        core.left.append(Work(lambda: ended.wait(30), lambda outcome, now: told.append(outcome), name="a long sync"))
+        running.wake()
+        await soon(lambda: running._works_running == 1)
+        await running.stop(0)
+        ended.set()
+        await soon(lambda: "a long sync" in caplog.text)
+    assert told == []
 
 
 async def test_a_started_operation_is_driven_and_each_of_its_steps_is_followed_by_a_turn() -> None:

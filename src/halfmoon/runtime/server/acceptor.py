@@ -6,10 +6,12 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from halfmoon.errors import HalfmoonError
 from halfmoon.runtime.descriptors import allowed_descriptors, connections_limit
+from halfmoon.runtime.server.addresses import address_text
 
 log = logging.getLogger("halfmoon.serve")
 
@@ -31,13 +33,13 @@ class TooFewDescriptors(HalfmoonError):
 
 
 class Acceptor:
-    """Listens on bound sockets from now on. ``protocol`` makes what reads a connection, ``count`` says how many are open,
-    ``count_max`` how many may be. `close` closes the sockets.
+    """Listens on bound sockets from now on. ``protocol`` makes what reads a connection from an address (``ip:port``), or None if
+    it has too many; ``count`` says how many are open, ``count_max`` how many may be. `close` closes the sockets.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, sockets: Sequence[socket.socket], protocol: Callable[[], asyncio.Protocol],
-        count: Callable[[], int], count_max: int,
+        self, loop: asyncio.AbstractEventLoop, sockets: Sequence[socket.socket], 
+        protocol: Callable[[str], asyncio.Protocol | None], count: Callable[[], int], count_max: int,
     ) -> None:  # fmt: skip
         self._loop, self._sockets, self._protocol = loop, list(sockets), protocol
         self._count, self._count_max = count, count_max
@@ -64,7 +66,7 @@ class Acceptor:
         """Accept who waits, a few a turn. Who is too many is closed at once, before there is a transport."""
         for _ in range(ACCEPTED_A_TURN):
             try:
-                accepted, _address = listener.accept()
+                accepted, address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as exc:  # no descriptors: who waits goes on waiting
@@ -76,19 +78,25 @@ class Acceptor:
                 accepted.close()
                 self._log_refusal(refusal)
                 continue
+            if (protocol := self._protocol(address_text(address))) is None:
+                accepted.close()
+                continue
             accepted.setblocking(False)
-            task = self._loop.create_task(self._loop.connect_accepted_socket(self._protocol, accepted))
+            task = self._loop.create_task(self._loop.connect_accepted_socket(partial(_the_same, protocol), accepted))
             self._accepting.add(task)
-            task.add_done_callback(self._accepted)
+            task.add_done_callback(partial(self._accepted, protocol))
 
     def _listen_again(self, listener: socket.socket) -> None:
         if listener in self._sockets:
             self._loop.add_reader(listener, self._acceptable, listener)
 
-    def _accepted(self, task: asyncio.Task[Any]) -> None:
+    def _accepted(self, protocol: asyncio.Protocol, task: asyncio.Task[Any]) -> None:
         self._accepting.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():
+            protocol.connection_lost(None)
+        elif (error := task.exception()) is not None:
             log.warning("a connection was accepted and lost: %s", error)
+            protocol.connection_lost(None)
 
     def _refusal(self, accepted: socket.socket) -> str | None:
         """Return why a connection is one too many; None: it is not. The system gives the lowest free number to each."""
@@ -107,6 +115,10 @@ class Acceptor:
         self._refused += 1
         if self._refused & (self._refused - 1) == 0:  # the 1st, 2nd, 4th, 8th ...
             log.warning("new connections are refused, %d so far: %s", self._refused, why)
+
+
+def _the_same(protocol: asyncio.Protocol) -> asyncio.Protocol:
+    return protocol
 
 
 def _check_room(files_max: int) -> None:

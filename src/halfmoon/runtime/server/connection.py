@@ -13,10 +13,10 @@ from contextlib import suppress
 from os import write
 from typing import Any, Protocol, cast
 
-from halfmoon.runtime.server.addresses import address_text
 from halfmoon.runtime.server.busy_polling import BusyPolling
 from halfmoon.runtime.server.encryption import Encryption
 from halfmoon.runtime.server.opening import HANDSHAKE_S, Opening
+from halfmoon.runtime.server.places import Places
 from halfmoon.runtime.server.proxy_protocol import BadPreamble, preamble
 from halfmoon.runtime.tls import HANDSHAKE_BYTE, server_reason
 from halfmoon.wire.peer import spoken
@@ -54,6 +54,7 @@ class Host(Protocol):
 
     feed: Feed
     opening: Opening | None
+    places: Places
     write_max_bytes: int
     turn_is_due: bool
     last_fed: int
@@ -87,10 +88,14 @@ class Connection(asyncio.Protocol):
     ``_feed`` takes what is read: the core's own function for plain text, so that it costs nothing that there are other ways.
     """
 
-    __slots__ = ("_early", "_encryption", "_feed", "_file", "_is_slow", "_read_bytes", "peer", "remote", "server", "transport")
+    __slots__ = (
+        "_counted", "_early", "_encryption", "_feed", "_file", "_is_slow", "_read_bytes", "peer", "remote", "server", "transport"
+    )  # fmt: skip
 
-    def __init__(self, server: Host) -> None:
-        self.server = server
+    def __init__(self, server: Host, remote: str, *, is_counted: bool) -> None:
+        self.server, self.remote = server, remote
+        self._counted = remote if is_counted else None
+        """Whose share it takes up (`Host.places`); None: not known yet."""
         self._feed = server.feed if server.opening is None else self._begin
         self._encryption: Encryption | None = None
         self._early: bytes | None = None
@@ -104,8 +109,8 @@ class Connection(asyncio.Protocol):
         server = self.server
         self.peer = server.accept(self)
         self.transport.set_write_buffer_limits(WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
-        self.remote = address_text(transport.get_extra_info("peername"))
-        if server.opening is not None and server.opening.may_be_proxied(self.remote):
+        if self._counted is None:
+            assert server.opening is not None
             self._early, self._feed = b"", self._read_preamble
             server.opening.begin(self)
         else:
@@ -148,7 +153,7 @@ class Connection(asyncio.Protocol):
     def _end(self, deadline_s: float) -> None:
         """Close once what was asked is answered: requests that are many take several turns."""
         loop = asyncio.get_running_loop()
-        if self.server.unanswered(self.peer) and not self._is_slow and loop.time() < deadline_s:
+        if self.server.unanswered(self.peer) and loop.time() < deadline_s:
             loop.call_later(ENDING_LOOK_S, self._end, deadline_s)
         else:
             self.close("end of stream")
@@ -157,6 +162,9 @@ class Connection(asyncio.Protocol):
         if self.server.opening is not None and self.server.opening.over(self) and self._encryption is not None:
             self.server.opening.log.warning("connection lost: peer=%s reason=%s", self.remote, HUNG_UP)
         self.server.drop(self.peer, is_known=self._early is None)
+        if self._counted is not None:
+            self.server.places.release(self._counted)
+            self._counted = None
 
     def pause_writing(self) -> None:
         self._is_slow = True
@@ -190,6 +198,10 @@ class Connection(asyncio.Protocol):
         server = self.server
         assert server.opening is not None
         server.opening.over(self)
+        if not server.places.take(source):
+            self._ignore_all("its address has too many connections")
+            return
+        self._counted = source
         if source != self.remote:
             log.debug("peer %d comes from %s through the proxy %s", self.peer, source, self.remote)
         self._early, self._feed, self.remote = None, self._begin, source
@@ -212,7 +224,7 @@ class Connection(asyncio.Protocol):
         context = opening.context
         if context is not None and data[0] == HANDSHAKE_BYTE:
             self._encryption = Encryption(context)
-            self._feed = self._decrypt
+            self._feed = self._step
             opening.begin(self)
         elif opening.takes_plain:
             self._feed = self.server.feed
@@ -221,6 +233,21 @@ class Connection(asyncio.Protocol):
             self.refuse(f"{name or 'plain text'}, where only TLS is spoken (tls.server.mode=enforcing)")
             return
         self._feed(peer, data)
+
+    def _step(self, peer: int, data: bytes) -> None:
+        assert self.server.opening is not None
+        self.server.opening.step(self, data)
+
+    def shake(self, data: bytes) -> None:
+        """Take bytes of its handshake."""
+        self._read_on()
+        self._decrypt(self.peer, data)
+        self.server.wake()
+
+    def hold(self) -> None:
+        """Read no more until `shake` is called."""
+        with suppress(RuntimeError):  # it is closing
+            self.transport.pause_reading()
 
     def _decrypt(self, peer: int, data: bytes) -> None:
         encryption = self._encryption
@@ -237,6 +264,7 @@ class Connection(asyncio.Protocol):
         if encryption.is_open and not was_open:
             assert self.server.opening is not None
             self.server.opening.over(self)
+            self._feed = self._decrypt
         if plain:
             self.server.feed(peer, plain)
         if encryption.has_ended:
@@ -247,6 +275,9 @@ class Connection(asyncio.Protocol):
         assert self.server.opening is not None
         self.server.opening.over(self)
         self.server.opening.log.warning("connection refused: peer=%s reason=%s", self.remote, reason)
+        self._ignore_all(reason)
+
+    def _ignore_all(self, reason: str) -> None:
         self._feed = _ignore
         self.close(reason)
 

@@ -20,6 +20,7 @@ from typing import Any, Protocol, cast
 from halfmoon.effects import Close, Start, Work, Write
 from halfmoon.ports import Core
 from halfmoon.runtime.clock import Clock
+from halfmoon.runtime.descriptors import allowed_descriptors, connections_limit
 from halfmoon.runtime.server.acceptor import Acceptor
 from halfmoon.runtime.server.addresses import bound_socket
 from halfmoon.runtime.server.busy_polling import BUSY_POLL_US, BusyPolling
@@ -27,6 +28,7 @@ from halfmoon.runtime.server.certificates import RELOAD_S, Certificates
 from halfmoon.runtime.server.connection import Connection, Feed
 from halfmoon.runtime.server.null_core import NullCore
 from halfmoon.runtime.server.opening import Opening
+from halfmoon.runtime.server.places import PER_ADDRESS_MAX, Places
 from halfmoon.runtime.server.process import STOP_MS, Address
 from halfmoon.runtime.server.proxy_protocol import Proxies
 from halfmoon.runtime.server.supervised import supervised
@@ -61,6 +63,9 @@ TIMER_SLACK_MS = 16
 """How much later than the core wants the timer may ring. A turn that leaves it set for so soon need not ask: asking all services
 of a broker costs a tenth of a turn that holds one small send."""
 
+FAILED_TURN_S = 1.0
+"""How soon after a turn that failed another comes by itself: connections that have asked may say nothing more."""
+
 WORK_THREADS = 4
 """Threads for `Work`: they only wait for the device."""
 
@@ -81,7 +86,8 @@ class Server:
     ``listeners`` are pairs of host and port; port 0 takes a free one. A core that must know its port may be set as ``core`` between
     `bind` and `start`. ``driver`` carries out `Start` and the operations of a clean stop; without one the core must leave none.
     ``busy_poll_us``: see `halfmoon.runtime.server.busy_polling`. ``certificates``: what the ports speak besides plain text;
-    ``proxies``: who may say for whom it connects.
+    ``proxies``: who may say for whom it connects. ``connections_max`` may be open, ``connections_per_address_max`` of one address
+    (0: all).
     All methods belong to one event loop.
     """
 
@@ -93,6 +99,7 @@ class Server:
         driver: OperationDriver | None = None,
         *,
         connections_max: int = CONNECTIONS_MAX,
+        connections_per_address_max: int = PER_ADDRESS_MAX,
         write_max_bytes: int = WRITE_MAX_BYTES,
         busy_poll_us: int = BUSY_POLL_US,
         certificates: Certificates | None = None,
@@ -102,6 +109,7 @@ class Server:
         self.opening: Opening | None = None
         self.core, self.listeners, self.clock, self.driver = core, list(listeners), clock, driver
         self.connections_max, self.write_max_bytes = connections_max, write_max_bytes
+        self._connections_per_address_max = connections_per_address_max
         self.bound: list[Address] = []
         self.feed: Feed = core.feed
         self.on_turn: Callable[[int], None] | None = None
@@ -118,6 +126,8 @@ class Server:
         self._works_done = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = self._due_ms = 0
+        self._turn_again: asyncio.TimerHandle | None = None
+        self._has_ended = False
         self._ahead_ns = clock.ahead_ns
         self._held_s: float | None = None
         self._background: set[Any] = set()
@@ -162,9 +172,9 @@ class Server:
             self._watching = self._loop.create_task(self._watch_certificates(certificates))
         for sock in self._sockets:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that end stand in no later start's way
-        self._acceptor = Acceptor(
-            self._loop, self._sockets, lambda: Connection(self), lambda: len(self._connections), self.connections_max
-        )
+        room = min(self.connections_max, connections_limit(allowed_descriptors()))
+        self.places = Places(self._loop, room, self._connections_per_address_max)
+        self._acceptor = Acceptor(self._loop, self._sockets, self._admitted, lambda: len(self._connections), self.connections_max)
         self.core.start(self._now())
         self.wake()
         return self.bound
@@ -182,6 +192,7 @@ class Server:
         self._sockets.clear()
         if self._watching is not None:
             self._watching.cancel()
+        self.places.close()
         if self.opening is not None:
             self.opening.close()
         deadline = self._loop.time() + within_ms / 1000
@@ -196,6 +207,9 @@ class Server:
             self._timer.cancel()
         if self._pool is not None:
             self._pool.shutdown(wait=not self._works_running, cancel_futures=True)
+        if self._turn_again is not None:
+            self._turn_again.cancel()
+        self._has_ended = True
 
     async def _drive_last(self, operations: Sequence[Any], deadline: float) -> None:
         assert self.driver is not None, "a core that leaves operations needs a driver"
@@ -279,6 +293,8 @@ class Server:
     def turn(self) -> None:
         """Have the core do what all connections brought, and carry out what it wants."""
         self.turn_is_due = False
+        if self._has_ended:  # asked for by a connection that was cut at the end: the core has given back what it works with
+            return
         now = self._now()
         began_ns = self.clock.seen_ns
         try:
@@ -288,9 +304,15 @@ class Server:
                     self.wake()
         except Exception:  # our own mistake: the other connections shall not feel it
             log.exception("a turn of the core failed")
+            if self._turn_again is None and self._loop is not None:
+                self._turn_again = self._loop.call_later(FAILED_TURN_S, self._try_again)
         self._carry_out(now)
         if self.on_turn is not None:
             self.on_turn(self.clock.passed_ms(began_ns))
+
+    def _try_again(self) -> None:
+        self._turn_again = None
+        self.wake()
 
     def _ring(self) -> None:
         self._timer = None
@@ -362,6 +384,9 @@ class Server:
 
     def _worked(self, work: Work[Any], outcome: Any) -> None:
         self._works_running -= 1  # here, in the loop: threads never touch it
+        if self._has_ended:
+            log.warning("the server ended before an operation was finished: %s", work.name)
+            return
         self._finish(work, outcome)
         self._carry_out(self._now())
         if not self._works_running:
@@ -382,6 +407,13 @@ class Server:
                 log.exception("TLS: looking at the files of certificates failed")
 
     # ------------------------------------------------------------ connections
+
+    def _admitted(self, remote: str) -> Connection | None:
+        """Return what reads a connection from an address; None: it has too many. A proxy's count as those for whom it connects."""
+        may_be_proxied = self.opening is not None and self.opening.may_be_proxied(remote)
+        if may_be_proxied or self.places.take(remote):
+            return Connection(self, remote, is_counted=not may_be_proxied)
+        return None
 
     def accept(self, connection: Connection) -> int:
         """Count a new connection and return its number."""
@@ -404,7 +436,7 @@ class Server:
 
     def drop(self, peer: int, *, is_known: bool) -> None:
         """A connection is gone, of which the core may have been told."""
-        if self._connections.pop(peer, None) is not None and is_known:
+        if self._connections.pop(peer, None) is not None and is_known and not self._has_ended:
             self.core.lost(peer, self._now())
             self.wake()
 
