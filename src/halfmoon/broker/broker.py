@@ -272,7 +272,7 @@ class Broker:
         due = min(self.stats.due(), self._next_save_ms, self._next_expire_ms, self.transactions.due())
         for wanted in (
             self.holds.due(), self.pending_replies.due(), self.store.due(), self.peers.due(), self.relay.due(), self.locks.due(),
-            self.delays.due(), self.batches.due(), None if self.access is None else self.access.due(),
+            self.delays.due(), self.batches.due(), self.membership.due(), None if self.access is None else self.access.due(),
         ):  # fmt: skip
             if wanted is not None and wanted < due:
                 due = wanted
@@ -308,7 +308,7 @@ class Broker:
 
     def effects(self) -> list[CoreEffect]:
         """Take out the effects: replies, syncs, tables to save, operations to start."""
-        if self.membership.changed:
+        if self.membership.changed or self.membership.owed:
             self.membership.notify()
         effects = self.peers.effects(self.backlog)
         if works := self.store.work():

@@ -1,5 +1,7 @@
 """Heartbeats: groups and retry topics made, members told of changes at once, and who may ask."""
 
+from halfmoon.broker.consumers import membership
+from halfmoon.effects import Write
 from halfmoon.model import subscription
 from halfmoon.wire.bodies import (
     CheckClientBody,
@@ -67,6 +69,27 @@ def test_every_member_is_told_at_once_when_the_group_changes(talk):
     assert (notices(talk, 1), notices(talk, 2)) == (["G"], ["G"])
     talk.consume("T", peer=2)
     assert (notices(talk, 1), notices(talk, 2)) == ([], [])
+
+
+def writes(talk):
+    """Let one round of effects leave; return to whom something was written."""
+    return [effect.peer for effect in talk.broker.effects() if isinstance(effect, Write)]
+
+
+def test_many_members_are_told_over_several_turns_and_who_waits_is_told_of_several_changes_at_once(talk, monkeypatch):
+    monkeypatch.setattr(membership, "NOTICES_A_TURN", 4)
+    for peer in range(1, 13):
+        talk.consume("T", peer=peer)
+
+    talk.broker.lost(12, talk.now)
+    assert writes(talk) == [1, 2, 3, 4]
+    assert talk.broker.membership.due() == talk.broker.due() == 0, "the next turn comes at once"
+    talk.broker.lost(11, talk.now)
+    assert writes(talk) == [5, 6, 7, 8], "who was not told yet comes first"
+    assert writes(talk) == [9, 10, 1], "who is gone is not told"
+    assert writes(talk) == [2, 3, 4]
+    assert writes(talk) == []
+    assert talk.broker.membership.due() is None
 
 
 def test_a_notice_is_one_way_and_says_java(talk):

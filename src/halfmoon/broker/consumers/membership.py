@@ -7,6 +7,7 @@ Differs: a group or client id that breaks the rules of names is refused with cod
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 from halfmoon.broker.consumers.clients import Member
 from halfmoon.broker.context import Context
@@ -47,6 +48,9 @@ from halfmoon.wire.headers.client import (
 SUBSCRIPTIONS_MAX = 2_000
 """Topics of one consumer in one heartbeat, so that heartbeats cannot fill the memory."""
 
+NOTICES_A_TURN = 256
+"""Notices that leave in one turn: each is a write to a connection of its own, some 10 us."""
+
 CLIENT_ID_LENGTH_MAX = 1024
 """A client id is made of an address, an instance name and a unit name."""
 
@@ -61,6 +65,8 @@ class Membership:
         self._notices = 0
         self.changed: dict[str, None] = {}
         """Consumer groups whose members are to be notified at the end of this turn, in order."""
+        self.owed: dict[tuple[str, int], None] = {}
+        """Members that are still to be notified, by group and connection; whose turn is next comes first."""
 
     def handlers(self) -> Handlers:
         """Return what answers which request."""
@@ -143,21 +149,34 @@ class Membership:
         self.changed[group] = None
 
     def notify(self) -> None:
-        """Notify every member of the groups that changed in this turn (40, one-way), including those who caused it.
+        """Notify members of groups that changed (40, one-way), including those who caused it: of all, `NOTICES_A_TURN`.
 
-        Once a turn for each group: thousands of members that come or go together cost thousands of notices, not millions.
+        Who is still to be notified when its group changes again gets one notice: thousands of members that come or go together cost
+        thousands of notices, not millions.
         """
         groups, self.changed = self.changed, {}
         for group in groups if self._notifies else ():
             info, config = self._clients.group(group), self._groups.get(group)
-            if info is None or (config is not None and not config.notify_consumer_ids_changed_enable):
-                continue
-            self._notices = self._notices + 1 & 0x7FFFFFFF
-            command = request_command(NotifyConsumerIdsChanged(consumer_group=group), oneway=True, opaque=self._notices)
-            command.language = int(Language.JAVA)
-            frame = encode(command)
-            for member in info.members.values():
+            if info is not None and (config is None or config.notify_consumer_ids_changed_enable):
+                for number in info.members:
+                    self.owed.setdefault((group, number))
+        frames: dict[str, bytes] = {}
+        for place in list(islice(self.owed, NOTICES_A_TURN)):
+            del self.owed[place]
+            group, number = place
+            if (info := self._clients.group(group)) is not None and (member := info.members.get(number)) is not None:
+                frame = frames.get(group) or frames.setdefault(group, self._notice(group))
                 self._peers.answer(member.peer, frame)
+
+    def _notice(self, group: str) -> bytes:
+        self._notices = self._notices + 1 & 0x7FFFFFFF
+        command = request_command(NotifyConsumerIdsChanged(consumer_group=group), oneway=True, opaque=self._notices)
+        command.language = int(Language.JAVA)
+        return encode(command)
+
+    def due(self) -> int | None:
+        """When `notify` wants to be called: at once, as long as members are to be notified."""
+        return 0 if self.owed else None
 
     # ------------------------------------------------------------ asking
 
