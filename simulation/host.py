@@ -180,8 +180,10 @@ class _Life:
         self._guarded(self._commit)
 
     def _commit(self) -> None:
-        while self._core.commit(self._host.now()):
+        if self._core.commit(self._host.now()):
             self._carry_out_effects()
+            if self.alive and self._core.commit(self._host.now()):
+                self._wake()  # others are read first, and connections may be lost before the rest is handled
 
     def _ring(self) -> None:
         self._timer = None

@@ -1,5 +1,9 @@
 """Connections without sockets: accumulation, cutting, bounds, idleness."""
 
+from random import Random
+
+import pytest
+
 from halfmoon.effects import Close, Write
 from halfmoon.wire.command import encode, request_command
 from halfmoon.wire.headers.offset import GetMaxOffset
@@ -261,3 +265,70 @@ def test_a_small_request_that_waits_does_not_keep_what_came_with_it():
     backlog.turn([cut(peer, 33)])
     [(_, data, _)] = backlog.turn([])
     assert len(data) == 20
+
+
+class History:
+    """Connections that ask, read or do not, and are lost, as a seed has it; what each asked comes out once and in order."""
+
+    def __init__(self, seed):
+        self.chance, self.backlog = Random(seed), Backlog()
+        self.peers = [Peer(number, "10.0.0.1:1", 0) for number in range(4)]
+        self.asked = dict.fromkeys(self.peers, 0)
+        self.handled = {peer: [] for peer in self.peers}
+        self.gone, self.ended = set(), []
+
+    def step(self):
+        there = [peer for peer in self.peers if peer not in self.gone]
+        peer = self.chance.choice(there or self.peers)
+        match self.chance.choice(("ask", "ask", "ask", "slow", "reads", "lose", "turn", "turn")) if there else "turn":
+            case "ask":
+                brought = [each for each in there if each is peer or self.chance.random() < 0.3]
+                self.turn([self.bring(each) for each in brought])
+            case "slow":
+                self.backlog.set_slow(peer, is_slow=True)
+            case "reads":
+                self.backlog.set_slow(peer, is_slow=False)
+            case "lose" if self.chance.random() < 0.2:
+                self.gone.add(peer)
+                if not self.backlog.lost(peer):
+                    self.ended.append(peer)
+            case _:
+                self.turn([])
+
+    def bring(self, peer):
+        count = self.chance.randint(1, 8)
+        self.asked[peer] += count
+        return cut(peer, count, first=self.asked[peer] - count)
+
+    def turn(self, brought):
+        taken = self.backlog.turn(brought)
+        assert len(taken) < ALL_FEW + FEW
+        full = {peer for peer in self.peers if peer not in self.gone and self.chance.random() < 0.2}
+        waits = []
+        for peer, data, frame in taken:
+            if (peer in full and self.chance.random() < 0.7) or peer in {each for each, _, _ in waits}:
+                waits.append((peer, data, frame))
+            else:
+                self.handled[peer] += numbers([(peer, data, frame)], peer)
+        self.backlog.put_back(waits)
+        self.ended += [peer for peer, _ in self.backlog.emptied()]
+
+
+FEW, ALL_FEW = 3, 7
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_whatever_connections_do_each_request_is_handled_once_and_in_order(seed, monkeypatch):
+    monkeypatch.setattr("halfmoon.wire.peer.REQUESTS_A_TURN", FEW)
+    monkeypatch.setattr("halfmoon.wire.peer.ALL_REQUESTS_A_TURN", ALL_FEW)
+    history = History(seed)
+    for _ in range(60):
+        history.step()
+    for peer in history.peers:
+        history.backlog.set_slow(peer, is_slow=False)
+    while history.backlog.is_due:
+        history.turn([])
+    assert history.handled == {peer: list(range(count)) for peer, count in history.asked.items()}
+    assert set(history.ended) == history.gone
+    assert len(history.ended) == len(history.gone), "each is told once"
+    assert (history.backlog._bytes, [peer.waiting_bytes for peer in history.peers]) == (0, [0] * 4)
