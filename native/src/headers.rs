@@ -3,7 +3,10 @@
 use std::borrow::Cow;
 use std::str::FromStr;
 
-use crate::json::Scanner;
+use crate::json::{Scanner, Text};
+
+/// Where all fields of a header are kept, if they are wanted: they must be texts then. Empty ones need not be there.
+pub type Texts<'t, 'a> = Option<&'t mut Vec<Text<'a>>>;
 
 /// What a broker uses of the header of SEND_MESSAGE_V2 or SEND_BATCH_MESSAGE.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,9 +46,9 @@ struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    fn read(inner: &mut Scanner<'a>) -> Option<Self> {
+    fn read(inner: &mut Scanner<'a>, texts: Texts<'_, 'a>) -> Option<Self> {
         let mut found = Fields::default();
-        inner.object(|inner, name| {
+        inner.fields(texts, |inner, name| {
             match name {
                 // nobody looks at these, but the general decoder refuses what they cannot be
                 b"a" | b"c" | b"n" => drop(inner.string()?),
@@ -97,7 +100,7 @@ pub fn head_json(header: &[u8], fields_max: usize) -> Option<(i32, i32, i32)> {
 }
 
 /// Read a header that is JSON: its opaque, its flag, and what is made of its fields.
-fn enveloped<'a, T>(header: &'a [u8], read: impl Fn(&mut Scanner<'a>) -> Option<T>) -> Option<(i32, i64, T)> {
+fn enveloped<'a, T>(header: &'a [u8], mut read: impl FnMut(&mut Scanner<'a>) -> Option<T>) -> Option<(i32, i64, T)> {
     std::str::from_utf8(header).ok()?;
     let (mut opaque, mut flag, mut fields) = (None, 0, None);
     let mut scanner = Scanner::new(header);
@@ -114,8 +117,8 @@ fn enveloped<'a, T>(header: &'a [u8], read: impl Fn(&mut Scanner<'a>) -> Option<
 }
 
 /// Read the header of a send that is JSON.
-pub fn send_header_json(header: &[u8]) -> Option<SendHeader<'_>> {
-    let (opaque, flag, fields) = enveloped(header, Fields::read)?;
+pub fn send_header_json<'a>(header: &'a [u8], mut texts: Texts<'_, 'a>) -> Option<SendHeader<'a>> {
+    let (opaque, flag, fields) = enveloped(header, |inner| Fields::read(inner, texts.as_deref_mut()))?;
     Some(SendHeader {
         opaque,
         flag,
@@ -133,7 +136,7 @@ pub fn send_header_json(header: &[u8]) -> Option<SendHeader<'_>> {
 /// Read a header that is ROCKETMQ: 21 bytes, of which the code was looked at, and the fields.
 ///
 /// Fields g (13 digits, as every time between 2001 and 2286 has) and i come once, in this order.
-pub fn send_header_rocketmq(header: &[u8]) -> Option<SendHeader<'_>> {
+pub fn send_header_rocketmq<'a>(header: &'a [u8], mut texts: Texts<'_, 'a>) -> Option<SendHeader<'a>> {
     let (head, mut rest) = header.split_first_chunk::<21>()?;
     let [_, _, _, _, _, opaque @ .., _, _, _, _, _, _, _, _, _, _, _, _] = *head;
     let [.., f0, f1, f2, f3, r0, r1, r2, r3, e0, e1, e2, e3] = *head;
@@ -146,6 +149,7 @@ pub fn send_header_rocketmq(header: &[u8]) -> Option<SendHeader<'_>> {
     let (mut j, mut m) = (&b"0"[..], &b"false"[..]);
     while !rest.is_empty() {
         let (name, value) = entry(&mut rest)?;
+        keep(texts.as_deref_mut(), plain, name, value)?;
         match name {
             b"g" if born.is_none() && value.len() == 13 => {
                 if !value.iter().all(u8::is_ascii_digit) {
@@ -234,10 +238,10 @@ impl<'a> EndFields<'a> {
 }
 
 /// Read the header of an end of a transaction that is JSON.
-pub fn end_header_json(header: &[u8]) -> Option<EndHeader<'_>> {
+pub fn end_header_json<'a>(header: &'a [u8], mut texts: Texts<'_, 'a>) -> Option<EndHeader<'a>> {
     let (opaque, flag, fields) = enveloped(header, |inner| {
         let mut fields = EndFields::default();
-        inner.object(|inner, name| {
+        inner.fields(texts.as_deref_mut(), |inner, name| {
             match name {
                 b"producerGroup" => fields.group = Some(inner.string()?),
                 b"tranStateTableOffset" => fields.index = Some(inner.integer()?),
@@ -256,7 +260,7 @@ pub fn end_header_json(header: &[u8]) -> Option<EndHeader<'_>> {
 }
 
 /// Read the header of an end of a transaction that is ROCKETMQ: 21 bytes, of which the code was looked at, and the fields.
-pub fn end_header_rocketmq(header: &[u8]) -> Option<EndHeader<'_>> {
+pub fn end_header_rocketmq<'a>(header: &'a [u8], mut texts: Texts<'_, 'a>) -> Option<EndHeader<'a>> {
     let (head, mut rest) = header.split_first_chunk::<21>()?;
     let [_, _, _, _, _, opaque @ .., _, _, _, _, _, _, _, _, _, _, _, _] = *head;
     let [.., f0, f1, f2, f3, r0, r1, r2, r3, e0, e1, e2, e3] = *head;
@@ -272,6 +276,7 @@ pub fn end_header_rocketmq(header: &[u8]) -> Option<EndHeader<'_>> {
         if !plain && (std::str::from_utf8(name).is_err() || std::str::from_utf8(value).is_err()) {
             return None;
         }
+        keep(texts.as_deref_mut(), plain, name, value)?;
         match name {
             _ if value.is_empty() => {}
             b"producerGroup" => found.group = Some(Cow::Borrowed(value)),
@@ -288,6 +293,18 @@ pub fn end_header_rocketmq(header: &[u8]) -> Option<EndHeader<'_>> {
     (found.index, found.place, found.decision) = (Some(number(index)?), Some(number(place)?), Some(number(decision)?));
     found.check = truth(check)?;
     found.header(i32::from_be_bytes(opaque), i64::from(i32::from_be_bytes([f0, f1, f2, f3])))
+}
+
+/// Keep a field, if that is wanted. `None`: it is no text; `plain` says that it is one.
+fn keep<'a>(texts: Texts<'_, 'a>, plain: bool, name: &'a [u8], value: &'a [u8]) -> Option<()> {
+    let Some(texts) = texts else { return Some(()) };
+    if !plain && (std::str::from_utf8(name).is_err() || std::str::from_utf8(value).is_err()) {
+        return None;
+    }
+    if !value.is_empty() {
+        texts.push((Cow::Borrowed(name), Cow::Borrowed(value)));
+    }
+    Some(())
 }
 
 /// Take the next name and value from the front.
@@ -342,9 +359,9 @@ mod tests {
     #[test]
     fn both_kinds_of_header_say_the_same() {
         let binary = usual();
-        let found = send_header_json(JSON);
+        let found = send_header_json(JSON, None);
         assert!(found.is_some());
-        assert_eq!(found, send_header_rocketmq(&binary));
+        assert_eq!(found, send_header_rocketmq(&binary, None));
         assert_eq!(found.map(|header| (header.opaque, header.user_flag, header.born_ms)), Some((77, -5, 1700000000000)));
     }
 
@@ -352,7 +369,7 @@ mod tests {
     fn fields_in_another_order_or_twice_are_left_to_the_general_decoder() {
         let fields: [(&[u8], &[u8]); 6] =
             [(b"b", b"T"), (b"e", b"1"), (b"f", b"0"), (b"i", b""), (b"h", b"0"), (b"g", b"1700000000000")];
-        assert_eq!(send_header_rocketmq(&rocketmq(&fields)), None);
+        assert_eq!(send_header_rocketmq(&rocketmq(&fields), None), None);
     }
 
     proptest! {
@@ -363,25 +380,25 @@ mod tests {
                     *place = byte;
                 }
                 header.truncate(header.len().saturating_sub(cut / 20));
-                let _ = send_header_json(&header);
+                let _ = send_header_json(&header, None);
                 let _ = head_json(&header, 9);
-                let _ = send_header_rocketmq(&header);
-                let _ = end_header_rocketmq(&header);
+                let _ = send_header_rocketmq(&header, None);
+                let _ = end_header_rocketmq(&header, None);
             }
         }
 
         #[test]
         fn any_bytes_are_read_or_refused(header in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = send_header_json(&header);
-            let _ = send_header_rocketmq(&header);
-            let _ = end_header_json(&header);
-            let _ = end_header_rocketmq(&header);
+            let _ = send_header_json(&header, None);
+            let _ = send_header_rocketmq(&header, None);
+            let _ = end_header_json(&header, None);
+            let _ = end_header_rocketmq(&header, None);
         }
 
         #[test]
         fn any_json_is_read_or_refused(header in r#"\{("(opaque|extFields|flag|b|e|z)":([0-9.e+-]{1,4}|"(\\u[dD][89a-f][0-9a-f]{2}|[a-z])*"|[{}\[\]]|true),?){0,8}\}*"#) {
-            let _ = send_header_json(header.as_bytes());
-            let _ = end_header_json(header.as_bytes());
+            let _ = send_header_json(header.as_bytes(), None);
+            let _ = end_header_json(header.as_bytes(), None);
         }
     }
 }

@@ -2,6 +2,9 @@
 
 use std::borrow::Cow;
 
+/// Name and value of a field, which are UTF-8; borrowed where nothing is escaped.
+pub type Text<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
+
 const DEPTH_MAX: usize = 64;
 
 /// Where a reading stands.
@@ -24,6 +27,30 @@ impl<'a> Scanner<'a> {
 
     /// Read an object: `field` is given each name and must read its value.
     pub fn object(&mut self, mut field: impl FnMut(&mut Self, &[u8]) -> Option<()>) -> Option<()> {
+        self.members(|inner, name| field(inner, &name))
+    }
+
+    /// Read an object, and keep all of its names and values in `texts`, if that is there: values are texts then.
+    pub fn fields(
+        &mut self,
+        mut texts: Option<&mut Vec<Text<'a>>>,
+        mut field: impl FnMut(&mut Self, &[u8]) -> Option<()>,
+    ) -> Option<()> {
+        if let Some(texts) = texts.as_deref_mut() {
+            texts.clear();
+        }
+        self.members(|inner, name| {
+            let begin = inner.at;
+            field(inner, &name)?;
+            if let Some(texts) = texts.as_deref_mut() {
+                texts.push((name, Scanner { data: inner.data, at: begin }.string()?));
+            }
+            Some(())
+        })
+    }
+
+    #[inline]
+    fn members(&mut self, mut field: impl FnMut(&mut Self, Cow<'a, [u8]>) -> Option<()>) -> Option<()> {
         self.space();
         self.eat(b'{')?;
         self.space();
@@ -36,7 +63,7 @@ impl<'a> Scanner<'a> {
             self.space();
             self.eat(b':')?;
             self.space();
-            field(self, &name)?;
+            field(self, name)?;
             self.space();
             match self.next()? {
                 b',' => {}

@@ -22,4 +22,5 @@ pub mod reader;
 pub mod record;
 pub mod requests;
 pub mod rows;
+pub mod signing;
 pub mod states;

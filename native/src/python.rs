@@ -3,6 +3,7 @@
 //! Only the columns of Arrow are made without the interpreter: a turn's work takes microseconds, and another thread would cost more
 //! than it brings.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 
 use pyo3::buffer::PyBuffer;
@@ -25,12 +26,13 @@ use crate::reader;
 use crate::record::{self, Wanted};
 use crate::requests::{Frame as RequestFrame, Head};
 use crate::rows;
+use crate::signing;
 use crate::states;
 
 pyo3::import_exception!(halfmoon.errors, MessageIllegal);
 
 /// Both twins of one interface have the same functions with the same meanings; it grows when one changes.
-const INTERFACE: i64 = 22;
+const INTERFACE: i64 = 24;
 
 /// Buffers of columns begin at multiples of this.
 const ALIGNED: usize = 64;
@@ -297,11 +299,12 @@ impl Reader {
         self.inner.open_count()
     }
 
-    /// Read what a connection brought; `host` is stored as where the messages were born.
-    fn read(&mut self, peer: i64, host: &[u8], data: PyBackedBytes) -> Found {
+    /// Read what a connection brought; `host` is stored as where the messages were born. What a verifier does not know is left.
+    #[pyo3(signature = (peer, host, data, verifier = None))]
+    fn read(&mut self, peer: i64, host: &[u8], data: PyBackedBytes, verifier: Option<PyRef<'_, Verifier>>) -> Found {
         let source = Source::new(Box::new(data), host);
         let mut others = Vec::new();
-        let rest = self.inner.read(peer, &source, |frame| others.push(fields(frame)));
+        let rest = self.inner.read(peer, &source, verifier.as_deref().map(|one| &one.inner), |frame| others.push(fields(frame)));
         found(others, rest)
     }
 
@@ -315,6 +318,49 @@ impl Reader {
     fn completions(&mut self) -> Option<Completions> {
         let inner = self.inner.completions();
         (!inner.is_empty()).then_some(Completions { inner })
+    }
+}
+
+// ---------------------------------------------------------------- signatures
+
+/// Signs the requests of one account; `token` is empty where none is wanted.
+#[pyclass(module = "halfmoon_native", frozen)]
+struct Signer {
+    inner: signing::Signer,
+}
+
+fn no_key() -> PyErr {
+    PyValueError::new_err("no key can be made of the secret")
+}
+
+#[pymethods]
+impl Signer {
+    #[new]
+    fn new(access_key: PyBackedStr, secret: PyBackedStr, token: PyBackedStr) -> PyResult<Self> {
+        let inner = signing::Signer::new(&access_key, secret.as_bytes(), &token).ok_or_else(no_key)?;
+        Ok(Signer { inner })
+    }
+}
+
+/// What one account may send without being looked at again; without a secret it need not sign, and may send everything.
+#[pyclass(module = "halfmoon_native")]
+struct Verifier {
+    inner: signing::Verifier,
+}
+
+#[pymethods]
+impl Verifier {
+    #[new]
+    fn new(access_key: PyBackedStr, secret: Option<&[u8]>) -> PyResult<Self> {
+        let inner = signing::Verifier::new(&access_key, secret).ok_or_else(no_key)?;
+        Ok(Verifier { inner })
+    }
+
+    /// Let requests of this code for this topic pass from now on; "": it names none.
+    fn allow(&mut self, code: i64, topic: PyBackedStr) {
+        let mut asked = Vec::new();
+        reader::write_key(topic.as_bytes(), code, &mut asked);
+        self.inner.allow(asked);
     }
 }
 
@@ -601,9 +647,21 @@ fn encode_properties<'py>(properties: &Bound<'py, PyAny>) -> PyResult<Bound<'py,
     }
 }
 
-/// Return the whole frame of a request of ours whose header has these fields.
+/// Return a field as it travels.
+fn text_of<'a>(value: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, str>> {
+    if let Ok(text) = value.cast::<PyString>() {
+        Ok(Cow::Borrowed(text.to_str()?))
+    } else if let Ok(truth) = value.cast::<PyBool>() {
+        Ok(Cow::Borrowed(if truth.is_true() { "true" } else { "false" }))
+    } else {
+        Ok(Cow::Owned(value.extract::<i64>()?.to_string()))
+    }
+}
+
+/// Return the whole frame of a request of ours whose header has these fields, and those of the signer behind them.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
+#[pyo3(signature = (code, flag, opaque, version, names, values, body, serialization, remark, signer = None))]
 fn request_frame<'py>(
     code: i32,
     flag: i32,
@@ -614,22 +672,19 @@ fn request_frame<'py>(
     body: PyBackedBytes,
     serialization: i64,
     remark: Option<PyBackedStr>,
+    signer: Option<PyRef<'_, Signer>>,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let head = Head { code, flag, opaque, version, remark: remark.as_deref(), json: serialization == 0 };
     let mut frame = RequestFrame::new(&head, body.len().saturating_add(640));
-    for (name, value) in names.iter().zip(values.iter()) {
-        if value.is_none() {
-            continue;
-        }
-        let name = name.cast::<PyString>()?.to_str()?;
-        let written = if let Ok(text) = value.cast::<PyString>() {
-            frame.field(name, text.to_str()?)
-        } else if let Ok(truth) = value.cast::<PyBool>() {
-            frame.field(name, if truth.is_true() { "true" } else { "false" })
-        } else {
-            frame.field(name, &value.extract::<i64>()?.to_string())
-        };
-        written.ok_or_else(|| PyValueError::new_err("the name of a field is too long"))?;
+    let items = names.iter().zip(values.iter()).filter(|(_, value)| !value.is_none());
+    let items = items.map(|(name, value)| Ok((name.cast_into::<PyString>()?, value))).collect::<PyResult<Vec<_>>>()?;
+    let mut fields = items.iter().map(|(name, value)| Ok((name.to_str()?, text_of(value)?))).collect::<PyResult<Vec<_>>>()?;
+    if let Some(signer) = &signer {
+        let own = signer.inner.sign(&fields, &body);
+        fields.extend(own);
+    }
+    for (name, value) in &fields {
+        frame.field(name, value).ok_or_else(|| PyValueError::new_err("the name of a field is too long"))?;
     }
     let frame = frame.end(&body).ok_or_else(|| PyValueError::new_err("the frame is too long"))?;
     Ok(PyBytes::new(values.py(), &frame))
@@ -1099,10 +1154,10 @@ fn numbers_of<'py>(bytes: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
 mod halfmoon_native {
     #[pymodule_export]
     use super::{
-        Completions, HalfMessageCache, Messages, Reader, BulkFilter, batch_drafts, batch_items, crc32, decided_rows, done_answers,
-        encode_batch, encode_properties, gather, half_properties, head_json, index_entries, prepared_rows, pull_head, put_numbers,
-        record_keys, record_rows, request_frame, row_columns, runs_of, send_answers, split_frames, stored_properties, tag_hash,
-        tag_matches, whole_records,
+        BulkFilter, Completions, HalfMessageCache, Messages, Reader, Signer, Verifier, batch_drafts, batch_items, crc32,
+        decided_rows, done_answers, encode_batch, encode_properties, gather, half_properties, head_json, index_entries,
+        prepared_rows, pull_head, put_numbers, record_keys, record_rows, request_frame, row_columns, runs_of, send_answers,
+        split_frames, stored_properties, tag_hash, tag_matches, whole_records,
     };
 
     #[pymodule_export]

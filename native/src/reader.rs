@@ -9,11 +9,16 @@ use crate::batch::{BATCH_MAX, batch_items};
 use crate::completions::Completions;
 use crate::frames::{Frame, Rest, cut};
 use crate::headers::{EndHeader, SendHeader, end_header_json, end_header_rocketmq, send_header_json, send_header_rocketmq};
+use crate::json::Text;
 use crate::messages::{AT_ONCE, DURABLE, Messages, NO_ANSWER, Numbers, PROPERTIES_BYTES_MAX, Sender, Source};
 use crate::properties::{half_properties, stored_properties};
+use crate::signing::Verifier;
 
 const FRAME_BYTES_MAX: i64 = 16 * 1024 * 1024;
 const HEADER_BYTES_MAX: i64 = 1024 * 1024;
+const END: i64 = 37;
+const SEND: i64 = 310;
+const SEND_BATCH: i64 = 320;
 const TRANSACTION_MASK: i32 = 0xC;
 const COMMIT: i32 = 8;
 const ROLLBACK: i32 = 12;
@@ -21,6 +26,8 @@ const ROLLBACK: i32 = 12;
 const OPEN_MAX: usize = 65_536;
 const BATCHES_MAX: usize = 256;
 const BATCH_TEXT_MAX: usize = 512;
+/// Room for the fields of a signed send.
+const FIELDS_USUAL: usize = 16;
 
 /// Messages of one queue that came in one turn; half messages are those of one producer group, which is "" for all others.
 pub struct Group {
@@ -48,12 +55,12 @@ pub struct Reader {
     text: Vec<u8>,
 }
 
-/// Write the name of a queue: its topic, a byte that is in no text, and its number.
-fn write_key(topic: &[u8], queue_id: i64, key: &mut Vec<u8>) {
+/// Write the name of a queue, or of what is asked for a topic: the topic, a byte that is in no text, and a number.
+pub fn write_key(topic: &[u8], number: i64, key: &mut Vec<u8>) {
     key.clear();
     key.extend_from_slice(topic);
     key.push(0xFF);
-    key.extend_from_slice(&queue_id.to_be_bytes());
+    key.extend_from_slice(&number.to_be_bytes());
 }
 
 impl Reader {
@@ -112,10 +119,10 @@ impl Reader {
         self.open.len()
     }
 
-    /// Read what a connection brought; `other` is given the frames that are something else.
-    pub fn read(&mut self, peer: i64, source: &Arc<Source>, mut other: impl FnMut(Frame)) -> Rest {
+    /// Read what a connection brought; `other` is given the frames that are something else. What a verifier does not know is.
+    pub fn read(&mut self, peer: i64, source: &Arc<Source>, verifier: Option<&Verifier>, mut other: impl FnMut(Frame)) -> Rest {
         cut(source.data(), FRAME_BYTES_MAX, HEADER_BYTES_MAX, |frame| {
-            if self.take_frame(peer, source, &frame).is_none() {
+            if self.take_frame(peer, source, &frame, verifier).is_none() {
                 other(frame);
             }
         })
@@ -132,11 +139,18 @@ impl Reader {
         std::mem::take(&mut self.completions)
     }
 
-    fn take_frame(&mut self, peer: i64, source: &Arc<Source>, frame: &Frame) -> Option<()> {
-        if let Some(completion) = completion_of(source.data(), frame) {
-            return self.take_completion(peer, i64::from(frame.serialization), &completion);
+    fn take_frame(&mut self, peer: i64, source: &Arc<Source>, frame: &Frame, verifier: Option<&Verifier>) -> Option<()> {
+        let (kind, text) = (frame.serialization, source.data().get(frame.start..frame.body)?);
+        let code = code_of(kind, text)?;
+        let mut texts = verifier.map(|_| Vec::with_capacity(FIELDS_USUAL));
+        if code == END {
+            let read = if kind == 0 { end_header_json } else { end_header_rocketmq };
+            let completion = read(text, texts.as_mut())?;
+            self.verify(verifier, code, b"", &texts.unwrap_or_default(), source.data().get(frame.body..frame.end)?)?;
+            return self.take_completion(peer, i64::from(kind), &completion);
         }
-        let header = header_of(source.data(), frame)?;
+        let header = if kind == 0 { send_header_json(text, texts.as_mut()) } else { send_header_rocketmq(text, texts.as_mut()) }?;
+        self.verify(verifier, code, &header.topic, &texts.unwrap_or_default(), source.data().get(frame.body..frame.end)?)?;
         let transaction = header.sys_flag & TRANSACTION_MASK != 0;
         write_key(&header.topic, i64::from(header.queue_id), &mut self.key);
         let sender = Sender { peer, opaque: header.opaque, serialization: i64::from(frame.serialization), how: DURABLE, count: 1 };
@@ -163,6 +177,13 @@ impl Reader {
             }
         }
         self.take_one(source, &header, body, sender)
+    }
+
+    /// Verify a request, if that is wanted.
+    fn verify(&mut self, verifier: Option<&Verifier>, code: i64, topic: &[u8], texts: &[Text<'_>], body: &[u8]) -> Option<()> {
+        let Some(verifier) = verifier else { return Some(()) };
+        write_key(topic, code, &mut self.key);
+        verifier.passes(&self.key, texts, body).then_some(())
     }
 
     fn take_completion(&mut self, peer: i64, serialization: i64, completion: &EndHeader<'_>) -> Option<()> {
@@ -257,22 +278,15 @@ impl Reader {
     }
 }
 
-fn header_of<'a>(data: &'a [u8], frame: &Frame) -> Option<SendHeader<'a>> {
-    let header = data.get(frame.start..frame.body)?;
-    match frame.serialization {
-        0 if header.starts_with(b"{\"code\":310,") || header.starts_with(b"{\"code\":320,") => send_header_json(header),
-        1 if (header.starts_with(b"\x01\x36") || header.starts_with(b"\x01\x40")) && header.len() > 21 => {
-            send_header_rocketmq(header)
-        }
-        _ => None,
-    }
-}
-
-fn completion_of<'a>(data: &'a [u8], frame: &Frame) -> Option<EndHeader<'a>> {
-    let header = data.get(frame.start..frame.body)?;
-    match frame.serialization {
-        0 if header.starts_with(b"{\"code\":37,") => end_header_json(header),
-        1 if header.starts_with(b"\0\x25") && header.len() > 21 => end_header_rocketmq(header),
+/// The code of a request that is read here: the first that it names.
+fn code_of(serialization: u8, header: &[u8]) -> Option<i64> {
+    match serialization {
+        0 if header.starts_with(b"{\"code\":310,") => Some(SEND),
+        0 if header.starts_with(b"{\"code\":320,") => Some(SEND_BATCH),
+        0 if header.starts_with(b"{\"code\":37,") => Some(END),
+        1 if header.len() > 21 && header.starts_with(b"\x01\x36") => Some(SEND),
+        1 if header.len() > 21 && header.starts_with(b"\x01\x40") => Some(SEND_BATCH),
+        1 if header.len() > 21 && header.starts_with(b"\0\x25") => Some(END),
         _ => None,
     }
 }
@@ -331,7 +345,7 @@ mod tests {
         let mut reader = reader();
         let mut others = 0;
         let source = Source::new(Box::new([send("", b"body"), send(r#","e":2"#, b"body")].concat()), &[1; 8]);
-        let rest = reader.read(9, &source, |_| others += 1);
+        let rest = reader.read(9, &source, None, |_| others += 1);
         assert_eq!((rest.used, others), (source.data().len(), 1));
         let groups = reader.take();
         assert_eq!(groups.len(), 1);
@@ -348,7 +362,7 @@ mod tests {
         let item = b"\0\0\0\x1e\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01x\0\x07DELAY\x011";
         let source = Source::new(Box::new(send(r#","m":true"#, item)), &[1; 8]);
         let mut others = 0;
-        reader.read(9, &source, |_| others += 1);
+        reader.read(9, &source, None, |_| others += 1);
         assert_eq!((others, reader.take().len()), (1, 0));
     }
 
@@ -364,7 +378,7 @@ mod tests {
             }
             let size = data.len();
             let source = Source::new(Box::new(data), &[1; 8]);
-            let rest = reader.read(1, &source, |_| {});
+            let rest = reader.read(1, &source, None, |_| {});
             prop_assert!(rest.used <= size);
             for group in reader.take() {
                 prop_assert!(!group.messages.is_empty());
@@ -374,7 +388,7 @@ mod tests {
         #[test]
         fn any_bytes_are_read_or_given_back(data in proptest::collection::vec(prop_oneof![Just(0u8), any::<u8>()], 0..300)) {
             let source = Source::new(Box::new(data), &[]);
-            let _ = reader().read(1, &source, |_| {});
+            let _ = reader().read(1, &source, None, |_| {});
         }
     }
 }

@@ -70,6 +70,8 @@ __all__ = [
     "Parts",
     "PullHeader",
     "Reader",
+    "Signer",
+    "Verifier",
     "batch_drafts",
     "batch_items",
     "crc32",
@@ -135,9 +137,11 @@ if TYPE_CHECKING or _found is None:
     from halfmoon.columns.properties import encode_properties, stored_properties, tag_hash
     from halfmoon.columns.reading import Reader
     from halfmoon.columns.record import gather, record_rows, row_columns, whole_records
+    from halfmoon.columns.signing import Signer, Verifier
     from halfmoon.columns.states import decided_rows, prepared_rows, runs_of
 else:
     Messages, Reader, BulkFilter = _found.Messages, _found.Reader, _found.BulkFilter
+    Signer, Verifier = _found.Signer, _found.Verifier
     Completions, HalfMessageCache = _found.Completions, _found.HalfMessageCache
     decided_rows, prepared_rows, runs_of = _found.decided_rows, _found.prepared_rows, _found.runs_of
     row_columns, tag_matches = _found.row_columns, _found.tag_matches

@@ -8,6 +8,7 @@ from typing import Any
 
 from halfmoon.broker.broker import Broker
 from halfmoon.broker.settings import BrokerSettings
+from halfmoon.columns.signing import Signer
 from halfmoon.effects import Close, Work, Write
 from halfmoon.errors import StoreNotWritable
 from halfmoon.model import ConsumeType, MessageModel, subscription
@@ -124,7 +125,7 @@ class Talk:
         if code is not None:
             command.code = code
         if who is not None:
-            command.fields = {**command.fields, **who.sign(command.fields, body)}
+            command.fields = {**command.fields, **Signer(*who).sign(command.fields, body)}
         self.feed(peer, encode(command))
         return self.opaque
 

@@ -19,6 +19,7 @@ from halfmoon.columns import (
     properties,
     reading,
     record,
+    signing,
     states,
 )
 
@@ -45,7 +46,9 @@ class Twin:
         raise AttributeError(name)
 
 
-PYTHON = Twin("python", reading, messages, batch, frames, properties, record, keys, answers, filtering, completions, states)
+PYTHON = Twin(
+    "python", reading, messages, batch, frames, properties, record, keys, answers, filtering, completions, states, signing
+)
 
 
 def native() -> Twin:

@@ -20,6 +20,7 @@ CLUSTER = b"CLUSTER\x01C\x02"
 BROKER_PAIRS = CLUSTER + b"MSG_REGION\x01R\x02TRACE_ON\x01true\x02"
 HALF_SUFFIX = BROKER_PAIRS + b"REAL_TOPIC\x01T\x02REAL_QID\x011\x02"
 BODY_MAX = 300
+ME = "me", "secret", ""
 HOSTS = [b"\x7f\0\0\1\0\0\x2a\x9f", bytes(15) + b"\1\0\0\x10\0", b"", b"odd"]
 
 # ---------------------------------------------------------------- properties
@@ -82,16 +83,31 @@ def test_batches_are_encoded_alike(twins, items, longest):
 NUMBERS = st.integers(-(2**31), 2**31 - 1)
 
 
-@example(fields={"\ud800": None}, code=0, flag=0, opaque=0, body=b"", serialization=JSON, remark=None)
+@example(fields={"\ud800": None}, code=0, flag=0, opaque=0, body=b"", serialization=JSON, remark=None, who=None)
+@example(
+    fields={"\U00010000": "1", "\uffff": "2"},
+    code=0,
+    flag=0,
+    opaque=0,
+    body=b"",
+    serialization=JSON,
+    remark=None,
+    who=("a", "b", ""),
+)
 @given(
     st.dictionaries(TEXTS, TEXTS | NUMBERS | st.booleans() | st.none(), max_size=6),
     NUMBERS, NUMBERS, NUMBERS, st.binary(max_size=20), st.sampled_from([JSON, ROCKETMQ]), st.none() | TEXTS,
+    st.none() | st.tuples(TEXTS, TEXTS | st.text(min_size=60, max_size=70), TEXTS),
 )  # fmt: skip
-def test_requests_become_the_same_frames(twins, fields, code, flag, opaque, body, serialization, remark):
-    python, native = twins
-    arguments = code, flag, opaque, 409, tuple(fields), tuple(fields.values()), body, serialization, remark
+def test_requests_become_the_same_frames(twins, fields, code, flag, opaque, body, serialization, remark, who):
+    def framed(twin):
+        signer = () if who is None else (twin.Signer(*who),)
+        return twin.request_frame(
+            code, flag, opaque, 409, tuple(fields), tuple(fields.values()), body, serialization, remark, *signer
+        )
 
-    assert outcome(native.request_frame, *arguments) == outcome(python.request_frame, *arguments)
+    python, native = twins
+    assert outcome(framed, native) == outcome(framed, python)
 
 
 @given(properties, st.sampled_from([b"", CLUSTER, BROKER_PAIRS, HALF_SUFFIX]))
@@ -203,10 +219,12 @@ def ending_fields(draw):
 
 
 @st.composite
-def headers(draw, code):
-    """A header of either kind: its serialisation and bytes."""
+def headers(draw, code, body):
+    """A header of either kind, perhaps signed: its serialisation and bytes."""
     opaque, flag = draw(st.integers(0, 2**31 - 1)), draw(st.sampled_from([0, 0, 0, 0, 1, 2, 4]))
     given = draw(ending_fields() if code == 37 else fields())
+    if (who := draw(st.sampled_from([None, *[ME] * 5, ("me", "another", "")]))) is not None:
+        given |= PYTHON.Signer(*who).sign(given, body)
     if draw(st.booleans()):
         ext = b"".join(
             len(name).to_bytes(2, "big") + name.encode() + len(value.encode()).to_bytes(4, "big") + value.encode()
@@ -231,8 +249,8 @@ def frames(draw):
     found = []
     for _ in range(draw(st.integers(1, 5))):
         code = draw(st.sampled_from([310, 310, 310, 320, 11, 37, 37]))
-        serialization, header = draw(headers(code))
         body = draw(batches) if code == 320 else draw(st.one_of(st.binary(max_size=20), st.just(bytes(BODY_MAX + 1))))
+        serialization, header = draw(headers(code, body))
         header = damaged(header, draw)
         size = (4 + len(header) + len(body)).to_bytes(4, "big")
         found.append(size + (serialization << 24 | len(header)).to_bytes(4, "big") + header + body)
@@ -258,6 +276,13 @@ def reader_of(twin):
     return reader
 
 
+def verifier_of(twin):
+    verifier = twin.Verifier("me", b"secret")
+    for code, topic in ((310, "T"), (310, "U"), (320, "T"), (37, "")):
+        verifier.allow(code, topic)
+    return verifier
+
+
 def drafts_of(groups):
     return [(topic, queue, group, messages.drafts, messages.senders) for topic, queue, group, messages in groups]
 
@@ -272,11 +297,14 @@ def pieces_of(data, draw):
 def test_received_bytes_become_the_same_columns_the_same_log_and_the_same_answers(twins, data, received):
     assume(not unusual(received))
     read = [reader_of(twin) for twin in twins]
+    kind = data.draw(st.sampled_from(["open", "signed", "signed", "by white address"]))
+    made = {"open": lambda _: None, "signed": verifier_of, "by white address": lambda twin: twin.Verifier("me", None)}
+    verifiers = [made[kind](twin) for twin in twins]
     rest = b""
     for piece in pieces_of(received, data.draw):
         rest += piece
         peer, host = data.draw(st.integers(0, 2)), data.draw(st.sampled_from(HOSTS[:2]))
-        python, native = (reader.read(peer, host, rest) for reader in read)
+        python, native = (reader.read(peer, host, rest, verifier) for reader, verifier in zip(read, verifiers))
         assert native == python
         rest = rest[python[1] :]
     if data.draw(st.booleans()):
@@ -285,13 +313,13 @@ def test_received_bytes_become_the_same_columns_the_same_log_and_the_same_answer
         assert len(read[0]) == len(read[1]) == 0
     groups = [reader.take() for reader in read]
     assert drafts_of(groups[1]) == drafts_of(groups[0])
-    event(f"{min(3, sum(len(messages) for *_, messages in groups[0]))} or more messages")
+    event(f"{kind}: {min(3, sum(len(messages) for *_, messages in groups[0]))} or more messages")
     for (topic, queue, _, ours), (_, _, _, theirs) in zip(*groups):
         stored_alike(data.draw, topic, queue, ours, theirs)
     assert read[0].take() == read[1].take() == []
     ended = [rows_of(reader.completions()) for reader in read]
     assert ended[1] == ended[0]
-    event(f"{min(2, len(ended[0][0]))} or more completions")
+    event(f"{kind}: {min(2, len(ended[0][0]))} or more completions")
     assert read[0].completions() is read[1].completions() is None
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from halfmoon import Message, Producer, PullConsumer
 from halfmoon.client.admin import Admin
+from halfmoon.columns.signing import Signer
 from halfmoon.model import ConsumeFrom
 from halfmoon.wire.bodies import ConsumerData, HeartbeatData, SubscriptionData, to_json
 from halfmoon.wire.headers.client import GetConsumerListByGroup, HeartBeat
@@ -87,7 +88,7 @@ def tool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaPeer]:
 def ask(broker: Broker, header: Header, body: bytes, who: Credentials | None) -> Answer:
     """Send one request on a connection of its own, signed or not."""
     fields = fields_of(header)
-    signed = who.sign(fields, body) if who is not None else {}
+    signed = Signer(*who).sign(fields, body) if who is not None else {}
     asker = Asker(broker.broker_port)
     try:
         return asker.ask(Question(type(header).__name__, request_type(header).code, {**fields, **signed}, body))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halfmoon.columns.signing import Signer
 from halfmoon.errors import BadHeader
 from halfmoon.limits import HEADER_FIELDS_MAX
 from halfmoon.wire.codes import JSON, ROCKETMQ, Language
@@ -310,7 +311,7 @@ ME = Credentials("account1", "secret-1", "a token")
 def test_a_signed_request_verifies_as_it_arrives(serialization):
     command = received(request_bytes(SEND, b"hello", 7, serialization, credentials=ME))
 
-    assert {**command.fields} == {**request_command(SEND).fields, **ME.sign(command.fields, b"hello")}
+    assert {**command.fields} == {**request_command(SEND).fields, **Signer(*ME).sign(command.fields, b"hello")}
     assert verify(b"secret-1", command.fields, command.body)
     assert not verify(b"secret-1", command.fields, b"hellO")
     assert command.version == 409

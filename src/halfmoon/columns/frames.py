@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from halfmoon.columns.signing import Signer
+
 PREFIX = Struct(">ii")  # | total i32 | serialisation u8, header length u24 |
 _PREFIX = Struct(">iI")  # the same to read
 _FIXED = Struct(">hbhiii")  # | code i16 | language i8 | version i16 | opaque i32 | flag i32 | remark length i32 |
@@ -51,10 +53,15 @@ def split_frames(data: bytes, frame_max: int, header_max: int) -> tuple[list[Fra
 
 def request_frame(
     code: int, flag: int, opaque: int, version: int, names: Sequence[str], values: Sequence[Any], body: bytes, serialization: int,
-    remark: str | None,
+    remark: str | None, signer: Signer | None = None,
 ) -> bytes:  # fmt: skip
-    """Return the whole frame of a request of ours whose header has these fields; values are texts, numbers, booleans or None."""
+    """Return the whole frame of a request of ours whose header has these fields; values are texts, numbers, booleans or None.
+
+    Where there is a ``signer``, its fields follow them.
+    """
     fields, (language, language_name) = texts_of(names, values), _PYTHON
+    if signer is not None:
+        fields |= signer.sign(fields, body)
     if serialization:
         head = header_rocketmq(code, language, version, opaque, flag, remark, fields)
     else:

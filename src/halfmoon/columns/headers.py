@@ -258,3 +258,33 @@ def end_header_rocketmq(data: bytes, start: int, end: int) -> EndFields | None:
         )  # fmt: skip
     except (KeyError, ValueError):
         return None
+
+
+# ---------------------------------------------------------------- all fields
+
+
+class _TextEnvelope(msgspec.Struct, gc=False):
+    extFields: dict[str, str]
+
+
+_text_json = json_decoder(_TextEnvelope).decode
+
+
+def fields_json(header: bytes) -> dict[str, str] | None:
+    """Return all fields of a JSON header that was read here; None: they are not all texts."""
+    try:
+        fields: dict[str, str] = _text_json(header).extFields
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return fields
+
+
+def fields_rocketmq(data: bytes, start: int, end: int) -> dict[str, str] | None:
+    """Return all fields of a ROCKETMQ header that was read here, but for empty ones; None: they are not all texts."""
+    fields: dict[bytes, bytes] = {}
+    try:
+        if not _entries(data[start + 21 : end], fields):
+            return None
+    except UnicodeDecodeError:
+        return None
+    return {name.decode(): value.decode() for name, value in fields.items()}

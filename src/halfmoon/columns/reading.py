@@ -14,12 +14,15 @@ from halfmoon.columns.headers import (
     SendHeader,
     end_header_json,
     end_header_rocketmq,
+    fields_json,
+    fields_rocketmq,
     send_header_json,
     send_header_rocketmq,
 )
 from halfmoon.columns.messages import AT_ONCE, DURABLE, NO_ANSWER, Group, Messages
 from halfmoon.columns.properties import half_properties, stored_properties
-from halfmoon.limits import FRAME_BYTES_MAX, HEADER_BYTES_MAX, PROPERTIES_BYTES_MAX
+from halfmoon.columns.signing import Verifier
+from halfmoon.limits import FRAME_BYTES_MAX, HEADER_BYTES_MAX, HEADER_FIELDS_MAX, PROPERTIES_BYTES_MAX
 
 _SENDS_JSON = (b'{"code":310,', b'{"code":320,')
 _SENDS_ROCKETMQ = (b"\x01\x36", b"\x01\x40")
@@ -68,8 +71,11 @@ class Reader:
         """How many queues are open."""
         return len(self._open)
 
-    def read(self, peer: int, host: bytes, data: bytes) -> tuple[list[Frame], int, int, str | None]:
-        """Read what a connection brought; ``host`` is stored as where the messages were born.
+    def read(
+        self, peer: int, host: bytes, data: bytes, verifier: Verifier | None = None
+    ) -> tuple[list[Frame], int, int, str | None]:  # fmt: skip
+        """Read what a connection brought; ``host`` is stored as where the messages were born. What a ``verifier`` does not know
+        is something else.
 
         Returns the frames that are something else, how many bytes all frames take, how many the next one needs in all (8 until
         its length is known), and what is wrong with the next frame, if anything.
@@ -90,9 +96,13 @@ class Reader:
                 elif data.startswith(_END_ROCKETMQ, start):
                     completion = end_header_rocketmq(data, start, body)
             if header is not None:
-                taken = self._take_send(peer, host, serialization, header, data[body:end])
+                taken = _passes(verifier, data, frame, header[2]) and self._take_send(
+                    peer, host, serialization, header, data[body:end]
+                )
+            elif completion is not None:
+                taken = _passes(verifier, data, frame, "") and self._take_completion(peer, serialization, completion)
             else:
-                taken = completion is not None and self._take_completion(peer, serialization, completion)
+                taken = False
             if not taken:
                 others.append(frame)
         return others, used, wanted, wrong
@@ -188,3 +198,16 @@ class Reader:
             return None
         taken, self._completions = self._completions, Completions()
         return taken
+
+
+def _passes(verifier: Verifier | None, data: bytes, frame: Frame, topic: str) -> bool:
+    """Whether a request may be taken: nothing is verified, or its code, which is the first that it names, its fields and body are
+    known to be allowed and signed."""
+    if verifier is None:
+        return True
+    serialization, start, body, end = frame
+    if serialization:
+        code, fields = int.from_bytes(data[start : start + 2], "big"), fields_rocketmq(data, start, body)
+    else:
+        code, fields = int(data[start + 8 : data.index(b",", start)]), fields_json(data[start:body])
+    return fields is not None and len(fields) <= HEADER_FIELDS_MAX and verifier.passes(code, topic, fields, data[body:end])

@@ -19,7 +19,8 @@ import msgspec
 from msgspec import defstruct
 from msgspec.structs import astuple
 
-from halfmoon.columns.frames import PREFIX, header_json, header_rocketmq, texts_of
+from halfmoon.columns.frames import PREFIX, header_json, header_rocketmq
+from halfmoon.columns.signing import UNIQUE_KEY_QUERY
 from halfmoon.conversion import json_decoder
 from halfmoon.errors import BadHeader
 from halfmoon.hot import head_json, request_frame
@@ -27,7 +28,7 @@ from halfmoon.limits import HEADER_FIELDS_MAX
 from halfmoon.wire.codes import JSON, ONEWAY, RESPONSE, ROCKETMQ, VERSION, VERSION_UNSIGNED, Language
 from halfmoon.wire.frame import Inbox
 from halfmoon.wire.json import BadBody, standard
-from halfmoon.wire.signature import UNSIGNED, Credentials
+from halfmoon.wire.signature import Credentials, signer
 from halfmoon.wire.table import Header, fields_of, parse, request_type
 
 H = TypeVar("H", bound=Header)
@@ -177,15 +178,13 @@ def request_bytes(
     """Return the whole frame of the command that `request_command` makes, signed where there are credentials."""
     names: tuple[str, ...] = header.__struct_encode_fields__
     values = astuple(header)
-    version = VERSION
+    by, version = None, VERSION
     if credentials is not None:
-        fields = texts_of(names, values)
-        own = credentials.sign(fields, body)
-        names, values = (*names, *own), (*values, *own.values())
-        if UNSIGNED & fields.keys():
+        by = signer(credentials)
+        if UNIQUE_KEY_QUERY in names and values[names.index(UNIQUE_KEY_QUERY)] is not None:
             version = VERSION_UNSIGNED
     return request_frame(
-        request_type(header).code, ONEWAY if oneway else 0, opaque, version, names, values, body, serialization, remark
+        request_type(header).code, ONEWAY if oneway else 0, opaque, version, names, values, body, serialization, remark, by
     )
 
 

@@ -23,14 +23,16 @@ import msgspec
 from halfmoon.broker.access.accounts import Account
 from halfmoon.broker.access.addresses import among, numbers_of
 from halfmoon.broker.access.files import Edit, RuleFiles, Rules
+from halfmoon.columns.signing import ACCESS_KEY
 from halfmoon.effects import Work
 from halfmoon.errors import ACCESS_REFUSED, AccessRefused, HalfmoonError, PeerError, SystemBusy
+from halfmoon.hot import Verifier
 from halfmoon.limits import TOPIC_LENGTH_MAX
 from halfmoon.logs import RateLimitedLog
 from halfmoon.wire.command import Command
 from halfmoon.wire.needs import ADMIN, RETRY_PREFIX, SUB, Needs, account
 from halfmoon.wire.peer import Peer
-from halfmoon.wire.signature import ACCESS_KEY, verify
+from halfmoon.wire.signature import verify
 from halfmoon.wire.table import REQUESTS
 
 RELOAD_MS = 5000
@@ -58,6 +60,17 @@ Changed = Callable[[Exception | None, int], None]
 log = logging.getLogger("halfmoon.broker.access")
 
 
+class Known(msgspec.Struct):
+    """What is known of a connection: its address, whether that needs no account, and the access key that it signed with last, with
+    what knows what may be sent with it; None: nothing yet."""
+
+    host: str
+    numbers: tuple[int, ...]
+    white: bool
+    proved: str = ""
+    verifier: Verifier | None = None
+
+
 class Access:
     """Access control of one broker. ``files`` must make sense at the start: raises SettingError, OSError."""
 
@@ -70,9 +83,11 @@ class Access:
         """How many requests were refused: they are not signed by a known account, it lacks a permission, it guessed too often."""
         self._log = RateLimitedLog(log, now)
         self._guesses: dict[tuple[str, str], int] = {}
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, Known] = {}
         self._allowed: set[tuple[str, int, str]] = set()
         """Access key, code and topic of sends that were found to be allowed."""
+        self._verifiers: dict[str, Verifier] = {}
+        """By access key of those that sign; each knows what of `_allowed` is its account's."""
         self._told: set[tuple[str, str]] = set()
         self._minute_ms, self._look_ms = now + 60_000, now + RELOAD_MS
         self._works: deque[Work[Any]] = deque()
@@ -94,7 +109,7 @@ class Access:
             return self._check(command, peer)
         except _Refused as exc:
             if exc.guessed is not None:
-                self._guessed(self._known_of(peer).host, exc.guessed)
+                self._guessed(self.known(peer).host, exc.guessed)
             raise self._refusal(exc, command.code, peer) from None
 
     def check_held(self, account: Account | None, topic: str, group: str, peer: Peer) -> None:
@@ -104,7 +119,7 @@ class Access:
         """
         if account is not None and account.access_key in self._unchanged:
             return
-        known = self._known_of(peer)
+        known = self.known(peer)
         if known.white:
             return
         try:
@@ -120,16 +135,8 @@ class Access:
         except _Refused as exc:
             raise self._refusal(exc, PULL, peer) from None
 
-    def passes(self, command: Command, peer: Peer) -> bool:
-        """Whether a send (310, 320) or a decision (37) may be sent; no refusal is counted."""
-        try:
-            self._check(command, peer)
-        except _Refused:
-            return False
-        return True
-
     def _check(self, command: Command, peer: Peer) -> Account | None:
-        known = self._known.get(peer.number) or self._known_of(peer)
+        known = self.known(peer)
         if known.white:
             return None
         fields = command.fields
@@ -138,12 +145,13 @@ class Access:
             raise _Refused("signature", "No accessKey is configured")
         owner = self._owner(access_key, known)
         if owner is None:
+            self._prove(known, access_key, None)
             return None
         if known.proved != access_key and self._guesses.get((known.host, access_key), 0) >= GUESSES_A_MINUTE:
             raise _Refused("guesses", f"Too many wrong signatures for accessKey={access_key} from {known.host}, wait a minute")
         if not verify(owner.secret, fields, command.body):
             raise _Refused("signature", f"Check signature failed for accessKey={access_key}", access_key)
-        known.proved = access_key
+        verifier = self._prove(known, access_key, owner.secret)
         # Of a decision no field is named b: what a client writes there must not be kept.
         asked = access_key, command.code, "" if command.code == DECISION else fields.get("b", "")
         if asked in self._allowed:
@@ -152,12 +160,10 @@ class Access:
         if (refusal := owner.refusal(command.code, needs, resources)) is not None:
             raise _Refused("permission", refusal)
         if command.code in ONLY_B and len(asked[2]) <= TOPIC_LENGTH_MAX:
-            if len(self._allowed) >= ALLOWED_MAX:
-                self._allowed.clear()
-            self._allowed.add(asked)
+            self._allow(asked, verifier)
         return owner
 
-    def _owner(self, access_key: str, known: _Known) -> Account | None:
+    def _owner(self, access_key: str, known: Known) -> Account | None:
         """Return the account of a key; None: it need not sign from this address."""
         owner = self.rules.accounts.get(access_key)
         if owner is None:
@@ -170,13 +176,34 @@ class Access:
         self._tell(refused, code, peer)
         return AccessRefused(ACCESS_REFUSED + str(refused))
 
-    def _known_of(self, peer: Peer) -> _Known:
+    def _prove(self, known: Known, access_key: str, secret: bytes | None) -> Verifier:
+        """Let the next sends of a connection be read at once, if they are this account's; without a secret it need not sign."""
+        if known.verifier is None or known.proved != access_key:
+            verifier = Verifier(access_key, secret)
+            known.proved = access_key
+            known.verifier = verifier if secret is None else self._verifiers.setdefault(access_key, verifier)
+        return known.verifier
+
+    def _allow(self, asked: tuple[str, int, str], verifier: Verifier) -> None:
+        if len(self._allowed) >= ALLOWED_MAX:
+            self._forget_allowed()
+            return
+        self._allowed.add(asked)
+        verifier.allow(asked[1], asked[2])
+
+    def _forget_allowed(self) -> None:
+        self._allowed.clear()
+        self._verifiers.clear()
+        for known in self._known.values():
+            known.verifier = None
+
+    def known(self, peer: Peer) -> Known:
         """Return what is known of a connection."""
         known = self._known.get(peer.number)
         if known is None:
             host = peer.remote.rpartition(":")[0]
             numbers = numbers_of(host)
-            known = self._known[peer.number] = _Known(host, numbers, among(numbers, self.rules.white))
+            known = self._known[peer.number] = Known(host, numbers, among(numbers, self.rules.white))
         return known
 
     def _guessed(self, host: str, access_key: str) -> None:
@@ -188,7 +215,7 @@ class Access:
 
     def _tell(self, refused: _Refused, code: int, peer: Peer) -> None:
         """Log a refusal, each once a minute and address."""
-        host = self._known_of(peer).host
+        host = self.known(peer).host
         if (host, str(refused)) not in self._told and len(self._told) < ADDRESSES_MAX:
             self._told.add((host, str(refused)))
             self._log.warning("access refused: reason=%s code=%d from=%s", refused, code, peer.remote)
@@ -271,20 +298,11 @@ class Access:
             self._unchanged = frozenset(same)
         else:
             self._unchanged = frozenset()
+        self._forget_allowed()
         self._known.clear()
-        self._allowed.clear()
         if rules.repeated:
             log.warning("access keys are given more than once, the first counts: %s", ", ".join(rules.repeated[:10]))
         self.on_change()
-
-
-class _Known(msgspec.Struct):
-    """What is known of a connection: its address, whether that needs no account, and the access key that it signed with last."""
-
-    host: str
-    numbers: tuple[int, ...]
-    white: bool
-    proved: str = ""
 
 
 class _Refused(HalfmoonError):

@@ -26,7 +26,7 @@ from halfmoon.broker.send.sends import MULTI_TAG, SendHeaderOf, Sends, items_of,
 from halfmoon.broker.topics import topic_text
 from halfmoon.broker.transactions.half import HalfMessages
 from halfmoon.errors import BrokerError, MessageRefused, NoPermission
-from halfmoon.hot import Draft, Frame, Group, Messages, Reader
+from halfmoon.hot import Draft, Frame, Group, Messages, Reader, Verifier
 from halfmoon.model import REPEAT
 from halfmoon.store.store import Appended
 from halfmoon.wire import properties as wire_properties
@@ -89,12 +89,12 @@ class Gate:
 
     # ------------------------------------------------------------ a turn
 
-    def read(self, peer: Peer, data: bytes) -> tuple[list[Frame], int, int, str | None]:
+    def read(self, peer: Peer, data: bytes, verifier: Verifier | None = None) -> tuple[list[Frame], int, int, str | None]:
         """Read what a connection brought, see `halfmoon.hot.Reader.read`; its ordinary sends wait for `turn`."""
         if self._epoch != self._topics.epoch:
             self._epoch = self._topics.epoch
             self.reader.close()
-        return self.reader.read(peer.number, peer.host, data)
+        return self.reader.read(peer.number, peer.host, data, verifier)
 
     def turn(self, now: int) -> None:
         """Store what was read in this turn, with one write to the log, and reply."""
