@@ -12,7 +12,7 @@ use crate::headers::{EndHeader, SendHeader, end_header_json, end_header_rocketmq
 use crate::json::Text;
 use crate::messages::{AT_ONCE, DURABLE, Messages, NO_ANSWER, Numbers, PROPERTIES_BYTES_MAX, Sender, Source};
 use crate::properties::{half_properties, stored_properties};
-use crate::signing::Verifier;
+use crate::signing::{FIELDS_USUAL, Verifier};
 
 const FRAME_BYTES_MAX: i64 = 16 * 1024 * 1024;
 const HEADER_BYTES_MAX: i64 = 1024 * 1024;
@@ -26,8 +26,6 @@ const ROLLBACK: i32 = 12;
 const OPEN_MAX: usize = 65_536;
 const BATCHES_MAX: usize = 256;
 const BATCH_TEXT_MAX: usize = 512;
-/// Room for the fields of a signed send.
-const FIELDS_USUAL: usize = 16;
 
 /// Messages of one queue that came in one turn; half messages are those of one producer group, which is "" for all others.
 pub struct Group {

@@ -19,6 +19,8 @@ pub const SECURITY_TOKEN: &str = "SecurityToken";
 pub const SIGNATURE: &str = "Signature";
 const UNIQUE_KEY_QUERY: &[u8] = b"_UNIQUE_KEY_QUERY";
 const FIELDS_MAX: usize = 1024;
+/// Room for the fields of a signed send.
+pub const FIELDS_USUAL: usize = 16;
 
 /// Name and value.
 type Field<'a> = (&'a [u8], &'a [u8]);
@@ -59,22 +61,20 @@ fn base64(bytes: &[u8; 20]) -> [u8; 28] {
     found
 }
 
-/// Put fields in the order of their names as Java compares texts; of those with one name the last one is kept.
-fn put_in_order(fields: &mut Vec<Field<'_>>) {
-    fields.sort_by(|(one, _), (other, _)| compared(one, other));
-    let mut kept = 0_usize;
-    for at in 0..fields.len() {
-        let next = at.saturating_add(1);
-        if let Some(field) = fields.get(at).copied()
-            && fields.get(next).is_none_or(|behind| behind.0 != field.0)
-        {
-            if let Some(place) = fields.get_mut(kept) {
-                *place = field;
-            }
-            kept = kept.saturating_add(1);
-        }
+/// Return fields in the order of their names as Java compares texts; of those with one name the last one.
+fn in_order<'a>(fields: impl Iterator<Item = Field<'a>> + Clone) -> Vec<Field<'a>> {
+    // Who signs has the other fields in order already, and its own with capital letters behind them: little is left to sort.
+    let is_first = |field: &Field<'_>| field.0.first().is_some_and(|byte| *byte < b'a');
+    let mut found = Vec::with_capacity(FIELDS_USUAL);
+    found.extend(fields.clone().filter(is_first));
+    found.extend(fields.filter(|field| !is_first(field)));
+    found.sort_by(|(one, _), (other, _)| compared(one, other));
+    if found.iter().zip(found.iter().skip(1)).any(|((one, _), (other, _))| one.first() == other.first() && one == other) {
+        found.reverse();
+        found.dedup_by_key(|(name, _)| *name);
+        found.reverse();
     }
-    fields.truncate(kept);
+    found
 }
 
 /// Compare names by their UTF-16 code units: as their bytes, unless both have characters beyond ASCII.
@@ -108,9 +108,7 @@ impl Signer {
         if !self.token.is_empty() {
             own.push((SECURITY_TOKEN, Cow::Borrowed(&self.token)));
         }
-        let mut signed: Vec<Field<'_>> =
-            fields.iter().chain(&own).map(|(name, value)| (name.as_bytes(), value.as_bytes())).collect();
-        put_in_order(&mut signed);
+        let signed = in_order(fields.iter().chain(&own).map(|(name, value)| (name.as_bytes(), value.as_bytes())));
         let signature = self.key.signature(&signed, body);
         own.push((SIGNATURE, Cow::Owned(String::from_utf8_lossy(&signature).into_owned())));
         own
@@ -141,8 +139,7 @@ impl Verifier {
 
     /// Whether a request is this account's, allowed, and signed. Takes as long for a wrong signature as for the right one.
     pub fn passes(&self, asked: &[u8], texts: &[Text<'_>], body: &[u8]) -> bool {
-        let mut fields: Vec<Field<'_>> = texts.iter().map(|(name, value)| (&**name, &**value)).collect();
-        put_in_order(&mut fields);
+        let fields = in_order(texts.iter().map(|(name, value)| (&**name, &**value)));
         let of = |wanted: &str| fields.iter().find(|(name, _)| *name == wanted.as_bytes()).map(|(_, value)| *value);
         if fields.len() > FIELDS_MAX || of(ACCESS_KEY) != Some(&self.access_key) {
             return false;
@@ -182,10 +179,9 @@ mod tests {
 
     #[test]
     fn names_are_ordered_as_java_compares_texts_and_the_last_of_a_name_counts() {
-        let mut fields: Vec<Field<'_>> =
-            vec![("\u{ffff}".as_bytes(), b"4"), (b"a", b"0"), ("\u{10000}".as_bytes(), b"3"), (b"B", b"1"), (b"a", b"2")];
-        put_in_order(&mut fields);
-        assert_eq!(fields.iter().map(|(_, value)| *value).collect::<Vec<_>>(), [b"1", b"2", b"3", b"4"]);
+        let fields: [Field<'_>; 5] =
+            [("\u{ffff}".as_bytes(), b"4"), (b"a", b"0"), ("\u{10000}".as_bytes(), b"3"), (b"B", b"1"), (b"a", b"2")];
+        assert_eq!(in_order(fields.iter().copied()).iter().map(|(_, value)| *value).collect::<Vec<_>>(), [b"1", b"2", b"3", b"4"]);
     }
 
     proptest! {
