@@ -28,6 +28,7 @@ from halfmoon.client.admin import Admin  # noqa: E402
 from halfmoon.wire.codes import ROCKETMQ  # noqa: E402
 from halfmoon.wire.command import request_bytes  # noqa: E402
 from halfmoon.wire.headers.send import SendMessageV2  # noqa: E402
+from halfmoon.wire.signature import Credentials  # noqa: E402
 from tests.authority import Authority  # noqa: E402
 from tests.interop.apache import Cluster  # noqa: E402
 from tests.interop.jars import missing  # noqa: E402
@@ -43,18 +44,22 @@ PATIENT = {"waitTimeMillsInSendQueue": 60_000, "osPageCacheBusyTimeOutMills": 60
 
 
 class Sender:
-    """One connection of the client."""
+    """One connection of the client; ``who`` signs what it sends."""
 
-    def __init__(self, port: int, context: ssl.SSLContext | None, queue: int, body: bytes) -> None:
+    def __init__(
+        self, port: int, context: ssl.SSLContext | None, queue: int, body: bytes, topic: str = TOPIC,
+        serialization: int = ROCKETMQ, who: Credentials | None = None,
+    ) -> None:  # fmt: skip
         sock = socket.create_connection(("127.0.0.1", port))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket = sock if context is None else context.wrap_socket(sock, server_hostname="127.0.0.1")
         self.socket.setblocking(False)
         header = SendMessageV2(
-            producer_group="P_tls", topic=TOPIC, default_topic="TBW102", default_topic_queue_nums=QUEUES, queue_id=queue,
+            producer_group="P_tls", topic=topic, default_topic="TBW102", default_topic_queue_nums=QUEUES, queue_id=queue,
             sys_flag=0, born_timestamp=int(time.time() * 1000), flag=0, properties="", reconsume_times=0, unit_mode=False,
         )  # fmt: skip
-        self._frame = bytearray(request_bytes(header, body, 0, ROCKETMQ))
+        self._frame = bytearray(request_bytes(header, body, 0, serialization, credentials=who))
+        self._numbered = serialization == ROCKETMQ
         self._opaque = 0
         self._unsent, self._unread = b"", bytearray()
 
@@ -62,8 +67,9 @@ class Sender:
         """Write so many requests, as far as the socket takes them."""
         out = bytearray(self._unsent)
         for _ in range(count):
-            self._opaque += 1
-            self._frame[OPAQUE_AT : OPAQUE_AT + 4] = self._opaque.to_bytes(4, "big")
+            if self._numbered:
+                self._opaque += 1
+                self._frame[OPAQUE_AT : OPAQUE_AT + 4] = self._opaque.to_bytes(4, "big")
             out += self._frame
         try:
             sent = self.socket.send(out)

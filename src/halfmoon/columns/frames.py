@@ -57,7 +57,7 @@ def request_frame(
 ) -> bytes:  # fmt: skip
     """Return the whole frame of a request of ours whose header has these fields; values are texts, numbers, booleans or None.
 
-    Where there is a ``signer``, its fields follow them.
+    Where there is a ``signer``, its fields follow them: they are not among the names.
     """
     fields, (language, language_name) = texts_of(names, values), _PYTHON
     if signer is not None:
