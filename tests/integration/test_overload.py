@@ -31,7 +31,8 @@ def test_an_address_with_too_many_connections_is_refused_and_others_go_on_and_so
                     sock.close()
                 until(lambda: stays_open(port), "whoever left makes room")  # noqa: B023
         refusal = f"connections are refused: 127.0.0.2 has {SHARE}, the bound of one address (connections_per_address_max)"
-        assert server.log.count(refusal) == 2, "each server says it once"
+        lines = [line for line in server.log.splitlines() if line.endswith(refusal)]
+        assert len(lines) == 2, "each server says it once, and the rest of a minute in one line with a count"
     finally:
         for sock in crowd:
             sock.close()
