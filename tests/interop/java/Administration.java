@@ -25,20 +25,20 @@ final class Administration {
     }
 
     static void verbs() {
-        Peer.verb("mqadmin", Administration::mqadmin);
+        Orders.verb("mqadmin", Administration::mqadmin);
         System.setSecurityManager(new StaysAlive());
-        Peer.verb("admin", Administration::start);
-        Peer.verb("admin.stop", order -> {
+        Orders.verb("admin", Administration::start);
+        Orders.verb("admin.stop", order -> {
             admin.shutdown();
             return true;
         });
-        Peer.verb("admin.call", Administration::call);
-        Peer.verb("query.id", order -> Bodies.facts(admin.viewMessage(order.getString("topic"), order.getString("id"))));
-        Peer.verb("query.key", Administration::byKey);
-        Peer.verb("offset.max", order -> admin.maxOffset(queue(order)));
-        Peer.verb("offset.min", order -> admin.minOffset(queue(order)));
-        Peer.verb("offset.at", order -> admin.searchOffset(queue(order), order.getLongValue("at_ms")));
-        Peer.verb("earliest_ms", order -> admin.earliestMsgStoreTime(queue(order)));
+        Orders.verb("admin.call", Administration::call);
+        Orders.verb("query.id", order -> Bodies.facts(admin.viewMessage(order.getString("topic"), order.getString("id"))));
+        Orders.verb("query.key", Administration::byKey);
+        Orders.verb("offset.max", order -> admin.maxOffset(queue(order)));
+        Orders.verb("offset.min", order -> admin.minOffset(queue(order)));
+        Orders.verb("offset.at", order -> admin.searchOffset(queue(order), order.getLongValue("at_ms")));
+        Orders.verb("earliest_ms", order -> admin.earliestMsgStoreTime(queue(order)));
     }
 
     private static Object start(JSONObject order) throws Exception {

@@ -19,8 +19,8 @@ final class Filters {
     }
 
     static void verbs() {
-        Peer.verb("filter", Filters::filter);
-        Peer.verb("bloom", Filters::bloom);
+        Orders.verb("filter", Filters::filter);
+        Orders.verb("bloom", Filters::bloom);
     }
 
     /** For each expression one text: "refused", or a letter a block: true, false, null, error. Blocks are Base64 of stored bytes. */

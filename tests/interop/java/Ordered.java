@@ -1,7 +1,4 @@
 import com.alibaba.fastjson.JSONObject;
-import java.util.ArrayList;
-import java.util.Collections;
-import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -13,24 +10,23 @@ import org.apache.rocketmq.common.message.MessageExt;
 /** Orderly push consumers by name. Each call of the listener is kept until it is asked for. */
 final class Ordered {
     private static final Map<String, DefaultMQPushConsumer> CONSUMERS = new ConcurrentHashMap<>();
-    private static final Map<String, List<Object>> CALLS = new ConcurrentHashMap<>();
 
     private Ordered() {
     }
 
     static void verbs() {
-        Peer.verb("orderly", Ordered::start);
-        Peer.verb("orderly.wait", Ordered::await);
-        Peer.verb("orderly.stop", order -> {
+        Orders.verb("orderly", Ordered::start);
+        Orders.verb("orderly.wait", Kept::await);
+        Orders.verb("orderly.stop", order -> {
             CONSUMERS.remove(order.getString("name")).shutdown();
-            return CALLS.remove(order.getString("name"));
+            return Kept.end(order.getString("name"));
         });
     }
 
     /** Each message is consumed after "work_ms"; a body that is "fails" suspends its queue each time. */
     private static Object start(JSONObject order) throws Exception {
         String name = order.getString("name");
-        List<Object> calls = Collections.synchronizedList(new ArrayList<>());
+        Kept calls = Kept.begin(name);
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(order.getString("group"));
         consumer.setNamesrvAddr(order.getString("nameserver"));
         consumer.setInstanceName("peer-" + name);
@@ -50,7 +46,6 @@ final class Ordered {
             boolean fails = "fails".equals(facts.get("text"));
             return fails ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT : ConsumeOrderlyStatus.SUCCESS;
         });
-        CALLS.put(name, calls);
         consumer.start();
         CONSUMERS.put(name, consumer);
         return true;
@@ -61,18 +56,6 @@ final class Ordered {
             Thread.sleep(ms);
         } catch (InterruptedException stopped) {
             Thread.currentThread().interrupt();
-        }
-    }
-
-    /** Wait until "count" calls were made or "timeout_ms" passed; answer all that were made. */
-    private static Object await(JSONObject order) throws InterruptedException {
-        List<Object> calls = CALLS.get(order.getString("name"));
-        long end = System.currentTimeMillis() + order.getLongValue("timeout_ms");
-        while (calls.size() < order.getIntValue("count") && System.currentTimeMillis() < end) {
-            Thread.sleep(5);
-        }
-        synchronized (calls) {
-            return new ArrayList<>(calls);
         }
     }
 }

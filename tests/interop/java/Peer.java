@@ -1,25 +1,9 @@
-import com.alibaba.fastjson.JSON;
-import com.alibaba.fastjson.JSONObject;
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
 import java.io.PrintStream;
-import java.nio.charset.StandardCharsets;
-import java.util.HashMap;
-import java.util.Map;
 
-/**
- * Apache's Java client, told what to do over standard input: one JSON object a line with a "verb", answered by one JSON object
- * a line, in order. One JVM serves many checks. It decides nothing: what the answers should be is for the caller to say.
- */
+/** Apache's Java client, told what to do. One JVM serves many checks. It decides nothing: what the answers should be is for the
+ * caller to say. */
 public final class Peer {
-    interface Verb {
-        Object run(JSONObject order) throws Exception;
-    }
-
-    private static final Map<String, Verb> VERBS = new HashMap<>();
-
-    static void verb(String name, Verb verb) {
-        VERBS.put(name, verb);
+    private Peer() {
     }
 
     public static void main(String[] args) throws Exception {
@@ -32,33 +16,7 @@ public final class Peer {
         Ordered.verbs();
         Administration.verbs();
         Filters.verbs();
-        BufferedReader orders = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String line = orders.readLine(); line != null; line = orders.readLine()) {
-            JSONObject answer = new JSONObject(true);
-            try {
-                JSONObject order = JSON.parseObject(line);
-                Verb verb = VERBS.get(order.getString("verb"));
-                if (verb == null) {
-                    throw new IllegalArgumentException("no such verb: " + order.getString("verb"));
-                }
-                answer.put("result", verb.run(order));
-            } catch (Throwable wrong) {
-                answer.put("error", wrong.getClass().getSimpleName());
-                answer.put("text", String.valueOf(wrong.getMessage()));
-                answer.put("code", code(wrong));
-            }
-            answers.write((answer.toJSONString() + "\n").getBytes(StandardCharsets.UTF_8));
-            answers.flush();
-        }
+        Orders.serve(answers);
         System.exit(0);
-    }
-
-    /** The response code that an exception of the client carries, or null. */
-    static Integer code(Throwable wrong) {
-        try {
-            return (Integer) wrong.getClass().getMethod("getResponseCode").invoke(wrong);
-        } catch (ReflectiveOperationException none) {
-            return null;
-        }
     }
 }

@@ -2,7 +2,6 @@ import com.alibaba.fastjson.JSONObject;
 import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.Collection;
-import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
@@ -19,30 +18,29 @@ import org.apache.rocketmq.common.message.MessageQueue;
 /** Push consumers and lite pull consumers by name. What they receive is kept until it is asked for. */
 final class Receivers {
     private static final Map<String, DefaultMQPushConsumer> PUSH = new ConcurrentHashMap<>();
-    private static final Map<String, List<Object>> RECEIVED = new ConcurrentHashMap<>();
     private static final Map<String, DefaultLitePullConsumer> LITE = new ConcurrentHashMap<>();
 
     private Receivers() {
     }
 
     static void verbs() {
-        Peer.verb("push", Receivers::push);
-        Peer.verb("push.wait", Receivers::await);
-        Peer.verb("push.stop", order -> {
+        Orders.verb("push", Receivers::push);
+        Orders.verb("push.wait", Kept::await);
+        Orders.verb("push.stop", order -> {
             PUSH.remove(order.getString("name")).shutdown();
-            return RECEIVED.remove(order.getString("name"));
+            return Kept.end(order.getString("name"));
         });
-        Peer.verb("lite", Receivers::lite);
-        Peer.verb("lite.queues", order -> Senders.queues(queues(order)));
-        Peer.verb("lite.poll", Receivers::poll);
-        Peer.verb("lite.seek", Receivers::seek);
-        Peer.verb("lite.commit", order -> {
+        Orders.verb("lite", Receivers::lite);
+        Orders.verb("lite.queues", order -> Senders.queues(queues(order)));
+        Orders.verb("lite.poll", Receivers::poll);
+        Orders.verb("lite.seek", Receivers::seek);
+        Orders.verb("lite.commit", order -> {
             LITE.get(order.getString("name")).commitSync();
             return true;
         });
-        Peer.verb("lite.committed", order -> LITE.get(order.getString("name")).committed(queue(order)));
-        Peer.verb("lite.offset_at", order -> LITE.get(order.getString("name")).offsetForTimestamp(queue(order), order.getLong("at_ms")));
-        Peer.verb("lite.stop", order -> {
+        Orders.verb("lite.committed", order -> LITE.get(order.getString("name")).committed(queue(order)));
+        Orders.verb("lite.offset_at", order -> LITE.get(order.getString("name")).offsetForTimestamp(queue(order), order.getLong("at_ms")));
+        Orders.verb("lite.stop", order -> {
             LITE.remove(order.getString("name")).shutdown();
             return true;
         });
@@ -50,7 +48,7 @@ final class Receivers {
 
     private static Object push(JSONObject order) throws Exception {
         String name = order.getString("name");
-        List<Object> received = Collections.synchronizedList(new ArrayList<>());
+        Kept received = Kept.begin(name);
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(order.getString("group"), Access.hook(order), new AllocateMessageQueueAveragely(), order.getBooleanValue("trace"), null);
         consumer.setNamesrvAddr(order.getString("nameserver"));
         consumer.setInstanceName("peer-" + name);
@@ -74,7 +72,6 @@ final class Receivers {
             }
             return fails ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
-        RECEIVED.put(name, received);
         consumer.start();
         PUSH.put(name, consumer);
         return true;
@@ -95,18 +92,6 @@ final class Receivers {
             if (method.getName().equals("setMessageModel")) {
                 method.invoke(consumer, Enum.valueOf((Class<Enum>) method.getParameterTypes()[0], "BROADCASTING"));
             }
-        }
-    }
-
-    /** Wait until "count" messages came or "timeout_ms" passed; answer all that came. */
-    private static Object await(JSONObject order) throws InterruptedException {
-        List<Object> received = RECEIVED.get(order.getString("name"));
-        long end = System.currentTimeMillis() + order.getLongValue("timeout_ms");
-        while (received.size() < order.getIntValue("count") && System.currentTimeMillis() < end) {
-            Thread.sleep(5);
-        }
-        synchronized (received) {
-            return new ArrayList<>(received);
         }
     }
 

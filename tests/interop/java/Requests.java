@@ -24,19 +24,19 @@ final class Requests {
     }
 
     static void verbs() {
-        Peer.verb("replier", Requests::start);
-        Peer.verb("replier.stop", order -> {
+        Orders.verb("replier", Requests::start);
+        Orders.verb("replier.stop", order -> {
             for (int i = 0; REPLIES.size() < order.getIntValue("count") && i < 1000; i++) {
                 Thread.sleep(10);  // who asked hears of the reply before who replied does
             }
             replier.shutdown();
             return REPLIES;
         });
-        Peer.verb("request", order -> {
+        Orders.verb("request", order -> {
             Message reply = Senders.producer(order).request(Bodies.message(order, 0), order.getLongValue("timeout_ms"));
             return new String(reply.getBody(), StandardCharsets.UTF_8);
         });
-        Peer.verb("request.async", Requests::async);
+        Orders.verb("request.async", Requests::async);
     }
 
     private static Object start(JSONObject order) throws Exception {

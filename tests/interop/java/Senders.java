@@ -16,30 +16,26 @@ import org.apache.rocketmq.common.message.MessageQueue;
 /** Producers by name: start, send in every way, and a steady load that outlives a broker. */
 final class Senders {
     private static final Map<String, DefaultMQProducer> PRODUCERS = new ConcurrentHashMap<>();
-    private static final Map<String, Load> LOADS = new ConcurrentHashMap<>();
 
     private Senders() {
     }
 
     static void verbs() {
-        Peer.verb("producer", Senders::start);
-        Peer.verb("producer.stop", order -> {
+        Orders.verb("producer", Senders::start);
+        Orders.verb("producer.stop", order -> {
             PRODUCERS.remove(order.getString("group")).shutdown();
             return true;
         });
-        Peer.verb("send", Senders::send);
-        Peer.verb("send.batch", Senders::batch);
-        Peer.verb("send.async", Senders::async);
-        Peer.verb("send.oneway", Senders::oneway);
-        Peer.verb("queues", order -> queues(producer(order).fetchPublishMessageQueues(order.getString("topic"))));
-        Peer.verb("load", order -> {
-            Load load = new Load(producer(order), order);
-            LOADS.put(order.getString("group"), load);
-            load.start();
-            return true;
+        Orders.verb("send", Senders::send);
+        Orders.verb("send.batch", Senders::batch);
+        Orders.verb("send.async", Senders::async);
+        Orders.verb("send.oneway", Senders::oneway);
+        Orders.verb("queues", order -> queues(producer(order).fetchPublishMessageQueues(order.getString("topic"))));
+        Orders.verb("load", order -> {
+            DefaultMQProducer producer = producer(order);
+            return Load.start(order.getString("group"), number -> facts(producer.send(Bodies.message(order, number))), number -> "key-" + number);
         });
-        Peer.verb("load.count", order -> LOADS.get(order.getString("group")).acknowledged.size());
-        Peer.verb("load.stop", order -> LOADS.remove(order.getString("group")).finish());
+        Load.verbs();
     }
 
     static DefaultMQProducer producer(JSONObject order) {
@@ -148,45 +144,5 @@ final class Senders {
         facts.put("offset_msg_id", result.getOffsetMsgId());
         facts.put("queue_offset", result.getQueueOffset());
         return facts;
-    }
-
-    /** Sends one message after another until told to stop; what fails is tried again as a new message. */
-    private static final class Load extends Thread {
-        final Map<String, Object> acknowledged = new ConcurrentHashMap<>();
-        private final DefaultMQProducer producer;
-        private final JSONObject order;
-        private volatile boolean stop;
-        private volatile int failed;
-
-        Load(DefaultMQProducer producer, JSONObject order) {
-            this.producer = producer;
-            this.order = order;
-            setDaemon(true);
-        }
-
-        @Override
-        public void run() {
-            for (int i = 0; !stop; i++) {
-                try {
-                    acknowledged.put("key-" + i, facts(producer.send(Bodies.message(order, i))));
-                } catch (Exception refused) {
-                    failed++;
-                    try {
-                        Thread.sleep(20);
-                    } catch (InterruptedException end) {
-                        return;
-                    }
-                }
-            }
-        }
-
-        Object finish() throws InterruptedException {
-            stop = true;
-            join(20_000);
-            Map<String, Object> facts = new LinkedHashMap<>();
-            facts.put("acknowledged", acknowledged);
-            facts.put("failed", failed);
-            return facts;
-        }
     }
 }

@@ -24,13 +24,13 @@ final class Transactions {
     }
 
     static void verbs() {
-        Peer.verb("tx.producer", Transactions::start);
-        Peer.verb("tx.stop", order -> {
+        Orders.verb("tx.producer", Transactions::start);
+        Orders.verb("tx.stop", order -> {
             PRODUCERS.remove(order.getString("name")).shutdown();
             return true;
         });
-        Peer.verb("tx.send", Transactions::send);
-        Peer.verb("tx.checks", order -> new ArrayList<>(CHECKS.get(order.getString("name"))));
+        Orders.verb("tx.send", Transactions::send);
+        Orders.verb("tx.checks", order -> new ArrayList<>(CHECKS.get(order.getString("name"))));
     }
 
     private static Object start(JSONObject order) throws Exception {
