@@ -19,7 +19,7 @@ PURE := tests/columns tests/wire tests/store tests/broker tests/integration
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup databases check lint quick test spark-4.2 demo mission simulate fuzz bench conformance docs constraints clean
+.PHONY: help setup databases check lint quick test spark-4.2 rust-client demo mission simulate fuzz bench conformance docs constraints clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9.-]+):.*## (.*)/make \1\t\2/' | expand -t 20
@@ -81,6 +81,9 @@ build/constraints-spark-4.2.txt: constraints.txt constraints-spark-4.2.txt
 spark-4.2: build/constraints-spark-4.2.txt  ## tests/spark with the oldest PySpark that we promise, in an environment of its own
 	@$(MAKE) --no-print-directory VENV=$(SPARK_4_2) PINS=$< setup
 	$(SPARK_4_2)/bin/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -p no:cacheprovider tests/spark $(ARGS)
+
+rust-client: $(INSTALLED)  ## build the published Rust client, minutes of two processors, and test with it; then make test does too
+	INTEROP_RUST=1 $(BIN)/python -m pytest tests/interop/clients -k rust $(ARGS)
 
 demo: $(INSTALLED)  ## the main job on one screen: produce, kill, consume, compare
 	@$(BIN)/halfmoon demo $(ARGS)

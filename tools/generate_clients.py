@@ -18,13 +18,13 @@ from tests.interop.clients.table import BEHAVIOURS, CLIENTS  # noqa: E402
 
 PAGE = ROOT / "docs" / "clients.md"
 
-HEAD = """# Clients of other languages
+HEAD = """# Published clients
 
 Written by `tools/generate_clients.py` from the table of `tests/interop/clients`; a test says when it is stale.
 
 Published clients work with Halfmoon's name server and broker as they are. The tests run each of them, as its registry has it,
 against `halfmoon serve`: every *yes* below is a test that passes. Apache's Java clients 4.7.1, 4.9.7 and 5.3.3 have tests of their
-own, which cover all of it and more.
+own, which cover all of it and more. The tests of the Rust client run where `make rust-client` has built it.
 
 """
 

@@ -1,7 +1,8 @@
 """Builds the clients' programs from their registries, once however many processes test, and starts them.
 
-Go's module cache and npm's serve what they have; the rest is fetched with the versions that ``go.mod`` and ``package-lock.json``
-pin. A test whose client cannot be had, for want of a tool or of its registry, is skipped.
+The caches of Go, npm, Maven and Cargo serve what they have; the rest is fetched with the versions that ``go.mod``,
+``package-lock.json``, ``pom.xml`` and ``Cargo.toml`` pin. A test whose client cannot be had, for want of a tool or of its
+registry, is skipped.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ from pathlib import Path
 import pytest
 
 from tests.interop.building import BUILD, run, stamped
+from tests.interop.jars import JAVA_FLAGS, SHORT_RUN
 from tests.interop.peer import Peer
 
 HERE = Path(__file__).resolve().parent
-_UNREACHED = re.compile(r"dial tcp|no such host|i/o timeout|ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|ENETUNREACH|ENOTCACHED")
-"""What Go and npm say when they get no answer from a registry."""
+_UNREACHED = re.compile(
+    r"dial tcp|no such host|i/o timeout|ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|ENETUNREACH|ENOTCACHED"
+    r"|Could not transfer artifact|No plugin found for prefix|ould(?: not|n't) resolve host|Failed to connect|Could not connect"
+)
+"""What Go, npm, Maven and Cargo say when they get no answer from a registry."""
 
 
 def go(home: Path) -> Peer:
@@ -50,7 +55,51 @@ def node(home: Path) -> Peer:
     return Peer(["node", str(HERE / "node" / "peer.js")], home, {**os.environ, "NODE_PATH": str(place / "node_modules")})
 
 
-PEERS: dict[str, Callable[[Path], Peer]] = {"go": go, "node": node}
+def spring(home: Path) -> Peer:
+    """Compile and start applications of Spring Boot with Apache's starter."""
+    return _java("spring", home)
+
+
+def ons(home: Path) -> Peer:
+    """Compile and start Aliyun's Java client."""
+    return _java("ons", home)
+
+
+def _java(name: str, home: Path) -> Peer:
+    """Compile a program with what our other Java programs share, and start it with the jars of its ``pom.xml``."""
+    needs("java", "javac", "mvn")
+    place, pom = BUILD / name, HERE / name / "pom.xml"
+    shared = [HERE.parent / "java" / file for file in ("Orders.java", "Load.java", "Kept.java")]
+    sources = [*shared, *sorted((HERE / name).glob("*.java"))]
+    with stamped(place / "jars.stamp", [pom]) as needed:
+        if needed:
+            shutil.rmtree(place / "jars", ignore_errors=True)
+            fetch(["mvn", "-B", "-q", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={place / 'jars'}"], place)
+    with stamped(place / "classes.stamp", sources) as needed:
+        if needed:
+            shutil.rmtree(place / "classes", ignore_errors=True)
+            (place / "classes").mkdir()
+            run(["javac", "-nowarn", "-Xlint:none", "-d", str(place / "classes"), "-cp", f"{place / 'jars'}/*", *map(str, sources)])
+    home.mkdir(parents=True, exist_ok=True)
+    command = ["java", "-Xmx256m", f"-Duser.home={home}", f"-Drocketmq.client.logRoot={home}", *JAVA_FLAGS, *SHORT_RUN]
+    return Peer([*command, "-cp", f"{place / 'classes'}:{place / 'jars'}/*", "Peer"], home)
+
+
+def rust(home: Path) -> Peer:
+    """Start the Rust client, which ``make rust-client`` builds: its 375 crates take minutes of both processors."""
+    place, sources = BUILD / "rust", [HERE / "rust" / "Cargo.toml", *sorted((HERE / "rust" / "src").iterdir())]
+    with stamped(place / "peer.stamp", sources) as needed:
+        if needed:
+            needs("cargo")
+            if not os.environ.get("INTEROP_RUST"):
+                pytest.skip("not built: make rust-client does it")
+            shutil.copytree(HERE / "rust", place, dirs_exist_ok=True)  # for cargo writes beside its Cargo.toml
+            fetch(["cargo", "fetch"], place)
+            run(["cargo", "build", "--offline"], cwd=place)
+    return Peer([str(place / "target" / "debug" / "peer")], home)
+
+
+PEERS: dict[str, Callable[[Path], Peer]] = {"go": go, "node": node, "ons": ons, "rust": rust, "spring": spring}
 """A client's short name → what starts its program in a directory of its own."""
 
 
