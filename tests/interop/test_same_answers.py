@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from itertools import count
-from typing import Any
 
 import pytest
 
@@ -16,72 +15,26 @@ from halfmoon.wire.record import BatchItem, encode_batch
 from tests.interop.apache import Cluster
 from tests.interop.asking import Answer, Asker, Question
 from tests.interop.ours import Serve
+from tests.interop.questions import (
+    ALWAYS,
+    BORN_MS,
+    FIRST_RECORD,
+    by_key,
+    decide,
+    heartbeat,
+    heartbeat_of,
+    lock,
+    make_topic,
+    of_json,
+    of_queue,
+    offset,
+    pull,
+    send,
+    send_back,
+)
 
-BORN_MS = 1_700_000_000_000
-ALWAYS = 2**62
-BEHIND = (11, 12, 29, 30, 31, 32, 33, 38, 202, 203, 204, 208, 223, 321, 328)
+BEHIND = (11, 12, 29, 30, 31, 32, 33, 38, 202, 203, 204, 208, 223, 303, 321, 328)
 """Requests that only read what Apache's broker enters into its queues, its index and its tables a while after it answered."""
-
-
-def send(name: str, body: bytes = b"x", code: int = 310, **changed: object) -> Question:
-    fields: dict[str, object] = {
-        "a": "P#", "b": "Same#", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": BORN_MS, "h": 0, "i": "", "j": 0, "k": "false",
-        "m": "false", **changed,
-    }  # fmt: skip
-    return Question(name, code, {k: v for k, v in fields.items() if v is not None}, body)
-
-
-def pull(name: str, **changed: object) -> Question:
-    fields: dict[str, object] = {
-        "consumerGroup": "G#", "topic": "Same#", "queueId": 0, "queueOffset": 0, "maxMsgNums": 32, "sysFlag": 4, "commitOffset": 0,
-        "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0, "expressionType": "TAG", **changed,
-    }  # fmt: skip
-    return Question(name, 11, {k: v for k, v in fields.items() if v is not None})
-
-
-def make_topic(name: str, topic: str, **changed: object) -> Question:
-    fields: dict[str, object] = {
-        "topic": topic, "defaultTopic": "TBW102", "readQueueNums": 3, "writeQueueNums": 2, "perm": 6,
-        "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false", **changed,
-    }  # fmt: skip
-    return Question(name, 17, {k: v for k, v in fields.items() if v is not None})
-
-
-def heartbeat(name: str, *topics: str, group: str = "G#", version: int = 5) -> Question:
-    subscriptions = [{"topic": t, "subString": "*", "subVersion": version, "expressionType": "TAG"} for t in topics]
-    consumer = {
-        "groupName": group, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
-        "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "unitMode": False, "subscriptionDataSet": subscriptions,
-    }  # fmt: skip
-    return _json(
-        name, 34, {"clientID": "c@1", "producerDataSet": [{"groupName": "P#"}], "consumerDataSet": [consumer] if topics else []}
-    )
-
-
-def _heartbeat_of(name: str, subscription: dict[str, object]) -> Question:
-    consumer = {"groupName": "Unversioned#", "consumeType": 1, "messageModel": 1, "subscriptionDataSet": [subscription]}
-    return _json(name, 34, {"clientID": "c@1", "consumerDataSet": [consumer], "producerDataSet": []})
-
-
-def _json(name: str, code: int, body: Any) -> Question:
-    return Question(name, code, {}, json.dumps(body).encode())
-
-
-def by_key(name: str, key: str, **changed: object) -> Question:
-    fields = {"topic": "Same#", "key": key, "maxNum": 32, "beginTimestamp": 0, "endTimestamp": ALWAYS, **changed}
-    return Question(name, 12, fields)
-
-
-def of_queue(name: str, code: int, queue_id: int = 0, topic: str = "Same#", **more: object) -> Question:
-    return Question(name, code, {"topic": topic, "queueId": queue_id, **more})
-
-
-def offset(name: str, code: int, group: str = "G#", topic: str = "Same#", queue_id: int = 0, **more: object) -> Question:
-    return of_queue(name, code, queue_id, topic, consumerGroup=group, **more)
-
-
-FIRST_RECORD = "7F00000100002A9F0000000000000000"
-"""An id of a broker: the record at the beginning of its log."""
 
 BEFORE = [
     make_topic("the topic", "Same#", readQueueNums=4, writeQueueNums=4),
@@ -243,7 +196,7 @@ ALIKE: list[Question | tuple[Question, ...]] = [
         Question("its connection", 203, {"consumerGroup": "Cpp#"}),
     ),
     (
-        _heartbeat_of("a heartbeat without a version", {"topic": "Same#", "subString": "*"}),
+        heartbeat_of("a heartbeat without a version", {"topic": "Same#", "subString": "*"}),
         pull("a pull with an old version is not newer", consumerGroup="Unversioned#", sysFlag=0, subVersion=5),
         pull("a pull with a version of the future is", consumerGroup="Unversioned#", sysFlag=0, subVersion=2**62),
         Question("leaving a group without an id", 35, {"consumerGroup": "Unversioned#"}),
@@ -261,8 +214,8 @@ ALIKE: list[Question | tuple[Question, ...]] = [
     Question("a message for a client that is not there", 309, {"consumerGroup": "G#", "clientId": "nobody", "msgId": FIRST_RECORD}),
     Question("how far a client is that is not there", 223, {"topic": "Same#", "group": "G#", "clientAddr": "nobody"}),
     Question("how far it is in an unknown topic", 223, {"topic": "Nothing#", "group": "G#", "clientAddr": "nobody"}),
-    _json("a subscription to be checked", 46, {"clientId": "c", "group": "G#", "subscriptionData": {"topic": "Same#"}}),
-    _json("an odd one", 46, {"clientId": "c", "group": "G#", "subscriptionData": {"topic": "Same#", "subString": "||"}}),
+    of_json("a subscription to be checked", 46, {"clientId": "c", "group": "G#", "subscriptionData": {"topic": "Same#"}}),
+    of_json("an odd one", 46, {"clientId": "c", "group": "G#", "subscriptionData": {"topic": "Same#", "subString": "||"}}),
     Question("leaving a group one is not in", 35, {"clientID": "c@1", "producerGroup": "X#", "consumerGroup": "Y#"}),
     # topics and groups
     (
@@ -280,7 +233,7 @@ ALIKE: list[Question | tuple[Question, ...]] = [
     Question("deleting an unknown topic", 215, {"topic": "Nothing#"}),
     *(Question(f"deleting {topic}", 215, {"topic": topic}) for topic in ("TBW102", "broker-a", "a b")),
     (
-        _json("a group", 200, {"groupName": "Made#", "retryMaxTimes": 3}),
+        of_json("a group", 200, {"groupName": "Made#", "retryMaxTimes": 3}),
         Question("deleting a group", 207, {"groupName": "Made#"}),
     ),
     Question("deleting an unknown group", 207, {"groupName": "Nobody#"}),
@@ -301,6 +254,74 @@ ALIKE: list[Question | tuple[Question, ...]] = [
         Question("the smallest of them", 308, {"compareGroup": "G#", "topic": "Same#"}),
     ),
     Question("the smallest of none", 308, {"compareGroup": "G#", "topic": "Nothing#"}),
+    # messages that are sent back, decisions, locks
+    send_back("sending back no message", offset=ALWAYS),
+    send_back("sending back what is before the log", offset=-1),
+    (
+        of_json("a group that wants no redelivery", 200, {"groupName": "R#", "retryQueueNums": 0}),
+        send_back("sending back for it", group="R#"),
+        of_queue("its retry topic stays empty", 30, topic="%RETRY%R#"),
+    ),
+    (
+        of_json("a group that may not consume", 200, {"groupName": "R#", "consumeEnable": False}),
+        pull("its pull", consumerGroup="R#"),
+    ),
+    (
+        send("a message that failed often enough", b="%RETRY%G#", j=16, l=16),
+        pull("it is a dead letter", topic="%DLQ%G#"),
+    ),
+    send("a message that failed more often", b="%RETRY%G#", j=20, l=16),
+    send("a message that failed before", b="%RETRY%G#", j=2, l=16),
+    decide("a commit of nothing", 8, ALWAYS),
+    decide("a rollback of nothing", 12, ALWAYS),
+    (
+        lock("locking queues"),
+        lock("locking them for another", client="d@2"),
+        lock("unlocking them for another", 42, client="d@2"),
+        lock("locking them again"),
+        lock("unlocking them", 42),
+        lock("locking them for another now", client="d@2"),
+    ),
+    lock("locking nothing", queues=()),
+    # who consumes
+    Question("who consumes an unknown topic", 300, {"topic": "Nothing#"}),
+    (offset("progress of a group", 15, commitOffset=4), Question("who consumes a topic", 300, {"topic": "Same#"})),
+    Question("how old the messages of an unknown topic are", 303, {"topic": "Nothing#", "group": "G#"}),
+    Question("how old messages are for a group", 303, {"topic": "Same#", "group": "G#"}),
+    Question("the ends of an unknown topic", 202, {"topic": "Nothing#"}),
+    # what brokers, clients and name servers ask or answer
+    Question("a reset for a client", 220, {"topic": "Same#", "group": "G#", "timestamp": 0, "isForce": "true"}),
+    Question("a question for a client", 221, {"topic": "Same#", "group": "G#"}),
+    Question("a reply for a client", 326),
+    Question("a check for a client", 39, {"tranStateTableOffset": 0, "commitLogOffset": 0}),
+    Question("a notice for a client", 40, {"consumerGroup": "G#"}),
+    *(Question(f"request {code} of name servers", code) for code in (101, 103)),
+    Question("the route of a topic", 105, {"topic": "Same#"}),
+    # odd topics and messages
+    make_topic("a topic without permission", "Closed#", perm=0),
+    make_topic("a topic of several tags", "Tags#", topicFilterType="MULTI_TAG"),
+    (
+        make_topic("a topic that nobody writes to", "Unwritten#", writeQueueNums=0, readQueueNums=1),
+        send("writing to it", b="Unwritten#"),
+    ),
+    send("a name that RocketMQ takes", b="a%b|c-d_#"),
+    *(
+        send(f"a name with {what}", b=name)
+        for what, name in (("a point", "a.b#"), ("letters of China", "话题#"), ("a blank", "a b#"))
+    ),
+    *(
+        send(f"a send to {topic}", b=topic)
+        for topic in ("TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "RMQ_SYS_TRANS_OP_HALF_TOPIC")
+    ),
+    send("a send with the flag of compression", f=1, e=1),
+    send("a send of a time before 1970", g=-1, e=1),
+    send("a half message that is none", i="TRAN_MSG\x01false\x02", e=1),
+    by_key("a query for no key", ""),
+    by_key("a query of a time that is over before it begins", "k1", beginTimestamp=ALWAYS, endTimestamp=0),
+    offset("the progress in a queue below 0", 14, "New#", queue_id=-1),
+    (offset("progress below 0", 15, commitOffset=-5), offset("what was stored of it", 14)),
+    of_queue("the offset of a time to come", 29, timestamp=ALWAYS),
+    *(of_queue(f"request {code} of an unknown queue", code, 77) for code in (30, 31, 32)),
     # consume queues
     of_queue("entries of a queue", 321, index=0, count=3),
     of_queue("no entries of a queue", 321, index=0, count=0),
@@ -332,7 +353,7 @@ DIFFERENT = [
     (pull("a pull that waits for no time", sysFlag=6, suspendTimeoutMillis=None), 1, 1, "the same"),
     (pull("a pull without the version it means", sysFlag=0, subVersion=None), 1, 1, "the same"),
     (Question("leaving a producer group without an id", 35, {"producerGroup": "P#"}), 1, 0, "the connection says who leaves"),
-    (_heartbeat_of("a heartbeat without a topic", {"subString": "*"}), 1, 1, "ours names the missing field"),
+    (heartbeat_of("a heartbeat without a topic", {"subString": "*"}), 1, 1, "ours names the missing field"),
     (send("a prepared message by its bits alone", f=4), 0, 16, "stored, no consumer would ever see it"),
     (pull("a pull of less than nothing", maxMsgNums=-1), 1, 0, "Java fails to make a list of that size"),
     (pull("a pull with an unknown kind of expression", expressionType="odd"), 0, 23, "unfiltered is not what was asked for"),
@@ -342,7 +363,7 @@ DIFFERENT = [
     (Question("how far an unknown group is", 223, {"topic": "Same#", "group": "Nobody#"}), 1, 1, "ours says that nobody is online"),
     (Question("a message without an id", 309, {"consumerGroup": "G#", "clientId": "c@1"}), 1, 1, "ours says that there is none"),
     (heartbeat("a heartbeat of a group with a blank", "Same#", group="a b"), 0, 1, "its retry topic could not be"),
-    (_json("a heartbeat of nobody", 34, {}), 0, 1, "a client without an id cannot be told from others"),
+    (of_json("a heartbeat of nobody", 34, {}), 0, 1, "a client without an id cannot be told from others"),
     (
         (
             send("a log that is as long as the bytes there say", b"x" * 1024 * 1024, e=3),
@@ -356,7 +377,11 @@ DIFFERENT = [
     (Question("one topic", 351, {"topic": "Same#"}), 3, 0, "since 5.x"),
     (Question("one group", 352, {"group": "G#"}), 3, 0, "since 5.x"),
     (pull("a lite pull")._replace(code=361), 3, 0, "since 5.x"),
-    (_json("a group with a blank", 200, {"groupName": "a b"}), 0, 1, "its retry topic could not be"),
+    (of_json("a group with a blank", 200, {"groupName": "a b"}), 0, 1, "its retry topic could not be"),
+    (send_back("sending back for an unknown group", group="Nobody#"), 0, 26, "sending back creates no group"),
+    (send("a delay that is no number", i="DELAY\x01soon\x02"), 1, 13, "what a message is refused for, not a NumberFormatException"),
+    (make_topic("a topic of less than no queues", "Less#", readQueueNums=-1), 0, 1, "no client could use it"),
+    (make_topic("a topic with unknown permissions", "Perm#", perm=99), 0, 1, "there are four bits"),
 ]
 """Question, Apache's code, our code, why."""
 

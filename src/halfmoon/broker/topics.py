@@ -102,11 +102,11 @@ class Topics:
         """Return the topic's configuration, or None."""
         return self._table.get(topic)
 
-    def existing(self, topic: str) -> TopicConfig:
-        """Return the topic's configuration. Raises TopicNotFound (17)."""
+    def existing(self, topic: str, advice: str = f", apply first please!{FAQ}") -> TopicConfig:
+        """Return the topic's configuration. Raises TopicNotFound (17), whose remark ends with an advice."""
         config = self._table.get(topic)
         if config is None:
-            raise TopicNotFound(f"topic[{topic}] not exist, apply first please!{FAQ}")
+            raise TopicNotFound(f"topic[{topic}] not exist{advice}")
         return config
 
     def names(self) -> list[str]:

@@ -182,7 +182,7 @@ class Admin:
     def topic_stats(self, request: Request) -> Reply:
         """Return the ends of each queue of a topic and when it last grew (202)."""
         topic = request.header(GetTopicStatsInfo).topic
-        config = self._topics.existing(topic)
+        config = self._topics.existing(topic, advice="")
         table = {}
         for queue_id in range(config.write_queue_nums):
             lowest, end = self._store.queue_min(topic, queue_id), self._store.queue_max(topic, queue_id)

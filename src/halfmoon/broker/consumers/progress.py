@@ -240,7 +240,7 @@ class Progress:
     def time_span(self, request: Request) -> Reply:
         """Return the age of the messages at a group's offsets, by queue (303)."""
         header = request.header(QueryConsumeTimeSpan)
-        config = self._topics.existing(header.topic)
+        config = self._topics.existing(header.topic, advice="")
         spans = []
         for queue_id in range(config.write_queue_nums):
             lowest, end = self._store.queue_min(header.topic, queue_id), self._store.queue_max(header.topic, queue_id)
