@@ -95,6 +95,9 @@ class BrokerSettings:
     trace_topic_name: str = setting(
         "RMQ_SYS_TRACE_TOPIC", java="msgTraceTopicName", form=forms.TOPIC, why="Topic for client traces."
     )
+    reject_pull_consumers: bool = setting(
+        False, java="rejectPullConsumerEnable", why="Refuse groups of pull consumers, and pulls of groups without a member."
+    )
     topics_max: int = setting(
         50_000, low=100, high=1_000_000, why="Maximum number of topics, so that senders cannot fill the memory."
     )

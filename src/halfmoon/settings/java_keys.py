@@ -106,7 +106,7 @@ _REASONS = {
     "not built; the broker behaves as with RocketMQ's default": """
         messageStorePlugIn disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold
         flushConsumerOffsetHistoryInterval realTimeNotifyConsumerChange
-        rejectPullConsumerEnable enableNetWorkFlowControl enableBroadcastOffsetStore broadcastOffsetExpireSecond
+        enableNetWorkFlowControl enableBroadcastOffsetStore broadcastOffsetExpireSecond
         slaveReadEnable
         broadcastOffsetExpireMaxSecond litePullMessageEnable forwardTimeout useServerSideResetOffset
         consumerOffsetUpdateVersionStep lockInStrictMode validateSystemTopicWhenUpdateTopic useStaticSubscription

@@ -4,9 +4,10 @@ import pytest
 
 from halfmoon.broker.pull import pulls as pull_module
 from halfmoon.errors import CorruptRecord
-from halfmoon.model import MessageModel
-from halfmoon.wire.bodies import SubscriptionGroupConfig, to_json
+from halfmoon.model import ConsumeType, MessageModel
+from halfmoon.wire.bodies import ConsumerData, HeartbeatData, SubscriptionGroupConfig, to_json
 from halfmoon.wire.codes import JSON, ROCKETMQ
+from halfmoon.wire.headers.client import HeartBeat
 from halfmoon.wire.headers.group import UpdateAndCreateSubscriptiongroup
 from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset, UpdateConsumerOffset
 from halfmoon.wire.headers.pull import LitePullMessage, PullMessage, PullMessageReply
@@ -102,6 +103,22 @@ def test_when_nothing_matches_the_reader_is_moved_on(talk):
 
 
 # ---------------------------------------------------------------- who may
+
+
+def test_pull_consumers_are_rejected_where_the_setting_says_so(make_talk):
+    talk = make_talk(reject_pull_consumers=True)
+    talk.send("orders")
+    talk.consume("orders", group="Push")
+    data = HeartbeatData(
+        client_id="c", consumer_data_set=[ConsumerData(group_name="Pull", consume_type=ConsumeType.CONSUME_ACTIVELY)]
+    )  # fmt: skip
+    assert talk.ask(HeartBeat(), to_json(data)).code == 0
+
+    refused = talk.pull("orders", group="Pull")
+    assert refused.code == 24
+    assert refused.remark.startswith("the consumer's group info not exist, or the pull consumer is rejected by server.")
+    assert talk.pull("orders", group="Push").code == 0
+    assert talk.pull("orders", group="TOOLS_CONSUMER").code == 0
 
 
 def test_without_an_expression_the_heartbeats_subscription_counts(talk):

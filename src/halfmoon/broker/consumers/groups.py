@@ -20,6 +20,9 @@ PREDEFINED = (
     "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER",
 )  # fmt: skip
 
+OF_TOOLS = frozenset({*PREDEFINED, "DEFAULT_CONSUMER", "SCHEDULE_CONSUMER", "__MONITOR_CONSUMER", "CID_RMQ_SYS_TRANS"})
+"""Groups that pull without a heartbeat. Follows MixAll.isSysConsumerGroupPullMessage (RocketMQ 5.3.3)."""
+
 FORBIDDEN_MAX = 10_000
 """Topics that groups may not read, so that requests cannot fill the memory."""
 

@@ -62,6 +62,7 @@ class Membership:
         self._clients, self._groups, self._topics = context.clients, context.groups, context.topics
         self._check_subscription, self._peers = check_subscription, context.peers
         self._notifies = context.settings.notify_members
+        self._rejects_pulling = context.settings.reject_pull_consumers
         self._notices = 0
         self.changed: dict[str, None] = {}
         """Consumer groups whose members are to be notified at the end of this turn, in order."""
@@ -96,6 +97,8 @@ class Membership:
             except BrokerError as refusal:
                 refusals.append(refusal)
         for consumer in data.consumer_data_set:
+            if self._rejects_pulling and consumer.consume_type is ConsumeType.CONSUME_ACTIVELY:
+                continue  # without a word, as in the original: its pulls are refused
             try:
                 self._consumer(consumer, member, request.now)
             except BrokerError as refusal:

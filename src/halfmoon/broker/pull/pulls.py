@@ -12,6 +12,7 @@ from __future__ import annotations
 import msgspec
 
 from halfmoon.broker.access.accounts import Account
+from halfmoon.broker.consumers.groups import OF_TOOLS
 from halfmoon.broker.context import Context
 from halfmoon.broker.names import BATCH_TOPIC, HALF_TOPIC, OP_TOPIC
 from halfmoon.broker.pull.filters import NO_CLASS_FILTERS, Filters, Wanted
@@ -282,13 +283,15 @@ class Pulls:
             raise NoPermission(f"subscription group no permission, {header.consumerGroup}")
         topic = self.readable(header.topic)
         self._check_allowed(header)
+        info = self._clients.group(header.consumerGroup)
+        if info is None and self._settings.reject_pull_consumers and header.consumerGroup not in OF_TOOLS:
+            raise SubscriptionNotFound(f"the consumer's group info not exist, or the pull consumer is rejected by server.{FAQ}")
         wanted: Wanted = self.filters.of_retries(header.consumerGroup, header.topic)
         if wanted is not None:
             pass  # the subscription of their first topic counts
         elif header.sysFlag & SUBSCRIPTION:
             wanted = self.filters.of_expression(header.topic, header.subscription, header.expressionType, header.consumerGroup)
         else:
-            info = self._clients.group(header.consumerGroup)
             if info is None:
                 raise SubscriptionNotFound(f"the consumer's group info not exist{FAQ}")
             if info.model == MessageModel.BROADCASTING and not group.consume_broadcast_enable:
