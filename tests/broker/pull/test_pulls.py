@@ -7,6 +7,7 @@ from halfmoon.errors import CorruptRecord
 from halfmoon.model import ConsumeType, MessageModel
 from halfmoon.wire.bodies import ConsumerData, HeartbeatData, SubscriptionGroupConfig, to_json
 from halfmoon.wire.codes import JSON, ROCKETMQ
+from halfmoon.wire.headers.admin import UpdateBrokerConfig
 from halfmoon.wire.headers.client import HeartBeat
 from halfmoon.wire.headers.group import UpdateAndCreateSubscriptiongroup
 from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset, UpdateConsumerOffset
@@ -119,6 +120,27 @@ def test_pull_consumers_are_rejected_where_the_setting_says_so(make_talk):
     assert refused.remark.startswith("the consumer's group info not exist, or the pull consumer is rejected by server.")
     assert talk.pull("orders", group="Push").code == 0
     assert talk.pull("orders", group="TOOLS_CONSUMER").code == 0
+
+
+@pytest.mark.parametrize("what", ["the topic", "the group", "the broker"])
+def test_a_held_pull_of_what_may_not_be_read_any_more_brings_nothing(talk, what):
+    talk.send("orders")
+    held = talk.post(pull_header("orders", offset=1, wait_ms=15_000))
+    talk.turn()
+    if what == "the topic":
+        talk.ask(
+            UpdateAndCreateTopic(topic="orders", read_queue_nums=4, write_queue_nums=4, perm=2, topic_filter_type="SINGLE_TAG")
+        )
+    elif what == "the group":
+        config = SubscriptionGroupConfig(group_name="G", consume_enable=False)
+        talk.ask(UpdateAndCreateSubscriptiongroup(), to_json(config))
+    else:
+        talk.ask(UpdateBrokerConfig(), b"brokerPermission=2")
+    assert talk.answer(held) is None
+    talk.send("orders", b"late")
+
+    answer = talk.answer(held)
+    assert (answer.code, answer.body) == (16, b"")
 
 
 def test_without_an_expression_the_heartbeats_subscription_counts(talk):

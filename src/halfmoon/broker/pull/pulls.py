@@ -30,7 +30,7 @@ from halfmoon.errors import (
 from halfmoon.hot import PullHeader, pull_head
 from halfmoon.model import MessageModel
 from halfmoon.store.store import ReadResult, ReadStatus
-from halfmoon.wire.bodies import TopicConfig
+from halfmoon.wire.bodies import SubscriptionGroupConfig, TopicConfig
 from halfmoon.wire.codes import VERSION, Perm
 from halfmoon.wire.headers.pull import LitePullMessage, PullMessage
 from halfmoon.wire.peer import Peer
@@ -77,6 +77,7 @@ class Plan(msgspec.Struct):
     wanted: Wanted
     codes: frozenset[int] | None  # hashes of tags of which a message must have one; None: any message may match
     by_properties: bool  # so that reading is slow
+    epoch: int  # of topics and groups: while it is that, they may be read
 
 
 class Pull(msgspec.Struct, eq=False):
@@ -201,6 +202,8 @@ class Pulls:
             if pull.header.topicBirthMs is not None:  # other clients get 21 if the topic was deleted meanwhile, as from Apache
                 config = self._topics.existing(pull.header.topic)
                 check_birth(config.topic_name, config.birth_ms, pull.plan.birth_ms)
+            if pull.plan.epoch != self._topics.epoch + self._groups.epoch:
+                self._check_still_readable(pull.header)
             self._check_allowed(pull.header)
             self._serve(pull, pull.plan)
 
@@ -279,8 +282,7 @@ class Pulls:
         if not self._settings.permission & Perm.READ:
             raise NoPermission(f"the broker[{self._settings.address}] pulling message is forbidden")
         group = self._groups.existing(header.consumerGroup, now)
-        if not group.consume_enable:
-            raise NoPermission(f"subscription group no permission, {header.consumerGroup}")
+        self._check_group(group)
         topic = self.readable(header.topic)
         self._check_allowed(header)
         info = self._clients.group(header.consumerGroup)
@@ -303,7 +305,19 @@ class Pulls:
                 raise SubscriptionNotLatest("the consumer's subscription not latest")
             wanted = self.filters.of_subscription(known, header.consumerGroup)
         codes = wanted if isinstance(wanted, frozenset) else None
-        return Plan(topic.read_queue_nums, topic.birth_ms, wanted, codes, by_properties=wanted is not codes)
+        epoch = self._topics.epoch + self._groups.epoch
+        return Plan(topic.read_queue_nums, topic.birth_ms, wanted, codes, by_properties=wanted is not codes, epoch=epoch)
+
+    def _check_still_readable(self, header: PullHeader) -> None:
+        """Check group and topic of a held pull again, as the original does when it wakes one. Raises NoPermission (16)."""
+        if (group := self._groups.get(header.consumerGroup)) is not None:
+            self._check_group(group)
+        if self._topics.get(header.topic) is not None:
+            self.readable(header.topic)
+
+    def _check_group(self, group: SubscriptionGroupConfig) -> None:
+        if not group.consume_enable:
+            raise NoPermission(f"subscription group no permission, {group.group_name}")
 
     def _check_allowed(self, header: PullHeader) -> None:
         if not self._groups.may_read(header.consumerGroup, header.topic):
