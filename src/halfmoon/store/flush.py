@@ -71,14 +71,13 @@ class Flush:
     def sync_queues(
         self, queues: Iterable[ConsumeQueue], published: int, store_ms: int, checkpoint: CheckpointFile, done: Callable[[int], None]
     ) -> Work[None] | None:
-        """Return the work of syncing queues that changed; everything below ``published`` has its entry in them."""
+        """Return the work of syncing queues that were written; everything below ``published`` has its entry in them."""
         if self.queues_syncing or self.error is not None:
             return None
         self.queues_syncing = True
         files: list[File] = []
         directories: list[str] = []
         for queue in queues:
-            queue.changed = False
             files += queue.segments.take_dirty()
             if queue.segments.take_directory_dirty():
                 directories.append(queue.segments.directory)

@@ -1,8 +1,8 @@
 """Where things lie in a store's directory, and the numbers of its formats. Holds names, layouts and checks of names.
 
-Follows the layout of RocketMQ 4.9.7, byte for byte. ``config/queueReserve``, ``config/inventory``, ``quarantine`` and the
-``checkpoint`` from 1 KiB on are ours; so is ``transaction``, whose state table and redo log follow 3.x (TransactionStateService,
-3.1.4).
+Follows the layout of RocketMQ 4.9.7, byte for byte. ``config/queueReserve``, ``config/queueEnds``, ``config/inventory``,
+``quarantine`` and the ``checkpoint`` from 1 KiB on are ours; so is ``transaction``, whose state table and redo log follow 3.x
+(TransactionStateService, 3.1.4).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ BACKUP_MARK = b"backup"
 """What ``abort`` holds in the copy of a running store: the boot of no machine. The key index file that was being written then is
 left out of the copy."""
 RESERVATIONS, INVENTORY, SPARE = "config/queueReserve", "config/inventory", "config/spare"
+QUEUE_ENDS = "config/queueEnds"
 QUARANTINE = "quarantine"
 """Keeps what recovery cut off the log; nothing reads it."""
 DIRECTORIES = (COMMIT_LOG, CONSUME_QUEUE, INDEX, TRANSACTION, QUARANTINE, "config", "delay")

@@ -29,12 +29,14 @@ from halfmoon.store.opening import Opening, carry_out
 from halfmoon.store.queues.consume_queue import ConsumeQueue
 from halfmoon.store.queues.creation import OnCreated, QueueCreation
 from halfmoon.store.queues.damaged import DamagedRecords
+from halfmoon.store.queues.ends import QueueEnds
 from halfmoon.store.queues.inventory import Inventory
 from halfmoon.store.queues.missing import Queues
 from halfmoon.store.queues.ranges import RangeReader
 from halfmoon.store.queues.reading import NO_QUEUE, Reader, ReadResult, ReadStatus, Wanted, bound_at, offset_at
 from halfmoon.store.queues.reservations import Reservations
 from halfmoon.store.queues.visible_offsets import Arrival, VisibleOffsets
+from halfmoon.store.queues.write_out import WriteOut
 from halfmoon.store.records import RecordFacts, TagCode, tag_hash_of
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.spare_space import SpareSpace
@@ -65,14 +67,16 @@ class Store:
         """All queues. Like ``log`` and ``maintenance`` for services that build on the store; only the store changes them."""
         self.health = Health(self._failed_for_good)
         self._reservations = Reservations(disk, self.health)
-        self._inventory = Inventory(disk)
+        self._ends = QueueEnds(disk, self.health)
+        self._inventory = Inventory(disk, self._ends)
         self._damaged = DamagedRecords(self.log.segments).report
         self._reader = Reader(self.log, settings, self._inventory.distrust, self._damaged)
         self.ranges = RangeReader(self.log, self.queues, self._damaged)
         self._flush = Flush(disk, self.log, self._inventory, self.health)
         self._checkpoint_file = CheckpointFile(disk)
         self._checkpoint = Checkpoint()
-        self._visible = VisibleOffsets(self.log, self.health)
+        self._visible = VisibleOffsets(self.log, self.health, self._ends)
+        self._write_out = WriteOut(self._visible, self.health)
         self.arrivals = self._visible.take_arrivals
         """Takes out what became visible since the last call."""
         self._work: list[Work[Any]] = []
@@ -131,12 +135,12 @@ class Store:
         disk, log = self._disk, self.log
         opening = Opening(
             disk, self.settings, log, self.queues, self._reservations, self._flush, self._checkpoint_file, self._indexing,
-            self._inventory,
+            self._inventory, self._ends,
         )  # fmt: skip
         self.recovered, checkpoint, self._visible.changed = opening.run(self._tag_code, now)
         for queue in self.queues.values():
             self._creation.adopt(queue)
-        self._visible.end, self._visible.end_ms = log.end, log.last_store_ms
+        self._visible.end, self._visible.end_ms = self._write_out.end, self._write_out.end_ms = log.end, log.last_store_ms
         self._checkpoint = checkpoint._replace(clean=False)
         # The checkpoint first: until the mark names this boot, nothing in it is believed that a loss may have taken.
         self._write_checkpoint()
@@ -352,15 +356,21 @@ class Store:
         self._visible.drop_pending()
         self._creation.refuse_all(StoreNotWritable(failure))
 
-    def _sync_queues_work(self) -> Work[None] | None:
+    def _sync_queues_work(self, *, write_out: bool = False) -> Work[None] | None:
+        """Return the work of syncing what was written of queues; with ``write_out``, all that they have is written before."""
         if self._flush.queues_syncing or self.failure:
             return None
-        visible = self._visible
-        changed = visible.take_changed()
-        self._grown.update(dict.fromkeys(changed))
-        noted = [(queue, queue.written) for queue in islice(self._grown, _NOTED_A_SYNC)]
+        written = self._write_out
+        try:
+            if write_out:
+                written.all()
+        except StoreNotWritable:
+            return None  # the store has failed
+        queues = written.take_to_sync()
+        self._grown.update(dict.fromkeys(queues))
+        noted = [(queue, queue.stored) for queue in islice(self._grown, _NOTED_A_SYNC)]
         return self._flush.sync_queues(
-            changed, visible.end, visible.end_ms, self._checkpoint_file, lambda now: self._queues_synced(noted)
+            queues, written.end, written.end_ms, self._checkpoint_file, lambda now: self._queues_synced(noted)
         )
 
     def _queues_synced(self, noted: list[tuple[ConsumeQueue, int]]) -> None:
@@ -379,7 +389,7 @@ class Store:
             self._inventory.note_index(self._indexing.index.names())
         self._checkpoint = self._checkpoint._replace(
             log_ms=flush.durable_ms, queue_ms=flush.queues_ms, durable_offset=min(flush.durable_offset, flush.queues_offset),
-            published_offset=self._visible.end, clean=clean, indexed_offset=self._indexing.position,
+            published_offset=self._write_out.end, clean=clean, indexed_offset=self._indexing.position,
             index_entries=self._indexing.index.count, index_safe_offset=self._indexing.safe_offset, index_ms=self._indexing.safe_ms,
         )  # fmt: skip
         self._checkpoint_file.write(self._checkpoint)
@@ -404,6 +414,8 @@ class Store:
             return None
         if self._checkpoint_behind:
             times.append(self.queues_due)
+        if self._write_out.due is not None:
+            times.append(self._write_out.due)
         if self._linger_due is not None:
             times.append(self._linger_due)
         if self._flush.durable_offset < self.log.end:
@@ -413,7 +425,7 @@ class Store:
     @property
     def _checkpoint_behind(self) -> bool:
         """Whether a sync of queues would move the checkpoint on, or bring the last one to the device."""
-        if self._visible.changed or self._flush.queues_offset < self._visible.end:
+        if self._visible.changed or self._write_out.to_sync or self._flush.queues_offset < self._visible.end:
             return True
         return self._checkpoint_file.durable_offset < self._checkpoint.durable_offset
 
@@ -421,6 +433,7 @@ class Store:
         """The clock was set: syncs come as often as before, and what was met a moment ago still was. Dates are left as they are."""
         self._log_due += by_ms
         self.queues_due += by_ms
+        self._write_out.stepped(by_ms)
         self._linger_due = None if self._linger_due is None else self._linger_due + by_ms
         self.maintenance.stepped(by_ms)
         self.health.stepped(by_ms)
@@ -445,19 +458,30 @@ class Store:
         if now >= self.queues_due:
             self.queues_due = now + self.settings.flush_queue_interval_ms
             self._reader.look_again()
-            if not self.failure:
-                self._move_checkpoint()
+            self._write_out.begin(now)
+        if self._write_out.due is not None and now >= self._write_out.due and not self.failure:
+            self._write_queues(now)
+        if not self.failure and self.maintenance.tick(now, self._visible.end, self._reads):
+            self._move_checkpoint()
+
+    def _write_queues(self, now: int) -> None:
+        """Write out some queues; after the last of a round move the checkpoint, and leave the sync of what was written."""
+        try:
+            ended = self._write_out.step(now)
+        except StoreNotWritable:
+            return  # the store has failed
+        if ended:
+            self._move_checkpoint()
             if self._checkpoint_behind:
                 work = self._sync_queues_work()
                 if work is not None:
                     self._work.append(work)
-        if not self.failure and self.maintenance.tick(now, self._visible.end, self._reads):
-            self._move_checkpoint()
 
     def delete_topic(self, topic: str, now: int) -> None:
         """Remove the queues of a topic; its records stay in the log until their file goes. Unknown topics are no error."""
         queues = [self.queues.pop((topic, queue_id)) for queue_id in self.queue_ids(topic)]
         self._visible.forget(topic)
+        self._write_out.forget(topic)
         self._reservations.forget(topic)
         self._creation.forget(topic)
         if queues:
@@ -489,7 +513,7 @@ class Store:
         if self.failure:
             return
         self._start_log_sync(inline=False)
-        work = self._sync_queues_work()
+        work = self._sync_queues_work(write_out=True)
         if work is not None:
             self._work.append(work)
 
@@ -505,6 +529,7 @@ class Store:
             self._checkpoint_file.close()
             self._reservations.close()
             self._inventory.close()
+            self._ends.close()
             self._lock.release()
 
     def _finish(self, now: int) -> None:
@@ -512,7 +537,7 @@ class Store:
         for _ in range(3):  # what is left, then what publishing it wrote
             if (log_work := flush.sync_log(self._log_synced, inline=True)) is not None:
                 carry_out(log_work, now)
-            if (queue_work := self._sync_queues_work()) is not None:
+            if (queue_work := self._sync_queues_work(write_out=True)) is not None:
                 carry_out(queue_work, now)
         durable = min(flush.durable_offset, flush.queues_offset)
         if self.failure or flush.log_syncing or flush.queues_syncing or durable < self.log.end:

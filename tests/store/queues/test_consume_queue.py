@@ -27,7 +27,9 @@ def flat(start: int, count: int) -> bytes:
 @pytest.mark.mission("001-04")
 def test_an_entry_is_offset_size_and_tag_hash_in_20_bytes():
     disk = SimDisk(Random(1))
-    queue_on(disk).publish(0, entries_of([1024, 115, 2598919, 1139, 99, -1829193424]), 65536)
+    queue = queue_on(disk)
+    queue.publish(0, entries_of([1024, 115, 2598919, 1139, 99, -1829193424]), 65536)
+    queue.write_out()
     data = disk.read("consumequeue/t/0/00000000000000000000")
     assert data[:20].hex() == "0000000000000400" + "00000073" + "000000000027a807"
     assert data[32:40].hex() == "ffffffff92f8b930"
@@ -38,6 +40,9 @@ def test_entries_go_on_over_files():
     queue = queue_on(disk)
     for start, count in ((0, 7), (7, 30), (37, 3)):
         queue.publish(start, flat(start, count), 65536)
+    assert [queue.entry(number) for number in range(40)] == [(number * 100, 100, number) for number in range(40)]
+    assert len(queue.entries(5, 32)) == 5 * 20
+    queue.write_out()
     assert [queue.entry(number) for number in range(40)] == [(number * 100, 100, number) for number in range(40)]
     assert disk.list("consumequeue/t/0") == [f"{200 * number:020d}" for number in range(4)]
     assert len(queue.entries(5, 32)) == 5 * 20

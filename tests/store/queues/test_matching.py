@@ -141,6 +141,7 @@ def test_an_answer_with_a_filter_is_full_at_its_count_or_its_bytes(store: Store,
 def test_records_that_are_gone_are_told_apart_from_those_that_do_not_match(store: Store, way: str):
     store.append("t", 0, [draft(properties=b"a\x01b\x02", tag=1)] * 20, NOW)
     queue = store.queues["t", 0]
+    queue.write_out()
     for offset in range(20):
         queue.segments.write(offset * 20, ENTRY.pack(10**9, 91, 1))
     for wanted in (frozenset([1]), Holding(b"a")):

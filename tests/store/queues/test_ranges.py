@@ -90,6 +90,7 @@ def test_offsets_outside_the_queue_and_unknown_queues_are_told_as_to_a_pull(stor
 def test_a_record_that_is_gone_ends_a_read_and_the_next_leads_over_it(store: Store):
     store.append("t", 0, [draft()] * 9, NOW)
     queue = store.queues["t", 0]
+    queue.write_out()
     for offset in (4, 5):
         queue.segments.write(offset * 20 + 8, (0x7FFFFFFF).to_bytes(4, "big"))  # a filler: no message
 
@@ -173,6 +174,7 @@ def test_a_filter_that_nothing_passes_leads_on_without_a_record(store: Store):
 
 def test_a_record_that_is_gone_ends_a_filtered_read_as_well(store: Store):
     tagged(store, 9)
+    store.queues["t", 0].write_out()
     store.queues["t", 0].segments.write(4 * 20 + 8, (0x7FFFFFFF).to_bytes(4, "big"))  # a filler: no message
 
     before, hole = (store.ranges.read("t", 0, at, 9, 1 << 20, frozenset({77})) for at in (0, 4))

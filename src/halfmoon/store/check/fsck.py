@@ -165,6 +165,8 @@ class _StoreCheck:
         checkpoint_file = CheckpointFile(disk)
         last_run = read_last_run(disk, checkpoint_file)
         checkpoint, self._written_offset = last_run.checkpoint, last_run.written_offset
+        self._may_lack_entries = not last_run.clean and checkpoint_file.ours
+        """Records behind ``_written_offset`` may have none yet: after a kill the next start enters them."""
         self._index_known = checkpoint_file.ours
         last = self._index.files[-1].header.end_offset if self._index.files else -1
         self._indexed_to = max(last + 1, checkpoint.indexed_offset) if self._index_known else last + 1
@@ -323,10 +325,14 @@ class _StoreCheck:
         offset, place = record.queue_offset, f"{record.topic}, queue {record.queue_id}, offset {record.queue_offset}"
         if queue is None or offset < queue.first:
             return
+        is_new = self._may_lack_entries and position >= self._written_offset
         if offset >= queue.segments.end // ENTRY_BYTES:
-            records.add(offset, Problem(place, "entry", "is missing"))
+            if not is_new:
+                records.add(offset, Problem(place, "entry", "is missing"))
             return
         physical_offset, size, tag_hash = queue.entry(offset)
+        if is_new and physical_offset == size == 0:
+            return
         records.seen += physical_offset == position
         if (physical_offset, size) != (position, record.size_bytes):
             if physical_offset <= position or not self._is_later(physical_offset, record):

@@ -76,6 +76,11 @@ class Appending:
                 self._publish(queue, appended, now)
             except StoreNotWritable as exc:
                 outcomes[index] = exc
+        try:
+            self._visible.note_ends()
+        except StoreNotWritable as exc:
+            for index, _, _ in gathered:
+                outcomes[index] = exc
         return outcomes
 
     def _gather(self, topic: str, queue_id: int, messages: Messages, now: int) -> tuple[ConsumeQueue, Appended]:

@@ -65,18 +65,19 @@ class Recovery:
     """One recovery.
 
     ``cut_short``: the offset of a log file that was cut short, so that all of it is checked again; None: there is none.
-    ``rebuild``: queues that get all their entries from the log. ``deleted``: what lies before the birth of these rows belongs to
-    deleted topics.
+    ``rebuild``: queues that get all their entries from the log. ``given``: offsets below were given out before a kill.
+    ``deleted``: what lies before the birth of these rows belongs to deleted topics.
     ``new_queue`` creates and enters a queue for (topic, queue_id).
     """
 
     def __init__(
         self, log: CommitLog, queues: Queues, last_run: LastRun, quarantine: Quarantine, reservations: Reservations, *,
-        cut_short: int | None, rebuild: Rebuild, deleted: Mapping[str, Row], new_queue: NewQueue, tag_code: TagCode,
+        cut_short: int | None, rebuild: Rebuild, given: Mapping[Key, int], deleted: Mapping[str, Row], new_queue: NewQueue,
+        tag_code: TagCode,
     ) -> None:  # fmt: skip
         self._log, self._queues, self._last_run, self._quarantine = log, queues, last_run, quarantine
         self._reservations, self._cut_short, self._rebuild, self._deleted = reservations, cut_short, rebuild, deleted
-        self._new_queue, self._tag_code = new_queue, tag_code
+        self._new_queue, self._tag_code, self._given = new_queue, tag_code, given
         self._result = RecoveryResult(last_run.clean, last_run.lost)
         self._ends: dict[Key, int] = {key: max(row.end, row.durable) for key, row in rebuild.rows.items()}
         """Behind the last entry that each queue once had, as far as is known."""
@@ -115,7 +116,8 @@ class Recovery:
         """Cut from each queue the entries that are not to be trusted; return the end of those that are kept."""
         last_run = self._last_run
         if self._cut_short is not None or not (last_run.lost or (last_run.clean and last_run.ours)):
-            self._ends |= {key: queue.end_below(self._log.segments.end) for key, queue in self._queues.items()}
+            for key, queue in self._queues.items():
+                self._ends[key] = max(queue.end_below(self._log.segments.end), self._given.get(key, 0))
         kept = {key: _trusted_end(queue, self._log, self._result.start) for key, queue in self._queues.items()}
         # Durably, and before the entries that tell it are cut: no offset is given out again, whatever became of the records.
         self._reservations.raise_floors({key: end for key, end in self._ends.items() if end > kept.get(key, 0)})
@@ -210,7 +212,9 @@ class Recovery:
 
     def _write_entries(self, key: Key) -> None:
         first, entries = self._unwritten.pop(key)
-        self._queues[key].publish(first, bytes(entries), self._log.file_bytes)
+        queue = self._queues[key]
+        queue.publish(first, bytes(entries), self._log.file_bytes)
+        queue.write_out()
 
     # ------------------------------------------------------------ end
 

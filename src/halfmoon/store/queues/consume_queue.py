@@ -3,6 +3,9 @@
 An entry points at a record and holds the hash of its tag, so that a consumer's tags are tested without touching the log. A
 *filler* stands where there is no message: before the start of a queue that begins in the middle of a file, and for offsets that
 a lost tail had used up. Readers step over fillers. Nothing here reads the log.
+
+New entries wait in memory until `write_out`: a write of 20 bytes costs as much as one of a page, and of many queues each gets few
+messages at a time.
 """
 
 from __future__ import annotations
@@ -14,25 +17,31 @@ from halfmoon.store.log.segments import Segments
 
 _ALIKE = 1024
 """Fillers compared in one step."""
+WAITING_MAX = 256
+"""Entries that wait in memory, some 5 KB; a larger block is written at once."""
 
 
 class ConsumeQueue:
     """One queue. All offsets count messages.
 
-    ``next_offset`` is given to the next message, ``written`` is behind the last entry, ``max_offset`` is behind the last entry
-    that consumers see, ``min_offset`` is the first that the log still has.
+    ``next_offset`` is given to the next message, ``written`` is behind the last entry, ``stored`` behind the last that is in its
+    file, ``max_offset`` behind the last that consumers see, ``min_offset`` is the first that the log still has.
     """
 
     __slots__ = (
         "born", "changed", "damage_logged", "held", "low_water", "max_offset", "min_offset", "next_offset", "noted",
-        "per_file", "queue_id", "reserve_slot", "reserve_step", "reserved", "room", "segments", "topic", "written",
+        "per_file", "queue_id", "reserve_step", "reserved", "room", "segments", "slot", "stored", "topic", "waiting", "written",
     )  # fmt: skip
 
     def __init__(self, disk: Disk, topic: str, queue_id: int, file_bytes: int) -> None:
         self.topic, self.queue_id = topic, queue_id
         self.segments = Segments(disk, queue_directory(topic, queue_id), file_bytes)
         self.per_file = file_bytes // ENTRY_BYTES
-        self.next_offset = self.written = self.max_offset = self.min_offset = 0
+        self.next_offset = self.written = self.stored = self.max_offset = self.min_offset = 0
+        self.waiting: bytearray | None = None
+        """Entries from ``stored`` to ``written``; None: there are none."""
+        self.slot = -1
+        """Its place in `halfmoon.store.queues.ends`; -1: it has none."""
         self.room = 0
         """Entries below this offset have space on the disk; 0: unknown since the start."""
         self.born = 0
@@ -44,11 +53,10 @@ class ConsumeQueue:
         self.held = False
         """Written entries stay invisible until the queue is released."""
         self.changed = False
-        """Written since the last sync of queues began."""
+        """Written since the entries of queues were last written out."""
         self.reserved = self.low_water = 0
         """Offsets below ``reserved`` may be given out; at ``low_water`` more are asked for. See store.queues.reservations."""
         self.reserve_step = 0
-        self.reserve_slot = -1
 
     @property
     def first(self) -> int:
@@ -70,7 +78,7 @@ class ConsumeQueue:
         self.room = segments.preallocate(self.room * ENTRY_BYTES, (queue_offset + count) * ENTRY_BYTES) // ENTRY_BYTES
 
     def publish(self, queue_offset: int, entries: bytes, log_file_bytes: int) -> None:
-        """Write entries from a queue offset on, and let consumers see them.
+        """Take entries from a queue offset on, to be written by `write_out`, and let consumers see them.
 
         Offsets between the last entry and ``queue_offset`` get fillers, which are synced at once: a hole of zeros would make
         other readers take it for the end.
@@ -79,27 +87,34 @@ class ConsumeQueue:
         if queue_offset != self.written or segments.last is None:
             first = int.from_bytes(entries[:8], "big")
             self._begin_at(queue_offset, max(0, first // log_file_bytes - 1) * log_file_bytes)
-        at, end = queue_offset * ENTRY_BYTES, queue_offset * ENTRY_BYTES + len(entries)
-        if segments.last is not None and segments.last <= at and end <= segments.last + segments.file_bytes:
-            segments.write(at, entries)
+        if self.waiting is None:
+            self.waiting = bytearray(entries)
         else:
-            self._write_over_files(at, entries)
-        self.written = end // ENTRY_BYTES
+            self.waiting += entries
+        self.written = written = queue_offset + len(entries) // ENTRY_BYTES
+        if written - self.stored >= WAITING_MAX:
+            self.write_out()
         if not self.held:
-            self.max_offset = self.written
+            self.max_offset = written
         self.changed = True
 
-    def _write_over_files(self, at: int, entries: bytes) -> None:
-        done = 0
-        while done < len(entries):
-            if at + done >= self.segments.end:
-                self.segments.extend(at + done)
-            room = self.segments.base(at + done) + self.segments.file_bytes - at - done
-            self.segments.write(at + done, entries[done : done + room])
+    def write_out(self) -> None:
+        """Write the entries that wait to their files. Raises OSError; they wait on then."""
+        waiting = self.waiting
+        if waiting is None:
+            return
+        segments, at, done = self.segments, self.stored * ENTRY_BYTES, 0
+        while done < len(waiting):
+            if at + done >= segments.end:
+                segments.extend(at + done)
+            room = segments.base(at + done) + segments.file_bytes - at - done
+            segments.write(at + done, waiting[done : done + room] if done or room < len(waiting) else waiting)
             done += room
+        self.waiting, self.stored = None, self.written
 
     def _begin_at(self, queue_offset: int, filler_physical_offset: int) -> None:
         """Make the file of an offset and fill what lies before it."""
+        self.write_out()
         segments = self.segments
         if segments.last is None:
             segments.extend(queue_offset * ENTRY_BYTES)
@@ -119,6 +134,7 @@ class ConsumeQueue:
             self.written = end
         if queue_offset * ENTRY_BYTES >= segments.end:
             segments.extend(queue_offset * ENTRY_BYTES)
+        self.stored = self.written
 
     # ------------------------------------------------------------ read
 
@@ -127,11 +143,24 @@ class ConsumeQueue:
         visible = self.max_offset - queue_offset
         if count > visible:
             count = max(0, visible)
+        if self.waiting is not None and queue_offset + count > self.stored:
+            return self._with_waiting(queue_offset, min(count, self.per_file - queue_offset % self.per_file))
         return self.segments.view(queue_offset * ENTRY_BYTES, count * ENTRY_BYTES)
 
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
         """Return physical offset, size and tag hash of one entry that is there."""
+        if self.waiting is not None and queue_offset >= self.stored:
+            return ENTRY.unpack_from(self.waiting, (queue_offset - self.stored) * ENTRY_BYTES)
         return ENTRY.unpack(self.segments.view(queue_offset * ENTRY_BYTES, ENTRY_BYTES))
+
+    def _with_waiting(self, queue_offset: int, count: int) -> memoryview:
+        """Return a copy of entries of which the last wait: a view of those would keep them from growing."""
+        assert self.waiting is not None
+        at = (queue_offset - self.stored) * ENTRY_BYTES
+        if at >= 0:
+            return memoryview(bytes(self.waiting[at : at + count * ENTRY_BYTES]))
+        in_file = self.segments.view(queue_offset * ENTRY_BYTES, -at)
+        return memoryview(bytes(in_file) + self.waiting[: count * ENTRY_BYTES + at])
 
     def real_entry(self, queue_offset: int, stop: int) -> tuple[int, tuple[int, int, int]] | None:
         """Return offset and entry of the first message at or behind an offset and before ``stop``, stepping over fillers."""
@@ -168,6 +197,7 @@ class ConsumeQueue:
         """Return the offset behind the last entry that points below a physical offset, for a queue whose entries up to there
         are in order and whole. Looks at about log2(n) entries.
         """
+        self.write_out()
         segments = self.segments
         if segments.last is None:
             return 0
@@ -194,6 +224,7 @@ class ConsumeQueue:
         """Forget the entries from an offset on, so that they never come back. With no entry left its files go as well: what
         comes next says where the queue begins.
         """
+        self.write_out()
         if self.segments.last is not None and end <= self.first:
             self.segments.remove_after(-1)
             self.changed = True
@@ -201,7 +232,7 @@ class ConsumeQueue:
             self.segments.clear_from(end * ENTRY_BYTES, thorough=thorough)
             if self.segments.dirty or self.segments.directory_dirty:
                 self.changed = True
-        self.written = self.max_offset = self.next_offset = end
+        self.written = self.stored = self.max_offset = self.next_offset = end
 
     def correct_min(self, log_first: int) -> None:
         """Find the first entry that points at what the log still has."""

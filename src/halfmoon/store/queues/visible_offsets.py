@@ -1,4 +1,4 @@
-"""`VisibleOffsets`: what consumers can see, and what is pending. Writes queue entries, announces them, waits for nothing.
+"""`VisibleOffsets`: what consumers can see, and what is pending. Hands entries to their queues, announces them, waits for nothing.
 
 In async flush an append is visible at once; in sync flush its entries wait here until the log is durable, and are then written one
 queue at a time. Space for entries is taken before their records are written, so that no acknowledged message lacks it.
@@ -14,6 +14,7 @@ from halfmoon.hot import ENTRY, ENTRY_BYTES
 from halfmoon.store.health import Health
 from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.queues.consume_queue import ConsumeQueue
+from halfmoon.store.queues.ends import QueueEnds
 
 
 class Arrival(NamedTuple):
@@ -38,16 +39,18 @@ class Arrival(NamedTuple):
 class VisibleOffsets:
     """Written and pending entries. ``end`` is the physical offset below which everything is visible, stored at ``end_ms``.
 
-    ``changed`` are the queues written since the last sync of queues began.
+    ``changed`` are the queues that got entries since queues were last written out.
     """
 
-    def __init__(self, log: CommitLog, health: Health) -> None:
-        self._log, self._health = log, health
+    def __init__(self, log: CommitLog, health: Health, ends: QueueEnds) -> None:
+        self._log, self._health, self._ends = log, health, ends
         self.end = self.end_ms = 0
         self.changed: list[ConsumeQueue] = []
         self._pending: deque[tuple[int, ConsumeQueue, int, bytes]] = deque()
         """(end offset, queue, first queue offset, entries) of appends that are not visible yet."""
         self._arrivals: list[Arrival] = []
+        self._grown: list[ConsumeQueue] = []
+        """Queues that got entries since `note_ends`."""
 
     def make_room(self, queue: ConsumeQueue, first: int, count: int) -> None:
         """Take disk space for entries. Raises StoreNotWritable, and changes nothing, when there is none."""
@@ -57,15 +60,25 @@ class VisibleOffsets:
             raise StoreNotWritable(self._health.write_failed("a queue", exc)) from exc
 
     def publish(self, queue: ConsumeQueue, first: int, entries: bytes) -> None:
-        """Write entries and let consumers see them. Raises StoreNotWritable."""
+        """Give entries to their queue and let consumers see them; `note_ends` follows. Raises StoreNotWritable."""
         if not queue.changed:
             self.changed.append(queue)
         try:
             queue.publish(first, entries, self._log.file_bytes)
         except OSError as exc:
             raise StoreNotWritable(self._health.fail(f"a queue cannot be written: {exc}")) from exc
+        self._grown.append(queue)
         if not queue.held:
             self._arrivals.append(Arrival(queue.topic, queue.queue_id, queue.max_offset, entries))
+
+    def note_ends(self) -> None:
+        """Note how far queues go now, so that no kill makes them forget it. Raises StoreNotWritable."""
+        grown, self._grown = self._grown, []
+        if grown:
+            try:
+                self._ends.note(grown)
+            except OSError as exc:
+                raise StoreNotWritable(self._health.fail(f"a queue cannot be written: {exc}")) from exc
 
     def release(self, queue: ConsumeQueue) -> None:
         """Let consumers see, in one step, all that was written to a queue while it was held."""
@@ -91,6 +104,7 @@ class VisibleOffsets:
         try:
             for queue, (first, pieces) in blocks.items():
                 self.publish(queue, first, b"".join(pieces))
+            self.note_ends()
         except StoreNotWritable:
             return  # the store has failed; what is durable is found again at the next start
         self.end, self.end_ms = durable_offset, durable_ms
@@ -105,7 +119,7 @@ class VisibleOffsets:
         self._pending.clear()
 
     def take_changed(self) -> list[ConsumeQueue]:
-        """Take out the queues that want a sync."""
+        """Take out the queues whose entries are to be written out."""
         taken, self.changed = self.changed, []
         return taken
 

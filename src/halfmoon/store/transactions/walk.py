@@ -91,6 +91,7 @@ class EntryLookup:
             queue = self._queues.get((topic, queue_id))
             if queue is None or not queue.first <= queue_offset < queue.segments.end // ENTRY_BYTES:
                 return False
+            queue.write_out()
             first = queue_offset - queue_offset % queue.per_file
             written = -(-queue.segments.data_end(first * ENTRY_BYTES) // ENTRY_BYTES)
             end = first + min(queue.per_file, written)

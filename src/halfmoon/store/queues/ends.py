@@ -1,0 +1,92 @@
+"""`QueueEnds`: how far each queue has given out offsets, a number a queue, written each turn into a file that survives the process.
+
+Queue entries wait in memory before they are written (`ConsumeQueue.write_out`). After a kill the log tells them again, but a record
+of it may be damaged, and then nothing else says which offsets were given out. After a loss reservations say it, so this file is
+never synced. Decides nothing.
+
+Layout: i32 (big endian) at 4 times the queue's slot of the inventory: the offset behind its last entry, modulo 2^31. The
+reservation, which is less than 2^31 above it, tells the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from halfmoon.ports import Disk, File
+from halfmoon.store.health import Health
+from halfmoon.store.layout import QUEUE_ENDS
+from halfmoon.store.queues.consume_queue import ConsumeQueue
+
+_NUMBER_BYTES = 4
+_SLOTS_MIN = 1024
+_MODULUS = 1 << 31
+_MASK = _MODULUS - 1
+
+
+class QueueEnds:
+    """The file of one store. Queues have their place in it from `adopt` on."""
+
+    def __init__(self, disk: Disk, health: Health) -> None:
+        self._disk, self._health = disk, health
+        self._file: File | None = None
+        self._slots = 0
+
+    def load(self, slots: int) -> list[int]:
+        """Open the file with room for so many slots, and return the number in each; none of a file that cannot be read."""
+        data = self._disk.read(QUEUE_ENDS) or b""
+        numbers = [int.from_bytes(data[at : at + _NUMBER_BYTES], "big") for at in range(0, len(data) - 3, _NUMBER_BYTES)]
+        self._resize(max(slots, len(numbers)))
+        return numbers
+
+    def adopt(self, queue: ConsumeQueue, slot: int) -> None:
+        """Give a queue its place. Without one, where the disk has no room, its entries do not wait."""
+        queue.slot = -1
+        try:
+            if slot >= self._slots:
+                self._resize(2 * slot)
+            assert self._file is not None
+            self._file.write(slot * _NUMBER_BYTES, (queue.next_offset & _MASK).to_bytes(_NUMBER_BYTES, "big"))
+        except OSError as exc:
+            self._health.write_failed("the ends of queues", exc)
+            return
+        queue.slot = slot
+
+    def note(self, queues: Sequence[ConsumeQueue]) -> None:
+        """Write how far queues go now; those that cannot be noted write their entries out. Raises OSError when that fails."""
+        placed = [queue for queue in queues if queue.slot >= 0]
+        try:
+            if placed and self._file is not None:
+                self._file.write_numbers(
+                    [queue.slot * _NUMBER_BYTES for queue in placed], [queue.written & _MASK for queue in placed]
+                )
+        except OSError as exc:
+            self._health.write_failed("the ends of queues", exc)
+            placed = []
+        if len(placed) < len(queues):
+            known = set(placed)
+            for queue in queues:
+                if queue not in known:
+                    queue.write_out()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            self._file.close()
+
+    def _resize(self, slots: int) -> None:
+        slots = max(slots, _SLOTS_MIN)
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        if self._disk.exists(QUEUE_ENDS) and self._disk.file_size(QUEUE_ENDS) > 0:
+            if self._disk.file_size(QUEUE_ENDS) < slots * _NUMBER_BYTES:
+                self._disk.resize(QUEUE_ENDS, slots * _NUMBER_BYTES)
+            self._file = self._disk.open(QUEUE_ENDS)
+        else:
+            self._file = self._disk.create(QUEUE_ENDS, slots * _NUMBER_BYTES)
+        self._slots = self._file.size // _NUMBER_BYTES
+
+
+def end_of(number: int, reserved: int) -> int:
+    """Return the offset that a number of the file stands for, at most ``reserved``; 0: it stands for none."""
+    return max(0, reserved - (reserved - number) % _MODULUS)

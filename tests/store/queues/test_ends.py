@@ -1,0 +1,74 @@
+"""How far queues went is known after a kill, though entries that wait in memory are gone."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from halfmoon.store.health import Health
+from halfmoon.store.layout import QUEUE_ENDS
+from halfmoon.store.queues.consume_queue import ConsumeQueue
+from halfmoon.store.queues.ends import QueueEnds, end_of
+from simulation.disk import SimDisk
+from tests.store.driving import NOW, draft, entries_of, open_store
+
+
+def ends_on(disk: SimDisk) -> QueueEnds:
+    ends = QueueEnds(disk, Health(lambda reason: None))
+    ends.load(1)
+    return ends
+
+
+def queue_with(disk: SimDisk, count: int, queue_id: int = 0) -> ConsumeQueue:
+    queue = ConsumeQueue(disk, "t", queue_id, 6000)
+    queue.publish(0, entries_of([0, 100, 0]) * count, 65536)
+    return queue
+
+
+def test_what_was_noted_is_found_at_the_slots_of_the_queues():
+    disk = SimDisk(Random(1))
+    ends = ends_on(disk)
+    queues = [queue_with(disk, 3, 0), queue_with(disk, 5, 1)]
+    for queue, slot in zip(queues, (7, 5000)):  # the second is beyond the file as it was made
+        ends.adopt(queue, slot)
+    ends.note(queues)
+    numbers = QueueEnds(disk, Health(lambda reason: None)).load(1)
+    assert (numbers[7], numbers[5000]) == (3, 5)
+    assert all(queue.waiting for queue in queues)
+
+
+def test_entries_of_a_queue_without_a_place_do_not_wait():
+    disk = SimDisk(Random(1))
+    ends = ends_on(disk)
+    queue = queue_with(disk, 3)
+    disk.full = True
+    ends.adopt(queue, 5000)
+    disk.full = False
+    ends.note([queue])
+    assert (queue.slot, queue.waiting, queue.stored) == (-1, None, 3)
+
+
+@pytest.mark.parametrize("end", [0, 1, 2**31 - 1, 2**31, 2**40 + 5])
+def test_a_number_and_a_reservation_tell_the_offset(end: int):
+    assert end_of(end & (2**31 - 1), end + 4096) == end
+
+
+def test_a_number_of_a_queue_that_has_reserved_nothing_tells_nothing():
+    assert end_of(17, 0) == 0
+
+
+def test_without_the_file_a_kill_forgets_the_end_of_a_damaged_queue_and_with_it_not():
+    ends = {}
+    for lost in (False, True):
+        disk = SimDisk(Random(1), write_back=0)
+        store = open_store(disk)
+        for _ in range(5):
+            place = store.append("t", 0, [draft(bytes(100))], NOW).physical_offsets[0]
+        disk.crash(power=False)
+        log = disk.open("commitlog/00000000000000000000")
+        log.data[place + 100] ^= 1
+        if lost:
+            disk.remove(QUEUE_ENDS)
+        ends[lost] = open_store(disk).append("t", 0, [draft()], NOW).queue_offset
+    assert ends == {False: 5, True: 4}

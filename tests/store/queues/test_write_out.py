@@ -1,0 +1,85 @@
+"""Rounds in which waiting entries are written, and what a kill finds before one."""
+
+from __future__ import annotations
+
+from random import Random
+
+from halfmoon.store.checkpoint import CheckpointFile
+from halfmoon.store.store import Store
+from simulation.disk import SimDisk
+from tests.store.driving import NOW, carry_out, close, draft, open_store, read_all
+
+QUEUES = 400
+
+
+def filled(disk: SimDisk) -> Store:
+    store = open_store(disk, NOW)
+    for number in range(2 * QUEUES):
+        store.append("t", number % QUEUES, [draft(b"%d" % number)], NOW)
+    return store
+
+
+def waiting(store: Store) -> int:
+    return sum(queue.waiting is not None for queue in store.queues.values())
+
+
+def test_a_round_writes_some_queues_at_a_time_and_the_checkpoint_follows_its_end():
+    disk = SimDisk(Random(1), write_back=0)
+    store = filled(disk)
+    end, now = store.end_offset, NOW + 1000
+    store.tick(now)
+    assert 0 < waiting(store) < QUEUES
+    store.append("t", 0, [draft(b"late")], now)  # its queue was written in this round already
+    while waiting(store) > 1:
+        assert CheckpointFile(disk).read().published_offset < end
+        carry_out(store, now)
+        assert store.due() <= now + 10
+        now += 10
+        store.tick(now)
+    assert CheckpointFile(disk).read().published_offset == end
+    carry_out(store, now)
+    store.tick(now + 1000)
+    assert waiting(store) == 0
+    assert CheckpointFile(disk).read().published_offset == store.end_offset
+
+
+def test_readers_see_entries_that_wait_and_those_on_both_sides_alike():
+    store = open_store(SimDisk(Random(1)))
+    for number in range(10):
+        store.append("t", 0, [draft(b"%d" % number)], NOW)
+        if number == 5:
+            store.tick(NOW + 1000)
+    queue = store.queues["t", 0]
+    assert (queue.stored, queue.written) == (6, 10)
+    assert [body for body, _ in read_all(store, "t", 0).values()] == [b"%d" % number for number in range(10)]
+    assert bytes(queue.entries(4, 4)) == b"".join(bytes(queue.entries(number, 1)) for number in range(4, 8))
+
+
+def test_a_kill_in_the_middle_of_a_round_loses_nothing():
+    disk = SimDisk(Random(1), write_back=0)
+    store = filled(disk)
+    store.tick(NOW + 1000)
+    disk.crash(power=False)
+    again = open_store(disk)
+    assert [again.queue_max("t", queue_id) for queue_id in range(QUEUES)] == [2] * QUEUES
+    assert waiting(again) == 0
+
+
+def test_a_stop_leaves_no_entry_in_memory():
+    disk = SimDisk(Random(1), write_back=0)
+    store = filled(disk)
+    close(store)
+    assert waiting(store) == 0
+    assert open_store(disk).recovered.records == 0
+
+
+def test_a_deleted_topic_is_written_no_more():
+    disk = SimDisk(Random(1), write_back=0)
+    store = filled(disk)
+    store.tick(NOW + 1000)
+    store.delete_topic("t", NOW + 1000)
+    for now in range(NOW + 1010, NOW + 1200, 10):
+        store.tick(now)
+        carry_out(store, now)
+    assert store.failure is None
+    assert not [path for path in disk.paths() if path.startswith("consumequeue/t/")]
