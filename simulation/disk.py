@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from random import Random
 
 from halfmoon.errors import StoreLocked
-from halfmoon.ports import Buffer, DiskUsage
+from halfmoon.ports import Buffer, DiskUsage, File
 
 PAGE_BYTES = 4096
 
@@ -351,6 +351,13 @@ class SimDisk:
                     self._durable_names[name] = self._files[name]
                 else:
                     self._durable_names.pop(name, None)
+
+    def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> None:
+        """Sync one after another."""
+        for file in files:
+            file.sync()
+        for directory in directories:
+            self.sync_directory(directory)
 
     def usage(self) -> DiskUsage:
         """Space as the test says."""

@@ -113,6 +113,9 @@ class Disk(Protocol):
     def sync_directory(self, path: str) -> None:
         """Make names made in or removed from a directory durable. Waits for the device."""
 
+    def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> None:
+        """Wait as `File.sync` does for each file, and `sync_directory` for each directory; many are synced together."""
+
     def usage(self) -> DiskUsage:
         """Space of the file system."""
 

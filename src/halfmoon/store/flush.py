@@ -121,7 +121,4 @@ class _Owed(NamedTuple):
 
     def sync(self, disk: Disk) -> None:
         """Wait until all is on the device. Raises OSError."""
-        for file in self.files:
-            file.sync()
-        for directory in self.directories:
-            disk.sync_directory(directory)
+        disk.sync_all(self.files, self.directories)

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from halfmoon.runtime.files import disk as disk_module
 from halfmoon.runtime.files.disk import RealDisk
+from halfmoon.runtime.files.filesystems import Kind
 from tests.simulation.disk_rules import DiskRules
 
 
@@ -147,3 +149,30 @@ def test_a_process_without_descriptors_still_syncs_what_it_wrote(tmp_path: Path)
         for fd in taken:
             os.close(fd)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_many_files_are_synced_by_one_call_and_each_by_itself_where_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    disk = RealDisk(tmp_path)
+    lock = disk.lock("lock")
+    files = [disk.create(f"consumequeue/t/{number}/0", 4096) for number in range(100)]
+    for file in files:
+        file.write(0, b"entry")
+    calls: list[str] = []
+    together = [True]
+    monkeypatch.setattr(disk_module, "sync_file_system", lambda fd: calls.append("all") or together[0])
+    monkeypatch.setattr(disk_module, "kind_of", lambda device: Kind(keeps=True, reads_holes=True))
+    single = os.fdatasync
+    monkeypatch.setattr(os, "fdatasync", lambda fd: calls.append("one") or single(fd))
+
+    disk.sync_all(files, ["consumequeue"])
+    assert calls == ["all"]
+    disk.sync_all(files[:3], ["consumequeue"])
+    assert calls == ["all"] + ["one"] * 3
+    together[0] = False
+    disk.sync_all(files, ["consumequeue"])
+    assert calls == ["all"] + ["one"] * 3 + ["all"] + ["one"] * 100
+    together[0] = True
+    lock.release()
+    calls.clear()
+    disk.sync_all(files, [])
+    assert calls == ["one"] * 100

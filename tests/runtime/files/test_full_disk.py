@@ -196,8 +196,11 @@ def test_where_blocks_move_when_they_are_written_nothing_is_written_through_a_ma
         def __setitem__(self, *_: object) -> None:
             raise AssertionError("written through the mapping")
 
-    mapped, file._view = file._view, Guarded()
+    file.view(0, 1)
+    mapping = file._mapping
+    assert mapping is not None
+    file._mapping = mapping._replace(view=Guarded())  # type: ignore[arg-type]
     file.write(20, b"more")
     file.write_numbers([16], [9])
-    file._view = mapped
+    file._mapping = mapping
     assert bytes(file.view(0, 24)).hex() == "736d616c6c000000" + "00000007" + "ffffffff" + "00000009" + b"more".hex()

@@ -14,6 +14,7 @@ from subprocess import PIPE, Popen, run
 import pytest
 
 from halfmoon.runtime.descriptors import writing_max
+from halfmoon.runtime.files import disk as disk_module
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.runtime.files.mapping import mapped
 
@@ -65,7 +66,7 @@ def test_files_written_often_keep_one_up_to_a_bound_and_all_of_them_take_more(di
     assert descriptors(tmp_path) == 0
 
 
-def test_files_that_take_turns_are_seldom_opened_though_more_than_may_keep_a_descriptor(
+def test_files_that_take_turns_are_not_opened_for_each_write_though_more_than_may_keep_a_descriptor(
     disk: RealDisk, monkeypatch: pytest.MonkeyPatch
 ):
     files = [disk.create(f"queue{number}", 100_000) for number in range(writing_max() + 20)]
@@ -77,7 +78,23 @@ def test_files_that_take_turns_are_seldom_opened_though_more_than_may_keep_a_des
     for at in range(100):
         for file in files:
             file.write(at * 20, b"entry")
-    assert len(opened) < len(files) * 100 / 10
+    assert len(opened) < len(files) * 100 / 2
+
+
+def test_files_that_are_written_are_not_mapped_and_of_those_that_are_read_so_many_at_once(
+    disk: RealDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(disk_module, "MAPPED_MAX", 10)
+    files = [disk.create(f"queue{number}", 100_000) for number in range(30)]
+    for number, file in enumerate(files):
+        file.write(20, b"entry%d" % number)
+    assert maps_of(tmp_path) == 0
+    held = files[0].view(20, 6)
+    for _ in range(2):
+        assert [bytes(file.view(20, 7)).rstrip(b"\0") for file in files] == [b"entry%d" % number for number in range(30)]
+    gc.collect()
+    assert maps_of(tmp_path) <= 11
+    assert bytes(held) == b"entry0"
 
 
 def test_the_memory_stays_while_anybody_looks_and_no_longer(tmp_path: Path):

@@ -1,12 +1,12 @@
 """`RealDisk`: the directory of a store on a real file system. The only place of Halfmoon that opens files of a store.
 
-Files have a fixed size, are sparse until written, and are read through one shared mapping, which costs nothing. Most writes are a
-``pwrite``: it costs half of asking the mapping whether it takes them and copying (measured: 1.2 against 2.7 us for 20 bytes), and a
-third of the page faults of fresh pages (13 against 44 us for 19 KiB). That needs a descriptor, and there are more files than those:
-a file is given one when it is written often (`runtime.descriptors` bounds how many), and until then small writes go through
-the mapping. Space is asked from the file system in steps of whole pages *before* it is written to, so that a full disk is an
-`OSError` and never a signal; see `runtime.files.filesystems` for those where that is not enough. Nothing here knows what the
-bytes mean.
+Files have a fixed size, are sparse until written, and are read through one shared mapping, which costs nothing. Those are bounded,
+for the kernel allows so many and there may be more files: who was mapped first goes first, and is mapped again when it is read.
+Writes are a ``pwrite``: it costs half of asking the mapping whether it takes them and copying (measured: 1.2 against 2.7 us for 20
+bytes), and a third of the page faults of fresh pages (13 against 44 us for 19 KiB). That needs a descriptor, opened for the write; a
+file keeps one when it is written often (`runtime.descriptors` bounds how many). Space is asked from the file system in steps of
+whole pages *before* it is written to, so that a full disk is an `OSError` and never a signal; see `runtime.files.filesystems` for
+those where that is not enough. Nothing here knows what the bytes mean.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from threading import Lock
 
 from halfmoon.errors import StoreLocked
 from halfmoon.hot import put_numbers
-from halfmoon.ports import Buffer, DiskUsage
+from halfmoon.ports import Buffer, DiskUsage, File
 from halfmoon.runtime.descriptors import allow_descriptors, refill_reserve, set_up_reserve, with_reserve, writing_max
-from halfmoon.runtime.files.filesystems import PAGE_BYTES, Kind, kind_of, whole_pages
+from halfmoon.runtime.files.filesystems import PAGE_BYTES, Kind, kind_of, sync_file_system, whole_pages
 from halfmoon.runtime.files.mapping import Mapping, mapped
 from halfmoon.runtime.files.permissions import OWNER, Permissions, make_directory, open_new
 
@@ -35,7 +35,7 @@ _STEP_MIN = 16 * 1024
 _ROOM_MIN, _ROOM_TIMES = 4 * 1024 * 1024, 16
 """Of a file system with less room, or less than so many times what is asked for, a file takes what is written and no more."""
 _STEP_MAX = 32 * 1024 * 1024
-_PWRITE_MIN = 4096
+_LARGE_BYTES = 4096
 _NEAR_BYTES = 16 * 1024
 """Numbers that lie so near to each other are asked for at once, whether the file takes them."""
 _DIRECT_BYTES, _COMPARED_BYTES = 1024 * 1024, 64 * 1024
@@ -43,27 +43,33 @@ _PWRITES_MAX = 2
 """Numbers, up to which writing each costs less than to ask the mapping whether it takes them."""
 _HOLES_MAX = 1024 * 1024
 """Bytes of a view that the file system is asked for, where it may not have them."""
-_UNMAPPED = Kind(keeps=True, reads_holes=True)
+MAPPED_MAX = 8192
+"""Files that are mapped at once: an eighth of what Linux allows a process by default (vm.max_map_count)."""
 _NONE = -1
 """In place of a descriptor."""
 _WRITES_OFTEN, _LARGE_WRITE = 16, 8
 """Writes after which a file is given a descriptor, and as how many of them a large one counts. What was taken from it must be
 earned again: files that take turns, more than may keep one, cost an open each so many writes, and not each write."""
 
+_TOGETHER_MIN = 64
+"""Files and directories that are synced by one call: each by itself costs a write of the file system's journal."""
+
 _writing = Lock()
 _kept: dict[RealFile, None] = {}
 """Files that keep a descriptor, in the order in which they were given one; `writing_max` says how many may. Behind the lock, as a
 number that another thread's file was given meanwhile must not be written to."""
+_mapped: dict[RealFile, None] = {}
+"""Files that are mapped, in the order in which they were. Behind the same lock."""
 
 
 @contextmanager
-def _opened(path: Path, flags: int, new: int | None = None) -> Iterator[int]:
+def _opened(path: str | Path, flags: int, new: int | None = None) -> Iterator[int]:
     """Give a descriptor, also when the process has no more but those kept for the store. Raises OSError, which names the file
     whatever is done with it.
 
     ``new`` is the mode of a file that is to be made.
     """
-    fd = with_reserve(lambda: os.open(path, flags | os.O_CLOEXEC) if new is None else open_new(path, flags, new))
+    fd = with_reserve(lambda: os.open(path, flags | os.O_CLOEXEC) if new is None else open_new(Path(path), flags, new))
     try:
         with _named(path):
             yield fd
@@ -73,7 +79,7 @@ def _opened(path: Path, flags: int, new: int | None = None) -> Iterator[int]:
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def _named(path: str | Path) -> Iterator[None]:
     """Have an error of the system say which file it is about."""
     try:
         yield
@@ -86,33 +92,30 @@ def _named(path: Path) -> Iterator[None]:
 class RealFile:
     """A file of fixed size, mapped when first touched."""
 
-    __slots__ = ("_fd", "_full", "_given_back", "_kind", "_mapping", "_pwrite_min", "_reserved", "_view", "_writes", "path", "size")
+    __slots__ = ("_fd", "_given_back", "_kind", "_mapping", "_reserved", "_root", "_writes", "path", "size")
 
-    def __init__(self, path: str, full: Path, size: int) -> None:
+    def __init__(self, path: str, root: str, size: int) -> None:
         self.path, self.size = path, size
-        self._full = full
+        self._root = root
         self._mapping: Mapping | None = None
-        self._view: memoryview | None = None
-        """That of the mapping."""
         self._reserved = 0
         """Bytes below have their blocks, in whole pages."""
-        self._kind = _UNMAPPED
-        self._pwrite_min = _PWRITE_MIN
+        self._kind: Kind | None = None
+        """None until it is opened for the first time."""
         self._fd = _NONE
         self._writes = 0
         """Since it last had a descriptor."""
         self._given_back = False
+
+    @property
+    def _full(self) -> str:
+        return f"{self._root}/{self.path}"
 
     def write(self, at: int, data: Buffer) -> None:
         """Copy bytes in. Raises OSError when the file system has no room, IndexError beyond the file's end."""
         end = at + len(data)
         if end > self._reserved:
             self._reserve(end)
-        if self._fd < 0 and end - at < self._pwrite_min:
-            self._writes += 1
-            if self._writes < _WRITES_OFTEN and self._mapping.may_write(at, end - at):  # type: ignore[union-attr]
-                self._view[at:end] = data  # type: ignore[index]  # _reserve has mapped it
-                return
         with _writing:  # a pwrite that fails gives the system's reason, and no signal
             if self._fd < 0 and not self._open_fd(at, data):
                 return
@@ -121,7 +124,7 @@ class RealFile:
                 while written < len(data):  # a signal may cut a write short
                     written += os.pwrite(self._fd, memoryview(data)[written:], at + written)
             except OSError as exc:
-                raise OSError(exc.errno, exc.strerror, str(self._full)) from None
+                raise OSError(exc.errno, exc.strerror, self._full) from None
             finally:
                 if self not in _kept:
                     self._keep_or_close(len(data))
@@ -133,17 +136,18 @@ class RealFile:
         start, end = min(places), max(places) + 4
         if end > self._reserved:
             self._reserve(end)
-        if self._kind.keeps and not (self._fd >= 0 and len(places) <= _PWRITES_MAX) and self._takes(start, end):
-            put_numbers(self._view, places, numbers)  # type: ignore[arg-type]  # _reserve has mapped it
-        else:
-            for place, number in zip(places, numbers):
-                self.write(place, _NUMBER.pack(number))
+        if not (self._fd >= 0 and len(places) <= _PWRITES_MAX):
+            mapping = self._mapping or self._open_map()
+            if self._kind.keeps and self._takes(mapping, start, end):  # type: ignore[union-attr]  # it is opened
+                put_numbers(mapping.view, places, numbers)
+                return
+        for place, number in zip(places, numbers):
+            self.write(place, _NUMBER.pack(number))
 
-    def _takes(self, start: int, end: int) -> bool:
+    def _takes(self, mapping: Mapping, start: int, end: int) -> bool:
         """Whether numbers between two places may be written through the mapping. Raises OSError where that is known already."""
-        assert self._mapping is not None
         if end - start <= _NEAR_BYTES:
-            return self._mapping.may_write(start, end - start)
+            return mapping.may_write(start, end - start)
         with _opened(self._full, os.O_RDWR):
             return True  # too many pages to ask for each; what may not be opened for writing takes none through the mapping either
 
@@ -152,16 +156,16 @@ class RealFile:
         try:
             self._fd = with_reserve(lambda: os.open(self._full, os.O_RDWR | os.O_CLOEXEC))
         except OSError as exc:
-            if exc.errno not in (EMFILE, ENFILE) or not self._mapping.may_write(at, len(data)):  # type: ignore[union-attr]
+            mapping = self._mapping
+            if exc.errno not in (EMFILE, ENFILE) or mapping is None or not mapping.may_write(at, len(data)):
                 raise
-            self._view[at : at + len(data)] = data  # type: ignore[index]  # slower, and needs no descriptor
+            mapping.view[at : at + len(data)] = data  # slower, and needs no descriptor
             return False
         return True
 
     def _keep_or_close(self, written_bytes: int) -> None:
         """Keep the descriptor of a file that is written often; that of the file that was given one first is closed for it."""
-        if written_bytes >= _PWRITE_MIN:
-            self._writes += _LARGE_WRITE
+        self._writes += _LARGE_WRITE if written_bytes >= _LARGE_BYTES else 1
         if self._writes < _WRITES_OFTEN:
             os.close(self._fd)
             self._fd = _NONE
@@ -178,18 +182,16 @@ class RealFile:
 
     def view(self, at: int, size: int) -> memoryview:
         """Return bytes without copying; shorter at the file's end."""
-        if self._view is None:
-            self._open_map()
-        if at + size > self._reserved and not self._kind.reads_holes and at < self.size:
-            return self._view_of_holes(at, size)
-        return self._view[at : at + size]  # type: ignore[index]
+        mapping = self._mapping or self._open_map()
+        if at + size > self._reserved and not self._kind.reads_holes and at < self.size:  # type: ignore[union-attr]  # it is opened
+            return self._view_of_holes(mapping.view, at, size)
+        return mapping.view[at : at + size]
 
-    def _view_of_holes(self, at: int, size: int) -> memoryview:
+    def _view_of_holes(self, view: memoryview, at: int, size: int) -> memoryview:
         """Return bytes of which the file system may not have every block: it is asked for them; without room they are copied.
 
         Of what is larger, whoever looks reads what was written only (see `data_end`).
         """
-        assert self._view is not None, "it was mapped"
         size = min(size, self.size - at)
         if size <= _HOLES_MAX:
             first = at // PAGE_BYTES * PAGE_BYTES
@@ -200,7 +202,7 @@ class RealFile:
                     os.posix_fallocate(fd, first, min(whole_pages(at + size), self.size) - first)
                 except OSError:
                     return memoryview(os.pread(fd, size, at))
-        return self._view[at : at + size]
+        return view[at : at + size]
 
     def data_end(self) -> int:
         """Return an offset behind everything that was written; the file's size where the file system does not know of holes."""
@@ -255,20 +257,27 @@ class RealFile:
     def close(self) -> None:
         """Let go of the mapping; it lives on in views that are still held."""
         self._given_back = True
-        self._mapping = self._view = None
         self._reserved = 0
         with _writing:
+            self._unmap()
             self._close_fd()
 
-    def _open_map(self) -> None:
+    def _open_map(self) -> Mapping:
+        """Map the file; the one that was mapped first is let go for it."""
         with _opened(self._full, os.O_RDWR) as fd:
             self._kind = kind_of(os.fstat(fd).st_dev)
-            if not self._kind.keeps:
-                self._pwrite_min = 0
             if not self._kind.reads_holes and (end := min(whole_pages(self.data_end()), self.size)) > self._reserved:
                 self._ask_for(fd, self._reserved, end)
-            self._mapping = mapped(fd, self.size, str(self._full))
-        self._view = self._mapping.view
+            mapping = self._mapping = mapped(fd, self.size, self._full)
+        with _writing:
+            _mapped[self] = None
+            while len(_mapped) > MAPPED_MAX:
+                next(iter(_mapped))._unmap()
+        return mapping
+
+    def _unmap(self) -> None:
+        _mapped.pop(self, None)
+        self._mapping = None
 
     def _ask_for(self, fd: int, start: int, end: int) -> None:
         """Have the file system give every block between two offsets. Raises OSError when it has no room."""
@@ -278,12 +287,9 @@ class RealFile:
     def _reserve(self, end: int) -> None:
         if end > self.size:
             raise IndexError(f"{self.path}: a write up to {end} is beyond the end of the file at {self.size}")
-        if self._view is None:
-            self._open_map()
-            if end <= self._reserved:
-                return
         step = min(max(self._reserved, _STEP_MIN), _STEP_MAX)
         with _opened(self._full, os.O_RDWR) as fd:
+            self._kind = self._kind or kind_of(os.fstat(fd).st_dev)
             if not _has_room(fd, step):
                 step = 0
             wanted = min(self.size, whole_pages(end + step))
@@ -302,16 +308,19 @@ def _has_room(fd: int, size: int) -> bool:
 
 
 class RealLock:
-    """The directory's lock file, held."""
+    """The directory's lock file, held. ``directory_fd`` is the directory itself, open since then: errors of its file system that
+    come later are told to who syncs through it.
+    """
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    def __init__(self, fd: int, directory_fd: int) -> None:
+        self._fd, self.directory_fd = fd, directory_fd
 
     def release(self) -> None:
         """Let others in. A second call does nothing."""
         if self._fd >= 0:
             os.close(self._fd)
-            self._fd = -1
+            os.close(self.directory_fd)
+            self._fd = self.directory_fd = _NONE
 
 
 class RealDisk:
@@ -319,6 +328,7 @@ class RealDisk:
 
     def __init__(self, root: str | os.PathLike[str], permissions: Permissions = OWNER) -> None:
         self.root = Path(root)
+        self._text = str(self.root)
         self.permissions = permissions
         self._make_directory(self.root)
         self._locks: list[RealLock] = []
@@ -332,12 +342,12 @@ class RealDisk:
         full.unlink(missing_ok=True)
         with _opened(full, os.O_RDWR, self.permissions.file) as fd:
             os.ftruncate(fd, size)
-        return RealFile(path, full, size)
+        return RealFile(path, self._text, size)
 
     def open(self, path: str) -> RealFile:
         """Open an existing file. Raises FileNotFoundError."""
         full = self.root / path
-        return RealFile(path, full, full.stat().st_size)
+        return RealFile(path, self._text, full.stat().st_size)
 
     def exists(self, path: str) -> bool:
         """Whether there is a file or directory."""
@@ -419,6 +429,26 @@ class RealDisk:
         if path:
             self._sync_directory(full.parent)
 
+    def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> None:
+        """Sync files and directories; many of them by one call for the whole file system, where that tells of every error."""
+        if len(files) + len(directories) >= _TOGETHER_MIN and self._sync_file_system(files, directories):
+            return
+        for file in files:
+            file.sync()
+        for directory in directories:
+            self.sync_directory(directory)
+
+    def _sync_file_system(self, files: Sequence[File], directories: Sequence[str]) -> bool:
+        """Sync all that is dirty; False: it failed, perhaps for a file of somebody else, or may not tell."""
+        fd = self._locks[-1].directory_fd if self._locks else _NONE
+        if fd < 0:
+            return False
+        device = os.fstat(fd).st_dev
+        tops = {path.partition("/")[0] for path in (*(file.path for file in files), *directories)}
+        if not kind_of(device).keeps or any((self.root / top).stat().st_dev != device for top in tops):
+            return False
+        return sync_file_system(fd)
+
     def _make_directory(self, full: Path) -> None:
         make_directory(full, self.permissions.directory)
 
@@ -454,7 +484,7 @@ class RealDisk:
             raise StoreLocked(f"{full} is locked by another process: is a broker running on {self.root}?") from None
         if os.pread(fd, 8, 0) != b"lock":
             os.pwrite(fd, b"lock", 0)
-        self._locks.append(RealLock(fd))
+        self._locks.append(RealLock(fd, os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)))
         return self._locks[-1]
 
     def abandon(self) -> None:
