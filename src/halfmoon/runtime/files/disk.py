@@ -3,8 +3,8 @@
 Files have a fixed size, are sparse until written, and are read through one shared mapping, which costs nothing. Those are bounded,
 for the kernel allows so many and there may be more files: who was mapped first goes first, and is mapped again when it is read.
 Writes are a ``pwrite``: it costs half of asking the mapping whether it takes them and copying (measured: 1.2 against 2.7 us for 20
-bytes), and a third of the page faults of fresh pages (13 against 44 us for 19 KiB). That needs a descriptor, opened for the write; a
-file keeps one when it is written often (`runtime.descriptors` bounds how many). Space is asked from the file system in steps of
+bytes), and a third of the page faults of fresh pages (13 against 44 us for 19 KiB). That needs a descriptor, opened for the write;
+a file keeps one when it is written often (`runtime.descriptors` bounds how many). Space is asked from the file system in steps of
 whole pages *before* it is written to, so that a full disk is an `OSError` and never a signal; see `runtime.files.filesystems` for
 those where that is not enough. Nothing here knows what the bytes mean.
 """
