@@ -68,6 +68,10 @@ class SimFile:
         """Return bytes without copying."""
         return memoryview(self.data)[at : at + size]
 
+    def peek(self, at: int, size: int) -> bytes:
+        """Return a copy of bytes."""
+        return bytes(self.data[at : at + size])
+
     def data_end(self) -> int:
         """Return an offset behind every page that was written."""
         return min(self.size, (max(self._touched, default=-1) + 1) * PAGE_BYTES)

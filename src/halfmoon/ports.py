@@ -40,6 +40,9 @@ class File(Protocol):
     def view(self, at: int, size: int) -> memoryview:
         """Return bytes without copying. The view stays valid while it is held, even after `Disk.remove`."""
 
+    def peek(self, at: int, size: int) -> bytes:
+        """Return a copy of bytes, for who looks at few of very many files: `view` may keep something of a file from then on."""
+
     def data_end(self) -> int:
         """Return an offset behind everything that was written, as far as the file system knows; what follows is zeros."""
 

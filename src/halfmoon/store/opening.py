@@ -22,7 +22,7 @@ from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.log.files import load_log
 from halfmoon.store.log.quarantine import Quarantine
 from halfmoon.store.log.recovery import Recovery, RecoveryResult
-from halfmoon.store.queues.consume_queue import ConsumeQueue
+from halfmoon.store.queues.consume_queue import NO_WINDOW, ConsumeQueue
 from halfmoon.store.queues.ends import QueueEnds, end_of
 from halfmoon.store.queues.inventory import Inventory, Key
 from halfmoon.store.queues.missing import Queues, Rebuild, born_at, clear, drop_deleted, find_queues, missing, warn_of_lost_start
@@ -86,12 +86,16 @@ class Opening:
             for queue in self._queues.values():
                 inventory.note_durable(queue, queue.written, log.end)
             inventory.sync()  # otherwise the next sync of queues does it, before the checkpoint speaks of them
+        for queue in self._queues.values():
+            queue.window = None
         return Opened(recovered, last_run.checkpoint, changed)
 
     def _load_queues(self, last_run: LastRun, sizes: tuple[int, int, int], *, noted: bool) -> Rebuild:
         """Find the queues on the disk; return those that must be rebuilt, of which nothing is left then."""
         disk, inventory = self._disk, self._inventory
         on_disk = find_queues(disk, self._settings.queue_file_bytes, noted=noted)
+        for queue in on_disk.queues.values():
+            queue.window = NO_WINDOW  # of many queues a few entries are looked at: that wants no mapping of each
         drop_deleted(disk, on_disk, inventory)
         rebuild = missing(on_disk, inventory, self._log, lost_from=last_run.lost_from)
         warn_of_lost_start(inventory, self._log)

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from halfmoon.hot import ENTRY, ENTRY_BYTES
+from halfmoon.store import store as store_module
 from halfmoon.store.check.fsck import fsck
 from halfmoon.store.layout import CONSUME_QUEUE, HALF_TOPIC, file_name
 from simulation.disk import SimDisk
@@ -63,15 +64,29 @@ def test_entries_that_are_zeros_at_the_end_of_a_queue_cost_no_message(hole: str,
     assert list(fsck(disk, small())) == []
 
 
-@pytest.mark.parametrize("stop", ["clean", "kill"])
-def test_a_hole_that_the_search_for_the_end_falls_into_costs_no_message(stop: str, caplog):
-    disk = used_disk(stop=stop)
-    zero(disk, QUEUE, (300 // 2 - 4) * ENTRY_BYTES, 8 * ENTRY_BYTES)  # 300 entries a file: the search begins here
+def test_a_hole_that_the_search_for_the_end_falls_into_costs_no_message(caplog, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(store_module, "_NOTED_A_SYNC", 0)  # so that nothing tells where the end may be
+    disk = used_disk(stop="kill")
+    zero(disk, QUEUE, (182 - 4) * ENTRY_BYTES, 8 * ENTRY_BYTES)  # 300 entries a file: the search looks here after entry 64
 
     store = open_store(disk)
 
     assert everything(store)
     assert "rebuilt from the log" in caplog.text
+
+
+@pytest.mark.parametrize("stop", ["clean", "kill"])
+def test_a_hole_before_the_noted_end_of_a_queue_does_not_shorten_it_and_is_mended_once_it_is_met(stop: str, caplog):
+    disk = used_disk(stop=stop)
+    zero(disk, QUEUE, (300 // 2 - 4) * ENTRY_BYTES, 8 * ENTRY_BYTES)
+
+    store = open_store(disk)
+    assert store.queue_max("t", 0) == COUNT
+    assert not everything(store)
+    close(store)
+
+    assert everything(open_store(disk))
+    assert "rebuilt from the log: an entry was wrong" in caplog.text
 
 
 WRONG = {

@@ -204,18 +204,23 @@ class RealFile:
                     return memoryview(os.pread(fd, size, at))
         return view[at : at + size]
 
+    def peek(self, at: int, size: int) -> bytes:
+        """Return a copy of bytes without mapping the file; shorter at its end."""
+        if self._mapping is not None:
+            return bytes(self.view(at, size))
+        with _opened(self._full, os.O_RDONLY) as fd:
+            return os.pread(fd, min(size, self.size - at), at)
+
     def data_end(self) -> int:
         """Return an offset behind everything that was written; the file's size where the file system does not know of holes."""
         end = 0
-        fd = os.open(self._full, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            while end < self.size:  # from one stretch of data to the next, over the hole between them
-                end = os.lseek(fd, os.lseek(fd, end, os.SEEK_DATA), os.SEEK_HOLE)
-        except OSError as exc:
-            if exc.errno != ENXIO:  # which says that nothing follows
-                return self.size
-        finally:
-            os.close(fd)
+        with _opened(self._full, os.O_RDONLY) as fd:
+            try:
+                while end < self.size:  # from one stretch of data to the next, over the hole between them
+                    end = os.lseek(fd, os.lseek(fd, end, os.SEEK_DATA), os.SEEK_HOLE)
+            except OSError as exc:
+                if exc.errno != ENXIO:  # which says that nothing follows
+                    return self.size
         return min(end, self.size)
 
     def missing(self, at: int, size: int) -> list[tuple[int, int]]:
@@ -335,6 +340,9 @@ class RealDisk:
         allow_descriptors()
         set_up_reserve()
 
+    def _full(self, path: str) -> str:
+        return f"{self._text}/{path}"
+
     def create(self, path: str, size: int) -> RealFile:
         """Make a sparse file of zeros; an existing one is replaced (views of it stay valid)."""
         full = self.root / path
@@ -346,23 +354,22 @@ class RealDisk:
 
     def open(self, path: str) -> RealFile:
         """Open an existing file. Raises FileNotFoundError."""
-        full = self.root / path
-        return RealFile(path, self._text, full.stat().st_size)
+        return RealFile(path, self._text, self.file_size(path))
 
     def exists(self, path: str) -> bool:
         """Whether there is a file or directory."""
-        return (self.root / path).exists()
+        return os.path.exists(self._full(path))
 
     def list(self, path: str) -> list[str]:
         """Names in a directory, sorted; empty when it is missing."""
         try:
-            return sorted(with_reserve(lambda: os.listdir(self.root / path)))
+            return sorted(with_reserve(lambda: os.listdir(self._full(path))))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def file_size(self, path: str) -> int:
         """Size of a file in bytes."""
-        return (self.root / path).stat().st_size
+        return os.stat(self._full(path)).st_size
 
     def is_directory(self, path: str) -> bool:
         """Whether there is a directory."""

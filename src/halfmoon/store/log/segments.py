@@ -139,6 +139,10 @@ class Segments:
             return self._file(position).view(position % self.file_bytes, size)
         return self._current.view(position - self._base, size)  # type: ignore[union-attr]
 
+    def peek(self, position: int, size: int) -> bytes:
+        """Return a copy of bytes, at most to the end of their file, for who looks at few of very many files."""
+        return self._file(position).peek(position % self.file_bytes, size)
+
     def data_end(self, base: int) -> int:
         """Return an offset, from the start of the file that begins at ``base``, behind everything that was written into it."""
         return self._file(base).data_end()
@@ -177,7 +181,7 @@ class Segments:
             span = (start - base, stop - start)
             for at, size in self._file(base).missing(*span) if only_missing else [span]:
                 for position in range(base + at, base + at + size, _AGAIN_BYTES):
-                    self.write(position, bytes(self.view(position, min(_AGAIN_BYTES, base + at + size - position))))
+                    self.write(position, self.peek(position, min(_AGAIN_BYTES, base + at + size - position)))
             start = stop
 
     def take_dirty(self) -> list[File]:
@@ -243,11 +247,11 @@ class Segments:
         self.remove_after(position)
         if self.last is None or position >= self.end:
             return
-        end = self.base(position) + self.file_bytes
+        end = self.base(position) + self.data_end(self.base(position))
         while position < end:
             size = min(len(_ZEROS), end - position)
             # Zeros are not written over zeros: that would fill holes, and give the next sync pages for nothing.
-            if bytes(self.view(position, size)) != _ZEROS[:size]:
+            if self.peek(position, size) != _ZEROS[:size]:
                 self.write(position, _ZEROS[:size])
                 self.cleared_to = position + size
             elif not thorough:

@@ -17,6 +17,9 @@ from halfmoon.store.log.segments import Segments
 
 _ALIKE = 1024
 """Fillers compared in one step."""
+_PEEKED, _NEAR = 200, 64
+"""Entries read at once while the store is opened, and how far from where a queue is thought to end it is looked for first."""
+NO_WINDOW = (0, b"")
 WAITING_MAX = 256
 """Entries that wait in memory, some 5 KB; a larger block is written at once."""
 
@@ -29,8 +32,8 @@ class ConsumeQueue:
     """
 
     __slots__ = (
-        "born", "changed", "damage_logged", "held", "low_water", "max_offset", "min_offset", "next_offset", "noted",
-        "per_file", "queue_id", "reserve_step", "reserved", "room", "segments", "slot", "stored", "topic", "waiting", "written",
+        "born", "changed", "damage_logged", "held", "low_water", "max_offset", "min_offset", "near", "next_offset", "noted",
+        "per_file", "queue_id", "reserve_step", "reserved", "room", "segments", "slot", "stored", "topic", "waiting", "window", "written",
     )  # fmt: skip
 
     def __init__(self, disk: Disk, topic: str, queue_id: int, file_bytes: int) -> None:
@@ -42,6 +45,10 @@ class ConsumeQueue:
         """Entries from ``stored`` to ``written``; None: there are none."""
         self.slot = -1
         """Its place in `halfmoon.store.queues.ends`; -1: it has none."""
+        self.near = 0
+        """About where it ends: `end_below` looks there first."""
+        self.window: tuple[int, bytes] | None = None
+        """While the store is opened: the entries that were looked at last, from an offset on; None: files are mapped to be read."""
         self.room = 0
         """Entries below this offset have space on the disk; 0: unknown since the start."""
         self.born = 0
@@ -111,6 +118,7 @@ class ConsumeQueue:
             segments.write(at + done, waiting[done : done + room] if done or room < len(waiting) else waiting)
             done += room
         self.waiting, self.stored = None, self.written
+        self._forget_window()
 
     def _begin_at(self, queue_offset: int, filler_physical_offset: int) -> None:
         """Make the file of an offset and fill what lies before it."""
@@ -135,6 +143,7 @@ class ConsumeQueue:
         if queue_offset * ENTRY_BYTES >= segments.end:
             segments.extend(queue_offset * ENTRY_BYTES)
         self.stored = self.written
+        self._forget_window()
 
     # ------------------------------------------------------------ read
 
@@ -151,7 +160,23 @@ class ConsumeQueue:
         """Return physical offset, size and tag hash of one entry that is there."""
         if self.waiting is not None and queue_offset >= self.stored:
             return ENTRY.unpack_from(self.waiting, (queue_offset - self.stored) * ENTRY_BYTES)
+        if self.window is not None:
+            return self._peek(queue_offset)
         return ENTRY.unpack(self.segments.view(queue_offset * ENTRY_BYTES, ENTRY_BYTES))
+
+    def _peek(self, queue_offset: int) -> tuple[int, int, int]:
+        assert self.window is not None
+        first, data = self.window
+        if not 0 <= (queue_offset - first) * ENTRY_BYTES < len(data):
+            base = queue_offset - queue_offset % self.per_file
+            first = max(base, queue_offset - _PEEKED // 2)
+            data = self.segments.peek(first * ENTRY_BYTES, min(_PEEKED, base + self.per_file - first) * ENTRY_BYTES)
+            self.window = first, data
+        return ENTRY.unpack_from(data, (queue_offset - first) * ENTRY_BYTES)
+
+    def _forget_window(self) -> None:
+        if self.window is not None:
+            self.window = NO_WINDOW
 
     def _with_waiting(self, queue_offset: int, count: int) -> memoryview:
         """Return a copy of entries of which the last wait: a view of those would keep them from growing."""
@@ -195,7 +220,7 @@ class ConsumeQueue:
 
     def end_below(self, physical_offset: int) -> int:
         """Return the offset behind the last entry that points below a physical offset, for a queue whose entries up to there
-        are in order and whole. Looks at about log2(n) entries.
+        are in order and whole. Looks at about log2(n) entries, fewer where it is ``near``.
         """
         self.write_out()
         segments = self.segments
@@ -205,7 +230,7 @@ class ConsumeQueue:
         # Space is taken ahead: the last files may have no entry yet.
         while file > segments.first and not self._points_below(file // ENTRY_BYTES, physical_offset):
             file -= segments.file_bytes
-        low, high = file // ENTRY_BYTES, file // ENTRY_BYTES + self.per_file
+        low, high = self._bracket(file // ENTRY_BYTES, file // ENTRY_BYTES + self.per_file, physical_offset)
         while low < high:
             middle = (low + high) // 2
             if self._points_below(middle, physical_offset):
@@ -214,7 +239,23 @@ class ConsumeQueue:
                 high = middle
         while low > self.first and self.entry(low - 1)[1] == FILLER_SIZE:  # a filler is never the last
             low -= 1
+        self.near = low
         return low
+
+    def _bracket(self, low: int, high: int, physical_offset: int) -> tuple[int, int]:
+        """Return offsets between which the end is, from two between which it is, in growing steps from ``near``."""
+        near, step = min(max(self.near, low), high), _NEAR
+        if near > low and not self._points_below(near - 1, physical_offset):
+            high = near - 1
+            while high - step > low and not self._points_below(high - step, physical_offset):
+                high, step = high - step, step * 4
+            return max(low, high - step), high
+        if near < high and not self._points_below(near, physical_offset):
+            return near, near
+        low = near
+        while low + step < high and self._points_below(low + step, physical_offset):
+            low, step = low + step, step * 4
+        return low, min(high, low + step)
 
     def _points_below(self, queue_offset: int, physical_offset: int) -> bool:
         offset, size, _ = self.entry(queue_offset)
@@ -233,6 +274,7 @@ class ConsumeQueue:
             if self.segments.dirty or self.segments.directory_dirty:
                 self.changed = True
         self.written = self.stored = self.max_offset = self.next_offset = end
+        self._forget_window()
 
     def correct_min(self, log_first: int) -> None:
         """Find the first entry that points at what the log still has."""

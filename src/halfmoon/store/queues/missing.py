@@ -124,6 +124,7 @@ def _lacks(queue: ConsumeQueue | None, row: Row, log_end: int, *, lost_from: int
             return None
     if queue is None:
         return "all of its files are missing"
+    queue.near = max(0, row.durable)
     if queue.segments.first > row.first:
         return f"{file_name(row.first)}, its first file, is missing"
     if queue.segments.end <= last:
@@ -141,9 +142,10 @@ def _wrong_end(queue: ConsumeQueue, row: Row, log_end: int, *, nothing_lost: boo
     if end < row.durable:
         return f"its entries end at {end}, and went to {row.durable} once"
     if nothing_lost and end * ENTRY_BYTES < queue.segments.end:
-        behind = queue.segments.view(end * ENTRY_BYTES, _LOOK_BYTES)
+        at, base = end * ENTRY_BYTES, queue.segments.base(end * ENTRY_BYTES)
+        behind = queue.segments.peek(at, max(0, min(_LOOK_BYTES, base + queue.segments.data_end(base) - at)))
         behind = behind[: len(behind) // ENTRY_BYTES * ENTRY_BYTES]
-        if any(behind) and any(0 < size != FILLER_SIZE for _, size, _ in ENTRY.iter_unpack(behind)):
+        if behind.count(0) < len(behind) and any(0 < size != FILLER_SIZE for _, size, _ in ENTRY.iter_unpack(behind)):
             return f"its entries end at {end}, and more stand behind them"
     return None
 
