@@ -37,7 +37,7 @@ class Line:
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port))
-        self._socket.settimeout(120)
+        self._socket.settimeout(600)
         self._inbox = Inbox()
 
     def pipeline(self, frames: Iterable[bytes]) -> list[int]:
@@ -145,7 +145,7 @@ def main() -> None:
             for how, end in (("clean", server.stop), ("after kill -9", server.kill)):
                 end()
                 begin = time.perf_counter()
-                server.start()
+                server.begin().wait_line("halfmoon ready", 600)
                 print(f"| start, {how} | {time.perf_counter() - begin:.1f} s |", flush=True)
         finally:
             server.stop()

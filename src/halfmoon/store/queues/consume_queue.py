@@ -33,7 +33,8 @@ class ConsumeQueue:
 
     __slots__ = (
         "born", "changed", "damage_logged", "held", "low_water", "max_offset", "min_offset", "near", "next_offset", "noted",
-        "per_file", "queue_id", "reserve_step", "reserved", "room", "segments", "slot", "stored", "topic", "waiting", "window", "written",
+        "per_file", "queue_id", "reserve_step", "reserved", "room", "segments", "slot", "stored", "topic", "waiting", "window",
+        "written",
     )  # fmt: skip
 
     def __init__(self, disk: Disk, topic: str, queue_id: int, file_bytes: int) -> None:
