@@ -23,7 +23,7 @@ const TRANSACTION_MASK: i32 = 0xC;
 const COMMIT: i32 = 8;
 const ROLLBACK: i32 = 12;
 /// Queues that are open at most; beyond them all are closed, and open again as they are used.
-const OPEN_MAX: usize = 65_536;
+const OPEN_MAX: usize = 262_144;
 const BATCHES_MAX: usize = 256;
 const BATCH_TEXT_MAX: usize = 512;
 

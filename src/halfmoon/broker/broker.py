@@ -371,8 +371,11 @@ class Broker:
         """Send the replies that waited for the device, and resume the pulls that waited for messages."""
         if self.pending_replies.waiting:
             self.pending_replies.release(now)
-        arrivals, holds = self.store.arrivals(), self.holds
-        for arrival in arrivals if holds.count or self._notes_arrivals else ():
+        holds = self.holds
+        if not holds.count and not self._notes_arrivals:
+            self.store.drop_arrivals()
+            return
+        for arrival in self.store.arrivals():
             topic, queue_id, max_offset, _ = arrival
             self.pulls.filters.arrived(self.store, arrival)
             if holds.of_queue(topic, queue_id):

@@ -134,8 +134,8 @@ class Stats:
     def __init__(self, cluster: str, now: int) -> None:
         self._cluster = cluster
         self._items: dict[tuple[str, str], Item] = {}
-        self._cached: dict[tuple[str, str | None], tuple[Item, Item, Item]] = {}
-        """The three counters of `moved`, by topic and group or None; at most as many as there are counters."""
+        self._cached: dict[str | tuple[str, str], tuple[Item, Item, Item]] = {}
+        """The three counters of `moved`, by topic, or topic and group; at most as many as there are counters."""
         self._next_ms = [now + interval for interval, _ in _WINDOWS]
         self._due = min(self._next_ms)
         self._ahead_ms = 0
@@ -154,7 +154,7 @@ class Stats:
 
     def moved(self, topic: str, group: str | None, count: int, size_bytes: int) -> None:
         """Count messages that were stored (``group`` None), or handed to a consumer group."""
-        items = self._cached.get((topic, group))
+        items = self._cached.get(topic if group is None else (topic, group))
         if items is None:
             self._first(topic, group, (count, size_bytes, count))
             return
@@ -180,7 +180,7 @@ class Stats:
             items.append(self.item(name, of))
         nums, size, all_nums = items
         if nums is not None and size is not None and all_nums is not None:
-            self._cached[topic, group] = (nums, size, all_nums)
+            self._cached[topic if group is None else (topic, group)] = (nums, size, all_nums)
 
     def add(self, name: str, key: str, amount: int) -> None:
         """Add to a counter, made on its first use."""

@@ -28,7 +28,7 @@ _SENDS_JSON = (b'{"code":310,', b'{"code":320,')
 _SENDS_ROCKETMQ = (b"\x01\x36", b"\x01\x40")
 _END_JSON, _END_ROCKETMQ = b'{"code":37,', b"\0\x25"
 _TRANSACTION_MASK, _COMMIT, _ROLLBACK = 0xC, 8, 12
-_OPEN_MAX = 65_536
+_OPEN_MAX = 262_144
 """Queues that are open at most; beyond them all are closed, and open again as they are used."""
 
 

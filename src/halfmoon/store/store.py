@@ -79,6 +79,7 @@ class Store:
         self._write_out = WriteOut(self._visible, self.health)
         self.arrivals = self._visible.take_arrivals
         """Takes out what became visible since the last call."""
+        self.drop_arrivals = self._visible.drop_arrivals
         self._work: list[Work[Any]] = []
         self._stopping = self._closed = False
         self._now = self._reads = 0

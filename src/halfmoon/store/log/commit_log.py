@@ -61,8 +61,8 @@ class CommitLog:
             OSError: the disk is full; ``end`` is behind what was written, and nothing of it was, nor what was gathered behind that.
         """
         start = self.end
-        place = topic, queue_id, queue_offset, start, self._limit - start
-        records, entries = messages.encode(*place, self._size_max, now, self.host)
+        room = self._limit - start
+        records, entries = messages.encode(topic, queue_id, queue_offset, start, room, self._size_max, now, self.host)
         if not messages.left:
             self._gathered.append(records)
             self.end = start + len(records)

@@ -48,7 +48,8 @@ class VisibleOffsets:
         self.changed: list[ConsumeQueue] = []
         self._pending: deque[tuple[int, ConsumeQueue, int, bytes]] = deque()
         """(end offset, queue, first queue offset, entries) of appends that are not visible yet."""
-        self._arrivals: list[Arrival] = []
+        self._arrivals: list[tuple[ConsumeQueue, int, bytes | None]] = []
+        """Queue, its new end and new entries: each an `Arrival` once somebody asks."""
         self._grown: list[ConsumeQueue] = []
         """Queues that got entries since `note_ends`."""
 
@@ -69,7 +70,7 @@ class VisibleOffsets:
             raise StoreNotWritable(self._health.fail(f"a queue cannot be written: {exc}")) from exc
         self._grown.append(queue)
         if not queue.held:
-            self._arrivals.append(Arrival(queue.topic, queue.queue_id, queue.max_offset, entries))
+            self._arrivals.append((queue, queue.max_offset, entries))
 
     def note_ends(self) -> None:
         """Note how far queues go now, so that no kill makes them forget it. Raises StoreNotWritable."""
@@ -85,7 +86,7 @@ class VisibleOffsets:
         queue.held = False
         if queue.max_offset < queue.written:
             queue.max_offset = queue.written
-            self._arrivals.append(Arrival(queue.topic, queue.queue_id, queue.max_offset, None))
+            self._arrivals.append((queue, queue.max_offset, None))
 
     def wait(self, end_offset: int, queue: ConsumeQueue, first: int, entries: bytes) -> None:
         """Keep entries until the log is durable up to ``end_offset``."""
@@ -126,4 +127,8 @@ class VisibleOffsets:
     def take_arrivals(self) -> list[Arrival]:
         """Take out what became visible since the last call."""
         taken, self._arrivals = self._arrivals, []
-        return taken
+        return [Arrival(queue.topic, queue.queue_id, max_offset, entries) for queue, max_offset, entries in taken]
+
+    def drop_arrivals(self) -> None:
+        """Forget what became visible: nobody waits."""
+        self._arrivals.clear()
