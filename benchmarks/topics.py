@@ -24,7 +24,7 @@ from halfmoon.wire.bodies import ConsumerData, HeartbeatData, ProducerData, Subs
 from halfmoon.wire.command import Command, decode, encode, request_command  # noqa: E402
 from halfmoon.wire.frame import Inbox  # noqa: E402
 from halfmoon.wire.headers.client import HeartBeat  # noqa: E402
-from halfmoon.wire.headers.route import GetRouteinfoByTopic  # noqa: E402
+from halfmoon.wire.headers.route import GetAllTopicListFromNameserver, GetRouteinfoByTopic  # noqa: E402
 from halfmoon.wire.headers.send import SendMessageV2  # noqa: E402
 from halfmoon.wire.headers.topic import UpdateAndCreateTopic  # noqa: E402
 from tests.interop.ours import Serve  # noqa: E402
@@ -108,7 +108,7 @@ def heartbeat(groups: int) -> bytes:
 
 def figures(server: Serve, options: argparse.Namespace) -> Iterator[tuple[str, str]]:
     """Measure, and yield name and value of each figure."""
-    line, names = Line(server.broker_port), Line(server.nameserver_port)
+    line = Line(server.broker_port)
     one = rate(line, [send("One", queue_id, options.queues) for queue_id in range(options.queues)], options.messages)
     yield "sends to one topic", f"{one:,.0f} a second"
     every = [send(f"T{topic}", queue_id, options.queues) for queue_id in range(options.queues) for topic in range(options.topics)]
@@ -125,7 +125,9 @@ def figures(server: Serve, options: argparse.Namespace) -> Iterator[tuple[str, s
         topic_sys_flag=0, order=False,
     )  # fmt: skip
     yield "a topic created and registered with all others", f"{line.ask(header)[1] * 1000:.0f} ms"
+    names = Line(server.nameserver_port)  # only now: a connection that is silent for two minutes is closed
     yield "route", f"{names.ask(GetRouteinfoByTopic(topic=f'T{options.topics - 1}'))[1] * 1000:.1f} ms"
+    yield "list of all topics", f"{names.ask(GetAllTopicListFromNameserver())[1] * 1000:.1f} ms"
 
 
 def main() -> None:
