@@ -32,10 +32,12 @@ class WriteOut:
         self.due: int | None = None
         self._left: deque[ConsumeQueue] = deque()
         self._covers = (0, 0)
+        self._began_ms = self._rests_until = 0
 
     def begin(self, now: int) -> None:
-        """Begin a round, unless one is on."""
-        if self.due is None:
+        """Begin a round, unless one is on, or the last ended a shorter while ago than it took: more entries are written at once."""
+        if self.due is None and now >= self._rests_until:
+            self._began_ms = now
             self._left.extend(self._visible.take_changed())
             self._covers = self._visible.end, self._visible.end_ms
             self.due = now
@@ -45,11 +47,13 @@ class WriteOut:
         for _ in range(min(_QUEUES_A_STEP, len(self._left))):
             self._write(self._left.popleft())
         self.due = now + STEP_MS
+        self._rests_until = 2 * now - self._began_ms
         return self._ended()
 
     def all(self) -> None:
         """Write out every queue. Raises as `step` does."""
         for _ in range(2):  # what is left of a round, then what came since it began
+            self._rests_until = 0
             self.begin(0)
             while self._left:
                 self._write(self._left.popleft())
@@ -63,6 +67,7 @@ class WriteOut:
     def stepped(self, by_ms: int) -> None:
         """The clock was set."""
         self.due = None if self.due is None else self.due + by_ms
+        self._began_ms, self._rests_until = self._began_ms + by_ms, self._rests_until + by_ms
 
     def forget(self, topic: str) -> None:
         """A topic was deleted: nothing of it is written any more."""
