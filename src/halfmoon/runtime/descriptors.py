@@ -24,8 +24,7 @@ RESERVE_MAX = 64
 """Of these, so many are held open: each file that a turn may have to open, several times over. Fewer where few are kept."""
 
 WRITING_MAX = 512
-"""Files of the store that keep theirs, as they are written often: half of what connections leave, and of each queue that is sent to
-at most one. With 64, sends over 256 queues cost 3 % more."""
+"""Files of the store that keep theirs, as they are written often: half of what connections leave."""
 
 ENDLESS = 1 << 20
 """In place of a bound that does not exist: a number that no process reaches."""

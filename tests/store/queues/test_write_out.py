@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import resource
+from pathlib import Path
 from random import Random
 
+import pytest
+
+from halfmoon.runtime.files import disk as disk_module
+from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store.checkpoint import CheckpointFile
 from halfmoon.store.store import Store
 from simulation.disk import SimDisk
@@ -83,3 +90,24 @@ def test_a_deleted_topic_is_written_no_more():
         carry_out(store, now)
     assert store.failure is None
     assert not [path for path in disk.paths() if path.startswith("consumequeue/t/")]
+
+
+def test_more_queues_than_descriptors_and_mappings_are_written_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(disk_module, "MAPPED_MAX", 32)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        disk = RealDisk(tmp_path)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 60, limits[1]))
+        store = open_store(disk)
+        for number in range(2 * QUEUES):
+            store.append("t", number % QUEUES, [draft(b"%d" % number)], NOW)
+        for now in range(NOW + 1000, NOW + 1200, 10):
+            store.tick(now)
+            carry_out(store, now)
+        assert waiting(store) == 0
+        for queue_id in range(QUEUES):
+            assert [body for body, _ in read_all(store, "t", queue_id).values()] == [b"%d" % queue_id, b"%d" % (queue_id + QUEUES)]
+        assert store.failure is store.refusal is None
+        close(store)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
