@@ -60,6 +60,8 @@ class TxFaults(Faults):
         self.away: set[str] = set()
         """Groups of which nobody lives now."""
         self.on_start: Callable[[BrokerNode], None] = lambda broker: None
+        self._unheard: list[Producer] = []
+        """Killed behind a cut."""
         self._tx, self._producers, self._start, self._topics = ledger, producers, start, topics
 
     def _do(self, kind: str) -> None:
@@ -122,7 +124,18 @@ class TxFaults(Faults):
     def _kill(self, producer: Producer) -> None:
         self.cluster.world.note(producer.name, "is killed")
         self._producers.remove(producer)
-        producer.kill()
+        host = producer.client.host
+        unheard = any(self.cluster.network.apart(host, broker.host.host) for broker in self.cluster.brokers)
+        producer.kill(unheard=unheard)
+        if unheard:
+            self._unheard.append(producer)
+
+    def _heal(self) -> None:
+        """End all cuts: only now can a broker hear who was killed behind one, so that until now it asked in good faith."""
+        super()._heal()
+        for producer in self._unheard:
+            producer.ends()
+        self._unheard.clear()
 
     def _replace_producer(self, group: str) -> None:
         if group not in self.away:

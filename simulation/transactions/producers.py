@@ -79,10 +79,15 @@ class Producer:
         self._begun_ms = plan.clock()
         self.tasks = [self.client.driver.start(self._lane(), f"{name}.{i}") for i in range(lanes)]
 
-    def kill(self) -> None:
-        """End the process where it is; the database stays."""
+    def kill(self, *, unheard: bool = False) -> None:
+        """End the process where it is; the database stays. ``unheard``: brokers do not hear of it until `ends`."""
         self.client.kill()
         self.tasks = []
+        if not unheard:
+            self.ends()
+
+    def ends(self) -> None:
+        """Write down that its life ends now, as far as brokers can know."""
         self._plan.ledger.lives.append(ProducerLife(self.group, self.name, self._begun_ms, self._plan.clock()))
 
     def survives(self) -> None:
