@@ -61,16 +61,27 @@ pub fn record_keys(data: &impl Bytes, at: usize, first: i64, records_max: usize)
         let Some((topic, properties)) = topic_and_properties(&text, wide) else { break };
         if flag & ROLLBACK != ROLLBACK {
             let offset = first.wrapping_add(i64::try_from(found.at).unwrap_or(i64::MAX));
-            each_key(properties, |key| {
-                found.packed.extend_from_slice(&index_hash(topic, key).to_be_bytes());
-                found.packed.extend_from_slice(&offset.to_be_bytes());
-                found.packed.extend_from_slice(&store_ms.to_be_bytes());
-            });
+            pack_keys(topic, properties, (offset, store_ms), &mut found.packed);
         }
         found.at = end;
         found.count = found.count.saturating_add(1);
     }
     found
+}
+
+/// Write the packed keys of a record behind `out`; `place` is its offset in the log and its store time.
+pub fn pack_keys(topic: &[u8], properties: &[u8], place: (i64, i64), out: &mut Vec<u8>) {
+    each_key(properties, |key| {
+        out.extend_from_slice(&index_hash(topic, key).to_be_bytes());
+        out.extend_from_slice(&place.0.to_be_bytes());
+        out.extend_from_slice(&place.1.to_be_bytes());
+    });
+}
+
+/// Return the tag code of stored properties: Java's hash of the tag's text, 0 without a tag.
+pub fn tag_code(properties: &[u8]) -> i64 {
+    let tag = property_of(properties, b"TAGS\x01").unwrap_or_default();
+    i64::from(java_hash(&[tag]))
 }
 
 /// Copy what follows a record's body; return where the record ends, its store time, its flags, and how long the topic's length is.
@@ -137,13 +148,16 @@ fn property_of<'a>(properties: &'a [u8], mark: &[u8]) -> Option<&'a [u8]> {
 
 /// Return the absolute value of Java's hash of `topic#key`, 0 for the one that has none.
 fn index_hash(topic: &[u8], key: &[u8]) -> i32 {
+    java_hash(&[topic, b"#", key]).checked_abs().unwrap_or(0)
+}
+
+/// Return Java's hash of a text that comes in pieces; what is no UTF-8 in it counts as its replacement.
+fn java_hash(pieces: &[&[u8]]) -> i32 {
     let step = |code: i32, unit: u16| code.wrapping_mul(31).wrapping_add(i32::from(unit));
-    let code = if topic.is_ascii() && key.is_ascii() {
-        topic.iter().chain(b"#").chain(key).fold(0, |code, byte| step(code, u16::from(*byte)))
-    } else {
-        String::from_utf8_lossy(&[topic, b"#", key].concat()).encode_utf16().fold(0, step)
-    };
-    code.checked_abs().unwrap_or(0)
+    if pieces.iter().all(|piece| piece.is_ascii()) {
+        return pieces.iter().flat_map(|piece| piece.iter()).fold(0, |code, byte| step(code, u16::from(*byte)));
+    }
+    String::from_utf8_lossy(&pieces.concat()).encode_utf16().fold(0, step)
 }
 
 /// What entering keys changes.

@@ -8,6 +8,7 @@
 
 pub mod answers;
 pub mod batch;
+pub mod checking;
 pub mod completions;
 pub mod filtering;
 pub mod frames;

@@ -15,6 +15,7 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyList, PyMemoryView, PySequ
 
 use crate::answers::{self, Form, Pulled};
 use crate::batch;
+use crate::checking;
 use crate::completions;
 use crate::filtering::{self, Area, Names, Node, Number, Room, Search, Sign, Texts};
 use crate::frames::{self, Rest};
@@ -32,7 +33,7 @@ use crate::states;
 pyo3::import_exception!(halfmoon.errors, MessageIllegal);
 
 /// Both twins of one interface have the same functions with the same meanings; it grows when one changes.
-const INTERFACE: i64 = 24;
+const INTERFACE: i64 = 25;
 
 /// Buffers of columns begin at multiples of this.
 const ALIGNED: usize = 64;
@@ -1115,6 +1116,22 @@ fn record_keys<'py>(
     Ok((found.count, found.at, PyBytes::new(data.py(), &found.packed)))
 }
 
+type QueueEntries<'py> = (&'py str, i32, i64, Bound<'py, PyBytes>);
+
+/// Return how many bytes the records have that lie one behind another and are whole and usual, and what queues and the key index must
+/// have of them; `data` begins at the offset `first`, and topics that are looked at `apart` end it.
+#[pyfunction]
+fn checked_records<'py>(
+    data: &'py Bound<'py, PyBytes>,
+    first: i64,
+    apart: Vec<PyBackedBytes>,
+) -> (usize, Vec<QueueEntries<'py>>, Bound<'py, PyBytes>) {
+    let found = checking::checked_records(data.as_bytes(), first, &apart);
+    let entries = |entries: &[u8]| PyBytes::new(data.py(), entries);
+    let queues = found.queues.iter().map(|queue| (queue.topic, queue.queue_id, queue.first, entries(&queue.entries)));
+    (found.size, queues.collect(), entries(&found.keys))
+}
+
 type Entries<'py> = (Bound<'py, PyBytes>, Vec<i64>, Vec<i32>, usize);
 
 /// Return the entries of packed keys that are entered from number `count` on, the places in the file of the slots that change,
@@ -1154,8 +1171,8 @@ fn numbers_of<'py>(bytes: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
 mod halfmoon_native {
     #[pymodule_export]
     use super::{
-        BulkFilter, Completions, HalfMessageCache, Messages, Reader, Signer, Verifier, batch_drafts, batch_items, crc32,
-        decided_rows, done_answers, encode_batch, encode_properties, gather, half_properties, head_json, index_entries,
+        BulkFilter, Completions, HalfMessageCache, Messages, Reader, Signer, Verifier, batch_drafts, batch_items, checked_records,
+        crc32, decided_rows, done_answers, encode_batch, encode_properties, gather, half_properties, head_json, index_entries,
         prepared_rows, pull_head, put_numbers, record_keys, record_rows, request_frame, row_columns, runs_of, send_answers,
         split_frames, stored_properties, tag_hash, tag_matches, whole_records,
     };

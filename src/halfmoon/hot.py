@@ -74,6 +74,7 @@ __all__ = [
     "Verifier",
     "batch_drafts",
     "batch_items",
+    "checked_records",
     "crc32",
     "decided_rows",
     "done_answers",
@@ -132,7 +133,7 @@ if TYPE_CHECKING or _found is None:
     from halfmoon.columns.completions import Completions, HalfMessageCache
     from halfmoon.columns.filtering import BulkFilter, tag_matches
     from halfmoon.columns.frames import head_json, request_frame, split_frames
-    from halfmoon.columns.keys import index_entries, put_numbers, record_keys
+    from halfmoon.columns.keys import checked_records, index_entries, put_numbers, record_keys
     from halfmoon.columns.messages import Messages, crc32
     from halfmoon.columns.properties import encode_properties, stored_properties, tag_hash
     from halfmoon.columns.reading import Reader
@@ -153,3 +154,4 @@ else:
     stored_properties, tag_hash = _found.stored_properties, _found.tag_hash
     index_entries, record_keys, whole_records = _found.index_entries, _found.record_keys, _found.whole_records
     put_numbers, send_answers = _found.put_numbers, _found.send_answers
+    checked_records = _found.checked_records

@@ -47,7 +47,19 @@ class Twin:
 
 
 PYTHON = Twin(
-    "python", reading, messages, batch, frames, properties, record, keys, answers, filtering, completions, states, signing
+    "python",
+    reading,
+    messages,
+    batch,
+    frames,
+    properties,
+    record,
+    keys,
+    answers,
+    filtering,
+    completions,
+    states,
+    signing,
 )
 
 

@@ -91,6 +91,29 @@ def test_records_are_found_by_the_same_keys(twins, data):
         assert found[:2] == (len(drafts), len(records))
 
 
+TAGS = [b"TAGS\x01a\x02", b"TAGS\x01\xc3\xa9\xff", b"MYTAGS\x01a\x02", b"TAGS\x01\x02"]
+
+
+@given(st.data())
+def test_records_are_checked_alike(twins, data):
+    python, native = twins
+    host = data.draw(st.sampled_from([b"\x7f\0\0\1\0\0\x2a\x9f", b"\0" * 20]))
+    texts = st.lists(st.sampled_from(KEYS + TAGS), max_size=3).map(b"".join)
+    kinds = st.tuples(st.binary(max_size=30), texts, st.booleans(), st.sampled_from([0, 0, 0, 0, 0, 8, 12]))
+    places = st.tuples(st.sampled_from(["T", "t" * 127, "é", "apart"]), st.sampled_from([0, 1, -1]), st.sampled_from([0, 0, 0, 1]))
+    offsets: dict[tuple[str, int], int] = {}
+    records = b""
+    for (body, text, wide, bits), (topic, queue_id, more) in data.draw(st.lists(st.tuples(kinds, places), max_size=8)):
+        offset = offsets.get((topic, queue_id), data.draw(st.sampled_from([0, 7, 2**63 - 3]))) + more
+        offsets[topic, queue_id] = min(offset + 1, 2**63 - 2)
+        made = python.Messages([(body, text, 0, 0x10 * wide | bits, 1, HOSTS[1] if wide else HOSTS[0], 0, 0, 0)])
+        records += bytes(made.encode(topic, queue_id, offset, 50 + len(records), 1 << 30, 1 << 30, 1, host)[0])
+    seen = damaged(records, data.draw)
+    first = data.draw(st.sampled_from([50, 50, 50, 50, 51, 2**63 - 1, -(2**63)]))
+
+    assert native.checked_records(seen, first, [b"apart"]) == python.checked_records(seen, first, [b"apart"])
+
+
 @given(
     st.binary(min_size=4, max_size=90).map(lambda slots: slots[: len(slots) & ~3]),
     st.integers(-5, 2**31 - 1),

@@ -1,4 +1,5 @@
-"""What messages are found by: the keys of records, their hashes, and the entries of a key index file. Keeps nothing.
+"""What messages are found by: the keys of records, their hashes, and the entries of a key index file; and whether records are whole
+and what queues must have of them. Keeps nothing but hashes of tags.
 
 An index file's table of slots holds the number of the newest entry of each slot, i32, 0: none; an entry is
 ``| key hash i32 | physical offset i64 | seconds since the file's first i32 | previous entry of the slot i32 |``, big endian. The
@@ -9,12 +10,15 @@ key.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from struct import Struct
 from struct import error as struct_error
 from typing import Any, Final
 
 from halfmoon import arrays
-from halfmoon.columns.record import HEADS, MAGIC, MAGIC_V2
+from halfmoon.columns.messages import crc32
+from halfmoon.columns.record import ENTRY, HEADS, MAGIC, MAGIC_V2, parts_at
+from halfmoon.errors import BadMessage
 from halfmoon.model import java_hash
 
 INDEX_ENTRY: Final = Struct(">iqii")
@@ -23,7 +27,7 @@ _NUMBER = Struct(">i")
 _SECONDS_MAX = 2**31 - 1
 _HEAD = Struct(">ii28xi16xq20xi")
 """Size, magic, sysFlag, store time and body length of a record with IPv4 hosts."""
-_HOSTS, _ROLLBACK = 0x30, 0xC
+_HOSTS, _TRANSACTION, _ROLLBACK = 0x30, 0xC, 0xC
 _MAGICS = MAGIC, MAGIC_V2
 _UNIQUE = b"UNIQ_KEY\x01"
 
@@ -182,3 +186,65 @@ def _hash_columns(joined: bytes, length: int) -> list[int]:
     values = np.abs(sums.view(np.int32).astype(np.int64))
     values[values == 2**31] = 0
     return list(values.tolist())
+
+
+QueueEntries = tuple[str, int, int, bytes]
+"""Topic, queue id, queue offset of the first entry, and the entries."""
+
+
+def checked_records(data: bytes, first: int, apart: Sequence[bytes]) -> tuple[int, list[QueueEntries], bytes]:
+    """Return how many bytes the records have that lie one behind another and are whole and usual, and what queues and the key index
+    must have of them: the entries of each queue, in the order in which the queues come, and the keys, packed as `record_keys` does.
+
+    ``data`` begins at the offset ``first`` of the log. A record is whole if its lengths, its checksum and its offset in the log are
+    right, and its topic is text; usual if it belongs to no transaction and to none of the topics that are looked at ``apart``, and
+    continues its queue.
+    """
+    queues: dict[tuple[bytes, int], tuple[int, list[bytes]]] = {}
+    at = count = 0
+    try:
+        while True:
+            head, body_at, topic_at, topic_bytes, end = parts_at(data, at)
+            size, _, crc, queue_id, _, queue_offset, place, flag, _, _, store_ms, _, _, _, body_bytes = head
+            if place != first + at or flag & _TRANSACTION or queue_id < 0 or queue_offset < 0 or store_ms <= 0:
+                break
+            if crc32(data[body_at : body_at + body_bytes]) & 0x7FFFFFFF != crc:
+                break
+            key = data[topic_at : topic_at + topic_bytes], queue_id
+            queue = queues.get(key)
+            if queue is None:
+                if not _is_text(key[0]) or key[0] in apart:
+                    break
+                queue = queues[key] = queue_offset, []
+            elif queue_offset != queue[0] + len(queue[1]):
+                break
+            queue[1].append(ENTRY.pack(place, size, _tag_code(data, topic_at + topic_bytes + 2, end)))
+            at = end
+            count += 1
+    except BadMessage:
+        pass
+    named = [(str(topic, "utf-8"), queue_id, offset, b"".join(of)) for (topic, queue_id), (offset, of) in queues.items()]
+    return at, named, record_keys(data, 0, first, count)[2]
+
+
+@lru_cache(4096)
+def _code_of(tag: bytes) -> int:
+    return java_hash(tag.decode("utf-8", "replace"))
+
+
+def _tag_code(data: bytes, begin: int, end: int) -> int:
+    """Return the hash of the tag in the properties between two places, 0 without one."""
+    mark = data.find(b"TAGS\x01", begin, end)
+    if mark < 0:
+        return 0
+    if mark != begin and data[mark - 1] != 2:  # the end of another name
+        return _code_of(property_of(data[begin:end], b"TAGS") or b"")
+    tag_end = data.find(b"\x02", mark, end)
+    return _code_of(data[mark + 5 : end if tag_end < 0 else tag_end])
+
+
+def _is_text(topic: bytes) -> bool:
+    try:
+        return bool(str(topic, "utf-8"))
+    except UnicodeDecodeError:
+        return False

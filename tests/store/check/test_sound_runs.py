@@ -82,14 +82,6 @@ def test_whatever_byte_of_log_queue_or_index_changes_is_said_as_without_runs(
     assert quick == list(fsck(disk, settings()))
 
 
-@pytest.mark.parametrize(
-    "properties",
-    [b"", b"TAGS\x01a", b"TAGS\x01a\x02", b"X\x01TAGS\x02TAGS\x01b\x02", b"MYTAGS\x01c\x02", b"MYTAGS\x01c\x02TAGS\x01d\x02"],
-)
-def test_a_tag_code_is_what_a_queue_entry_has(properties: bytes):
-    assert sound_runs._tag_code(b"topic\0\0" + properties, 7) == tag_hash_of(properties)
-
-
 def test_chains_are_told_with_numpy_and_left_to_others_without(disk: SimDisk, monkeypatch: pytest.MonkeyPatch):
     index = KeyIndex(disk, settings().hash_slots, settings().index_entries_max)
     index.load()

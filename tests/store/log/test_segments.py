@@ -65,6 +65,19 @@ def test_files_below_a_position_are_dropped_but_never_the_last():
     assert (run.first, run.last) == (200, 200)
 
 
+def test_files_that_are_closed_open_again_when_touched():
+    disk = SimDisk(Random(1))
+    run = segments(disk)
+    run.extend(350)
+    run.write(10, b"a")
+    run.sync_now()
+    run.write(110, b"b")
+    first, second = disk.open("run/00000000000000000000"), disk.open("run/00000000000000000100")
+    run.close_before(299)
+    assert (first.given_back, second.given_back) == (True, False)  # what was not synced stays
+    assert (bytes(run.view(10, 1)), bytes(run.view(110, 1)), run.first) == (b"a", b"b", 0)
+
+
 def test_clearing_leaves_zeros_and_no_later_files():
     disk = SimDisk(Random(1))
     run = segments(disk)

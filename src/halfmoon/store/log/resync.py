@@ -6,7 +6,8 @@ tail does by its length, to the end of its file: what stands behind it is of an 
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
+from itertools import chain
 
 from halfmoon.errors import CorruptRecord
 from halfmoon.hot import MAGIC, MAGIC_V2
@@ -14,7 +15,7 @@ from halfmoon.store.layout import BLANK_MAGIC
 from halfmoon.store.log.segments import Segments
 from halfmoon.store.records import RecordFacts, check_at
 
-_MARKS = re.compile(b"|".join(re.escape(magic.to_bytes(4, "big", signed=True)) for magic in (MAGIC, MAGIC_V2, BLANK_MAGIC)))
+_MARKS = [magic.to_bytes(4, "big", signed=True) for magic in (MAGIC, MAGIC_V2, BLANK_MAGIC)]
 _MARK_AT, _MARK_BYTES = 4, 4
 _WINDOW_BYTES = 1024 * 1024
 
@@ -39,8 +40,8 @@ def _in_file(segments: Segments, base: int, start: int, end: int, least_ms: int)
     for window_at in range(start, end, _WINDOW_BYTES):
         # Windows overlap, so that a mark on the border of two is found.
         window = bytes(view[window_at : min(end, window_at + _WINDOW_BYTES + _MARK_AT + _MARK_BYTES - 1)])
-        for mark in _MARKS.finditer(window):
-            at = window_at + mark.start() - _MARK_AT
+        for mark_at in sorted(chain.from_iterable(_places(window, mark) for mark in _MARKS)):
+            at = window_at + mark_at - _MARK_AT
             if at < start or int.from_bytes(view[at : at + 4], "big") > segments.file_bytes - at:
                 continue
             try:
@@ -50,3 +51,10 @@ def _in_file(segments: Segments, base: int, start: int, end: int, least_ms: int)
             if not isinstance(record, RecordFacts) or (at + record.size_bytes <= end and record.store_ms >= least_ms):
                 return at
     return None
+
+
+def _places(window: bytes, mark: bytes) -> Iterator[int]:
+    at = window.find(mark)
+    while at >= 0:
+        yield at
+        at = window.find(mark, at + _MARK_BYTES)

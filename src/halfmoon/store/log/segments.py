@@ -229,15 +229,23 @@ class Segments:
         self.last = None
         return paths
 
+    def close_before(self, position: int) -> None:
+        """Close the files below a position, so that a reader of all of them has one in memory. They open again when touched."""
+        for offset in [offset for offset in self._open if offset + self.file_bytes <= position and offset not in self.dirty]:
+            self._close(offset)
+
     def _forget(self, offset: int) -> str:
         self.dirty.pop(offset, None)
+        self._close(offset)
+        self.directory_dirty = True
+        return self.path(offset)
+
+    def _close(self, offset: int) -> None:
         file = self._open.pop(offset, None)
         if file is not None:
             file.close()
         if self._base == offset:
             self._current, self._base, self._limit = None, 0, 0
-        self.directory_dirty = True
-        return self.path(offset)
 
     def clear_from(self, position: int, *, thorough: bool) -> None:
         """Make every byte from a position to the end of its file zero, and remove the files behind it.
