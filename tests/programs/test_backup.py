@@ -104,6 +104,20 @@ def test_a_backup_of_a_running_store_is_sound_without_the_key_index_file_that_wa
         until(lambda: len(admin.messages_by_key("orders", "k7")) == 1)
 
 
+def test_what_follows_an_old_damaged_record_is_copied_too(store, tmp_path):
+    log = store / "commitlog" / f"{0:020d}"
+    at = log.read_bytes().index(b"body 3")
+    with open(log, "r+b") as file:
+        file.seek(at)
+        file.write(b"BODY")
+    with LocalCluster(store) as cluster:
+        send(cluster, range(20, 40))
+        back_up(store, tmp_path / "backup")
+
+    copied = (tmp_path / "backup" / "commitlog" / log.name).read_bytes()
+    assert {body for body in bodies(range(20, 40)) if body in copied} == bodies(range(20, 40))
+
+
 def test_what_did_not_change_is_not_copied_again(tmp_path):
     with LocalCluster(tmp_path / "store", {"mappedFileSizeCommitLog": 1024**2}) as cluster:
         send(cluster, range(300), more_bytes=10_000)

@@ -384,7 +384,8 @@ def _pieces(fd: int, used: int) -> Iterator[tuple[int, bytes]]:
 def _log_end(logs: dict[int, int], copied: Path) -> int:
     """Return the offset behind the last whole record of a log that is being written."""
     file = CheckpointFile(RealDisk(copied))
-    published = file.read().published_offset if file.ours else 0
+    checkpoint = file.read()
+    published = checkpoint.published_offset if file.ours else 0
     bases = sorted(logs)
     if not bases:
         return 0
