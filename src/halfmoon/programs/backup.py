@@ -30,9 +30,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
-from zlib import crc32
 
 from halfmoon.errors import CorruptRecord, HalfmoonError, StoreError, StoreLocked, UsageError
+from halfmoon.hot import crc32
 from halfmoon.programs.replacing import MANIFEST, Copied, Manifest, Place, place_of, sync_directory, write_manifest
 from halfmoon.programs.verify import check_store
 from halfmoon.runtime.files.disk import RealDisk

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from halfmoon import Message, Producer
+from halfmoon.programs.backup import back_up
 from halfmoon.testing.local import LocalCluster
 
 
@@ -45,3 +48,16 @@ def test_a_target_that_cannot_be_written_is_told_without_a_traceback(run_alone, 
     ran = run_alone("backup", store, tmp_path / "file" / "backup")
     assert ran.code == 1
     assert "could not be backed up" in ran.err
+
+
+def test_a_backup_has_the_lowest_priority_while_it_copies(run_alone, store, tmp_path, monkeypatch):
+    priorities = []
+
+    def note(*paths, **options):
+        priorities.append(os.getpriority(os.PRIO_PROCESS, 0))
+        return back_up(*paths, **options)
+
+    monkeypatch.setattr("halfmoon.cli.store.backup.back_up", note)
+
+    assert run_alone("backup", store, tmp_path / "backup").code == 0
+    assert priorities == [19]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -37,7 +40,7 @@ def backup(
     Example: halfmoon backup ./data ./backup --verify
     """
     try:
-        with ProgressLine("copied") as progress:
+        with _giving_way(), ProgressLine("copied") as progress:
             made = back_up(directory, target, bytes_a_second=rate * 1_000_000, verify=verify, progress=progress.show)
     except (OSError, StoreError) as exc:
         say(f"{directory} could not be backed up: {exc}", error=True)
@@ -51,3 +54,15 @@ def backup(
     )
     if made.running:
         say(f"a broker runs on {directory}: the copy ends at physical offset {made.log_end}")
+
+
+@contextmanager
+def _giving_way() -> Iterator[None]:
+    """Have the lowest priority, so that a broker does not wait for a processor that the copy takes."""
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    os.setpriority(os.PRIO_PROCESS, 0, 19)
+    try:
+        yield
+    finally:
+        with suppress(PermissionError):  # only root may take a higher one again; a command ends here anyway
+            os.setpriority(os.PRIO_PROCESS, 0, usual)
