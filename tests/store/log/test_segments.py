@@ -68,7 +68,8 @@ def test_files_below_a_position_are_dropped_but_never_the_last():
 def test_files_that_are_closed_open_again_when_touched():
     disk = SimDisk(Random(1))
     run = segments(disk)
-    run.extend(350)
+    run.extend(0)
+    run.extend(250)
     run.write(10, b"a")
     run.sync_now()
     run.write(110, b"b")
