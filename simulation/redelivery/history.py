@@ -112,9 +112,14 @@ class _History(FaultHistory):
 
     def _settled(self) -> bool:
         """Whether every message was consumed or is dead; the dead are looked for now and then only, for it takes a while."""
+        if self._waiting():
+            return False
         good = {one.body for one in self.ledger.handed if one.good}
-        spent = {one.body for one in self.ledger.handed if not one.good and (one.times >= TIMES_MAX - 1 or one.level < 0)}
-        return self.ledger.acked.keys() <= good | spent and not self._waiting()
+        spent = {one.body for one in self.ledger.handed if not one.good and (one.times >= TIMES_MAX or one.level < 0)}
+        left = self.ledger.acked.keys() - good - spent
+        # Given back by way of a send of its own it is dead one time earlier, or comes once more.
+        last = {one.body for one in self.ledger.handed if one.times == TIMES_MAX - 1}
+        return not left or (left <= last and left <= {one.body for one in self._dead()})
 
     def _waiting(self) -> bool:
         """Whether a message may still come again: the last failure of one is so recent that its copy may be on its way."""

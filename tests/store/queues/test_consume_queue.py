@@ -130,3 +130,15 @@ def test_a_gap_of_a_million_fillers_is_stepped_over_in_few_looks(monkeypatch: py
     assert queue.real_before(1_000_001, 1) == 0
     assert queue.real_entry(1, 1_000_001) is None
     assert len(looks) < 20_000
+
+
+@pytest.mark.parametrize("stored", [1, 9, 10, 11, 19, 20, 23, 25])
+def test_entries_read_alike_whether_they_wait_or_not_up_to_the_end_of_their_file(stored: int):
+    queue = queue_on(SimDisk(Random(1)))
+    queue.publish(0, flat(0, stored), 65536)
+    queue.write_out()
+    queue.publish(stored, flat(stored, 26 - stored), 65536)
+    for offset in range(26):
+        for count in range(1, 28):
+            behind = min(offset + count, 26, (offset // 10 + 1) * 10)
+            assert bytes(queue.entries(offset, count)) == flat(offset, behind - offset), (offset, count)

@@ -154,7 +154,9 @@ class ConsumeQueue:
         if count > visible:
             count = max(0, visible)
         if self.waiting is not None and queue_offset + count > self.stored:
-            return self._with_waiting(queue_offset, min(count, self.per_file - queue_offset % self.per_file))
+            in_file = self.per_file - queue_offset % self.per_file
+            if queue_offset + in_file > self.stored:  # else all that is asked for of this file is in it
+                return self._with_waiting(queue_offset, min(count, in_file))
         return self.segments.view(queue_offset * ENTRY_BYTES, count * ENTRY_BYTES)
 
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
