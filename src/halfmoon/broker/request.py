@@ -24,7 +24,7 @@ log = logging.getLogger("halfmoon.broker")
 
 
 class Request(msgspec.Struct):
-    """One request, its connection, the time at which it is handled, and the account that signed it, where that is checked."""
+    """One request, its connection, the time at which it is handled, and the account that it names, where that is checked."""
 
     command: Command
     peer: Peer

@@ -335,6 +335,26 @@ def test_a_held_pull_that_may_still_be_sent_brings_what_arrives_after_the_rules_
     assert b"late" in talk.answer(held).body
 
 
+@pytest.mark.parametrize(("old", "new", "reason"), [
+    ("topicC=SUB", "topicC=DENY", None),
+    ("secretKey: 87654321", "secretKey: another secret", None),
+    ("192.168.1.*", "192.168.2.*", "Check signature failed for accessKey=rocketmq2"),
+    ("accessKey: rocketmq2", "accessKey: rocketmq3", "No acl config for rocketmq2"),
+])  # fmt: skip
+def test_a_held_pull_from_an_accounts_white_address_is_refused_once_it_must_be_signed(talk, tmp_path, old, new, reason):
+    talk.ask(send_header("topicB"), b"x", who=USER)
+    talk.connect(2, "192.168.1.7:1")
+    unsigned = ADMIN._replace(secret_key="not checked")
+    held = talk.post(pull_header("topicB", group="groupB", offset=1, wait_ms=15_000), who=unsigned, peer=2)
+    talk.turn()
+    write(tmp_path, RULES.replace(old, new))
+    talk.wait(5_001)
+
+    answer = talk.answer(held, peer=2)
+    assert (answer and answer.remark) == (reason and EXCEPTION + reason)
+    assert talk.broker.holds.count == (1 if reason is None else 0)
+
+
 def test_a_rule_file_that_others_may_read_is_named_once(talk, tmp_path, caplog):
     write(tmp_path, "accounts: []\n", "acl/more.yml").chmod(0o644)
     write(tmp_path, "accounts: []\n", "acl/own.yml").chmod(0o600)

@@ -101,7 +101,7 @@ class Access:
     # ------------------------------------------------------------ requests
 
     def check(self, command: Command, peer: Peer) -> Account | None:
-        """Let a request pass; return the account that signed it, None: it comes from a white address.
+        """Let a request pass; return the account that it names, None: it comes from a global white address.
 
         Raises AccessRefused (1) for one that may not be sent, in the original's words.
         """
@@ -125,10 +125,10 @@ class Access:
         try:
             if account is None:
                 raise _Refused("signature", f"No white address covers {known.host} any more")
-            owner = self._owner(account.access_key, known)
-            if owner is None:
+            owner = self._owner(account.access_key)
+            if _is_white(owner, known):
                 return
-            if owner.secret != account.secret:
+            if owner.secret != account.secret or _is_white(account, known):  # it was not signed, or not with what counts now
                 raise _Refused("signature", f"Check signature failed for accessKey={account.access_key}")
             if (refusal := owner.refusal(PULL, Needs(), [(topic, SUB), (RETRY_PREFIX + group, SUB)])) is not None:
                 raise _Refused("permission", refusal)
@@ -143,10 +143,10 @@ class Access:
         access_key = fields.get(ACCESS_KEY)
         if access_key is None:
             raise _Refused("signature", "No accessKey is configured")
-        owner = self._owner(access_key, known)
-        if owner is None:
+        owner = self._owner(access_key)
+        if _is_white(owner, known):
             self._prove(known, access_key, None)
-            return None
+            return owner
         if known.proved != access_key and self._guesses.get((known.host, access_key), 0) >= GUESSES_A_MINUTE:
             raise _Refused("guesses", f"Too many wrong signatures for accessKey={access_key} from {known.host}, wait a minute")
         if not verify(owner.secret, fields, command.body):
@@ -163,12 +163,11 @@ class Access:
             self._allow(asked, verifier)
         return owner
 
-    def _owner(self, access_key: str, known: Known) -> Account | None:
-        """Return the account of a key; None: it need not sign from this address."""
+    def _owner(self, access_key: str) -> Account:
         owner = self.rules.accounts.get(access_key)
         if owner is None:
             raise _Refused("signature", f"No acl config for {access_key:.256}")
-        return None if owner.white and among(known.numbers, owner.white) else owner
+        return owner
 
     def _refusal(self, refused: _Refused, code: int, peer: Peer) -> AccessRefused:
         """Count a refusal and log it."""
@@ -311,6 +310,11 @@ class _Refused(HalfmoonError):
     def __init__(self, kind: str, reason: str, guessed: str | None = None) -> None:
         super().__init__(reason)
         self.kind, self.guessed = kind, guessed
+
+
+def _is_white(account: Account, known: Known) -> bool:
+    """Whether an account need not sign from the address of a connection."""
+    return bool(account.white) and among(known.numbers, account.white)
 
 
 def needed(command: Command) -> tuple[Needs, list[Any]]:

@@ -83,7 +83,7 @@ class Plan(msgspec.Struct):
 class Pull(msgspec.Struct, eq=False):
     """A pull in progress: the peer, the request, the queue offset from which it reads now, and until when it may be held.
 
-    ``plan`` None: not looked at yet, for the turn in which it came had no time left. ``account`` signed it, where that is checked.
+    ``plan`` None: not looked at yet, for the turn in which it came had no time left. ``account``: whose it is, if that is checked.
     """
 
     peer: Peer
