@@ -30,11 +30,13 @@ V6 = socket.inet_pton(socket.AF_INET6, "2001:db8::7") + bytes(16) + struct.pack(
 GOOD = [
     (b"PROXY TCP4 203.0.113.7 10.0.0.1 4711 10911\r\n", "203.0.113.7:4711"),
     (b"PROXY TCP6 2001:db8::7 ::1 4711 10911\r\n", "[2001:db8::7]:4711"),
+    (b"PROXY TCP6 ::ffff:203.0.113.7 ::ffff:10.0.0.1 4711 10911\r\n", "203.0.113.7:4711"),  # a proxy that listens for both
     (b"PROXY UNKNOWN\r\n", None),
     (b"PROXY UNKNOWN whatever a proxy adds\r\n", None),
     (binary(1, 0x11, V4), "203.0.113.7:4711"),
     (binary(1, 0x11, V4 + b"\x04\x00\x02ab"), "203.0.113.7:4711"),  # with an extension
     (binary(1, 0x21, V6), "[2001:db8::7]:4711"),
+    (binary(1, 0x21, bytes(10) + b"\xff\xff" + V4[:4] + bytes(16) + V4[8:]), "203.0.113.7:4711"),
     (binary(0, 0x00, b""), None),  # LOCAL: a check of the proxy's own
     (binary(0, 0x11, V4), None),
     (binary(1, 0x12, V4), None),  # UDP

@@ -85,7 +85,8 @@ def _line(data: bytes) -> Preamble | None:
         raise BadPreamble(f"PROXY protocol 1: {data[:end]!r}") from None
     if {address.version for address in addresses} != {version} or len(ports) != 2 or max(ports) > 65535 or "%" in source:
         raise BadPreamble(f"PROXY protocol 1: {data[:end]!r}")
-    return Preamble(end + 2, address_text((str(addresses[0]), ports[0])))
+    client = getattr(addresses[0], "ipv4_mapped", None) or addresses[0]  # as text it differs between versions of Python
+    return Preamble(end + 2, address_text((str(client), ports[0])))
 
 
 def _binary(data: bytes) -> Preamble | None:
