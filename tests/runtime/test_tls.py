@@ -18,6 +18,12 @@ def failure(reason: str, kind: type[ssl.SSLError] = ssl.SSLError) -> ssl.SSLErro
     return exc
 
 
+def test_the_password_of_a_key_is_not_shown() -> None:
+    asked = ClientTls(cert="me.pem", key_password="a password")
+    assert "a password" not in f"{asked} {asked!r}"
+    assert "me.pem" in repr(asked)
+
+
 @pytest.mark.parametrize(
     ("exc", "reason"),
     [

@@ -20,7 +20,8 @@ class ClientTls(NamedTuple):
     """How a client encrypts. ``ca``, ``cert`` and ``key`` are paths of PEM files; an empty ``ca`` stands for the system's.
 
     ``server_name`` is what every server's certificate must be made for; empty: the host or IP address that is connected to.
-    Without ``verify`` any certificate is taken, so that whoever sits between can read and change everything.
+    Without ``verify`` any certificate is taken, so that whoever sits between can read and change everything. Its text does not show
+    the password.
     """
 
     ca: str = ""
@@ -29,6 +30,10 @@ class ClientTls(NamedTuple):
     key_password: str = ""
     verify: bool = True
     server_name: str = ""
+
+    def __repr__(self) -> str:
+        shown = self._replace(key_password="***" if self.key_password else "")
+        return f"ClientTls{tuple(shown)}"
 
     def context(self) -> ssl.SSLContext:
         """Return the context of such connections. Raises SettingError."""
