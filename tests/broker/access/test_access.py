@@ -224,6 +224,17 @@ def test_a_secret_can_be_guessed_only_so_often_from_one_address(talk, monkeypatc
     assert refusal(talk, send_header("topicB"), who=USER, peer=2) is None
 
 
+def test_guesses_from_one_network_of_ipv6_are_counted_together(talk, monkeypatch):
+    monkeypatch.setattr(access, "GUESSES_A_MINUTE", 3)
+    for number in range(1, 5):
+        talk.connect(number, f"[2001:db8:0:1::{number}]:1")
+        remark = refusal(talk, send_header("topicB"), who=WRONG, peer=number)
+        assert ("Too many wrong signatures" if number == 4 else "Check signature failed") in remark
+
+    talk.connect(5, "[2001:db8:0:2::1]:1")
+    assert refusal(talk, send_header("topicB"), who=USER, peer=5) is None
+
+
 def test_what_is_remembered_of_addresses_is_bounded(talk, monkeypatch):
     monkeypatch.setattr(access, "ADDRESSES_MAX", 5)
     for number in range(20):

@@ -39,7 +39,8 @@ RELOAD_MS = 5000
 """How often the files are looked at. Follows AclFileWatchService."""
 
 GUESSES_A_MINUTE = 30
-"""Wrong signatures of one access key from one address in a minute; beyond them only connections that have proved it are heard."""
+"""Wrong signatures of one access key from one address (of IPv6: network /64) in a minute; beyond them only connections that have
+proved it are heard."""
 
 ADDRESSES_MAX = 10_000
 """Addresses whose guesses are counted, and refusals that are told apart."""
@@ -61,12 +62,13 @@ log = logging.getLogger("halfmoon.broker.access")
 
 
 class Known(msgspec.Struct):
-    """What is known of a connection: its address, whether that needs no account, and the access key that it signed with last, with
-    what knows what may be sent with it; None: nothing yet."""
+    """What is known of a connection: its address, whether that needs no account, by what its guesses are counted, and the access
+    key that it signed with last, with what knows what may be sent with it; None: nothing yet."""
 
     host: str
     numbers: tuple[int, ...]
     white: bool
+    guesser: str
     proved: str = ""
     verifier: Verifier | None = None
 
@@ -109,7 +111,7 @@ class Access:
             return self._check(command, peer)
         except _Refused as exc:
             if exc.guessed is not None:
-                self._guessed(self.known(peer).host, exc.guessed)
+                self._guessed(self.known(peer).guesser, exc.guessed)
             raise self._refusal(exc, command.code, peer) from None
 
     def check_held(self, account: Account | None, topic: str, group: str, peer: Peer) -> None:
@@ -147,7 +149,7 @@ class Access:
         if _is_white(owner, known):
             self._prove(known, access_key, None)
             return owner
-        if known.proved != access_key and self._guesses.get((known.host, access_key), 0) >= GUESSES_A_MINUTE:
+        if known.proved != access_key and self._guesses.get((known.guesser, access_key), 0) >= GUESSES_A_MINUTE:
             raise _Refused("guesses", f"Too many wrong signatures for accessKey={access_key} from {known.host}, wait a minute")
         if not verify(owner.secret, fields, command.body):
             raise _Refused("signature", f"Check signature failed for accessKey={access_key}", access_key)
@@ -202,15 +204,17 @@ class Access:
         if known is None:
             host = peer.remote.rpartition(":")[0]
             numbers = numbers_of(host)
-            known = self._known[peer.number] = Known(host, numbers, among(numbers, self.rules.white))
+            # one host of IPv6 may use all addresses that begin with the same 64 bits
+            guesser = ":".join(f"{number:x}" for number in numbers[:4]) if len(numbers) == 8 else host
+            known = self._known[peer.number] = Known(host, numbers, among(numbers, self.rules.white), guesser)
         return known
 
-    def _guessed(self, host: str, access_key: str) -> None:
+    def _guessed(self, guesser: str, access_key: str) -> None:
         """Count a wrong signature; the address that came first is forgotten when there are too many."""
-        count = self._guesses.pop((host, access_key), 0)
+        count = self._guesses.pop((guesser, access_key), 0)
         if len(self._guesses) >= ADDRESSES_MAX:
             del self._guesses[next(iter(self._guesses))]
-        self._guesses[host, access_key] = count + 1
+        self._guesses[guesser, access_key] = count + 1
 
     def _tell(self, refused: _Refused, code: int, peer: Peer) -> None:
         """Log a refusal, each once a minute and address."""
