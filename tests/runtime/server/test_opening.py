@@ -62,7 +62,8 @@ class Loop:
 class Connection:
     """Remembers why it was refused."""
 
-    def __init__(self) -> None:
+    def __init__(self, remote: str = "192.0.2.1:4711") -> None:
+        self.remote = remote
         self.reason = ""
         self.took: list[bytes] = []
         self.is_held = False
@@ -113,6 +114,32 @@ def test_the_oldest_makes_room_for_one_too_many(certificates: Certificates) -> N
     for connection in connections:
         opening.begin(connection)
     assert [connection for connection in connections if connection.reason] == connections[:1]
+
+
+def test_who_begins_handshakes_by_the_thousand_cuts_its_own(certificates: Certificates) -> None:
+    loop = Loop()
+    opening = Opening(loop, certificates)  # type: ignore[arg-type]
+    early, patient = Connection("198.51.100.1:1"), Connection("[2001:db8::1]:1")
+    opening.begin(early)
+    flood: list[Connection] = []
+    for turn in range(3 * HANDSHAKES_MAX // 64):
+        for _ in range(64):
+            flood.append(Connection())
+            opening.begin(flood[-1])
+            opening.step(flood[-1], b"hello")
+        if turn == HANDSHAKES_MAX // 64:
+            opening.begin(patient)
+            opening.step(patient, b"hello")
+        for cut in flood:
+            if cut.reason:
+                opening.over(cut)
+        loop.round()
+    assert (early.reason, patient.reason) == ("", "")
+    assert patient.took == [b"hello"]
+    assert sum(bool(connection.reason) for connection in flood) == len(flood) + 2 - HANDSHAKES_MAX
+    for connection in [early, patient, *flood]:
+        opening.over(connection)
+    assert (opening._deadlines, opening._by_place) == ({}, {})
 
 
 def test_who_goes_on_from_a_preamble_to_a_handshake_has_the_whole_time_again(certificates: Certificates) -> None:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from halfmoon.logs import RateLimitedLog
 from halfmoon.runtime.server.certificates import Certificates
+from halfmoon.runtime.server.places import place_of
 from halfmoon.runtime.server.proxy_protocol import Proxies
 from halfmoon.settings.tls import TlsMode
 
@@ -17,7 +18,8 @@ HANDSHAKE_S = 10.0
 """How long a handshake may take from its first byte on, and a proxy for its preamble. Follows SslHandler of Netty."""
 
 HANDSHAKES_MAX = 1024
-"""Handshakes and preambles at a time, under 50 KiB each; when one more begins, the oldest is cut."""
+"""Handshakes and preambles at a time, under 50 KiB each; when one more begins, the oldest is cut of the address that has most: who
+begins them by the thousand cuts its own."""
 
 STEPS_A_TURN = 8
 """Steps of handshakes in one turn of the loop. The first of each costs 0.2 (P-256) to 0.5 ms (RSA 2048), for which
@@ -25,7 +27,9 @@ all that are connected wait."""
 
 
 class Opened(Protocol):
-    """A connection (`halfmoon.runtime.server.connection.Connection`)."""
+    """A connection (`halfmoon.runtime.server.connection.Connection`) from the address ``remote``."""
+
+    remote: str
 
     def shake(self, data: bytes) -> None:
         """Take bytes of its handshake."""
@@ -45,8 +49,9 @@ class Opening:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, certificates: Certificates | None, proxies: Proxies | None = None) -> None:
         self._loop, self._certificates, self._proxies = loop, certificates, proxies
-        self._deadlines: dict[Opened, float] = {}
-        """In the order in which they began, which is that of their ends."""
+        self._deadlines: dict[Opened, tuple[float, str]] = {}
+        """In the order in which they began, which is that of their ends; and the place where each counts."""
+        self._by_place: dict[str, dict[Opened, None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._steps = 0
         self._held: dict[Opened, bytes] = {}
@@ -69,12 +74,15 @@ class Opening:
 
     def begin(self, connection: Opened) -> None:
         """A handshake begins, or a preamble is waited for."""
-        self._deadlines.pop(connection, None)
+        self._end(connection)
         if len(self._deadlines) >= HANDSHAKES_MAX:
-            oldest = next(iter(self._deadlines))
-            del self._deadlines[oldest]
-            oldest.refuse(f"over {HANDSHAKES_MAX} handshakes at a time, and this is the oldest")
-        self._deadlines[connection] = self._loop.time() + HANDSHAKE_S
+            most = max(self._by_place.values(), key=len)
+            oldest = next(iter(most))
+            self._end(oldest)
+            oldest.refuse(f"over {HANDSHAKES_MAX} handshakes at a time, and this is the oldest of the address that has most")
+        place = place_of(connection.remote)
+        self._deadlines[connection] = self._loop.time() + HANDSHAKE_S, place
+        self._by_place.setdefault(place, {})[connection] = None
         if self._timer is None:
             self._timer = self._loop.call_later(HANDSHAKE_S, self._look)
 
@@ -102,7 +110,17 @@ class Opening:
     def over(self, connection: Opened) -> bool:
         """A handshake ended, or the connection did; return whether a handshake was under way."""
         self._held.pop(connection, None)
-        return self._deadlines.pop(connection, None) is not None
+        return self._end(connection)
+
+    def _end(self, connection: Opened) -> bool:
+        found = self._deadlines.pop(connection, None)
+        if found is None:
+            return False
+        of_place = self._by_place[found[1]]
+        del of_place[connection]
+        if not of_place:
+            del self._by_place[found[1]]
+        return True
 
     def close(self) -> None:
         """Stop watching."""
@@ -113,12 +131,12 @@ class Opening:
     def _look(self) -> None:
         """Cut those whose time is over, and look again when that of the next one is."""
         self._timer, now = None, self._loop.time()
-        late = [connection for connection, deadline in self._deadlines.items() if deadline <= now]
+        late = [connection for connection, (deadline, _) in self._deadlines.items() if deadline <= now]
         for connection in late:
-            del self._deadlines[connection]
+            self._end(connection)
             connection.late()
         if self._deadlines:
-            self._timer = self._loop.call_at(next(iter(self._deadlines.values())), self._look)
+            self._timer = self._loop.call_at(next(iter(self._deadlines.values()))[0], self._look)
 
 
 class Refusals:
