@@ -62,6 +62,20 @@ def test_readers_see_entries_that_wait_and_those_on_both_sides_alike():
     assert bytes(queue.entries(4, 4)) == b"".join(bytes(queue.entries(number, 1)) for number in range(4, 8))
 
 
+def test_a_reader_at_the_end_of_a_file_misses_no_message_of_the_next_one_while_others_wait():
+    store = open_store(SimDisk(Random(1)))
+    store.append("t", 0, [draft()], NOW)
+    queue = store.queues["t", 0]
+    for _ in range(queue.per_file + 4):
+        store.append("t", 0, [draft()], NOW)
+    queue.write_out()
+    for _ in range(10):
+        store.append("t", 0, [draft()], NOW)
+    assert queue.stored == queue.per_file + 5 == queue.written - 10
+    result = store.read("t", 0, queue.per_file - 3, 32)
+    assert (result.count, result.next_offset) == (18, queue.written)
+
+
 def test_a_kill_in_the_middle_of_a_round_loses_nothing():
     disk = SimDisk(Random(1), write_back=0)
     store = filled(disk)
