@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,24 @@ def test_the_kind_of_a_file_system_is_known_by_its_device() -> None:
     memory = Path("/dev/shm")
     if not memory.is_mount():
         pytest.skip("there is no tmpfs at /dev/shm")
-    assert kind_of(memory.stat().st_dev) == Kind(keeps=True, reads_holes=False)
+    assert kind_of(memory.stat().st_dev) == Kind(keeps=True, reads_holes=False, tells=True)
 
 
 def test_of_an_unknown_device_nothing_is_believed() -> None:
     assert kind_of(0xFFFFFF) == Kind(keeps=False, reads_holes=False)
+
+
+def test_a_sync_of_all_of_an_overlay_is_not_believed_as_the_one_below_is_told_of_failed_writes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = "22 1 0:29 / / rw,relatime - overlay overlay rw\n23 1 254:7 / /data rw - ext4 /dev/vdb rw\n"
+    monkeypatch.setattr(Path, "read_text", lambda *args, **kwargs: lines)
+    kind_of.cache_clear()
+    try:
+        assert not kind_of(os.makedev(0, 29)).tells
+        assert kind_of(os.makedev(254, 7)).tells
+    finally:
+        kind_of.cache_clear()
 
 
 @pytest.mark.parametrize(("end", "pages"), [(0, 0), (1, 1), (PAGE_BYTES, 1), (PAGE_BYTES + 1, 2)])

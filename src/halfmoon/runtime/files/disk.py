@@ -452,7 +452,7 @@ class RealDisk:
             return False
         device = os.fstat(fd).st_dev
         tops = {path.partition("/")[0] for path in (*(file.path for file in files), *directories)}
-        if not kind_of(device).keeps or any((self.root / top).stat().st_dev != device for top in tops):
+        if not kind_of(device).tells or any((self.root / top).stat().st_dev != device for top in tops):
             return False
         return sync_file_system(fd)
 

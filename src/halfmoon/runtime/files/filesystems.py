@@ -21,17 +21,19 @@ _KERNEL = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
 
 class Kind(NamedTuple):
     """``keeps``: a block that was given once is written in place, so that a mapped write into it cannot fail. ``reads_holes``: a
-    mapped read of a hole takes no room.
+    mapped read of a hole takes no room. ``tells``: a sync of all of it fails when any write to it did.
     """
 
     keeps: bool
     reads_holes: bool
+    tells: bool = False
 
 
 _KINDS = {
-    **dict.fromkeys(("ext2", "ext3", "ext4", "xfs"), Kind(keeps=True, reads_holes=True)),
-    **dict.fromkeys(("tmpfs", "ramfs", "devtmpfs"), Kind(keeps=True, reads_holes=False)),
-    "overlay": Kind(keeps=True, reads_holes=False),  # in practice over one of the others
+    **dict.fromkeys(("ext2", "ext3", "ext4", "xfs"), Kind(keeps=True, reads_holes=True, tells=True)),
+    **dict.fromkeys(("tmpfs", "ramfs", "devtmpfs"), Kind(keeps=True, reads_holes=False, tells=True)),
+    # In practice over one of the others, which is the one that is told of failed writes.
+    "overlay": Kind(keeps=True, reads_holes=False),
 }
 _OTHER = Kind(keeps=False, reads_holes=False)
 """Those that copy on write, those of a network, and those that are not known."""
