@@ -98,8 +98,9 @@ class Store:
             self.log, self.queues, self._creation, self._reservations, self._visible, self._inventory, self._indexing,
             self.health, sync_flush=settings.sync_flush,
         )  # fmt: skip
-        self._grown: dict[ConsumeQueue, None] = {}
-        """Queues that were written since the inventory was told how far they go."""
+        self._grown: dict[ConsumeQueue, int] = {}
+        """Queues that were written since the inventory was told how far they go, each with the end that the last sync of it covers:
+        entries that were written since then, as too many waited, are not on the device."""
         self._log_due = self.queues_due = 0
         self._linger_due: int | None = None
 
@@ -368,8 +369,8 @@ class Store:
         except StoreNotWritable:
             return None  # the store has failed
         queues = written.take_to_sync()
-        self._grown.update(dict.fromkeys(queues))
-        noted = [(queue, queue.stored) for queue in islice(self._grown, _NOTED_A_SYNC)]
+        self._grown.update((queue, queue.stored) for queue in queues)
+        noted = list(islice(self._grown.items(), _NOTED_A_SYNC))
         return self._flush.sync_queues(
             queues, written.end, written.end_ms, self._checkpoint_file, lambda now: self._queues_synced(noted)
         )

@@ -12,6 +12,7 @@ import pytest
 from halfmoon.runtime.files import disk as disk_module
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store.checkpoint import CheckpointFile
+from halfmoon.store.queues.consume_queue import WAITING_MAX
 from halfmoon.store.store import Store
 from simulation.disk import SimDisk
 from tests.store.driving import NOW, carry_out, close, draft, open_store, read_all
@@ -84,6 +85,27 @@ def test_a_kill_in_the_middle_of_a_round_loses_nothing():
     again = open_store(disk)
     assert [again.queue_max("t", queue_id) for queue_id in range(QUEUES)] == [2] * QUEUES
     assert waiting(again) == 0
+
+
+def test_entries_that_no_sync_covers_are_not_noted_as_durable():
+    disk = SimDisk(Random(1), write_back=0)
+    store = filled(disk)
+    for now in range(NOW + 1000, NOW + 1100, 10):  # a round, its sync, and more queues than are noted after one
+        store.tick(now)
+        carry_out(store, now)
+    rows = store._inventory.queues
+    queue_id = next(queue_id for queue_id in range(QUEUES) if rows["t", queue_id].durable < 2)
+    for other in range(QUEUES):
+        if other != queue_id:
+            store.append("t", other, [draft()], now)
+    store.tick(now + 2000)
+    for _ in range(WAITING_MAX + 1):  # so many that they are written, outside of the round
+        store.append("t", queue_id, [draft()], now)
+    assert store.queues["t", queue_id].stored > 2
+    for later in range(now + 2010, now + 2100, 10):
+        store.tick(later)
+        carry_out(store, later)
+    assert rows["t", queue_id].durable == 2
 
 
 def test_a_stop_leaves_no_entry_in_memory():
