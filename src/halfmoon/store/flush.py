@@ -71,7 +71,10 @@ class Flush:
     def sync_queues(
         self, queues: Iterable[ConsumeQueue], published: int, store_ms: int, checkpoint: CheckpointFile, done: Callable[[int], None]
     ) -> Work[None] | None:
-        """Return the work of syncing queues that were written; everything below ``published`` has its entry in them."""
+        """Return the work of syncing queues that were written; everything below ``published`` has its entry in them.
+
+        ``done`` is called when that is on the device.
+        """
         if self.queues_syncing or self.error is not None:
             return None
         self.queues_syncing = True
@@ -99,7 +102,7 @@ class Flush:
                 self._not_synced(result)
             elif self.error is None:
                 self.queues_offset, self.queues_ms = published, store_ms
-            done(now)
+                done(now)
 
         return Work(run, finish, False, "sync queues")
 

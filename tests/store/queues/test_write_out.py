@@ -108,6 +108,21 @@ def test_entries_that_no_sync_covers_are_not_noted_as_durable():
     assert rows["t", queue_id].durable == 2
 
 
+def test_entries_of_a_sync_that_found_no_descriptor_are_noted_as_durable_with_the_next_one():
+    disk = SimDisk(Random(1), write_back=0)
+    store = open_store(disk)
+    store.append("t", 0, [draft()], NOW)
+    disk.descriptors = 0
+    store.tick(NOW + 1000)
+    carry_out(store, NOW + 1000)
+    row = store._inventory.queues["t", 0]
+    assert (row.durable, store.failure) == (-1, None)
+    disk.descriptors = None
+    store.tick(NOW + 3000)
+    carry_out(store, NOW + 3000)
+    assert row.durable == 1
+
+
 def test_a_stop_leaves_no_entry_in_memory():
     disk = SimDisk(Random(1), write_back=0)
     store = filled(disk)
