@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
 
 import pytest
@@ -12,6 +13,13 @@ from halfmoon.store.queues.consume_queue import ConsumeQueue
 from halfmoon.store.queues.ends import QueueEnds, end_of
 from simulation.disk import SimDisk
 from tests.store.driving import NOW, draft, entries_of, open_store
+
+
+class LimitedDisk(SimDisk):
+    """One on which no file may become longer, as with a limit on their size."""
+
+    def resize(self, path: str, size: int) -> None:
+        raise OSError(errno.EFBIG, "file too large", path)
 
 
 def ends_on(disk: SimDisk) -> QueueEnds:
@@ -47,6 +55,17 @@ def test_entries_of_a_queue_without_a_place_do_not_wait():
     disk.full = False
     ends.note([queue])
     assert (queue.slot, queue.waiting, queue.stored) == (-1, None, 3)
+
+
+def test_queues_that_have_a_place_keep_it_where_there_is_none_for_more():
+    disk = LimitedDisk(Random(1))
+    ends = ends_on(disk)
+    placed, late = queue_with(disk, 3, 0), queue_with(disk, 4, 1)
+    ends.adopt(placed, 7)
+    ends.adopt(late, 5000)
+    ends.note([placed, late])
+    assert QueueEnds(disk, Health(lambda reason: None)).load(1)[7] == 3
+    assert (placed.stored, late.stored) == (0, 4)
 
 
 @pytest.mark.parametrize("end", [0, 1, 2**31 - 1, 2**31, 2**40 + 5])

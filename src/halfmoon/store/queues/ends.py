@@ -75,16 +75,14 @@ class QueueEnds:
 
     def _resize(self, slots: int) -> None:
         slots = max(slots, _SLOTS_MIN)
-        if self._file is not None:
-            self._file.close()
-            self._file = None
         if self._disk.exists(QUEUE_ENDS) and self._disk.file_size(QUEUE_ENDS) > 0:
             if self._disk.file_size(QUEUE_ENDS) < slots * _NUMBER_BYTES:
                 self._disk.resize(QUEUE_ENDS, slots * _NUMBER_BYTES)
-            self._file = self._disk.open(QUEUE_ENDS)
+            file = self._disk.open(QUEUE_ENDS)
         else:
-            self._file = self._disk.create(QUEUE_ENDS, slots * _NUMBER_BYTES)
-        self._slots = self._file.size // _NUMBER_BYTES
+            file = self._disk.create(QUEUE_ENDS, slots * _NUMBER_BYTES)
+        self.close()  # only now: where there can be no larger one, queues keep their places in this one
+        self._file, self._slots = file, file.size // _NUMBER_BYTES
 
 
 def end_of(number: int, reserved: int) -> int:
