@@ -142,3 +142,13 @@ def test_entries_read_alike_whether_they_wait_or_not_up_to_the_end_of_their_file
         for count in range(1, 28):
             behind = min(offset + count, 26, (offset // 10 + 1) * 10)
             assert bytes(queue.entries(offset, count)) == flat(offset, behind - offset), (offset, count)
+
+
+def test_entries_that_wait_behind_a_hole_are_not_stepped_over_with_it():
+    queue = queue_on(SimDisk(Random(1)), per_file=2000)
+    queue.make_room(0, 1100, 0, 65536)
+    queue.publish(0, bytes(20 * 900), 65536)
+    queue.write_out()
+    queue.publish(900, flat(900, 200), 65536)
+    assert queue.real_entry(0, 1100) == (900, (90_000, 100, 900))
+    assert queue.real_before(900, 0) == -1

@@ -216,7 +216,9 @@ class ConsumeQueue:
         return start - 1
 
     def _bytes(self, queue_offset: int) -> memoryview:
-        """Return `_ALIKE` entries from an offset on; fewer at the end of a file."""
+        """Return `_ALIKE` entries from an offset on; fewer at the end of a file, none where the last of them wait."""
+        if self.waiting is not None and queue_offset + _ALIKE > self.stored:
+            return memoryview(b"")
         return self.segments.view(queue_offset * ENTRY_BYTES, _ALIKE * ENTRY_BYTES)
 
     # ------------------------------------------------------------ bounds
