@@ -47,6 +47,20 @@ def test_expired_files_go_at_the_hour_but_never_the_last():
     assert store.min_offset == 9 * 65536
 
 
+def test_queues_follow_the_log_while_entries_wait_which_are_written_with_the_others():
+    store = filled(file_reserved_hours=1)[1]
+    queue = store.queues["t", 0]
+    for _ in range(2 * queue.per_file):
+        store.append("t", 0, [draft()], NOW + 3000)
+    waiting = queue.written - queue.stored
+    store._write_out.due = NOW + 100 * 24 * HOUR  # no round begins
+    store.tick(FOUR)
+    assert (queue.written - queue.stored, store.failure) == (waiting, None)
+    assert waiting
+    assert queue.min_offset > 0
+    assert [offset for offset, _ in sorted(read_all(store, "t", 0).items())] == list(range(queue.min_offset, queue.written))
+
+
 def test_files_that_are_not_expired_stay():
     disk, store = filled()
     tick(store, FOUR)

@@ -209,7 +209,6 @@ class Maintenance:
             segments, first = queue.segments, queue.first
             if segments.last is None:
                 continue
-            queue.write_out()
             while first + queue.per_file <= queue.written and queue.entry(first + queue.per_file - 1)[0] < self._log.first:
                 first += queue.per_file
             paths = segments.drop_before(first * ENTRY_BYTES)
