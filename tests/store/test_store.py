@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -322,3 +324,21 @@ def test_defaults_are_those_of_the_original():
     assert (settings.commit_log_file_bytes, settings.queue_file_bytes) == (1 << 30, 6_000_000)
     assert 40 + 4 * settings.hash_slots + 20 * settings.index_entries_max == 420_000_040
     assert HOST != BORN
+
+
+def test_a_closed_store_leaves_no_file_open_or_mapped_but_what_is_being_read(tmp_path: Path):
+    store = open_store(RealDisk(tmp_path))
+    for number in range(200):
+        store.append("t", number % 4, [draft(bytes(900), b"KEYS\x01k\x02")], NOW)
+    for now in (NOW + 1000, NOW + 2000):
+        store.tick(now)
+        carry_out(store, now)
+    piece = store.read("t", 0, 0, 1).pieces[0]
+    before = bytes(piece)
+    assert str(tmp_path) in Path("/proc/self/maps").read_text()
+    close(store)
+    assert bytes(piece) == before
+    del piece
+    assert str(tmp_path) not in Path("/proc/self/maps").read_text()
+    opened = [fd for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
+    assert not [fd for fd in opened if os.readlink(fd).startswith(str(tmp_path))]

@@ -532,6 +532,10 @@ class Store:
             self._reservations.close()
             self._inventory.close()
             self._ends.close()
+            for segments in (self.log.segments, *(queue.segments for queue in self.queues.values())):
+                segments.close()
+            for file in self._indexing.index.files:
+                file.file.close()
             self._lock.release()
 
     def _finish(self, now: int) -> None:

@@ -234,6 +234,11 @@ class Segments:
         for offset in [offset for offset in self._open if offset + self.file_bytes <= position and offset not in self.dirty]:
             self._close(offset)
 
+    def close(self) -> None:
+        """Let go of every file. They open again when touched."""
+        for offset in list(self._open):
+            self._close(offset)
+
     def _forget(self, offset: int) -> str:
         self.dirty.pop(offset, None)
         self._close(offset)
