@@ -99,8 +99,7 @@ class Store:
             self.health, sync_flush=settings.sync_flush,
         )  # fmt: skip
         self._grown: dict[ConsumeQueue, int] = {}
-        """Queues that were written since the inventory was told how far they go, each with the end that the last sync of it covers:
-        entries that were written since then, as too many waited, are not on the device."""
+        """Queues of which the inventory was not told yet how far they go, each with the end that its last sync covers."""
         self._log_due = self.queues_due = 0
         self._linger_due: int | None = None
 
