@@ -8,7 +8,6 @@ pass (`halfmoon.store.health`) refuse the operation, and it can be retried.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
 from typing import Any
 
 from halfmoon.effects import Work
@@ -26,7 +25,6 @@ from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.log.recovery import RecoveryResult
 from halfmoon.store.maintenance import Maintenance
 from halfmoon.store.opening import Opening, carry_out
-from halfmoon.store.queues.consume_queue import ConsumeQueue
 from halfmoon.store.queues.creation import OnCreated, QueueCreation
 from halfmoon.store.queues.damaged import DamagedRecords
 from halfmoon.store.queues.ends import QueueEnds
@@ -48,8 +46,6 @@ def _tag_code(topic: str, properties: bytes, store_ms: int) -> int:
     return tag_hash_of(properties)
 
 
-_NOTED_A_SYNC = 64
-"""Queues whose ends are noted after a sync, some 0.3 ms; the others wait for one of the next, or the close."""
 _LINGER_MS = 10
 """In sync flush, what nobody waits for is synced, and so becomes visible, this long after it was appended."""
 
@@ -76,13 +72,15 @@ class Store:
         self._checkpoint_file = CheckpointFile(disk)
         self._checkpoint = Checkpoint()
         self._visible = VisibleOffsets(self.log, self.health, self._ends)
-        self._write_out = WriteOut(self._visible, self.health)
+        self._write_out = WriteOut(
+            self.log, self.queues, self._visible, self._flush, self._inventory, self._checkpoint_file, self.health,
+        )  # fmt: skip
+        self.reported_max = self._write_out.reported_max
         self.arrivals = self._visible.take_arrivals
         """Takes out what became visible since the last call."""
         self.drop_arrivals = self._visible.drop_arrivals
         self._work: list[Work[Any]] = []
-        self._stopping = self._closed = False
-        self._now = self._reads = 0
+        self._stopping, self._closed, self._now, self._reads = False, False, 0, 0
         self._indexing = Indexing(
             self.log, KeyIndex(disk, settings.hash_slots, settings.index_entries_max), enabled=settings.message_index_enable
         )
@@ -98,8 +96,6 @@ class Store:
             self.log, self.queues, self._creation, self._reservations, self._visible, self._inventory, self._indexing,
             self.health, sync_flush=settings.sync_flush,
         )  # fmt: skip
-        self._grown: dict[ConsumeQueue, int] = {}
-        """Queues of which the inventory was not told yet how far they go, each with the end that its last sync covers."""
         self._log_due = self.queues_due = 0
         self._linger_due: int | None = None
 
@@ -357,32 +353,6 @@ class Store:
         self._visible.drop_pending()
         self._creation.refuse_all(StoreNotWritable(failure))
 
-    def _sync_queues_work(self, *, write_out: bool = False) -> Work[None] | None:
-        """Return the work of syncing what was written of queues; with ``write_out``, all that they have is written before."""
-        if self._flush.queues_syncing or self.failure:
-            return None
-        written = self._write_out
-        try:
-            if write_out:
-                written.all()
-        except StoreNotWritable:
-            return None  # the store has failed
-        queues = written.take_to_sync()
-        self._grown.update((queue, queue.stored) for queue in queues)
-        noted = list(islice(self._grown.items(), _NOTED_A_SYNC))
-        return self._flush.sync_queues(
-            queues, written.end, written.end_ms, self._checkpoint_file, lambda now: self._queues_synced(noted)
-        )
-
-    def _queues_synced(self, noted: list[tuple[ConsumeQueue, int]]) -> None:
-        if self.failure:
-            return
-        for queue, end in noted:
-            if self.queues.get((queue.topic, queue.queue_id)) is queue:
-                self._inventory.note_durable(queue, end, self.log.end)
-            self._grown.pop(queue, None)
-        self._move_checkpoint()
-
     def _write_checkpoint(self, *, clean: bool = False) -> None:
         flush = self._flush
         self._indexing.settle(flush.durable_offset)
@@ -467,16 +437,10 @@ class Store:
 
     def _write_queues(self, now: int) -> None:
         """Write out some queues; after the last of a round move the checkpoint, and leave the sync of what was written."""
-        try:
-            ended = self._write_out.step(now)
-        except StoreNotWritable:
-            return  # the store has failed
-        if ended:
+        if self._write_out.step(now):
             self._move_checkpoint()
-            if self._checkpoint_behind:
-                work = self._sync_queues_work()
-                if work is not None:
-                    self._work.append(work)
+            if self._checkpoint_behind and (work := self._write_out.sync_work(self._move_checkpoint)):
+                self._work.append(work)
 
     def delete_topic(self, topic: str, now: int) -> None:
         """Remove the queues of a topic; its records stay in the log until their file goes. Unknown topics are no error."""
@@ -514,8 +478,7 @@ class Store:
         if self.failure:
             return
         self._start_log_sync(inline=False)
-        work = self._sync_queues_work(write_out=True)
-        if work is not None:
+        if work := self._write_out.sync_work(self._move_checkpoint, everything=True):
             self._work.append(work)
 
     def close(self, now: int) -> None:
@@ -542,7 +505,7 @@ class Store:
         for _ in range(3):  # what is left, then what publishing it wrote
             if (log_work := flush.sync_log(self._log_synced, inline=True)) is not None:
                 carry_out(log_work, now)
-            if (queue_work := self._sync_queues_work(write_out=True)) is not None:
+            if queue_work := self._write_out.sync_work(self._move_checkpoint, everything=True):
                 carry_out(queue_work, now)
         durable = min(flush.durable_offset, flush.queues_offset)
         if self.failure or flush.log_syncing or flush.queues_syncing or durable < self.log.end:

@@ -224,6 +224,8 @@ def test_two_ingests_at_once_with_one_name_put_everything_in_once(
 
 def test_tasks_read_the_store_where_its_files_are(cluster: LocalCluster, topic: str, send: Send, tmp_path: Path, monkeypatch):
     send(topic, ["a", "b", "c"], queue=0)
+    with Ranges(nameserver=cluster.nameserver) as ranges:
+        assert ranges.bounds(topic)["broker-a", 0] == (0, 3)  # as the driver asks, before its tasks read
     given = source_options({**options(cluster, topic), "readFrom": f"files:{cluster.data}"}, "batch")
     monkeypatch.setattr(Ranges, "read", lambda *_, **__: pytest.fail("the broker was asked"))
 

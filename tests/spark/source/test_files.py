@@ -115,6 +115,8 @@ def test_a_directory_of_another_broker_is_refused(cluster: LocalCluster, client:
         with Producer(group="P", nameserver=other.nameserver) as producer:
             for queue in producer.queues(topic):
                 producer.send_batch([Message(topic, b"%d" % k) for k in range(10)], queue=queue)
+        with Admin(nameserver=other.nameserver) as admin:
+            assert admin.topic_stats(topic)  # what is told is in the files
         with pytest.raises(UsageError, match=r"is not the store of broker-a.*readFrom=master"):
             list(Files(client, str(tmp_path)).read(BROKER, topic, 0, 0, 5))
 

@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from halfmoon.hot import ENTRY, ENTRY_BYTES
-from halfmoon.store import store as store_module
 from halfmoon.store.check.fsck import fsck
 from halfmoon.store.layout import CONSUME_QUEUE, HALF_TOPIC, file_name
+from halfmoon.store.queues import write_out
 from simulation.disk import SimDisk
 from tests.store.driving import NOW, carry_out, close, draft, open_store, read_all, small
 from tests.store.test_damage import FILE, path_of
@@ -65,7 +65,7 @@ def test_entries_that_are_zeros_at_the_end_of_a_queue_cost_no_message(hole: str,
 
 
 def test_a_hole_that_the_search_for_the_end_falls_into_costs_no_message(caplog, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(store_module, "_NOTED_A_SYNC", 0)  # so that nothing tells where the end may be
+    monkeypatch.setattr(write_out, "_NOTED_A_SYNC", 0)  # so that nothing tells where the end may be
     disk = used_disk(stop="kill")
     zero(disk, QUEUE, (182 - 4) * ENTRY_BYTES, 8 * ENTRY_BYTES)  # 300 entries a file: the search looks here after entry 64
 

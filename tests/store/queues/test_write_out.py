@@ -162,3 +162,16 @@ def test_more_queues_than_descriptors_and_mappings_are_written_and_read(tmp_path
         close(store)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_an_end_that_is_told_has_its_entries_in_the_files_and_a_store_that_failed_tells_it_too():
+    disk = SimDisk(Random(1))
+    store = open_store(disk)
+    store.append("t", 0, [draft(b"1"), draft(b"2")], NOW)
+    queue = store.queues["t", 0]
+    assert (store.queue_max("t", 0), queue.stored) == (2, 0)
+    assert (store.reported_max("t", 0), queue.stored) == (2, 2)
+    assert store.reported_max("t", 7) == 0
+    store.append("t", 0, [draft(b"3")], NOW)
+    store.health.fail("for the test")
+    assert (store.reported_max("t", 0), queue.stored) == (3, 2)

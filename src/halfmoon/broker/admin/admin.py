@@ -185,7 +185,7 @@ class Admin:
         config = self._topics.existing(topic, advice="")
         table = {}
         for queue_id in range(config.write_queue_nums):
-            lowest, end = self._store.queue_min(topic, queue_id), self._store.queue_max(topic, queue_id)
+            lowest, end = self._store.queue_min(topic, queue_id), self._store.reported_max(topic, queue_id)
             table[MessageQueue(topic, self._settings.name, queue_id)] = TopicOffset(
                 min_offset=max(0, lowest), max_offset=max(0, end),
                 last_update_timestamp=max(0, self._store.store_ms(topic, queue_id, end - 1)) if end > 0 else 0,

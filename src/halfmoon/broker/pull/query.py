@@ -89,7 +89,7 @@ class Queries:
     def max_offset(self, request: Request) -> Reply:
         """Return the end of a queue: the offset of its next visible message (30)."""
         header = request.header(GetMaxOffset)
-        return self._offset(request, header.topic, header.queue_id, self._store.queue_max(header.topic, header.queue_id))
+        return self._offset(request, header.topic, header.queue_id, self._store.reported_max(header.topic, header.queue_id))
 
     def min_offset(self, request: Request) -> Reply:
         """Return the offset of the oldest message (31); 0 for an empty queue."""

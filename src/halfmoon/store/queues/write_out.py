@@ -1,22 +1,31 @@
 """`WriteOut`: rounds in which entries that wait in memory are written to the files of their queues, some queues at a time.
 
-Each round covers everything that was visible when it began. What it wrote is then synced (`halfmoon.store.flush`).
-Waits for nothing.
+Each round covers everything that was visible when it began. What it wrote is then synced (`halfmoon.store.flush`), and how far
+queues are on the device is noted in the inventory. Waits for nothing: syncs are `Work`.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from itertools import islice
 
-from halfmoon.errors import StoreNotWritable
+from halfmoon.effects import Work
+from halfmoon.store.checkpoint import CheckpointFile
+from halfmoon.store.flush import Flush
 from halfmoon.store.health import Health
+from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.queues.consume_queue import ConsumeQueue
+from halfmoon.store.queues.inventory import Inventory
+from halfmoon.store.queues.missing import Queues
 from halfmoon.store.queues.visible_offsets import VisibleOffsets
 
 _QUEUES_A_STEP = 128
 """Queues written in one step, about 1 ms."""
 STEP_MS = 10
 """Between two steps."""
+_NOTED_A_SYNC = 64
+"""Queues whose ends are noted after a sync, some 0.3 ms; the others wait for one of the next, or the close."""
 
 
 class WriteOut:
@@ -25,12 +34,18 @@ class WriteOut:
     ``to_sync`` are the queues written since the last sync of queues began. ``due`` is when the next step is; None: no round is on.
     """
 
-    def __init__(self, visible: VisibleOffsets, health: Health) -> None:
-        self._visible, self._health = visible, health
+    def __init__(
+        self, log: CommitLog, queues: Queues, visible: VisibleOffsets, flush: Flush, inventory: Inventory,
+        checkpoint: CheckpointFile, health: Health,
+    ) -> None:  # fmt: skip
+        self._log, self._queues, self._visible, self._flush = log, queues, visible, flush
+        self._inventory, self._checkpoint, self._health = inventory, checkpoint, health
         self.end = self.end_ms = 0
         self.to_sync: dict[ConsumeQueue, None] = {}
         self.due: int | None = None
         self._left: deque[ConsumeQueue] = deque()
+        self._grown: dict[ConsumeQueue, int] = {}
+        """Queues of which the inventory was not told yet how far they go, each with the end that its last sync covers."""
         self._covers = (0, 0)
         self._began_ms = self._rests_until = 0
 
@@ -43,26 +58,45 @@ class WriteOut:
             self.due = now
 
     def step(self, now: int) -> bool:
-        """Write out some queues; return whether that ended a round. Raises StoreNotWritable: the store has failed."""
+        """Write out some queues; return whether that ended a round. False, too: the store has failed."""
         for _ in range(min(_QUEUES_A_STEP, len(self._left))):
-            self._write(self._left.popleft())
+            if not self._write(self._left.popleft()):
+                return False
         self.due = now + STEP_MS
         self._rests_until = 2 * now - self._began_ms
         return self._ended()
 
-    def all(self) -> None:
-        """Write out every queue. Raises as `step` does."""
+    def all(self) -> bool:
+        """Write out every queue. False: the store has failed."""
         for _ in range(2):  # what is left of a round, then what came since it began
             self._rests_until = 0
             self.begin(0)
             while self._left:
-                self._write(self._left.popleft())
+                if not self._write(self._left.popleft()):
+                    return False
             self._ended()
+        return True
 
-    def take_to_sync(self) -> list[ConsumeQueue]:
-        """Take out the queues that want a sync."""
-        taken, self.to_sync = list(self.to_sync), {}
-        return taken
+    def sync_work(self, synced: Callable[[], None], *, everything: bool = False) -> Work[None] | None:
+        """Return the work of syncing what was written, ``everything`` written out before; None: one is on, or the store failed.
+
+        ``synced`` is called when it is on the device.
+        """
+        if self._flush.queues_syncing or self._health.failure or (everything and not self.all()):
+            return None
+        queues, self.to_sync = list(self.to_sync), {}
+        self._grown.update((queue, queue.stored) for queue in queues)
+        noted = list(islice(self._grown.items(), _NOTED_A_SYNC))
+        return self._flush.sync_queues(queues, self.end, self.end_ms, self._checkpoint, lambda now: self._synced(noted, synced))
+
+    def _synced(self, noted: list[tuple[ConsumeQueue, int]], synced: Callable[[], None]) -> None:
+        if self._health.failure:
+            return
+        for queue, end in noted:
+            if self._queues.get((queue.topic, queue.queue_id)) is queue:
+                self._inventory.note_durable(queue, end, self._log.end)
+            self._grown.pop(queue, None)
+        synced()
 
     def stepped(self, by_ms: int) -> None:
         """The clock was set."""
@@ -74,13 +108,32 @@ class WriteOut:
         self._left = deque(queue for queue in self._left if queue.topic != topic)
         self.to_sync = {queue: None for queue in self.to_sync if queue.topic != topic}
 
-    def _write(self, queue: ConsumeQueue) -> None:
+    def reported_max(self, topic: str, queue_id: int) -> int:
+        """Return the queue offset behind the last visible message, 0 for an unknown queue, for an answer.
+
+        The entries below are in the files then, unless the store fails: Spark's source may read these (``readFrom=files``).
+        """
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            return 0
+        if not self._health.failure:
+            self._to_file(queue)
+        return queue.max_offset
+
+    def _write(self, queue: ConsumeQueue) -> bool:
         queue.changed = False
+        if not self._to_file(queue):
+            return False
+        self.to_sync[queue] = None
+        return True
+
+    def _to_file(self, queue: ConsumeQueue) -> bool:
         try:
             queue.write_out()
         except OSError as exc:
-            raise StoreNotWritable(self._health.fail(f"a queue cannot be written: {exc}")) from exc
-        self.to_sync[queue] = None
+            self._health.fail(f"a queue cannot be written: {exc}")
+            return False
+        return True
 
     def _ended(self) -> bool:
         if self._left:
