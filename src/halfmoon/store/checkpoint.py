@@ -66,10 +66,16 @@ class LastRun(NamedTuple):
         return self.checkpoint.durable_offset if self.ours else 0
 
     @property
-    def written_offset(self) -> int:
+    def entered_offset(self) -> int:
         """Physical offset below which log and queues were written and cannot have been lost."""
         published = self.checkpoint.published_offset if self.ours and not self.lost else 0
         return max(self.durable_offset, published)
+
+    @property
+    def written_offset(self) -> int:
+        """Physical offset below which the log was written and cannot have been lost: keys are entered before queue entries."""
+        indexed = self.checkpoint.indexed_offset if self.ours and not self.lost else 0
+        return max(self.entered_offset, indexed)
 
     @property
     def lost_from(self) -> int | None:

@@ -105,14 +105,14 @@ class Opening:
         self._queues.update(on_disk.queues)
         return rebuild
 
-    def _given_out(self, last_run: LastRun) -> dict[Key, int]:
-        """Return the offset behind all that each queue gave out before a kill; after a loss reservations say more."""
+    def _given_out(self, last_run: LastRun) -> dict[Key, int | None]:
+        """Return how far each queue had given out offsets before a kill, None: unknown; after a loss reservations say more."""
         rows = self._inventory.queues
         numbers = self._ends.load(max((row.slot for row in rows.values()), default=0) + 1)
         if last_run.clean or last_run.lost:
             return {}
-        reserved = self._reservations.reserved
-        return {key: end_of(numbers[row.slot], reserved(*key)) for key, row in rows.items() if row.slot < len(numbers)}
+        noted = {key: (numbers[row.slot], self._reservations.reserved(*key)) for key, row in rows.items()}
+        return {key: None if number is None else end_of(number, reserved) for key, (number, reserved) in noted.items()}
 
     def _load_reservations(self, last_run: LastRun) -> None:
         self._reservations.load()

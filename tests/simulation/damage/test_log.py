@@ -130,8 +130,8 @@ def test_a_start_on_a_damaged_log_that_breaks_a_rule_is_found(
     [
         ("queues.reservations.Reservations.raise_all_floors", "damage,power", "offsets", 11),  # sync flush without reservations
         ("queues.reservations.Reservations.raise_all_floors", "damage,power", "offsets", 7),
-        ("queues.inventory.Inventory.note_durable", "vanish,power", "lost", 13),
-        ("queues.inventory.Inventory.note_durable", "vanish,power", "lost", 29),
+        ("queues.inventory.Inventory.note_durable", "vanish,power", "lost", 28),
+        ("queues.inventory.Inventory.note_durable", "vanish,power", "lost", 35),
     ],
 )
 def test_a_start_after_a_loss_of_power_that_breaks_a_rule_is_found(

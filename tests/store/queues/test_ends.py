@@ -77,17 +77,26 @@ def test_a_number_of_a_queue_that_has_reserved_nothing_tells_nothing():
     assert end_of(17, 0) == 0
 
 
-def test_without_the_file_a_kill_forgets_the_end_of_a_damaged_queue_and_with_it_not():
-    ends = {}
-    for lost in (False, True):
-        disk = SimDisk(Random(1), write_back=0)
-        store = open_store(disk)
-        for _ in range(5):
-            place = store.append("t", 0, [draft(bytes(100))], NOW).physical_offsets[0]
-        disk.crash(power=False)
-        log = disk.open("commitlog/00000000000000000000")
-        log.data[place + 100] ^= 1
-        if lost:
-            disk.remove(QUEUE_ENDS)
-        ends[lost] = open_store(disk).append("t", 0, [draft()], NOW).queue_offset
-    assert ends == {False: 5, True: 4}
+@pytest.mark.parametrize(("trouble", "expected"), [("none", [5]), ("lost", range(6, 10_000)), ("flipped", range(6, 10_000))])
+def test_a_kill_and_damage_make_no_queue_forget_its_end_and_without_a_note_it_goes_on_behind_its_reservation(trouble, expected):
+    disk = SimDisk(Random(1), write_back=0)
+    store = open_store(disk)
+    for _ in range(5):
+        place = store.append("t", 0, [draft(bytes(100))], NOW).physical_offsets[0]
+    disk.crash(power=False)
+    disk.open("commitlog/00000000000000000000").data[place + 100] ^= 1
+    if trouble == "lost":
+        disk.remove(QUEUE_ENDS)
+    elif trouble == "flipped":
+        disk.open(QUEUE_ENDS).data[8 * store.queues["t", 0].slot + 3] ^= 1
+    assert open_store(disk).append("t", 0, [draft()], NOW).queue_offset in expected
+
+
+def test_without_damage_a_lost_note_costs_no_offset():
+    disk = SimDisk(Random(1), write_back=0)
+    store = open_store(disk)
+    for _ in range(5):
+        store.append("t", 0, [draft(bytes(100))], NOW)
+    disk.crash(power=False)
+    disk.remove(QUEUE_ENDS)
+    assert open_store(disk).append("t", 0, [draft()], NOW).queue_offset == 5

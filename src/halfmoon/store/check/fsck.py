@@ -172,9 +172,13 @@ class _StoreCheck:
         self._end = self._told = 0
         checkpoint_file = CheckpointFile(disk)
         last_run = read_last_run(disk, checkpoint_file)
-        checkpoint, self._written_offset = last_run.checkpoint, last_run.written_offset
+        checkpoint, self._written_offset, self._entered_offset = (
+            last_run.checkpoint,
+            last_run.written_offset,
+            last_run.entered_offset,
+        )
         self._may_lack_entries = not last_run.clean and checkpoint_file.ours
-        """Records behind ``_written_offset`` may have none yet: after a kill the next start enters them."""
+        """Records behind ``_entered_offset`` may have none yet: after a kill the next start enters them."""
         self._index_known = checkpoint_file.ours
         last = self._index.files[-1].header.end_offset if self._index.files else -1
         self._indexed_to = max(last + 1, checkpoint.indexed_offset) if self._index_known else last + 1
@@ -334,7 +338,7 @@ class _StoreCheck:
         offset, place = record.queue_offset, f"{record.topic}, queue {record.queue_id}, offset {record.queue_offset}"
         if queue is None or offset < queue.first:
             return
-        is_new = self._may_lack_entries and position >= self._written_offset
+        is_new = self._may_lack_entries and position >= self._entered_offset
         if offset >= queue.segments.end // ENTRY_BYTES:
             if not is_new:
                 records.add(offset, Problem(place, "entry", "is missing"))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from halfmoon.errors import CorruptRecord, UsageError
@@ -65,14 +65,15 @@ class Recovery:
     """One recovery.
 
     ``cut_short``: the offset of a log file that was cut short, so that all of it is checked again; None: there is none.
-    ``rebuild``: queues that get all their entries from the log. ``given``: offsets below were given out before a kill.
+    ``rebuild``: queues that get all their entries from the log. ``given``: offsets below were given out before a kill;
+    None: nobody knows.
     ``deleted``: what lies before the birth of these rows belongs to deleted topics.
     ``new_queue`` creates and enters a queue for (topic, queue_id).
     """
 
     def __init__(
         self, log: CommitLog, queues: Queues, last_run: LastRun, quarantine: Quarantine, reservations: Reservations, *,
-        cut_short: int | None, rebuild: Rebuild, given: Mapping[Key, int], deleted: Mapping[str, Row], new_queue: NewQueue,
+        cut_short: int | None, rebuild: Rebuild, given: Mapping[Key, int | None], deleted: Mapping[str, Row], new_queue: NewQueue,
         tag_code: TagCode,
     ) -> None:  # fmt: skip
         self._log, self._queues, self._last_run, self._quarantine = log, queues, last_run, quarantine
@@ -106,18 +107,24 @@ class Recovery:
         if self._may_lack_messages(kept):
             # The last messages of a rebuilt queue may be the damaged or missing ones: it continues behind its reservation.
             rebuilt = self._reservations.queues() if self._rebuild.everything else self._rebuild.rows
-            self._reservations.raise_floors({key: self._reservations.reserved(*key) for key in rebuilt})
+            self._go_on_behind_reservations(rebuilt)
+        if result.damaged or self._cut_short is not None or self._something_behind():
+            # So may those of a queue whose end is not noted.
+            self._go_on_behind_reservations([key for key, end in self._given.items() if end is None])
         self._settle_end()
         self._report()
         self._continue_queues()
         return result
+
+    def _go_on_behind_reservations(self, keys: Iterable[Key]) -> None:
+        self._reservations.raise_floors({key: self._reservations.reserved(*key) for key in keys})
 
     def _cut_queues(self) -> dict[Key, int]:
         """Cut from each queue the entries that are not to be trusted; return the end of those that are kept."""
         last_run = self._last_run
         if self._cut_short is not None or not (last_run.lost or (last_run.clean and last_run.ours)):
             for key, queue in self._queues.items():
-                self._ends[key] = max(queue.end_below(self._log.segments.end), self._given.get(key, 0))
+                self._ends[key] = max(queue.end_below(self._log.segments.end), self._given.get(key) or 0)
         kept = {key: _trusted_end(queue, self._log, self._result.start) for key, queue in self._queues.items()}
         # Durably, and before the entries that tell it are cut: no offset is given out again, whatever became of the records.
         self._reservations.raise_floors({key: end for key, end in self._ends.items() if end > kept.get(key, 0)})
@@ -284,8 +291,8 @@ def _scan_start(log: CommitLog, last_run: LastRun) -> int:
     if segments.last is None:
         segments.first = last_run.durable_offset
         return segments.first
-    if last_run.ours and log.first <= last_run.written_offset <= segments.end:
-        return last_run.written_offset
+    if last_run.ours and log.first <= last_run.entered_offset <= segments.end:
+        return last_run.entered_offset
     if last_run.clean:
         # The last three files, as recoverNormally does.
         return max(segments.first, segments.last - 2 * log.file_bytes)
