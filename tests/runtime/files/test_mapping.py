@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import resource
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -13,7 +12,6 @@ from subprocess import PIPE, Popen, run
 
 import pytest
 
-from halfmoon.runtime.descriptors import writing_max
 from halfmoon.runtime.files import disk as disk_module
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.runtime.files.mapping import mapped
@@ -31,16 +29,15 @@ def maps_of(path: Path) -> int:
     return Path("/proc/self/maps").read_text().count(str(path))
 
 
+def writing_max() -> int:
+    """How many files may keep a descriptor here, and not 512."""
+    return 64
+
+
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[RealDisk]:
-    """A disk on which 64 files may keep a descriptor, and not 512."""
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    made = RealDisk(tmp_path)
-    open_now = len(os.listdir("/proc/self/fd"))  # other tests of this process may have left some
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(open_now + 1024, limits[1]), limits[1]))
-    assert writing_max() == 64
-    yield made
-    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RealDisk:
+    monkeypatch.setattr(disk_module, "writing_max", writing_max)
+    return RealDisk(tmp_path)
 
 
 def test_files_of_a_store_that_are_read_and_seldom_written_keep_no_descriptor(disk: RealDisk, tmp_path: Path):
