@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
 
 import pytest
 
@@ -13,6 +12,7 @@ from halfmoon.spark.jobs.reading import Cluster
 from halfmoon.spark.sink.options import sink_options
 from halfmoon.spark.source.options import source_options
 from halfmoon.testing.local import LocalCluster
+from tests.spark.source.leftovers import leaves_no
 
 SECRET = "the-secret-of-spark"
 RULES = f"accounts:\n- {{accessKey: spark-jobs, secretKey: {SECRET}, admin: true}}\n"
@@ -63,17 +63,4 @@ def test_rows_are_written_and_read_and_no_plan_or_error_shows_the_secret(spark, 
 def test_a_stream_leaves_no_secret_in_its_checkpoint(spark, signed, tmp_path):
     register(spark)
     target = {"endpoints": signed.nameserver, "topic": "rows", **SIGNED}
-    stream = spark.readStream.format("halfmoon").options(**target, startingOffsets="earliest").load()
-    query = (
-        stream.selectExpr("body")
-        .writeStream.format("halfmoon")
-        .options(**target, checkpointLocation=str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(120)
-
-    kept = [path.read_bytes() for path in Path(tmp_path).rglob("*") if path.is_file()]
-    assert kept
-    assert not any(SECRET.encode() in content for content in kept)
-    assert SECRET not in str(query.lastProgress)
+    leaves_no(SECRET, spark, target, tmp_path)

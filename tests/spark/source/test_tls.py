@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
 
 import pytest
 
@@ -15,6 +14,7 @@ from halfmoon.spark.sink.options import sink_options
 from halfmoon.spark.source.options import source_options
 from halfmoon.testing.local import LocalCluster
 from tests.authority import Authority
+from tests.spark.source.leftovers import leaves_no
 
 PASSWORD = "the password of a key"
 VARIABLES = ("", "_CA", "_CERT", "_KEY", "_KEY_PASSWORD", "_VERIFY", "_SERVER_NAME")
@@ -114,17 +114,4 @@ def test_a_stream_leaves_no_password_in_its_checkpoint(spark, secure, tmp_path):
     register(spark)
     running, tls = secure
     target = {"endpoints": running.nameserver, "topic": "rows", **tls}
-    stream = spark.readStream.format("halfmoon").options(**target, startingOffsets="earliest").load()
-    query = (
-        stream.selectExpr("body")
-        .writeStream.format("halfmoon")
-        .options(**target, checkpointLocation=str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(120)
-
-    kept = [path.read_bytes() for path in Path(tmp_path).rglob("*") if path.is_file()]
-    assert kept
-    assert not any(PASSWORD.encode() in content for content in kept)
-    assert PASSWORD not in str(query.lastProgress)
+    leaves_no(PASSWORD, spark, target, tmp_path)

@@ -90,7 +90,7 @@ def _named(path: str | Path) -> Iterator[None]:
 
 
 class RealFile:
-    """A file of fixed size, mapped when first touched."""
+    """A file of fixed size, mapped when it is first read."""
 
     __slots__ = ("_fd", "_given_back", "_kind", "_mapping", "_reserved", "_root", "_writes", "path", "size")
 

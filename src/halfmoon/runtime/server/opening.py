@@ -18,8 +18,8 @@ HANDSHAKE_S = 10.0
 """How long a handshake may take from its first byte on, and a proxy for its preamble. Follows SslHandler of Netty."""
 
 HANDSHAKES_MAX = 1024
-"""Handshakes and preambles at a time, under 50 KiB each; when one more begins, the oldest is cut of the address that has most: who
-begins them by the thousand cuts its own."""
+"""Handshakes and preambles at a time, under 50 KiB each and up to 256 KiB of bytes that wait for its turn; when one more begins,
+the oldest is cut of the address that has most: who begins them by the thousand cuts its own."""
 
 STEPS_A_TURN = 8
 """Steps of handshakes in one turn of the loop. The first of each costs 0.2 (P-256) to 0.5 ms (RSA 2048), for which
