@@ -12,6 +12,7 @@ import re
 from pathlib import PurePosixPath
 
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
 
 SPARK = {
     "tests/spark/lake/": "spark: lake and jobs", "tests/spark/jobs/": "spark: lake and jobs",
@@ -74,6 +75,27 @@ class Dealing(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         return together(nodeid)
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Share out what a process has left, and return the test at which it died: nobody runs that one again.
+
+        xdist hands out tests that have run as well, and waits for ever for one that gets nothing else.
+        """
+        workload = self.assigned_work.pop(node)
+        left = {scope: {test: False for test, done in unit.items() if not done} for scope, unit in workload.items()}
+        died_at: str | None = next((test for unit in left.values() for test in unit), None)
+        if died_at is not None:
+            del left[together(died_at)][died_at]
+            self.workqueue.update((scope, unit) for scope, unit in left.items() if unit)
+            for other in self.nodes:
+                self._reschedule(other)
+        return died_at
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """Give a process what it needs to go on: it holds its last test back until it knows which is next, or that none is."""
+        super()._reschedule(node)
+        while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)
 
 
 def together(node_id: str) -> str:

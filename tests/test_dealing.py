@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
+from subprocess import run
 
 import pytest
 
@@ -62,3 +65,32 @@ def test_what_takes_longest_comes_first_and_all_places_are_there() -> None:
 
     assert ranks == sorted(set(ranks))
     assert [place for place in (*FIRST, *SLOW, *SPARK, *MAY_BE_LATE) if not list(root.glob(f"{place}*"))] == []
+
+
+CONFTEST = """
+from tests.dealing import Dealing
+
+def pytest_xdist_make_scheduler(config, log):
+    return Dealing(config, log)
+"""
+DIES = """
+import os, pytest
+
+@pytest.mark.parametrize("number", range(5))
+def test_a(number):
+    if number == 2:
+        os._exit(1)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("files", [1, 2, 9])
+def test_when_a_process_dies_all_other_tests_run_once_and_none_is_waited_for(tmp_path: Path, files: int) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    for number in range(files):
+        (tmp_path / f"test_{number}.py").write_text(DIES if number == files // 2 else f"def test_{number}():\n    pass\n")
+    command = [sys.executable, "-m", "pytest", "-n", "2", "-p", "no:randomly", "-p", "no:cacheprovider", "-c", os.devnull, tmp_path]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    ran = run(command, capture_output=True, text=True, timeout=120, env=environment)
+    assert f"1 failed, {files - 1 + 4} passed" in ran.stdout
+    assert f"test_{files // 2}.py::test_a[2]'" in ran.stdout

@@ -120,6 +120,13 @@ def test_what_cannot_be_mapped_is_an_error_that_names_the_file(tmp_path: Path):
     assert bytes(mapped(-1, 0, "an empty file").view) == b""
 
 
+def test_a_file_that_somebody_cut_short_is_an_error_and_no_signal(disk: RealDisk, tmp_path: Path):
+    file = disk.create("log", 100_000)
+    os.truncate(tmp_path / "log", 10)
+    with pytest.raises(OSError, match=r"cut to 10 bytes of 100000: '.*/log'"):
+        file.view(0, 20)
+
+
 @pytest.fixture
 def frozen(tmp_path: Path) -> Iterator[Callable[[Path], None]]:
     """Gives what makes a file immutable: the kernel refuses writes to it then, as to all of a file system that became read-only."""

@@ -14,7 +14,7 @@ import ctypes
 import mmap
 import os
 import weakref
-from errno import EINVAL
+from errno import EINVAL, EIO
 from typing import NamedTuple
 
 _SYSTEM = ctypes.CDLL(None, use_errno=True)
@@ -45,10 +45,12 @@ class Mapping(NamedTuple):
 def mapped(fd: int, size: int, path: str) -> Mapping:
     """Return the first ``size`` bytes of an open file, shared with all who map it. The file may be closed.
 
-    ``path`` is for the error's text. Raises OSError.
+    ``path`` is for the error's text. Raises OSError, for a file that somebody cut short as well: a look behind its end is a signal.
     """
     if not size:
         return Mapping(memoryview(bytearray()), 0)
+    if (there := os.fstat(fd).st_size) < size:
+        raise OSError(EIO, f"the file was cut to {there} bytes of {size}", path)
     address = _MAP(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, 0)
     if address is None or address == _FAILED:
         code = ctypes.get_errno()
