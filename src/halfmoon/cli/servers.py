@@ -9,15 +9,21 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any, NamedTuple
 
 from halfmoon.cli.shared.lines import say
 from halfmoon.errors import HalfmoonError, SettingError, UsageError
 from halfmoon.logs import to_stderr
+from halfmoon.programs.cluster import BROKERS_MAX, cluster
 from halfmoon.programs.configuration import BROKER, NAME_SERVER, Configuration, configuration, is_loopback
-from halfmoon.programs.embedded import Program, Programs, both, broker, name_server, run
+from halfmoon.programs.embedded import SMALL, Program, Programs, broker, name_server, run
+from halfmoon.programs.ephemeral import temporary_directory
 from halfmoon.settings.java_keys import PLACES
 
 
@@ -55,6 +61,13 @@ ACL = Option("--acl", "FILE", None, "File of accounts (plain_acl.yml): take requ
 ALLOW_REMOTE = Option("--allow-remote", "", None, "Accept connections from other machines; requires --acl or --insecure.")
 NAMES_REMOTE = Option("--allow-remote", "", None, "Accept connections from other machines; a name server knows no accounts.")
 INSECURE = Option("--insecure", "", None, "With --allow-remote: let every machine send, read and administer, without accounts.")
+BROKERS = Option(
+    "--brokers", "N", None, f"A cluster of N brokers, up to {BROKERS_MAX}, to try and test with; ports ten apart.", "1"
+)
+EPHEMERAL = Option(
+    "--ephemeral", "", None, "For tests: free ports, small files in a directory that goes at the end, ready line as JSON."
+)
+UNTIL_EOF = Option("--until-eof", "", None, "Stop when standard input ends, as a pipe does when the process at its other end dies.")
 LOG = Option("--log", "LEVEL", None, "Log level (stderr): error, warning, info or debug.", "warning")
 JSON = Option("--json", "", None, "Print the ready line as JSON.")
 
@@ -72,6 +85,9 @@ OPTIONS = {
         ACL,
         ALLOW_REMOTE,
         INSECURE,
+        BROKERS,
+        EPHEMERAL,
+        UNTIL_EOF,
         LOG,
         JSON,
     ),
@@ -84,7 +100,9 @@ HELP = {
 
     Prints one line when clients may connect. SIGTERM or Ctrl-C stops it cleanly, a second one at once.
 
-    Example: halfmoon serve --data ./data --set flushDiskType=SYNC_FLUSH""",
+    Example: halfmoon serve --data ./data --set flushDiskType=SYNC_FLUSH
+
+    Example: halfmoon serve --ephemeral --brokers 3""",
     "nameserver": """Run a name server alone.
 
     Example: halfmoon nameserver --data ./names --nameserver-port 9876""",
@@ -104,6 +122,8 @@ AS_IT_IS_ANYWAY = {
     "slaveReadEnable": "false", "rejectPullConsumerEnable": "false",
 }  # fmt: skip
 """Values of such keys that ask for what Halfmoon does anyway: they are ignored at INFO."""
+
+_FREE_PORTS = {"nameserver.port": 0, "broker.port": 0}
 
 LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO, "debug": logging.DEBUG}
 
@@ -145,16 +165,42 @@ def read_options(options: Sequence[Option], arguments: Sequence[str]) -> dict[st
 
 def serve(name: str, values: Mapping[str, Any]) -> int:
     """Run a server until it is told to stop; return the exit code: 0, 1 (a port or directory is taken) or 2 (a wrong setting)."""
+    as_json = bool(values.get("json") or values.get("ephemeral"))
     try:
-        settings = settings_from(name, values, os.environ)
-        data = data_directory(name, values.get("data"), settings, os.environ)
-        _begin_log(name, values.get("log") or "warning", settings)
-        run(lambda: _programs(name, settings, data), lambda programs: _say_ready(programs, data, as_json=bool(values.get("json"))))
+        with ExitStack() as held:
+            if values.get("ephemeral"):
+                if values.get("data"):
+                    raise UsageError("--ephemeral has a directory of its own, which goes at the end: leave out --data")
+                values = {**values, "data": str(held.enter_context(temporary_directory()))}
+            settings = settings_from(name, values, os.environ)
+            data = data_directory(name, values.get("data"), settings, os.environ)
+            _begin_log(name, values.get("log") or "warning", settings)
+            count = _count(values.get("brokers"))
+            if values.get("until_eof"):
+                Thread(target=_stop_at_eof, daemon=True).start()
+            run(lambda: _programs(name, settings, data, count), lambda programs: _say_ready(programs, data, as_json=as_json))
     except HalfmoonError as exc:
-        return _refused(name, exc, as_json=bool(values.get("json")))
+        return _refused(name, exc, as_json=as_json)
     except OSError as exc:
-        return _refused(name, exc, as_json=bool(values.get("json")))
+        return _refused(name, exc, as_json=as_json)
     return 0
+
+
+def _stop_at_eof() -> None:
+    """Wait for the end of standard input, then stop as SIGTERM does."""
+    with suppress(OSError, ValueError):
+        while sys.stdin is not None and sys.stdin.buffer.read(4096):
+            pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _count(text: str | None) -> int:
+    """Return how many brokers are asked for. Raises UsageError."""
+    if text is None:
+        return 1
+    if not text.isdecimal() or not 1 <= int(text) <= BROKERS_MAX:
+        raise UsageError(f"--brokers {text:.20}: must be a number from 1 to {BROKERS_MAX}")
+    return int(text)
 
 
 def settings_from(name: str, values: Mapping[str, Any], environment: Mapping[str, str]) -> Configuration:
@@ -163,6 +209,7 @@ def settings_from(name: str, values: Mapping[str, Any], environment: Mapping[str
     files = [*filter(None, [environment.get("HALFMOON_CONFIG")]), *values.get("config", [])]
     address = environment.get("NAMESRV_ADDR") if name == "broker" else None
     from_environment = [f"broker.nameserver={address}"] if address else []
+    small = [f"{key}={value}" for key, value in {**SMALL, **_FREE_PORTS}.items()] if values.get("ephemeral") else []
     flags = [f"{o.setting}={values[o.name]}" for o in OPTIONS[name] if o.setting and values.get(o.name) is not None]
     if values.get("acl") is not None:
         flags += ["broker.acl_enable=true", f"broker.acl_file={values['acl']}"]
@@ -171,7 +218,7 @@ def settings_from(name: str, values: Mapping[str, Any], environment: Mapping[str
         host=values.get("host"),
         files=files,
         environment=environment,
-        assignments=[*from_environment, *values.get("set", []), *flags],
+        assignments=[*from_environment, *small, *values.get("set", []), *flags],
     )
     if not is_loopback(settings.host):
         _check_remote(name, settings, values)
@@ -214,9 +261,9 @@ def data_directory(name: str, given: str | None, settings: Configuration, enviro
     return data
 
 
-async def _programs(name: str, settings: Configuration, data: Path) -> Programs:
+async def _programs(name: str, settings: Configuration, data: Path, count: int) -> Programs:
     if name == "serve":
-        return await both(settings, data)
+        return await cluster(settings, data, count)
     return (await name_server(settings, data),) if name == "nameserver" else (await broker(settings, data),)
 
 
@@ -251,8 +298,9 @@ def _say_ready(programs: Programs, data: Path, *, as_json: bool) -> None:
         own = program.broker.settings
         if not own.nameserver:
             log.warning("broker %s has no name server, so clients do not find it: give --nameserver or NAMESRV_ADDR", own.name)
-        facts |= {"broker": program.address, "broker_name": own.name, "cluster": own.cluster}
-        facts.setdefault("nameserver", own.nameserver)
+        first = {"broker": program.address, "broker_name": own.name, "cluster": own.cluster, "nameserver": own.nameserver}
+        facts = {**first, **facts}
+        facts.setdefault("brokers", {})[own.name] = program.address
         texts.append(f"broker {own.name} {program.address}" + ("" if own.nameserver else " (registered nowhere)"))
     say(json.dumps(facts) if as_json else f"halfmoon ready: {', '.join(texts)}, data in {data}")
 

@@ -42,6 +42,18 @@ NAME_SERVER_DIRECTORY = "nameserver"
 """Where, inside the data directory, an embedded name server keeps its table: beside the store, under a name no store uses."""
 
 
+SMALL = {
+    "mappedFileSizeCommitLog": 16 * 1024**2,
+    "mappedFileSizeConsumeQueue": 200_000,
+    "maxHashSlotNum": 5_000,
+    "maxIndexNum": 20_000,
+    "diskMaxUsedSpaceRatio": 95,
+    "diskSpaceCleanForciblyRatio": 98,
+    "diskSpaceWarningLevelRatio": 99,
+}
+"""Small files, so that a start costs milliseconds and a test little space (messages of 4 MiB still fit), on a disk that may be full
+of other things."""
+
 RULES = "conf/plain_acl.yml"
 """Where RocketMQ keeps its accounts, in the directory that ``ROCKETMQ_HOME`` names."""
 
@@ -175,7 +187,7 @@ async def both(settings: Configuration, data: Path) -> tuple[Program, Program]:
     """
     certificates = Certificates(settings.tls)
     names = await name_server(settings, data / NAME_SERVER_DIRECTORY, inside=True, certificates=certificates)
-    beside = f"{_reachable(names.host)}:{names.port}"
+    beside = f"{reachable(names.host)}:{names.port}"
     servers = ";".join(filter(None, (beside, settings.broker.nameserver)))
     settings = settings._replace(broker=replace(settings.broker, nameserver=servers))
     try:
@@ -197,6 +209,12 @@ async def stop(programs: Programs, within_ms: int = STOP_MS) -> None:
     for program in reversed(programs):
         await program.server.stop(within_ms)
         await program.close()
+
+
+async def kill(programs: Programs) -> None:
+    """End what is bound or started as a killed process does, last first."""
+    for program in reversed(programs):
+        await program.kill()
 
 
 def run(make: Callable[[], Awaitable[Programs]], ready: Callable[[Programs], None]) -> None:
@@ -240,8 +258,8 @@ async def _registered(programs: Programs) -> None:
             await wait_signal(program.broker.registration.tried, REGISTERED_MS)
 
 
-def _reachable(host: str) -> str:
-    """The host under which this process reaches its own listener."""
+def reachable(host: str) -> str:
+    """Return the host under which this process reaches its own listener."""
     if host in ("", "0.0.0.0", "::", "[::]"):
         return "127.0.0.1"
     return f"[{host.strip('[]')}]" if ":" in host else host

@@ -16,23 +16,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from halfmoon.programs.configuration import BROKER, NAME_SERVER, configuration
-from halfmoon.programs.embedded import Programs, both, start, stop
+from halfmoon.programs.embedded import SMALL, Programs, both, kill, start, stop
 
 T = TypeVar("T")
 
 HOST = "127.0.0.1"
-SMALL = {
-    "mappedFileSizeCommitLog": 16 * 1024**2,
-    "mappedFileSizeConsumeQueue": 200_000,
-    "maxHashSlotNum": 5_000,
-    "maxIndexNum": 20_000,
-    "diskMaxUsedSpaceRatio": 95,
-    "diskSpaceCleanForciblyRatio": 98,
-    "diskSpaceWarningLevelRatio": 99,
-}
-"""Small files, so that a start costs milliseconds and a test little space (messages of 4 MiB still fit), on a disk that may be full
-of other things."""
-
 STOP_MS = 10_000
 WAIT_S = 60
 
@@ -104,7 +92,7 @@ class LocalCluster:
         """End both at once, as kill -9 does: no answer to what came last, no farewell to the name server, nothing is saved."""
         if self.running:
             try:
-                self._run(self._kill())
+                self._run(kill(self._programs))
             finally:
                 self._end_loop()
                 self._hold()
@@ -145,10 +133,6 @@ class LocalCluster:
         self._ports = (names.port, broker.port)
         self.nameserver, self.broker = names.address, broker.address
         await start(self._programs)
-
-    async def _kill(self) -> None:
-        for program in reversed(self._programs):
-            await program.kill()
 
     def _end_loop(self) -> None:
         loop, self._loop = self._loop, None
