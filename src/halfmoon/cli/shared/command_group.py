@@ -36,7 +36,7 @@ COMMANDS = {
     "spark": ("halfmoon.cli.spark.commands", "Topics as tables with Spark: ingest, SQL, lag, audits, replay."),
     "filter": ("halfmoon.cli.filter", "Try SQL92 filters without a broker."),
     "acl": ("halfmoon.cli.acl.commands", "List, add and remove accounts, and explain what one may do."),
-    "status": ("halfmoon.cli.status", "Show whether the cluster is healthy, degraded or down."),
+    "status": ("halfmoon.cli.status.command", "Show whether the cluster is healthy, degraded or down."),
     "bench": ("halfmoon.cli.bench", "Benchmark a cluster with this client, which reaches its limit long before a broker does."),
     "fsck": ("halfmoon.cli.store.fsck", "Check every record of the log, and compare every index with it."),
     "backup": (

@@ -28,8 +28,21 @@ def test_too_much_backlog_is_degraded_and_exit_code_1(run, topic):
     ran = run("status", "--max-lag", "1", "--json")
 
     assert (ran.code, ran.json()["health"]) == (1, "degraded")
-    assert ran.json()["backlog"]["C_slow"] == 2
+    assert ran.json()["backlog"]["C_slow"]["messages"] == 2
+    assert ran.json()["backlog"]["C_slow"]["behind_ms"] is not None
     assert "C_slow" in ran.json()["faults"][0]
+
+
+def test_a_disk_that_is_as_full_as_that_is_degraded(run):
+    ran = run("status", "--max-disk", "1", "--json")
+    assert ran.code == (1 if ran.json()["brokers"][0]["disk_used"] >= 0.01 else 0)
+    assert ran.json()["faults"] == ([f"broker-a: its disk is {ran.json()['brokers'][0]['disk_used']:.0%} full"] if ran.code else [])
+
+
+def test_version_uptime_and_refusals_are_shown(run):
+    words = run("status").out
+    assert all(word in words for word in ("up for", "refused", "version", "V"))
+    assert run("status", "--json").json()["brokers"][0]["uptime_ms"] > 0
 
 
 def test_nobody_there_is_down_and_exit_code_1(run_alone):

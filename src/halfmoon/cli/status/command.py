@@ -1,0 +1,102 @@
+"""`halfmoon status`: one word of health, rates and backlog, for people and for monitoring."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.option_groups import grouped
+from halfmoon.cli.shared.options import LOCAL, Json, NameServer, age_ms
+from halfmoon.cli.shared.output import show_json, show_table, span_text
+from halfmoon.cli.status.facts import DISK_WARNING, Broker, Limits, Status, facts_of, status_of
+from halfmoon.cli.status.watch import watch
+from halfmoon.client.admin import Admin
+
+app = typer.Typer(add_completion=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thresholds:
+    """From where on a cluster counts as degraded."""
+
+    max_lag: Annotated[int | None, typer.Option("--max-lag", min=0, help="Degraded if a group's lag is higher.")] = None
+    max_pending_age: Annotated[
+        str | None,
+        typer.Option("--max-pending-age", metavar="DURATION", help="Degraded if a transaction is pending for longer: 30s, 5m."),
+    ] = None
+    max_disk: Annotated[
+        int, typer.Option("--max-disk", min=1, max=100, metavar="PERCENT", help="Degraded if a disk is as full as that.")
+    ] = round(DISK_WARNING * 100)
+
+
+@app.command()
+@grouped
+def status(
+    thresholds: Thresholds,
+    live: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
+    interval: Annotated[str, typer.Option("--interval", metavar="DURATION", help="With --watch: how often.")] = "2s",
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show whether the cluster is healthy, degraded or down.
+
+    Exit code 0 when healthy, else 1. Degraded: a broker does not answer or cannot write, its disk is nearly full, or a threshold
+    is passed. A group is *behind for* the age of the message that it consumed last where more have come since.
+
+    Example: halfmoon status --max-lag 10000 --max-pending-age 5m --max-disk 80
+
+    Example: halfmoon status --watch
+    """
+    age = thresholds.max_pending_age
+    limits = Limits(thresholds.max_lag, age_ms(age) if age else None, thresholds.max_disk / 100)
+    with Admin(nameserver=nameserver) as admin:
+        if live:
+            watch(lambda: status_of(admin, limits), max(500, age_ms(interval)), as_json=as_json)
+            return
+        found = status_of(admin, limits)
+    if as_json:
+        show_json(facts_of(found))
+    else:
+        _show(found)
+    if found.health != "healthy":
+        raise typer.Exit(1)
+
+
+def _show(status: Status) -> None:
+    say(status.health)
+    for fault in status.faults:
+        say(f"  {fault}")
+    if status.brokers:
+        show_table("brokers", BROKER_COLUMNS, map(_row, status.brokers))
+    if status.backlog:
+        rows = [
+            (group, behind.messages, "" if behind.behind_ms is None else span_text(behind.behind_ms))
+            for group, behind in status.backlog.items()
+        ]
+        show_table("backlog", ("group", "messages behind", "behind for"), rows)
+
+
+BROKER_COLUMNS = (
+    "broker", "in/s", "out/s", "pending", "disk", "refused", "up for", "address", "version", "in today", "out today",
+)  # fmt: skip
+"""What matters most first: a narrow terminal leaves out the last ones."""
+
+
+def _row(broker: Broker) -> tuple[object, ...]:
+    count, age = broker.transactions_pending, broker.oldest_pending_ms
+    return (
+        f"{broker.name}/{broker.id}",
+        f"{broker.in_per_second:,.0f}",
+        f"{broker.out_per_second:,.0f}",
+        "-" if count is None else f"{count:,}" + ("" if age is None else f" for {span_text(age)}"),
+        f"{broker.disk_used:.0%}",
+        "-" if broker.requests_refused is None else f"{broker.requests_refused:,}",
+        "-" if broker.uptime_ms is None else span_text(broker.uptime_ms),
+        broker.address,
+        (broker.version or "-") + (f" native {broker.native}" if broker.native else ""),
+        broker.in_today,
+        broker.out_today,
+    )

@@ -1,0 +1,156 @@
+"""`halfmoon status --watch`: a live screen of a cluster. Without a terminal, or as JSON, a line each time."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from halfmoon.cli.shared.lines import plain, say
+from halfmoon.cli.shared.output import show_json, span_text, time_text
+from halfmoon.cli.status.facts import Broker, Status, facts_of
+
+HISTORY = 60
+"""So many rates are drawn."""
+_BARS = "▁▂▃▄▅▆▇█"
+_COLOURS = {"healthy": "bold green", "degraded": "bold yellow", "down": "bold red"}
+
+
+def watch(ask: Callable[[], Status], interval_ms: int, *, as_json: bool) -> None:
+    """Show what ``ask`` returns again and again, until Ctrl-C."""
+    with suppress(KeyboardInterrupt):
+        if as_json or not sys.stdout.isatty():
+            _lines(ask, interval_ms, as_json=as_json)
+        else:
+            _live(ask, interval_ms)
+
+
+def _lines(ask: Callable[[], Status], interval_ms: int, *, as_json: bool) -> None:
+    while True:
+        status = ask()
+        if as_json:
+            show_json(facts_of(status))
+        else:
+            say(" ".join((time_text(status.at_ms), *line(status))))
+        _wait(interval_ms)
+
+
+def _live(ask: Callable[[], Status], interval_ms: int) -> None:
+    console = Console()
+    screen = Screen(interval_ms)
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        live.update(Text("asking the cluster …"), refresh=True)
+        while True:
+            screen.see(ask())
+            live.update(screen.text(console.width, console.height), refresh=True)
+            _wait(interval_ms)
+
+
+def _wait(interval_ms: int) -> None:
+    time.sleep(interval_ms / 1000)
+
+
+def line(status: Status) -> list[str]:
+    """Return a status in some words, the health first."""
+    words = [status.health]
+    if status.brokers:
+        words.append(f"in {_rate(status, 'in_per_second')}/s out {_rate(status, 'out_per_second')}/s")
+        words.append(f"behind {sum(behind.messages for behind in status.backlog.values()):,}")
+        words.append(_pending(status.brokers))
+        words.append(f"disk {max(broker.disk_used for broker in status.brokers):.0%}")
+    return [*words, *(f"[{plain(fault)}]" for fault in status.faults)]
+
+
+class Screen:
+    """Draws the newest status, with the rates of those before."""
+
+    def __init__(self, interval_ms: int) -> None:
+        self._interval_ms = interval_ms
+        self._before: Status | None = None
+        self._now: Status | None = None
+        self._in: deque[float] = deque(maxlen=HISTORY)
+        self._out: deque[float] = deque(maxlen=HISTORY)
+
+    def see(self, status: Status) -> None:
+        """Take what was asked for last."""
+        self._before, self._now = self._now, status
+        self._in.append(sum(broker.in_per_second for broker in status.brokers))
+        self._out.append(sum(broker.out_per_second for broker in status.brokers))
+
+    def text(self, width: int, height: int) -> Text:
+        """Return the screen, no line longer and no more lines than there is room for; what has none is counted."""
+        status = self._now
+        if status is None:
+            return Text()
+        head: list[tuple[str, str]] = [
+            (status.health, _COLOURS[status.health]),
+            (f"{time_text(status.at_ms)}, every {span_text(self._interval_ms)}, Ctrl-C ends", "dim"),
+            *((f"! {plain(fault)}", "yellow") for fault in status.faults),
+        ]
+        if status.brokers:
+            room = max(1, min(HISTORY, width - 24))
+            head += [
+                ("", ""),
+                (f"in  {_rate(status, 'in_per_second'):>9}/s  {bars(list(self._in)[-room:])}", ""),
+                (f"out {_rate(status, 'out_per_second'):>9}/s  {bars(list(self._out)[-room:])}", ""),
+                ("", ""),
+                *((_broker_line(broker), "") for broker in status.brokers),
+            ]
+        lines = [*head, ("", ""), *self._groups(max(1, height - len(head) - 3))]
+        return Text("\n", no_wrap=True, overflow="ellipsis").join(
+            Text(text if len(text) <= width else text[: max(0, width - 1)] + "…", style) for text, style in lines[: max(1, height)]
+        )
+
+    def _groups(self, room: int) -> list[tuple[str, str]]:
+        """Return the groups that are behind, those furthest behind first."""
+        assert self._now is not None
+        late = sorted((behind.messages, group) for group, behind in self._now.backlog.items() if behind.messages)[::-1]
+        if not late:
+            return [(f"{len(self._now.backlog):,} groups have consumed all", "dim")] if self._now.backlog else []
+        widest = min(40, max(len(group) for _, group in late[:room]))
+        lines = [("behind:", "bold")]
+        for messages, group in late[:room]:
+            for_ms = self._now.backlog[group].behind_ms
+            age = "" if for_ms is None else f" for {span_text(for_ms)}"
+            lines.append((f"{plain(group):{widest}} {messages:>11,}{age}{self._change(group, messages)}", ""))
+        if len(late) > room:
+            lines.append((f"and {len(late) - room:,} more groups", "dim"))
+        return lines
+
+    def _change(self, group: str, messages: int) -> str:
+        """Return how fast a group falls back or catches up."""
+        assert self._now is not None
+        if self._before is None or group not in self._before.backlog or self._now.at_ms <= self._before.at_ms:
+            return ""
+        more = (messages - self._before.backlog[group].messages) * 1000 / (self._now.at_ms - self._before.at_ms)
+        return "" if not more else f", {'falling back' if more > 0 else 'catching up'} {abs(more):,.0f}/s"
+
+
+def bars(values: list[float]) -> str:
+    """Return numbers as a row of bars; the highest is as high as a line."""
+    highest = max(values, default=0.0)
+    return "".join(_BARS[min(len(_BARS) - 1, int(value / highest * len(_BARS)))] if highest else _BARS[0] for value in values)
+
+
+def _rate(status: Status, field: str) -> str:
+    return f"{sum(getattr(broker, field) for broker in status.brokers):,.0f}"
+
+
+def _pending(brokers: list[Broker]) -> str:
+    count = sum(broker.transactions_pending or 0 for broker in brokers)
+    ages = [broker.oldest_pending_ms for broker in brokers if broker.oldest_pending_ms is not None]
+    return f"pending {count:,}" + (f" for {span_text(max(ages))}" if ages else "")
+
+
+def _broker_line(broker: Broker) -> str:
+    if broker.version is None:
+        return f"{plain(broker.name)}/{broker.id} does not answer"
+    refused = "" if not broker.requests_refused else f", refused {broker.requests_refused:,}"
+    up = "" if broker.uptime_ms is None else f", up for {span_text(broker.uptime_ms)}"
+    return f"{plain(broker.name)}/{broker.id}: {_pending([broker])}, disk {broker.disk_used:.0%}{refused}{up}"
