@@ -96,3 +96,13 @@ def test_a_full_disk_is_found_out_by_making_room():
     with pytest.raises(OSError, match="no space"):
         redo.make_room(20)
     assert redo.end == 25
+
+
+def test_room_that_is_made_behind_units_that_wait_leaves_them_their_files():
+    disk = SimDisk(Random(1))
+    redo = RedoLog(disk, 16)
+    redo.append(units(40))  # as a start enters them that found no file
+    assert redo.make_room(1) == 8
+    assert redo.first == 0
+    redo.append(units(41)[40:])
+    assert list(redo.units(0, 41)) == units(41)

@@ -92,6 +92,8 @@ class RedoLog:
 
     def make_room(self, count: int) -> int:
         """Take the disk's space for so many more units; return how many fit. Raises OSError when the disk is full."""
+        # The space lies behind units that may wait still: were it the first file of all, theirs could not be made any more.
+        self.write()
         self._room = self.segments.preallocate(max(self._room, self.end * UNIT_BYTES), (self.end + count) * UNIT_BYTES)
         return self._room // UNIT_BYTES - self.end
 
