@@ -197,12 +197,12 @@ def routes_agree(routes: Iterable[dict[str, str]], brokers: dict[str, str]) -> l
     return [f"a name server knows {known}, alive are {brokers}" for known in routes if known != brokers]
 
 
-def may_be_gone(ledger: Ledger, broker: str, at_ms: int) -> bool:
-    """Whether a loss of power may have taken what was acknowledged (or read) at a time: only with async flush, and only
-    when the broker had no time to sync it in between."""
+def may_be_gone(ledger: Ledger, broker: str, at_ms: int, *, by_ms: int | None = None) -> bool:
+    """Whether a loss of power, one until ``by_ms`` if that is given, may have taken what was acknowledged (or read) at a time: only
+    with async flush, and only when the broker had no time to sync it in between."""
     if ledger.flush != "async":
         return False
-    losses = ledger.faults_of(broker, "power")
+    losses = [loss for loss in ledger.faults_of(broker, "power") if by_ms is None or loss.at_ms <= by_ms]
     failed = ledger.faults_of(broker, "sync")
     if failed and losses and losses[-1].at_ms >= at_ms:
         return True  # a failed sync leaves pages that no later sync writes

@@ -105,7 +105,10 @@ def acknowledged_decisions_hold(ledger: TxLedger, logs: Logs) -> list[str]:
 
 
 def never_reversed(ledger: TxLedger, logs: Logs) -> list[str]:
-    """A broker never agrees to two different decisions about a half message, and nothing that was visible is rolled back."""
+    """A broker never agrees to two different decisions about a half message, and nothing that was read is rolled back.
+
+    With async flush it may, behind a loss of power that took the first of the two.
+    """
     problems = []
     agreed: defaultdict[tuple[str, int], list[Decision]] = defaultdict(list)
     newest = {broker: log.newest() for broker, log in logs.items()}
@@ -113,14 +116,18 @@ def never_reversed(ledger: TxLedger, logs: Logs) -> list[str]:
         agreed[decision.broker, newest[decision.broker].get(decision.index, decision.index)].append(decision)
     for (broker, index), (first, *others) in agreed.items():
         for later in others:
-            if later.committed != first.committed and not may_be_lost(ledger, logs, first):
+            if later.committed != first.committed and not may_be_lost(ledger, logs, first, by_ms=later.at_ms):
                 half = f"half message {index} ({later.key})"
                 problems.append(f"{broker}: {half}: {named(first)}, then {named(later)}, both agreed to")
-    seen = {key_of(seen.body): seen for seen in ledger.messages.seen}
+    read_at: defaultdict[str, list[int]] = defaultdict(list)
+    for seen in ledger.messages.seen:
+        read_at[key_of(seen.body)].append(seen.at_ms)
     for decision in ledger.agreed():
-        if not decision.committed and decision.key in seen and not may_be_lost(ledger, logs, decision):
-            read_ms = seen[decision.key].at_ms
-            problems.append(f"{decision.broker}: {decision.key} was read at {read_ms} and its rollback was agreed to")
+        for read_ms in read_at[decision.key] if not decision.committed else ():
+            # Whichever came first may be what was lost.
+            first = decision._replace(at_ms=min(decision.at_ms, read_ms))
+            if not may_be_lost(ledger, logs, first, by_ms=max(decision.at_ms, read_ms)):
+                problems.append(f"{decision.broker}: {decision.key} was read at {read_ms} and its rollback was agreed to")
     return problems
 
 
@@ -332,11 +339,13 @@ def named(decision: Decision) -> str:
     return "a commit" if decision.committed else "a rollback"
 
 
-def may_be_lost(ledger: TxLedger, logs: Logs, decision: Decision) -> bool:
-    """Whether a loss of power or damage may have taken a decision, or the log has let its half message go."""
+def may_be_lost(ledger: TxLedger, logs: Logs, decision: Decision, *, by_ms: int | None = None) -> bool:
+    """Whether a loss of power, one until ``by_ms`` if that is given, or damage may have taken a decision, or the log has let its
+    half message go."""
     log, broker = logs[decision.broker], decision.broker
     gone = decision.index not in log.halves and bool(log.first)
-    return gone or (broker, decision.index) in ledger.damaged or may_be_gone(ledger.messages, broker, decision.at_ms)
+    damaged = (broker, decision.index) in ledger.damaged
+    return gone or damaged or may_be_gone(ledger.messages, broker, decision.at_ms, by_ms=by_ms)
 
 
 def _turned(ledger: TxLedger, logs: Logs) -> list[Decision]:
@@ -348,7 +357,7 @@ def _turned(ledger: TxLedger, logs: Logs) -> list[Decision]:
         later
         for first, *others in agreed.values()
         for later in others
-        if later.committed != first.committed and may_be_lost(ledger, logs, first)
+        if later.committed != first.committed and may_be_lost(ledger, logs, first, by_ms=later.at_ms)
     ]
 
 

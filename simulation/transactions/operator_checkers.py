@@ -46,7 +46,7 @@ def shown_as_it_is(ledger: TxLedger, logs: Logs) -> list[str]:
         elif shown.state != "PREPARED" and state != _STATES[shown.state]:
             problems.append(f"{shown}, and in the end its state is {state}")
         elif shown.state == "PREPARED" and decision is not None and decision.at_ms < shown.asked_ms:
-            if may_be_lost(ledger, logs, decision):
+            if may_be_lost(ledger, logs, decision, by_ms=shown.at_ms):
                 continue  # with async flush it was in memory only when the power went
             problems.append(f"{shown}, but {decision} was agreed to before")
     return problems
