@@ -156,6 +156,12 @@ class _History(MemberHistory["_Member"]):
         core = self.broker(queue.broker_name).core
         return None if core is None else core.offsets.get(GROUP, queue.topic, queue.queue_id) or 0
 
+    def lowest_told(self, queue: MessageQueue) -> int | None:
+        """Return the lowest progress that a member which has begun a queue just now may have been told; None: not known."""
+        # Since the last look another member, who lost the queue, may have left the progress of its own.
+        now = self.stored(queue)
+        return min([*self.lately[queue], *(() if now is None else (now,))], default=None)
+
     def _look(self) -> None:
         """Write down what brokers hold, and which queues have come to whom."""
         for broker in self.cluster.brokers:
@@ -266,8 +272,7 @@ class _Member(Member):
     def _tenure(self, held: HeldQueue) -> Tenure:
         tenure = self._tenures.get(held)
         if tenure is None:
-            lately = self.history.lately[held.queue]
-            tenure = self._tenures[held] = Tenure(self.name, held.queue, min(lately) if lately else None)
+            tenure = self._tenures[held] = Tenure(self.name, held.queue, self.history.lowest_told(held.queue))
             self.history.ledger.tenures.append(tenure)
         return tenure
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from functools import cache, partial
+from random import Random
 from typing import Any
 
 import pytest
@@ -13,11 +14,15 @@ from halfmoon.client.core.consume.pull import max_offset
 from halfmoon.client.core.consume.pull_consumer import HandedOut, PullConsumerCore
 from halfmoon.effects import Op
 from halfmoon.model import MessageQueue, StoredMessage
-from simulation.polls.history import PollVerdict, simulate_polls
+from simulation.cluster import Cluster
+from simulation.ledger import Ledger
+from simulation.polls.checkers import PollLedger
+from simulation.polls.history import GROUP, TOPIC, PollVerdict, _History, simulate_polls
 from tests.client.queue_of import Taking
 from tests.simulation.finding import some_seed_finds
 
 SEEDS = range(1, 13)
+KEPT = (61092,)  # a member closes, and leaves progress that is behind, in the millisecond in which another begins its queue
 BITE = range(1, 9)
 
 
@@ -27,7 +32,7 @@ def history(seed: int) -> PollVerdict:
     return simulate_polls(seed)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [*SEEDS, *KEPT])
 def test_what_an_application_has_not_confirmed_is_given_again_and_nothing_else_whatever_happens(seed: int) -> None:
     verdict = history(seed)
     assert verdict.problems == [], verdict.summary()
@@ -49,6 +54,22 @@ def test_members_that_come_go_and_seek_lose_nothing_and_keep_what_was_confirmed(
 def test_a_group_that_begins_at_the_end_loses_nothing_of_what_comes_from_then_on(seed: int) -> None:
     verdict = simulate_polls(seed, kinds=("join", "leave", "crash", "interrupt"), from_end=True, steps=6)
     assert verdict.problems == [], verdict.summary()
+
+
+def test_a_member_may_have_been_told_progress_that_came_since_the_last_look() -> None:
+    cluster = Cluster(seed=1, brokers=1)
+    polls = _History(cluster, Ledger("async"), PollLedger(), Random(1), [], PullConsumerCore, from_end=False)
+    broker, queue = cluster.brokers[0], MessageQueue(TOPIC, cluster.brokers[0].name, 0)
+    polls.lately[queue].extend([47] * 30)
+
+    broker.core.offsets.put(GROUP, TOPIC, 0, 11)
+    assert polls.lowest_told(queue) == 11
+    broker.core.offsets.put(GROUP, TOPIC, 0, 50)
+    assert polls.lowest_told(queue) == 47
+    cluster.crash(broker)
+    assert polls.lowest_told(queue) == 47
+    polls.lately[queue].clear()
+    assert polls.lowest_told(queue) is None
 
 
 def test_histories_of_pull_consumers_are_worth_judging() -> None:
