@@ -157,11 +157,15 @@ def refusing(cluster: Cluster) -> list[str]:
     ]
 
 
-def called_silent(cluster: Cluster, least_ms: int = CONNECTION_IDLE_MS) -> list[str]:
-    """Return which connections were closed for silence (idle, no heartbeat, no registration) after less than ``least_ms``."""
+def called_silent(cluster: Cluster, least_ms: int = CONNECTION_IDLE_MS, *, beat_ms: int = 0) -> list[str]:
+    """Return which connections were closed for silence (idle, no heartbeat, no registration) after less than ``least_ms``.
+
+    ``beat_ms`` is how far heartbeats are apart at most. Only they count against *no heartbeat*: other bytes may have come since.
+    """
     return [
         f"{host.name} closed {closed.remote} ({closed.reason}) {closed.at_ms - closed.heard_ms} ms after it was heard"
         for host in [*cluster.nameservers, *(broker.host for broker in cluster.brokers)]
         for closed in host.closed
-        if closed.at_ms - closed.heard_ms < least_ms and any(word in closed.reason for word in SILENCE)
+        if any(word in closed.reason for word in SILENCE)
+        if closed.at_ms - closed.heard_ms < least_ms - (beat_ms if closed.reason == "no heartbeat" else 0)
     ]

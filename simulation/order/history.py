@@ -15,6 +15,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from halfmoon.client.core.instance import BEAT_PAUSE_MS
 from halfmoon.client.core.produce.selector import select_by_hash
 from halfmoon.effects import Op, sleep
 from halfmoon.model import ConsumeFrom, ConsumeStatus, Message, MessageQueue, SendResult, StoredMessage
@@ -70,9 +71,15 @@ def simulate_order(
     options = {"brokers": chance.choice((1, 2)), "broker": {**BROKER, "client_expiry_ms": forgets_ms}, **options}
     with judging(verdict, messages, **options) as cluster:
         _History(cluster, messages, ledger, chance, verdict.kinds).run(steps)
-        verdict.problems = check_order(ledger) + [f"silence: {problem}" for problem in called_silent(cluster, forgets_ms)]
+        silent = called_silent(cluster, forgets_ms, beat_ms=beat_ms())
+        verdict.problems = check_order(ledger) + [f"silence: {problem}" for problem in silent]
     _count(verdict, ledger)
     return verdict
+
+
+def beat_ms() -> int:
+    """Return how far a consumer's heartbeats to one broker are apart at most: the one to another is waited for meanwhile."""
+    return int(CLIENT["heartbeat_ms"] + CLIENT["request_timeout_ms"] + BEAT_PAUSE_MS)
 
 
 def _count(verdict: OrderVerdict, ledger: OrderLedger) -> None:

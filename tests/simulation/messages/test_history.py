@@ -5,8 +5,12 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import pytest
+
 from halfmoon.broker.broker import Broker
-from simulation.messages.history import simulate
+from simulation.cluster import Cluster
+from simulation.host import Closed
+from simulation.messages.history import called_silent, simulate
 
 
 def test_a_verdict_says_what_happened_in_one_line() -> None:
@@ -42,3 +46,19 @@ def test_a_user_who_hangs_is_a_problem() -> None:
 
     verdict = simulate(4, kinds=(), make_broker=Silent)
     assert verdict.problems
+
+
+@pytest.mark.parametrize(
+    ("heard_ms", "reason", "fine"),
+    [
+        (20_000 - 15_000, "no heartbeat", True),
+        (20_000 - 14_000, "no heartbeat", True),  # the last heartbeat came up to a second before another request did
+        (20_000 - 13_999, "no heartbeat", False),
+        (20_000 - 14_999, "silent for 15000 ms", False),  # what any bytes end
+        (19_999, "a bad frame", True),
+    ],
+)
+def test_a_connection_may_be_called_silent_only_after_its_time(heard_ms: int, reason: str, fine: bool) -> None:
+    cluster = Cluster(seed=1, brokers=1)
+    cluster.brokers[0].host.closed.append(Closed(20_000, heard_ms, "10.0.2.4:30012", reason))
+    assert (called_silent(cluster, 15_000, beat_ms=1_000) == []) is fine
