@@ -108,6 +108,7 @@ def said(path: Path) -> Said:
     """Return what a file says of itself. All tests look at one reading: parsing them all takes seconds."""
     tree = ast.parse(path.read_text())
     stated = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
+    stated = [node for node in stated if "overload" not in map(ast.unparse, node.decorator_list)]  # the function itself says it
     return Said(
         ast.get_docstring(tree),
         [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)],

@@ -42,6 +42,34 @@ async def look(admin: Admin, waiting: AsyncAdmin) -> None:
     reveal_type(await waiting.dead_letters("GID_mail", count_max=1))
     admin.create_topic("orders", queues=4)
 """
+TYPED_EVENTS = """\
+from datetime import timedelta
+
+from pydantic import BaseModel
+
+from halfmoon.events import BoundEvents, ConsumerContext, Publisher, event, on
+
+@event("TP_ORDER", "EC_PAID", key="order_id")
+class OrderPaid(BaseModel):
+    order_id: int
+
+@on(OrderPaid, group="S_mail", ordered=True, retries=5)
+async def mail(paid: OrderPaid, context: ConsumerContext) -> None:
+    reveal_type(paid.order_id)
+
+class Stock:
+    @on(OrderPaid, group="S_stock")
+    def paid(self, paid: OrderPaid) -> None: ...
+
+@on(OrderPaid, group="S_text")
+def text(paid: str) -> None: ...
+
+def sell(events: Publisher, bound: BoundEvents) -> None:
+    reveal_type(events.publish(OrderPaid(order_id=42), delay=timedelta(days=1)))
+    bound.publish(OrderPaid(order_id=42), transactional=True, deliver_at=7)
+    bound.publish(OrderPaid(order_id=42), transactionl=True)
+    events.publish(OrderPaid(order_id=42), delay="1d")
+"""
 EXPECTED = [
     (12, 'note: Revealed type is "halfmoon.client.aio.AsyncProducer"'),
     (16, 'note: Revealed type is "list[halfmoon.model.StoredMessage]"'),
@@ -53,6 +81,24 @@ EXPECTED = [
     (25, 'error: Unexpected keyword argument "queues"'),
 ]
 """Lines, and what mypy says of them once it knows the types; it says nothing of the others."""
+EXPECTED_OF_EVENTS = [
+    (13, 'note: Revealed type is "int"'),
+    (
+        19,
+        'error: Argument 1 to "__call__" of "_TypedOn" has incompatible type "Callable[[str], None]"; '
+        'expected "Callable[[OrderPaid], None]"',
+    ),
+    (23, 'note: Revealed type is "halfmoon.events.publishing.delivery_modes.Published"'),
+    (
+        25,
+        'error: Unexpected keyword argument "transactionl" for "publish" of "BoundEvents"; did you mean "transactional"?',
+    ),
+    (25, 'note: "publish" defined in "halfmoon.events.publishing.publisher"'),
+    (
+        26,
+        'error: Argument "delay" to "publish" of "Publisher" has incompatible type "str"; expected "float | timedelta | None"',
+    ),
+]
 PYRIGHT = [
     (12, 'Type of "producer" is "AsyncProducer"'),
     (16, 'Type of "audit.poll(10)" is "list[StoredMessage]"'),
@@ -64,6 +110,14 @@ PYRIGHT = [
     (25, "reportCallIssue"),
 ]
 """The same of pyright: the name of the rule where it finds an error."""
+PYRIGHT_OF_EVENTS = [
+    (13, 'Type of "paid.order_id" is "int"'),
+    (19, "reportCallIssue"),
+    (19, "reportArgumentType"),
+    (23, 'Type of "events.publish(OrderPaid(order_id=42), delay=timedelta(days=1))" is "Published"'),
+    (25, "reportCallIssue"),
+    (26, "reportArgumentType"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -97,25 +151,29 @@ def check(checker, *arguments):
 
 
 @pytest.mark.slow
-def test_a_program_is_checked_against_the_types_of_the_wheel(installed, tmp_path):
+@pytest.mark.parametrize(
+    ("source", "expected"), [(PROGRAM, EXPECTED), (TYPED_EVENTS, EXPECTED_OF_EVENTS)], ids=["client", "events"]
+)
+def test_a_program_is_checked_against_the_types_of_the_wheel(installed, tmp_path, source, expected):
     program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
+    program.write_text(source)
 
     checked = check("mypy", "--strict", "--python-executable", installed, "--config-file=", program)
 
     said = re.findall(r"^program\.py:(\d+): (.+?)(?:  \[[\w-]+\])?$", checked.stdout, re.M)
-    assert [(int(line), text) for line, text in said] == EXPECTED, checked.stdout + checked.stderr
+    assert [(int(line), text) for line, text in said] == expected, checked.stdout + checked.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("node"), reason="pyright needs Node.js, and would download one")
-def test_pyright_finds_the_same_in_it(installed, tmp_path):
+@pytest.mark.parametrize(("source", "expected"), [(PROGRAM, PYRIGHT), (TYPED_EVENTS, PYRIGHT_OF_EVENTS)], ids=["client", "events"])
+def test_pyright_finds_the_same_in_it(installed, tmp_path, source, expected):
     program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
+    program.write_text(source)
 
     checked = check("pyright", "--pythonpath", installed, "--outputjson", program)
 
     findings = json.loads(checked.stdout)["generalDiagnostics"]
-    assert [(finding["range"]["start"]["line"] + 1, finding.get("rule", finding["message"])) for finding in findings] == PYRIGHT, (
+    assert [(finding["range"]["start"]["line"] + 1, finding.get("rule", finding["message"])) for finding in findings] == expected, (
         checked.stdout
     )

@@ -28,7 +28,7 @@ REPEAT = "INNER_REPEAT"
 TIMER_DELAY_MS, TIMER_DELIVER_MS = "TIMER_DELAY_MS", "TIMER_DELIVER_MS"
 _ID = re.compile(r"[0-9A-Za-z_.:-]{1,64}")
 _ATTEMPT_MAX = 1_000_000
-_DELAY_S_MAX = 3_456_000
+DELAY_S_MAX = 3_456_000
 """40 days, the furthest that a broker takes."""
 RESERVED_PROPERTIES = frozenset({
     "KEYS", "TAGS", "WAIT", "DELAY", "UNIQ_KEY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "MIN_OFFSET",
@@ -98,8 +98,8 @@ class Message(msgspec.Struct, kw_only=False):
             raise MessageIllegal("a message has one of delay_level, delay and deliver_at")
         if self.delay is not None:
             seconds = self.delay.total_seconds() if isinstance(self.delay, timedelta) else float(self.delay)
-            if not 0 <= seconds <= _DELAY_S_MAX:
-                raise MessageIllegal(f"delay is 0 to {_DELAY_S_MAX} seconds, not {self.delay}")
+            if not 0 <= seconds <= DELAY_S_MAX:
+                raise MessageIllegal(f"delay is 0 to {DELAY_S_MAX} seconds, not {self.delay}")
             return {TIMER_DELAY_MS: str(round(seconds * 1000))}
         if isinstance(self.deliver_at, datetime):
             if self.deliver_at.tzinfo is None:

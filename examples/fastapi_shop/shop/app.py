@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Annotated
 
-from fastapi import FastAPI, HTTPException
+from fastapi import Depends, FastAPI, HTTPException
 from pydantic import BaseModel
 from sqlalchemy import select, update
+from sqlalchemy.ext.asyncio import AsyncSession
 
-from halfmoon.events import Consumers
+from halfmoon.events import BoundEvents, Consumers
 from shop import consumers
 from shop.database import Base, Book, Mail, Order, Session, engine
 from shop.events import NAMESERVER, Placed, events
@@ -31,6 +33,20 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 app = FastAPI(lifespan=lifespan)
 
 
+async def opened() -> AsyncIterator[AsyncSession]:
+    """Lend a route a session, whose transaction the route commits."""
+    async with Session() as session:
+        yield session
+
+
+Opened = Annotated[AsyncSession, Depends(opened)]
+
+
+def bound(session: Opened) -> BoundEvents:
+    """Lend a route what publishes in the transaction of its session."""
+    return events.bound_to(session)
+
+
 class Wish(BaseModel):
     """What a customer wants."""
 
@@ -46,17 +62,16 @@ class Delivery(BaseModel):
 
 
 @app.post("/orders", status_code=201)
-async def order(wish: Wish) -> dict[str, int | str]:
+async def order(wish: Wish, session: Opened, events: Annotated[BoundEvents, Depends(bound)]) -> dict[str, int | str]:
     """Sell a copy. The event is part of the transaction: consumers get it if and only if the order is in the database."""
-    async with Session.begin() as session:
+    async with session.begin():
         on_shelf = update(Book).where(Book.title == wish.title, Book.stock > 0)
         if not (await session.execute(on_shelf.values(stock=Book.stock - 1).returning(Book.stock))).all():
             raise HTTPException(409, f"{wish.title} is sold out")
         new = Order(title=wish.title, customer=wish.customer)
         session.add(new)
         await session.flush()
-        placed = Placed(order_id=new.id, title=new.title, customer=new.customer)
-        published = await events.publish_async("TP_ORDER", "EC_PLACED", placed, key=f"order-{new.id}", transactional=True)
+        published = await events.publish_async(Placed(order_id=new.id, title=new.title, customer=new.customer))
     return {"order_id": new.id, "event_id": published.event_id}
 
 

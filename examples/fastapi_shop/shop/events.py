@@ -1,4 +1,4 @@
-"""What the shop tells others: the publisher, and the payloads of its events."""
+"""What the shop tells others: its events, and the publisher."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import os
 
 from pydantic import BaseModel
 
-from halfmoon.events import Publisher
+from halfmoon.events import Publisher, event
 from shop.database import Session
 
 NAMESERVER = os.environ.get("SHOP_NAMESERVER", "127.0.0.1:9876")
 
-events = Publisher(group="P_shop", nameserver=NAMESERVER, session=Session, topics=["TP_ORDER"])
+events = Publisher(group="P_shop", nameserver=NAMESERVER, session=Session, topics=["TP_ORDER"], default="transactional")
 
 
+@event("TP_ORDER", "EC_PLACED", key="order_id")
 class Placed(BaseModel):
-    """The payload of TP_ORDER/EC_PLACED."""
+    """An order was placed."""
 
     order_id: int
     title: str

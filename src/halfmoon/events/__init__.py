@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from halfmoon.events.consuming.on import on
+from halfmoon.events.typed import event  # behind `on`: the module of events, whose name it has, is imported by then
 from halfmoon.lazy import lazy
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from halfmoon.events.local_block import local_transaction
     from halfmoon.events.outbox.relay import RelaySettings
     from halfmoon.events.publishing.delivery_modes import Published
-    from halfmoon.events.publishing.publisher import Publisher
+    from halfmoon.events.publishing.publisher import BoundEvents, Publisher
     from halfmoon.events.transaction import (
         LocalTransaction,
         Status,
@@ -58,12 +59,13 @@ _PLACES = {
     "local_block": "local_transaction",
     "outbox.relay": "RelaySettings",
     "publishing.delivery_modes": "Published",
-    "publishing.publisher": "Publisher",
+    "publishing.publisher": "BoundEvents Publisher",
     "consuming.running": "run run_async",
 }
 
 __all__ = [
     "AmbiguousTransaction",
+    "BoundEvents",
     "CheckContext",
     "Codecs",
     "ConsumerContext",
@@ -84,6 +86,7 @@ __all__ = [
     "Synchronization",
     "TransactionDoomed",
     "TransactionEnded",
+    "event",
     "local_transaction",
     "on",
     "register",
@@ -94,4 +97,4 @@ __all__ = [
     "watch",
 ]
 
-__getattr__, __dir__ = lazy(__name__, _PLACES, "on")
+__getattr__, __dir__ = lazy(__name__, _PLACES, "event", "on")

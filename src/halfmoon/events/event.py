@@ -53,6 +53,8 @@ class Event:
     group: str = ""
     published_ms: int = 0
     local: bool | None = None
+    deliver_at_ms: int = 0
+    """When consumers are to see it, ms since the epoch; 0: at once. A consumer always finds 0."""
     attempts: int = field(default=0, compare=False, repr=False)
     """Attempts to publish it that failed so far. The next one, also by another `publish`, says that it is a repeat."""
 

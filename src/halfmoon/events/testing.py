@@ -170,6 +170,7 @@ class MemoryBus:
     def _next_job(self) -> Job | None:
         with self._lock:
             broker = self._broker
+            broker.show_due()
             return None if broker.down else broker.groups.next_job(broker.visible, broker.now_ms)
 
     def redeliver(self) -> int:
@@ -186,7 +187,7 @@ class MemoryBus:
         return sum(self._check(record) for record in self._broker.in_state(State.UNKNOWN))
 
     def advance(self, seconds: float) -> None:
-        """Move time on; on the way everything happens that becomes due: checks, messages that come again, expiry."""
+        """Move time on; on the way everything happens that becomes due: checks, delayed messages, those that come again, expiry."""
         until = self.now_ms + int(seconds * 1000)
         self.deliver()
         while (due := self._due_ms()) is not None and due <= until:
@@ -210,8 +211,8 @@ class MemoryBus:
         """When something happens by itself next."""
         with self._lock:
             checks = [record.next_check_ms for record in self._broker.in_state(State.UNKNOWN)]
-            again = self._broker.groups.due_ms(self.now_ms)
-        return min([*checks, *([] if again is None else [again])], default=None)
+            others = self._broker.groups.due_ms(self.now_ms), self._broker.show_due()
+        return min([*checks, *(due_ms for due_ms in others if due_ms is not None)], default=None)
 
     def _check(self, record: Record) -> int:
         """Ask about one message, or give it up; returns how many checks were sent: 0 or 1."""

@@ -13,6 +13,7 @@ from halfmoon import Admin, MessageQueue, Producer
 from halfmoon.events.consuming.on import Handler, on
 from halfmoon.events.encoding.codec import Codecs
 from halfmoon.events.event import Event
+from halfmoon.events.publishing.publisher import Publisher
 from halfmoon.model import RECONSUME_REASON, Message
 from tests.events.consuming.shop import Seen, consuming
 from tests.waiting import until
@@ -75,6 +76,24 @@ def test_an_exception_has_the_event_delivered_again_with_its_text_as_the_reason(
         until(lambda: len(seen) == 2)
 
     assert [(context.attempt, reason) for _, context, reason in seen.calls] == [(1, ""), (2, "ConnectionError: no mail server")]
+
+
+def test_events_of_one_key_are_consumed_in_order_and_one_that_fails_too_often_lets_the_others_go_on(shared, topic):
+    calls = []
+
+    @on("S_ordered", topic, "EC_PAID", ordered=True, retries=2)
+    def take(event, context):
+        calls.append((event.payload, context.attempt))
+        if event.payload == 2:
+            raise ConnectionError("no stock server")
+
+    with Publisher("P_ordered", shared.nameserver) as events, consuming(shared, take, suspend_queue_ms=100):
+        for number in range(1, 6):
+            events.publish(topic, "EC_PAID", number, key="order-42")
+        until(lambda: len(calls) >= 7)
+
+    assert calls == [(1, 1), (2, 1), (2, 2), (2, 3), (3, 1), (4, 1), (5, 1)]
+    assert [letter.message.body for letter in shared.admin.dead_letters("S_ordered")] == [b"2"]
 
 
 def test_even_the_end_of_the_program_does_not_end_the_consumer(shared, topic):

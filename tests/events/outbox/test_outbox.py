@@ -28,6 +28,7 @@ WORD = st.text(alphabet=st.characters(blacklist_categories=("Zs", "Zl", "Zp", "C
         properties=st.dictionaries(TEXT, TEXT, max_size=4),
         flag=st.integers(-(2**31), 2**31 - 1),
         wait_store=st.booleans(),
+        deliver_at=st.none() | st.integers(1, 10**15 - 1),
     )
 )
 def test_a_message_comes_back_as_it_was_written_under_the_events_id(message):
@@ -60,7 +61,13 @@ def test_what_a_broken_row_holds_is_not_in_the_error():
 
 def test_a_row_of_a_later_form_is_not_guessed_at():
     with pytest.raises(Unreadable, match="no message of a form known here"):
-        unpack("TP", "A1", msgspec.msgpack.encode([2, None, [], {}, b"", 0, True]))
+        unpack("TP", "A1", msgspec.msgpack.encode([3, None, [], {}, b"", 0, True]))
+
+
+def test_a_row_of_an_older_release_is_read_and_a_delayed_one_is_no_form_of_its():
+    assert unpack("TP", "A1", msgspec.msgpack.encode([1, None, [], {}, b"x", 0, True])) == Message("TP", b"x", msg_id="A1")
+    assert msgspec.msgpack.decode(pack(Message("TP", b"x")))[0] == 1
+    assert msgspec.msgpack.decode(pack(Message("TP", b"x", deliver_at=5)))[0] == 2
 
 
 def test_a_row_has_the_events_id_its_topic_and_time():
@@ -84,7 +91,7 @@ def test_a_row_has_the_events_id_its_topic_and_time():
         (Event(id="", topic="TP", code="EC"), Message("TP", b""), "event id"),
         (Event(id="A" * 65, topic="TP", code="EC"), Message("TP", b""), "event id"),
         (Event(id="A", topic="T" * 128, code="EC"), Message("T" * 128, b""), "at most 127"),
-        (Event(id="A", topic="TP", code="EC"), Message("TP", b"", delay=5), "without a delay"),
+        (Event(id="A", topic="TP", code="EC"), Message("TP", b"", delay=5), "takes deliver_at, in ms"),
         (Event(id="A", topic="TP", code="EC"), Message("TP", b"x" * PACKED_BYTES_MAX), "publish a reference"),
     ],
 )

@@ -22,6 +22,7 @@ from halfmoon.events.publishing.publisher import Publisher
 from halfmoon.events.testing import MemoryBus
 from halfmoon.testing.local import LocalCluster
 from tests.events.outbox.reader import Reader
+from tests.events.outcomes.forked import Forked
 from tests.events.real_databases import connects, for_asyncio
 from tests.waiting import soon, until
 
@@ -223,3 +224,40 @@ def test_a_relay_setting_that_is_none_is_refused(relay):
         Publisher(
             "P_x", transport=MemoryBus(), session=sessionmaker(sqlalchemy.create_engine("sqlite://")), mode="outbox", relay=relay
         )
+
+
+@pytest.mark.slow
+def test_a_delayed_event_keeps_its_time_whichever_process_is_killed_meanwhile(session, database_url, tmp_path):
+    def relay():
+        environment = {"HALFMOON_DATABASE": database_url, "NAMESRV_ADDR": cluster.nameserver}
+        return Forked("halfmoon.cli.main", ["outbox", "relay", "--poll-ms", "20", "--claim-s", "8"], environment)
+
+    with LocalCluster(tmp_path / "store") as cluster:
+        with Admin(nameserver=cluster.nameserver) as admin:
+            admin.create_topic("TP_LATER", queue_count=1)
+        cluster.kill()
+        due_ms = time.time_ns() // 1_000_000 + 15_000
+        with Publisher("P_out", cluster.nameserver, session=session, mode="outbox", relay=False) as events, session.begin():
+            events.create_tables()
+            later = events.publish("TP_LATER", "EC_PAID", 1, transactional=True, deliver_at=due_ms, key="o-1")
+            now = events.publish("TP_LATER", "EC_PAID", 2, transactional=True, key="o-1")
+        relays = [relay()]
+        try:
+            time.sleep(1)
+            relays[0].kill()
+            cluster.start()
+            relays.append(relay())
+            until(lambda: rows(session.kw["bind"]) == [], "an empty outbox")
+            relays[1].kill()
+            cluster.kill()
+            cluster.start()
+            with Reader(cluster, "TP_LATER") as inbox:
+                until(lambda: set(inbox.ids) == {later.event_id, now.event_id})
+        finally:
+            for one in relays:
+                one.kill()
+                one.communicate()
+
+    first, last = inbox.messages[0], inbox.messages[-1]
+    assert (first.msg_id, last.msg_id) == (now.event_id, later.event_id)
+    assert first.store_ms < due_ms <= last.store_ms

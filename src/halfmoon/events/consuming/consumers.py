@@ -36,10 +36,11 @@ class Consumers:
             serve()
 
     ``what``: modules, functions, classes, objects, `Handler`s or lists of them; nothing: all that `@on` decorated in modules that
-    are imported. ``settings`` are those of `halfmoon.client.settings.PushSettings`, by keyword, for every group; ``groups`` has
-    more, by group. A group that has no progress begins with the oldest events (``consume_from``). ``bus``: a `MemoryBus` in place
-    of a broker; settings are checked all the same, those of threads, pulling and connections then do nothing. ``around``: gives a
-    block in which each plain function is called. ``dedup_keep_s``: how long ids of processed events are kept, in seconds.
+    are imported. ``settings`` are those of `halfmoon.client.settings.PushSettings`, by keyword, for every group; ``ordered`` and
+    ``retries`` of `@on` go before them, and ``groups``, which has more by group, before these. A group that has no progress begins
+    with the oldest events (``consume_from``). ``bus``: a `MemoryBus` in place of a broker; settings are checked all the same, those
+    of threads, pulling and connections then do nothing. ``around``: gives a block in which each plain function is called.
+    ``dedup_keep_s``: how long ids of processed events are kept, in seconds.
 
     Plain functions run in threads, ``threads`` of them a group; coroutine functions on the event loop that `start_async` was
     called on, or on one in a thread of its own after `start`. Closing finishes what is in hand, for at most ``close_wait_ms``;
@@ -75,7 +76,10 @@ class Consumers:
         shared = {"nameserver": nameserver, "close_wait_ms": close_wait_ms, **settings}
         self._members = [
             Member(
-                Dispatch(group, mine, known, self._ledgers, around), mine, {**shared, **(groups or {}).get(group, {})}, bus is None
+                Dispatch(group, mine, known, self._ledgers, around),
+                mine,
+                {**shared, **_declared_settings(mine), **(groups or {}).get(group, {})},
+                bus is None,
             )
             for group, mine in sorted(by_group.items())
         ]
@@ -193,6 +197,21 @@ class Consumers:
         if self._ledgers:
             self._purging = asyncio.create_task(keep_purging(list(self._ledgers.values()), self._dedup_keep_s))
         self._state = "running"
+
+
+def _declared_settings(handlers: list[Handler]) -> dict[str, Any]:
+    """Return what the functions of one group ask of its consumer. Raises UsageError where two ask for different retries."""
+    declared: dict[str, Any] = {"orderly": True} if any(handler.ordered for handler in handlers) else {}
+    retries = {handler.retries: handler for handler in handlers if handler.retries is not None}
+    if len(retries) > 1:
+        first, second, *_ = retries.values()
+        raise UsageError(
+            f"{first.place} says retries={first.retries}, {second.place} says {second.retries}: the functions of a group share a "
+            "consumer; say the same, or give one a group of its own"
+        )
+    if retries:
+        (declared["reconsume_max"],) = retries
+    return declared
 
 
 def _ledgers(handlers: list[Handler]) -> dict[int, Ledger]:

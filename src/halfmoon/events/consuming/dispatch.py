@@ -20,6 +20,7 @@ from halfmoon.events.encoding.codec import Codecs
 from halfmoon.events.encoding.envelope import CODE, event_of, event_without_payload, topic_of
 from halfmoon.events.event import Event
 from halfmoon.events.tracing import span, step
+from halfmoon.events.typed import type_of
 from halfmoon.model import StoredMessage
 
 
@@ -49,7 +50,8 @@ class Consumer(NamedTuple):
 
     def arguments(self, event: Event, context: ConsumerContext) -> tuple[Any, ...]:
         """Return what the function is called with."""
-        return (event, context) if self.takes_context else (event,)
+        given = event.payload if self.handler.typed else event
+        return (given, context) if self.takes_context else (given,)
 
 
 class Dispatch:
@@ -80,6 +82,8 @@ class Dispatch:
         }
         for consumer in self._consumers.values():
             _check(consumer)
+            if (declared := type_of(consumer.handler.payload)) is not None:
+                (consumer.handler.codecs or codecs).accept(declared.version, consumer.handler.topic, consumer.handler.code)
 
     def codes(self) -> dict[str, list[str]]:
         """Return the codes that are asked for, by topic, both sorted; ``*`` alone where every code is."""

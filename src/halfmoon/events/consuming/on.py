@@ -11,11 +11,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, overload
 
 from halfmoon.errors import UsageError
+from halfmoon.events.consuming.context import ConsumerContext
 from halfmoon.events.encoding.codec import Codecs
-from halfmoon.events.event import check_code, check_name
+from halfmoon.events.event import check_code, check_name, check_whole
+from halfmoon.events.typed import required_type_of
 
 HANDLERS_MAX = 10_000
 """Of one process; more is a mistake, such as decorating in a loop."""
@@ -26,12 +28,17 @@ EVERY = "*"
 DIRECT = "direct"
 """The one event type there is: each group gets every event, and one of its members processes it."""
 
+RETRIES_MAX = 1_000_000
+
 ON_EVENT = "on_event"
 """The method of a class that is decorated itself."""
 
 _MARK = "__halfmoon_on__"
 
 Target = TypeVar("Target", bound=Callable[..., Any])
+Payload = TypeVar("Payload")
+Kind = TypeVar("Kind")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +61,9 @@ class Handler:
     dedup: Any = None
     codecs: Codecs | None = None
     payload: Any = None
+    typed: bool = False
+    ordered: bool = False
+    retries: int | None = None
 
     def __post_init__(self) -> None:
         check_name("consumer group", self.group)
@@ -64,6 +74,10 @@ class Handler:
             raise UsageError(f"{self.place}: event type {self.event_type!r:.40} is not known; use {DIRECT!r}")
         if not isinstance(self.persistence, bool):
             raise UsageError(f"{self.place}: persistence must be True or False, not {self.persistence!r:.40}")
+        if not isinstance(self.ordered, bool):
+            raise UsageError(f"{self.place}: ordered must be True or False, not {self.ordered!r:.40}")
+        if self.retries is not None:
+            check_whole("retries", self.retries, 0, RETRIES_MAX)
         if self.codecs is not None and not isinstance(self.codecs, Codecs):
             raise UsageError(f"{self.place}: codecs must be a halfmoon.events.Codecs, not {self.codecs!r:.40}")
         if not callable(self.function):
@@ -100,6 +114,24 @@ class Handler:
         return len(places) >= 2 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
 
 
+class _TypedOn(Protocol[Payload]):
+    """What `on` returns for a class of events: it decorates functions and methods of such an event, and classes."""
+
+    @overload
+    def __call__(self, target: type[Kind], /) -> type[Kind]: ...
+    @overload
+    def __call__(self, target: Callable[[Payload], Result], /) -> Callable[[Payload], Result]: ...
+    @overload
+    def __call__(self, target: Callable[[Payload, ConsumerContext], Result], /) -> Callable[[Payload, ConsumerContext], Result]: ...
+    @overload
+    def __call__(self, target: Callable[[Any, Payload], Result], /) -> Callable[[Any, Payload], Result]: ...
+    @overload
+    def __call__(
+        self, target: Callable[[Any, Payload, ConsumerContext], Result], /
+    ) -> Callable[[Any, Payload, ConsumerContext], Result]: ...
+
+
+@overload
 def on(
     group: str,
     topic: str,
@@ -110,7 +142,22 @@ def on(
     dedup: Any = None,
     codecs: Codecs | None = None,
     payload: Any = None,
-) -> Callable[[Target], Target]:
+    ordered: bool = False,
+    retries: int | None = None,
+) -> Callable[[Target], Target]: ...
+@overload
+def on(
+    event: type[Payload],
+    /,
+    *,
+    group: str,
+    persistence: bool = True,
+    dedup: Any = None,
+    codecs: Codecs | None = None,
+    ordered: bool = False,
+    retries: int | None = None,
+) -> _TypedOn[Payload]: ...
+def on(*what: Any, **options: Any) -> Any:
     """Have a function, a coroutine function, a method, or a class with a method ``on_event`` consume events; a decorator.
 
     ::
@@ -119,12 +166,15 @@ def on(
         def send_mail(event, context):
             context.session.add(Mail(order_id=event.payload["order_id"]))
 
+        @on(OrderPaid, group="S_stock", ordered=True, retries=5)  # a class that `event` decorated
+        def count_stock(paid: OrderPaid): ...
+
     Returning is consumed; an exception, or ``context.set_rollback_only(reason)``, has the event delivered again later. Several
-    decorators may stand on one function. The options are those of `Handler`. The function itself stays as it was. Raises
+    decorators may stand on one function. The options are those of `Handler`. The function itself stays as it was. With a class, the
+    function is called with an object of it; its topic, code and version are the class's, and ``context.event`` has the rest. Raises
     NameRefused and UsageError at once.
     """
-    mark: dict[str, Any] = {"group": group, "topic": topic, "code": code, "persistence": persistence, "event_type": event_type}
-    mark |= {"dedup": dedup, "codecs": codecs, "payload": payload}
+    mark = _mark(what, options)
 
     def leave(target: Target) -> Target:
         function: Any = target.__func__ if isinstance(target, staticmethod | classmethod) else target
@@ -138,6 +188,16 @@ def on(
         return target
 
     return leave
+
+
+def _mark(what: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a `Handler`, but for its function, that arguments of `on` give."""
+    if not what or not isinstance(what[0], type):
+        return {**dict(zip(("group", "topic", "code"), what, strict=False)), **options}
+    declared = required_type_of(what[0])
+    if len(what) > 1 or "group" not in options or options.keys() & {"topic", "code", "payload"}:
+        raise UsageError(f"@on({what[0].__qualname__}, group=…): the class says topic, code and payload, and a group is needed")
+    return {"topic": declared.topic, "code": declared.code, "payload": what[0], "typed": True, **options}
 
 
 _modules: set[str] = set()

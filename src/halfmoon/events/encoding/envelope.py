@@ -61,7 +61,10 @@ def message_of(event: Event, codecs: Codecs, *, group: str, now_ms: int) -> Mess
         properties[TYPE] = encoded.type_name[:TYPE_LENGTH_MAX]
     carry(properties)
     keys = [event.id, event.key] if event.key else [event.id]
-    message = Message(event.topic, encoded.body, tag=event.code, keys=keys, properties=properties, msg_id=event.id)
+    due_ms = event.deliver_at_ms or None
+    message = Message(
+        event.topic, encoded.body, tag=event.code, keys=keys, properties=properties, msg_id=event.id, deliver_at=due_ms
+    )
     _check_size(properties, keys, event)
     return message
 

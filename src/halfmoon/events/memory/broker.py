@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import logging
 import threading
 import time
@@ -12,6 +13,8 @@ from halfmoon.errors import ConnectFailed, HalfmoonError, RequestTimeout, System
 from halfmoon.events.memory.groups import Groups
 from halfmoon.events.memory.records import Decision, Record, State, Verdict, decide
 from halfmoon.model import (
+    TIMER_DELAY_MS,
+    TIMER_DELIVER_MS,
     UNIQ_KEY,
     WAIT,
     LocalTransactionState,
@@ -52,6 +55,8 @@ class MemoryBroker:
         """Those that consumers may see, by topic and id: the first of each."""
         self._ends: Counter[str] = Counter()
         """How many messages each topic holds."""
+        self._delayed: list[tuple[int, int, Record]] = []
+        """A heap of those that consumers may not see yet: when they may, the record's index, the record."""
         self._places = 0
         self._faults: dict[str, list[tuple[bool, HalfmoonError]]] = {"send": [], "prepare": []}
         self._losing = 0
@@ -124,6 +129,7 @@ class MemoryBroker:
         index = len(self.records)
         if index >= MESSAGES_MAX:
             raise SystemBusy(f"{MESSAGES_MAX} messages are on this bus: call clear() in between")
+        due_ms = _due_ms(properties, self.now_ms)
         if transactional:
             properties |= {"TRAN_MSG": "true", "PGROUP": group, "REAL_TOPIC": message.topic, "REAL_QID": "0"}
         else:
@@ -137,9 +143,20 @@ class MemoryBroker:
         self.records.append(record)
         if transactional:
             self._halves[message.topic, stored.msg_id, group] = record
+        elif due_ms > self.now_ms:
+            self._seen.setdefault((stored.topic, stored.msg_id), record)  # one that waits is merged with, too
+            heapq.heappush(self._delayed, (due_ms, index, record))
         else:
             self._show(record, stored)
         return record
+
+    def show_due(self) -> int | None:
+        """Let consumers see what waited until now; return when the next one is due, None for none. Under the lock."""
+        while self._delayed and self._delayed[0][0] <= self.now_ms:
+            _, _, record = heapq.heappop(self._delayed)
+            record.stored = replace(record.stored, queue_offset=self._ends[record.stored.topic], store_ms=self.now_ms)
+            self._show(record, record.stored)
+        return self._delayed[0][0] if self._delayed else None
 
     def _place(self) -> int:
         """Return the place of the next message that is stored."""
@@ -197,7 +214,14 @@ class MemoryBroker:
             self._halves.clear()
             self._seen.clear()
             self._ends.clear()
+            self._delayed.clear()
             self.groups.clear()
+
+
+def _due_ms(properties: dict[str, str], now_ms: int) -> int:
+    """Take the wish for a point in time out of a message's properties and return it; 0 for none."""
+    delay_ms, due_ms = properties.pop(TIMER_DELAY_MS, ""), properties.pop(TIMER_DELIVER_MS, "")
+    return int(due_ms) if due_ms else now_ms + int(delay_ms) if delay_ms else 0
 
 
 def _offset_id(place: int) -> str:

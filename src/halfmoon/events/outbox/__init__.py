@@ -39,15 +39,20 @@ class Unreadable(Exception):
 
 
 class _Packed(msgspec.Struct, array_like=True, frozen=True):
-    """A message in a row, as a msgpack array: ``[1, tag, keys, properties, body, flag, wait_store]``."""
+    """A message in a row, as a msgpack array: ``[1, tag, keys, properties, body, flag, wait_store, deliver_at_ms]``.
 
-    form: Literal[1]
+    The last is 0 for at once. One that is delivered later has form 2: a relay that knows form 1 alone parks it, and would else
+    deliver it too early. Rows of older releases have form 1 without the last field.
+    """
+
+    form: Literal[1, 2]
     tag: str | None
     keys: tuple[str, ...]
     properties: dict[str, str]
     body: bytes
     flag: int
     wait_store: bool
+    deliver_at_ms: int = 0
 
 
 _decoder = msgpack_decoder(_Packed)
@@ -91,11 +96,12 @@ def order_key(topic: str, key: str) -> int:
 
 def pack(message: Message) -> bytes:
     """Return a message as a row holds it, all but its topic and id. Raises PayloadRefused."""
-    if message.is_delayed:
-        raise PayloadRefused(f"a delayed message of topic {message.topic}: the outbox sends at once; publish it without a delay")
+    due_ms = message.deliver_at or 0
+    if message.delay is not None or message.delay_level or not isinstance(due_ms, int):
+        raise PayloadRefused(f"a delayed message of topic {message.topic}: the outbox takes deliver_at, in ms since the epoch")
     keys = tuple(message.keys.split()) if isinstance(message.keys, str) else tuple(message.keys)
     packed = msgspec.msgpack.encode(
-        _Packed(1, message.tag, keys, message.properties, message.body, message.flag, message.wait_store)
+        _Packed(2 if due_ms else 1, message.tag, keys, message.properties, message.body, message.flag, message.wait_store, due_ms)
     )
     if len(packed) > PACKED_BYTES_MAX:
         raise PayloadRefused(
@@ -119,6 +125,7 @@ def unpack(topic: str, event_id: str, packed: bytes, attempt: int = 1) -> Messag
         properties=fields.properties,
         flag=fields.flag,
         wait_store=fields.wait_store,
+        deliver_at=fields.deliver_at_ms or None,
         msg_id=event_id,
         attempt=attempt,
     )

@@ -23,6 +23,7 @@ from enum import StrEnum
 
 import msgspec
 
+from halfmoon.errors import UsageError
 from halfmoon.events import outbox
 from halfmoon.events.checks import tokens
 from halfmoon.events.databases.database import Busy, Provider, Refused
@@ -93,7 +94,12 @@ class DeliveryModes:
         self._warned = False
 
     def choose(self, event: Event, transaction: LocalTransaction | None) -> DeliveryMode:
-        """Return the way of an event. Raises NoTransaction, see the table above, and PublishedBefore."""
+        """Return the way of an event. Raises NoTransaction, see the table above, PublishedBefore, and UsageError for a half message
+        that is to be delayed.
+
+        Follows DefaultMQProducerImpl.sendMessageInTransaction (RocketMQ 4.7.1), which takes the delay off a half message, for
+        brokers would lose it. Differs: it is refused, not delivered too early.
+        """
         if transaction is None:
             if event.transactional or self.rules.outbox:
                 self._without_transaction(event)
@@ -102,6 +108,11 @@ class DeliveryModes:
             raise PublishedBefore(f"{event} was already published in this transaction: build another event to send it twice")
         if self.rules.outbox:
             return DeliveryMode.OUTBOX
+        if event.transactional and event.deliver_at_ms:
+            raise UsageError(
+                f"{event} is transactional and delayed: a half message cannot wait, brokers drop its delay; use "
+                "Publisher(mode='outbox'), whose events can, or publish it as a plain event"
+            )
         return DeliveryMode.PREPARED if event.transactional else DeliveryMode.DEFERRED
 
     def deliver(

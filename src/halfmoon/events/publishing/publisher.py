@@ -17,11 +17,12 @@ import time
 import weakref
 from collections.abc import Callable, Collection
 from dataclasses import fields
+from datetime import datetime, timedelta
 from importlib import import_module
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 from halfmoon import TransactionSettings
-from halfmoon.errors import NotRunning, SettingError, UsageError
+from halfmoon.errors import MessageIllegal, NotRunning, SettingError, UsageError
 from halfmoon.events.checks.checks import Checks
 from halfmoon.events.checks.tokens import TokenRetention, create_tables, require
 from halfmoon.events.databases.database import Provider
@@ -36,7 +37,9 @@ from halfmoon.events.publishing.facade import Facade
 from halfmoon.events.publishing.flow import Flow, drive, drive_async
 from halfmoon.events.publishing.transport import Transport
 from halfmoon.events.tables import OUTBOX, TOKENS, TableMissing
+from halfmoon.events.typed import required_type_of, type_of
 from halfmoon.limits import BODY_BYTES_MAX
+from halfmoon.model import DELAY_S_MAX, TIMER_DELAY_MS, TIMER_DELIVER_MS, Message
 
 __all__ = ["DeliveryMode", "Published", "Publisher"]
 
@@ -68,7 +71,8 @@ class Publisher:
     database that is open in this context, also before its first statement. ``topics``: the topics it may publish to; None: any.
     ``mode``: ``"two-phase"``, or ``"outbox"``: every event is written into a table of its transaction and sent after it by a
     relay, which runs in this process unless ``relay=False``, set as ``relay=RelaySettings(…)`` says
-    (`halfmoon.events.outbox.relay`). ``tokens``: whether a transactional event writes a token row into its transaction, by which
+    (`halfmoon.events.outbox.relay`). ``default``: what events are that do not say whether they are transactional, ``"plain"`` or
+    ``"transactional"``. ``tokens``: whether a transactional event writes a token row into its transaction, by which
     checks are answered, alone or with a hand-written one (the default where there is a database). ``tries_max``: further attempts
     of a publish, all within ``timeout_ms``. ``check_after_s``: the age before which brokers do not ask; give it the longest time
     that a transaction takes. ``strict=False``: a transactional event, or one for the outbox, whose transaction is not known is
@@ -93,6 +97,7 @@ class Publisher:
         provider: Provider | None = None,
         topics: Collection[str] | None = None,
         mode: str = "two-phase",
+        default: str = "plain",
         relay: bool | RelaySettings = True,
         tokens: bool | None = None,
         tries_max: int = 2,
@@ -104,12 +109,11 @@ class Publisher:
         transport: Any = None,
         **settings: Any,
     ) -> None:
-        self.group = check_name("group", group)
-        self.codecs = codecs or Codecs()
+        self.group, self.codecs = check_name("group", group), codecs or Codecs()
         self.topics = _topics(topics)
         self.provider = _provider(session, provider, bind)
         self._outbox = _is_outbox(mode, tokens, has_database=self.provider is not LOCAL)
-        self._check_after_s = _check_after(check_after_s)
+        self._transactional, self._check_after_s = _is_transactional(default), _check_after(check_after_s)
         self.transport = _transport(transport, group, nameserver, settings)
         rules = DeliveryRules(group, self._outbox, strict, RetryPolicy(tries_max, timeout_ms))
         modes = DeliveryModes(rules, self.transport, self.provider, wake_relay=self._wake_relay)
@@ -160,37 +164,56 @@ class Publisher:
         """
         return BoundEvents(self, session)
 
-    def event(self, topic: str, code: str, payload: Any = None, **fields: Any) -> Event:
-        """Build an event with an id, to be filled and given to `publish`. ``fields`` are those of `Event`."""
-        check_code(code)
-        self._declared(check_name("topic", topic))
+    def event(self, topic: str | object, code: str | None = None, payload: Any = None, **fields: Any) -> Event:
+        """Build an event with an id, to be filled and given to `publish`: of a topic and code, or of an object of a typed event.
+
+        ``fields`` are those of `Event`.
+        """
         if not self._started:
             self._open()
-        fields.setdefault("id", self.transport.new_id())
-        return Event(topic=topic, code=code, payload=payload, **fields)
+        event = self._built(topic, code, payload, fields)
+        check_code(event.code)
+        self._declared(check_name("topic", event.topic))
+        return event
+
+    def _built(self, topic: str | object, code: str | None, payload: Any, fields: dict[str, Any]) -> Event:
+        """Return a new event. Names are checked later. Raises UsageError for an object that is no event."""
+        if not isinstance(topic, str) and (code is None or type_of(type(topic))):
+            declared = required_type_of(type(topic))
+            if code is not None or payload is not None:
+                raise UsageError(f"{type(topic).__qualname__} says its topic and code, and is the payload: give it alone")
+            fields = {"key": declared.key_of(topic), "version": declared.version, **fields}
+            topic, code, payload = declared.topic, declared.code, topic
+        fields = {"id": "", "transactional": self._transactional, **fields}
+        fields["id"] = fields["id"] or self.transport.new_id()
+        return Event(topic=topic, code=code, payload=payload, **fields)  # type: ignore[arg-type]  # checked later
 
     def publish(
         self,
-        topic: str | Event,
+        topic: str | Event | object,
         code: str | None = None,
         payload: Any = None,
         *,
         transactional: bool | None = None,
         headers: dict[str, str] | None = None,
         key: str | None = None,
+        delay: float | timedelta | None = None,
+        deliver_at: datetime | int | None = None,
         raise_on_failure: bool | None = None,
         session: Any = None,
         check_after_s: int | None = None,
         at_once: bool = False,
     ) -> Published:
-        """Publish an event: one that was built, or topic, code and payload. Its payload is fixed now.
+        """Publish an event: an object of a typed event, one that was built, or topic, code and payload. Its payload is fixed now.
 
         A transactional event is a request to a broker inside the open transaction: publish last, when the data is written.
         ``session`` says which transaction is meant; one that has not begun begins. Without it the event belongs to the one
         session of the publisher's database that is open in this context; where that is not certain, a transactional event, or one
         for the outbox, is refused. ``at_once``: it belongs to no transaction, and is sent now. ``check_after_s``, as the
-        publisher's, holds for this event. The other options go before what a built event says. Publishing the same event again
-        after a failure says to the broker that it is a repeat; after a success, in the same transaction, it is refused.
+        publisher's, holds for this event. ``delay`` (seconds or a timedelta, from now on) or ``deliver_at`` (an aware datetime, or
+        ms since the epoch): consumers see it then, not before. A half message cannot wait, so a transactional event is refused
+        with them unless it goes through the outbox. The other options go before what a built event says. Publishing the same event
+        again after a failure says to the broker that it is a repeat; after a success, in the same transaction, it is refused.
 
         Raises:
             UsageError: NameRefused, PayloadRefused, NoChecker, NoTransaction, TransactionEnded, AmbiguousTransaction,
@@ -200,18 +223,20 @@ class Publisher:
         if not self._started:
             self._open()
         changes = {"transactional": transactional, "headers": headers, "key": key, "raise_on_failure": raise_on_failure}
-        event = self._event(topic, code, payload, changes, session, at_once)
+        event = self._event(topic, code, payload, {**changes, "deliver_at_ms": _due_ms(delay, deliver_at)}, session, at_once)
         return drive(self._flow(event, session, check_after_s, at_once, blocking=True), self.transport)
 
     async def publish_async(
         self,
-        topic: str | Event,
+        topic: str | Event | object,
         code: str | None = None,
         payload: Any = None,
         *,
         transactional: bool | None = None,
         headers: dict[str, str] | None = None,
         key: str | None = None,
+        delay: float | timedelta | None = None,
+        deliver_at: datetime | int | None = None,
         raise_on_failure: bool | None = None,
         session: Any = None,
         check_after_s: int | None = None,
@@ -221,21 +246,21 @@ class Publisher:
         if not self._started:
             await asyncio.to_thread(self._open)
         changes = {"transactional": transactional, "headers": headers, "key": key, "raise_on_failure": raise_on_failure}
-        event = self._event(topic, code, payload, changes, session, at_once)
+        event = self._event(topic, code, payload, {**changes, "deliver_at_ms": _due_ms(delay, deliver_at)}, session, at_once)
         return await drive_async(self._flow(event, session, check_after_s, at_once, blocking=False), self.transport)
 
     def _event(
-        self, topic: str | Event, code: str | None, payload: Any, changes: dict[str, Any], session: Any, at_once: bool
+        self, topic: str | Event | object, code: str | None, payload: Any, changes: dict[str, Any], session: Any, at_once: bool
     ) -> Event:
         """Return the event that the arguments of a publish name. ``changes``: its fields that the call gives; None: not given."""
         if at_once and (changes["transactional"] or session is not None):
             raise UsageError("at_once=True belongs to no transaction: leave it out, or transactional=True and session=…")
-        if not isinstance(topic, Event):
-            event = Event(id=self.transport.new_id(), topic=topic, code=code, payload=payload)  # type: ignore[arg-type]  # checked later
-        elif code is None and payload is None:
+        if isinstance(topic, Event):
+            if code is not None or payload is not None:
+                raise UsageError(f"{topic} has its code and payload: set them on the event, or give topic, code and payload")
             event = topic
         else:
-            raise UsageError(f"{topic} has its code and payload: set them on the event, or give topic, code and payload")
+            event = self._built(topic, code, payload, {})
         for name, value in changes.items():
             if value is not None:
                 setattr(event, name, value)
@@ -340,6 +365,18 @@ class Publisher:
         self._started = False
 
 
+class PublishOptions(TypedDict, total=False):
+    """Options of `Publisher.publish` that any session's events may have."""
+
+    transactional: bool | None
+    headers: dict[str, str] | None
+    key: str | None
+    delay: float | timedelta | None
+    deliver_at: datetime | int | None
+    raise_on_failure: bool | None
+    check_after_s: int | None
+
+
 class BoundEvents:
     """Publishes in the transaction of one session or connection, wherever it is called. Made by `Publisher.bound_to`.
 
@@ -350,15 +387,19 @@ class BoundEvents:
         self.publisher = publisher
         self.session = session
 
-    def event(self, topic: str, code: str, payload: Any = None, **fields: Any) -> Event:
+    def event(self, topic: str | object, code: str | None = None, payload: Any = None, **fields: Any) -> Event:
         """As `Publisher.event`."""
         return self.publisher.event(topic, code, payload, **fields)
 
-    def publish(self, topic: str | Event, code: str | None = None, payload: Any = None, **options: Any) -> Published:
+    def publish(
+        self, topic: str | Event | object, code: str | None = None, payload: Any = None, **options: Unpack[PublishOptions]
+    ) -> Published:
         """As `Publisher.publish` with ``session=`` this session. Takes its other options, but for ``at_once``."""
         return self.publisher.publish(topic, code, payload, session=self.session, **options)
 
-    async def publish_async(self, topic: str | Event, code: str | None = None, payload: Any = None, **options: Any) -> Published:
+    async def publish_async(
+        self, topic: str | Event | object, code: str | None = None, payload: Any = None, **options: Unpack[PublishOptions]
+    ) -> Published:
         """As `publish`, without blocking the event loop."""
         return await self.publisher.publish_async(topic, code, payload, session=self.session, **options)
 
@@ -440,6 +481,29 @@ def _is_outbox(mode: str, tokens: bool | None, *, has_database: bool) -> bool:
     if tokens and not has_database:
         raise UsageError("tokens=True writes rows: give the publisher the database (session=… or provider=…)")
     return mode == "outbox"
+
+
+def _is_transactional(default: str) -> bool:
+    if default not in ("plain", "transactional"):
+        raise UsageError(f"default={default!r:.40}: use 'plain' or 'transactional'")
+    return default == "transactional"
+
+
+def _due_ms(delay: float | timedelta | None, deliver_at: datetime | int | None) -> int | None:
+    """Return when an event is to be delivered, ms since the epoch; None where nothing was said. Raises UsageError."""
+    if delay is None and deliver_at is None:
+        return None
+    now_ms = time.time_ns() // 1_000_000
+    try:
+        asked = Message("", b"", delay=delay, deliver_at=deliver_at).wire_properties()
+        due_ms = int(asked[TIMER_DELIVER_MS]) if TIMER_DELIVER_MS in asked else now_ms + int(asked[TIMER_DELAY_MS])
+    except MessageIllegal as exc:
+        raise UsageError(str(exc)) from None
+    except (TypeError, ValueError) as exc:
+        raise UsageError(f"delay is seconds or a timedelta, deliver_at ms since the epoch or an aware datetime: {exc}") from None
+    if due_ms > now_ms + DELAY_S_MAX * 1000:
+        raise UsageError(f"deliver_at is at most {DELAY_S_MAX} seconds from now, as brokers allow, not {deliver_at}")
+    return due_ms
 
 
 def _topics(topics: Collection[str] | None) -> frozenset[str] | None:

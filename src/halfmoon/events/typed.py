@@ -1,0 +1,91 @@
+"""Typed events: a class whose objects are events, with the topic and code that it says. Declares and looks up; sends nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+from halfmoon.errors import UsageError
+from halfmoon.events.encoding.codec import VERSION_MAX
+from halfmoon.events.errors import PayloadRefused
+from halfmoon.events.event import check_code, check_name, check_whole
+
+Payload = TypeVar("Payload")
+
+_MARK = "__halfmoon_event__"
+
+
+class EventType(msgspec.Struct, frozen=True):
+    """What a class says of its events. ``key`` is the attribute that holds an event's key; empty for none."""
+
+    topic: str
+    code: str
+    version: int
+    key: str
+
+    def key_of(self, payload: object) -> str:
+        """Return the key of an event; empty where the attribute is None. Raises PayloadRefused where there is no such attribute."""
+        try:
+            key = getattr(payload, self.key) if self.key else None
+        except AttributeError:
+            raise PayloadRefused(f"{type(payload).__qualname__} has no attribute {self.key!r:.80} to be its key") from None
+        return "" if key is None else str(key)
+
+
+def event(topic: str, code: str, *, key: str = "", version: int = 1) -> Callable[[type[Payload]], type[Payload]]:
+    """Have the objects of a class be events of a topic and code; a decorator.
+
+    ::
+
+        @event("TP_ORDER", "EC_PAID", key="order_id")
+        class OrderPaid(BaseModel):
+            order_id: int
+
+        events.publish(OrderPaid(order_id=42), transactional=True)
+
+        @on(OrderPaid, group="S_mail")
+        def send_mail(paid: OrderPaid): ...
+
+    The class is a pydantic model, a msgspec Struct or a dataclass; put this above ``@dataclass``. ``key`` names the attribute whose
+    text is the event's key. ``version`` is that of the payload's form: consumers of the class take it, and older ones with
+    `Codecs.upcast`. A class that descends from it is another type of event, and needs a decorator of its own. Raises NameRefused
+    and UsageError.
+    """
+    declared = EventType(
+        check_name("topic", topic), check_code(code), check_whole("version", version, 1, VERSION_MAX), _identifier(key)
+    )
+
+    def mark(kind: type[Payload]) -> type[Payload]:
+        if not isinstance(kind, type) or not _carries(kind):
+            raise UsageError(f"@event decorates pydantic models, msgspec Structs and dataclasses, not {kind!r:.80}")
+        setattr(kind, _MARK, declared)
+        return kind
+
+    return mark
+
+
+def type_of(kind: object) -> EventType | None:
+    """Return what a class itself, and no ancestor of it, was declared as; None for anything else."""
+    found: EventType | None = vars(kind).get(_MARK) if isinstance(kind, type) else None
+    return found
+
+
+def required_type_of(kind: type[Any]) -> EventType:
+    """As `type_of`. Raises UsageError for a class that is no event."""
+    if (found := type_of(kind)) is None:
+        raise UsageError(f"{kind.__module__}.{kind.__qualname__} is no event: decorate the class with @event(topic, code)")
+    return found
+
+
+def _carries(kind: type) -> bool:
+    """Whether codecs take the class apart and put it together again."""
+    return issubclass(kind, msgspec.Struct) or hasattr(kind, "__pydantic_validator__") or is_dataclass(kind)
+
+
+def _identifier(key: object) -> str:
+    if not isinstance(key, str) or (key and not key.isidentifier()):
+        raise UsageError(f"key={key!r:.80}: name the attribute that holds the key of an event")
+    return key
