@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from halfmoon import Producer
 from halfmoon.model import Message
@@ -302,3 +303,24 @@ def test_errors_are_json_when_programs_ask(run_alone, here):
 
     assert ran.code == 2
     assert json.loads(ran.err)["kind"] == "ModuleRefused"
+
+
+def test_the_events_of_modules_are_written_as_an_asyncapi_document(here: Path, name: str, topic: str, run_alone) -> None:
+    (here / f"{name}.py").write_text(
+        CONSUMERS.format(topic=topic)
+        + f"""
+import msgspec
+from halfmoon.events import event
+
+
+@event("{topic}", "EC_PAID")
+class Paid(msgspec.Struct):
+    order_id: int
+"""
+    )
+    as_yaml = yaml.safe_load(run_alone("events", "schema", name, "--title", "The shop").out)
+    as_json = run_alone("events", "schema", name, "--title", "The shop", "--json").json()
+
+    assert as_yaml == as_json
+    assert as_json["info"] == {"title": "The shop", "version": "1.0.0"}
+    assert as_json["components"]["schemas"]["Paid"]["properties"] == {"order_id": {"type": "integer"}}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
+import yaml
 
 from halfmoon import Admin
 from halfmoon.cli.shared.lines import say
@@ -21,8 +22,10 @@ from halfmoon.events.consuming.on import Handler, handlers_of
 from halfmoon.events.consuming.running import module_named, run
 from halfmoon.events.declarations import Declared
 from halfmoon.events.declarations import declared as made_of
+from halfmoon.events.declarations.asyncapi import document
 from halfmoon.events.declarations.files import read
 from halfmoon.events.publishing.publisher import Publisher
+from halfmoon.events.typed import type_of
 from halfmoon.logs import to_stderr
 
 app = typer.Typer(
@@ -137,6 +140,29 @@ def list_declared(modules: Modules, as_json: Json = False) -> None:
     columns = ("group", "topic", "code", "function")
     rows_of = [[*(facts[name] for name in columns), ", ".join(_remarks(facts)) or "-"] for facts in consumers]
     show_table("Consumers", (*columns, "remarks"), rows_of)
+
+
+@app.command()
+def schema(
+    modules: Modules,
+    title: Annotated[str, typer.Option("--title", help="Title of the document; without it, the first MODULE.")] = "",
+    version: Annotated[str, typer.Option("--version", help="Version of the document.")] = "1.0.0",
+    as_json: Json = False,
+) -> None:
+    """Write an AsyncAPI 3.0 document of the events that modules or files declare: YAML, or JSON with --json.
+
+    Payloads of @event classes and of payload= are described by JSON Schema.
+
+    Example: halfmoon events schema shop.events shop.consumers > asyncapi.yaml
+    """
+    found = declared(modules)
+    imported = [module_named(name) for name in modules if not name.endswith(FILES)]
+    kinds = [kind for module in imported for kind in vars(module).values() if type_of(kind)]
+    made = document(kinds, found.handlers, found.publishers, title=title or modules[0], version=version)
+    if as_json:
+        show_json(made)
+    else:
+        sys.stdout.write(yaml.safe_dump(made, sort_keys=False, allow_unicode=True))
 
 
 def declared(names: list[str], nameserver: str = "") -> Declarations:
