@@ -129,12 +129,11 @@ def create(table: Table, dialect: str) -> list[str]:
     numbered = any(column.kind == "serial" for column in table.columns)
     inside = columns if numbered else [*columns, f"PRIMARY KEY ({', '.join(table.key)})"]
     if dialect == "mysql":  # knows no CREATE INDEX IF NOT EXISTS
-        inside += [f"KEY {_index_name(table, names)} ({', '.join(names)})" for names in table.indexes]
+        inside += [f"KEY {index_name(table, names)} ({', '.join(names)})" for names in table.indexes]
     made = [f"CREATE TABLE IF NOT EXISTS {table.name} ({', '.join(inside)})"]
     if dialect != "mysql":
         made += [
-            f"CREATE INDEX IF NOT EXISTS {_index_name(table, names)} ON {table.name} ({', '.join(names)})"
-            for names in table.indexes
+            f"CREATE INDEX IF NOT EXISTS {index_name(table, names)} ON {table.name} ({', '.join(names)})" for names in table.indexes
         ]
     return made
 
@@ -171,5 +170,6 @@ def migrate(table: Table, dialect: str) -> list[str]:
     ]
 
 
-def _index_name(table: Table, names: tuple[str, ...]) -> str:
+def index_name(table: Table, names: tuple[str, ...]) -> str:
+    """Return the name of a table's index of some columns."""
     return f"ix_{table.name}_{'_'.join(names)}"
