@@ -19,7 +19,7 @@ PURE := tests/columns tests/wire tests/store tests/broker tests/integration
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup databases check lint quick test spark-4.2 rust-client demo mission simulate fuzz bench conformance docs constraints clean
+.PHONY: help setup databases check lint quick test spark-4.2 rust-client demo mission simulate fuzz bench conformance docs site constraints clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9.-]+):.*## (.*)/make \1\t\2/' | expand -t 20
@@ -106,6 +106,9 @@ conformance: $(INSTALLED)  ## Apache's own integration tests against two masters
 
 docs: $(INSTALLED)  ## write again what is generated from the source
 	@for tool in tools/generate_*.py; do test -e $$tool || continue; echo $$tool; $(BIN)/python $$tool || exit 1; done
+
+site: $(INSTALLED)  ## the documentation as a site, in build/site; needs no network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 constraints: $(PACKAGES)  ## pin the newest packages that pyproject.toml allows
 	$(PYTHON) -m venv build/pin && build/pin/bin/pip install --quiet pip-tools
