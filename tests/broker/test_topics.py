@@ -63,6 +63,6 @@ def test_a_topic_keeps_its_birth_until_it_is_deleted():
 def test_a_topic_that_is_found_on_the_disk_alone_has_no_birth_for_it_may_have_told_another_one():
     topics = Topics(BrokerSettings(), Tables(SimDisk(Random(1))), 1000)
 
-    topics.adopt(["orders"], lambda topic: [0, 1], 2000)
+    topics.adopt({"orders": 2}, 2000)
 
     assert topics.existing("orders").birth_ms is None

@@ -120,10 +120,12 @@ class Broker:
 
     def _recover_tables(self, now: int) -> None:
         """Make the tables agree with the store: a kill may have come between the two."""
-        store = self.store
-        self.topics.adopt(store.topics(), store.queue_ids, now)
+        queues, counts = self.store.queues, dict[str, int]()
+        for topic, queue_id in sorted(queues):
+            counts[topic] = queue_id + 1
+        self.topics.adopt(counts, now)
         self.offsets.drop_unknown(set(self.topics.names()))
-        self.offsets.clamp((topic, q, store.queue_max(topic, q)) for topic in store.topics() for q in store.queue_ids(topic))
+        self.offsets.clamp((*key, queue.max_offset) for key, queue in queues.items())
 
     def _table(self) -> dict[int, Handler]:
         """Return the handler of each request code, as the services declare them."""

@@ -5,7 +5,7 @@ Knows nothing of messages. Follows TopicConfigManager (RocketMQ 4.9.8).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import structs
 
@@ -191,14 +191,14 @@ class Topics:
         self.on_change(config.topic_name)
         return config
 
-    def adopt(self, stored: Iterable[str], queue_ids: Callable[[str], list[int]], now: int) -> None:
+    def adopt(self, queue_counts: Mapping[str, int], now: int) -> None:
         """Add topics that have queues on disk but are not in the table, because a crash came before it was saved.
 
         Their birth is unknown: with a new one they would look like recreated topics.
         """
-        for topic in stored:
+        for topic, queue_count in queue_counts.items():
             if topic not in self._table:
-                self._enter(topic_config(topic, max(queue_ids(topic), default=0) + 1), now)
+                self._enter(topic_config(topic, queue_count), now)
 
     def command(self, config: TopicConfig, now: int) -> None:
         """Create or replace a topic by command (17). Raises BrokerError 1 where `check` does."""
