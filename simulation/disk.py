@@ -76,6 +76,11 @@ class SimFile:
         """Return an offset behind every page that was written."""
         return min(self.size, (max(self._touched, default=-1) + 1) * PAGE_BYTES)
 
+    def look(self, at: int, size: int) -> tuple[bytes, int]:
+        """Return a copy of those bytes that lie in pages up to the last that was written, and where that ends."""
+        end = self.data_end()
+        return self.peek(at, max(0, min(size, end - at))), end
+
     def missing(self, at: int, size: int) -> list[tuple[int, int]]:
         """Spans of which the device does not have the same bytes, a page each."""
         ends = [*range(at - at % PAGE_BYTES + PAGE_BYTES, at + size, PAGE_BYTES), at + size]

@@ -46,6 +46,9 @@ class File(Protocol):
     def data_end(self) -> int:
         """Return an offset behind everything that was written, as far as the file system knows; what follows is zeros."""
 
+    def look(self, at: int, size: int) -> tuple[bytes, int]:
+        """Return what `peek` does, but not beyond `data_end`, and that: both for the price of one."""
+
     def missing(self, at: int, size: int) -> list[tuple[int, int]]:
         """Return the spans, as (at, size), of which the device may not have what `view` shows; all, where that cannot be found out.
 

@@ -182,3 +182,13 @@ def test_many_files_are_synced_by_one_call_and_each_by_itself_where_that_fails(t
     calls.clear()
     disk.sync_all(files, [])
     assert calls == ["one"] * 100
+
+
+def test_a_look_gives_what_was_written_and_where_that_ends(tmp_path: Path):
+    file = RealDisk(tmp_path).create("a", 1 << 20)
+    file.write(100, b"here")
+    data, end = file.look(98, 1 << 20)
+    assert data.startswith(b"\0\0here")
+    assert end == file.data_end() == 98 + len(data)
+    assert file.look(end + 4, 10) == (b"", end) if end < 1 << 20 else end == 1 << 20
+    assert file.look(100, 4) == (b"here", end)

@@ -9,7 +9,7 @@ import pytest
 from halfmoon.errors import UsageError
 from halfmoon.hot import ENTRY
 from halfmoon.store.layout import queue_directory
-from halfmoon.store.queues.consume_queue import ConsumeQueue
+from halfmoon.store.queues.consume_queue import NO_WINDOW, ConsumeQueue
 from simulation.disk import SimDisk
 from tests.store.driving import entries_of
 
@@ -152,3 +152,66 @@ def test_entries_that_wait_behind_a_hole_are_not_stepped_over_with_it():
     queue.publish(900, flat(900, 200), 65536)
     assert queue.real_entry(0, 1100) == (900, (90_000, 100, 900))
     assert queue.real_before(900, 0) == -1
+
+
+def looked_at(disk: SimDisk, end: int, per_file: int = 2000) -> tuple[ConsumeQueue, bytes]:
+    """A queue that is being opened, looked at about ``end``, and what stands behind its end."""
+    queue = queue_on(disk, per_file)
+    queue.window, queue.near = NO_WINDOW, end
+    queue.look_at_end()
+    return queue, queue.behind(queue.end_below(1 << 40))
+
+
+@pytest.mark.parametrize("near", [0, 499, 500, 900, 5000])
+def test_one_look_at_a_queue_that_is_opened_tells_its_first_and_last_entries_and_that_zeros_follow(near: int):
+    disk = SimDisk(Random(1))
+    queue = queue_on(disk, 2000)
+    queue.publish(0, flat(0, 500), 65536)
+    queue.write_out()
+    again, behind = looked_at(disk, near)
+    assert behind == b""
+    looks = count_looks(again)
+    assert again.entry(499) == (49_900, 100, 499)
+    assert again.end_below(1 << 40) == 500
+    again.cut(500, thorough=True)
+    assert looks == [], "what was found out was looked for again"
+    again.correct_min(0)
+    assert (again.written, again.min_offset) == (500, 0)
+    again.cut(498, thorough=True)
+    assert disk.read("consumequeue/t/0/00000000000000000000")[498 * 20 :].count(0) == 1502 * 20
+
+
+def test_the_first_entry_is_remembered_of_a_look_that_had_it():
+    disk = SimDisk(Random(1))
+    queue = queue_on(disk, 2000)
+    queue.publish(0, flat(1, 60), 65536)
+    queue.write_out()
+    again, _ = looked_at(disk, 60)
+    looks = count_looks(again)
+    assert (again.entry(0), again.entry(59)) == ((100, 100, 1), (6000, 100, 60))
+    assert looks == []
+    assert again.entry(30) == (3100, 100, 31)
+    assert looks, "it was not, and is looked for"
+
+
+@pytest.mark.parametrize("gap", [1, 150, 700])
+def test_entries_behind_the_end_are_seen_and_are_cut_all_the_same(gap: int):
+    disk = SimDisk(Random(1))
+    queue = queue_on(disk, 2000)
+    queue.publish(0, flat(0, 40), 65536)
+    queue.write_out()
+    queue.segments.write((40 + gap) * 20, flat(7, 3))
+    again, behind = looked_at(disk, 40)
+    assert behind[gap * 20 :].startswith(flat(7, 3))
+    again.cut(40, thorough=True)
+    assert not any(disk.read("consumequeue/t/0/00000000000000000000")[40 * 20 :])
+
+
+def count_looks(queue: ConsumeQueue) -> list[int]:
+    """Return a list that gets the position of each look at the file of a queue from now on."""
+    looks: list[int] = []
+    file = queue.segments._file(0)
+    look, peek = file.look, file.peek
+    file.look = lambda at, size: (looks.append(at), look(at, size))[1]
+    file.peek = lambda at, size: (looks.append(at), peek(at, size))[1]
+    return looks

@@ -64,11 +64,12 @@ class Segments:
             StoreError: a file has another size than configured, or one in the middle is missing.
         """
         offsets = sorted(offset for name in self._disk.list(self.directory) if (offset := file_offset(name)) is not None)
-        while offsets and self._disk.file_size(self.path(offsets[-1])) == 0:
+        sizes = [self._disk.file_size(self.path(offset)) for offset in offsets]
+        while offsets and sizes[-1] == 0:
             self._disk.remove(self.path(offsets.pop()))
+            sizes.pop()
             self.directory_dirty = True
-        for offset in offsets:
-            size = self._disk.file_size(self.path(offset))
+        for offset, size in zip(offsets, sizes):
             if size != self.file_bytes:
                 raise StoreError(
                     f"{self.path(offset)} has {size} bytes, but the setting says {self.file_bytes}:"
@@ -142,6 +143,12 @@ class Segments:
     def peek(self, position: int, size: int) -> bytes:
         """Return a copy of bytes, at most to the end of their file, for who looks at few of very many files."""
         return self._file(position).peek(position % self.file_bytes, size)
+
+    def look(self, position: int, size: int) -> tuple[bytes, int]:
+        """Return bytes as `peek` does, and the position behind everything that was written into their file."""
+        at = position % self.file_bytes
+        data, end = self._file(position).look(at, size)
+        return data.ljust(min(size, self.file_bytes - at), b"\0"), position - at + end
 
     def data_end(self, base: int) -> int:
         """Return an offset, from the start of the file that begins at ``base``, behind everything that was written into it."""

@@ -10,6 +10,8 @@ messages at a time.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from halfmoon.hot import ENTRY, ENTRY_BYTES, FILLER_SIZE
 from halfmoon.ports import Disk
 from halfmoon.store.layout import queue_directory
@@ -19,7 +21,27 @@ _ALIKE = 1024
 """Fillers compared in one step."""
 _PEEKED, _NEAR = 200, 64
 """Entries read at once while the store is opened, and how far from where a queue is thought to end it is looked for first."""
-NO_WINDOW = (0, b"")
+_BEHIND_BYTES = 16 * 1024 // ENTRY_BYTES * ENTRY_BYTES
+"""How far behind the end of a queue entries are looked for."""
+_KEPT = 16
+"""Entries before the end that are kept of a look at it: there may be 80,000 queues."""
+_ZEROS = bytes(_BEHIND_BYTES)
+
+
+class Window(NamedTuple):
+    """What was looked at last while the store is opened: bytes of entries from ``first`` on. ``data_end`` is a position (of bytes)
+    behind everything written into their file, and from ``clear_from`` on it is known to hold zeros; -1: not known. ``head`` is the
+    first entry of the queue, where that was seen, too.
+    """
+
+    first: int
+    data: bytes
+    data_end: int
+    clear_from: int = -1
+    head: bytes = b""
+
+
+NO_WINDOW = Window(0, b"", 0)
 WAITING_MAX = 256
 """Entries that wait in memory, some 5 KB; a larger block is written at once."""
 
@@ -48,8 +70,8 @@ class ConsumeQueue:
         """Its place in `halfmoon.store.queues.ends`; -1: it has none."""
         self.near = 0
         """About where it ends: `end_below` looks there first."""
-        self.window: tuple[int, bytes] | None = None
-        """While the store is opened: the entries that were looked at last, from an offset on; None: files are mapped to be read."""
+        self.window: Window | None = None
+        """While the store is opened; None: files are mapped to be read."""
         self.room = 0
         """Entries below this offset have space on the disk; 0: unknown since the start."""
         self.born = 0
@@ -169,13 +191,43 @@ class ConsumeQueue:
 
     def _peek(self, queue_offset: int) -> tuple[int, int, int]:
         assert self.window is not None
-        first, data = self.window
+        first, data, _, _, head = self.window
         if not 0 <= (queue_offset - first) * ENTRY_BYTES < len(data):
-            base = queue_offset - queue_offset % self.per_file
-            first = max(base, queue_offset - _PEEKED // 2)
-            data = self.segments.peek(first * ENTRY_BYTES, min(_PEEKED, base + self.per_file - first) * ENTRY_BYTES)
-            self.window = first, data
+            if head and queue_offset == self.first:
+                return ENTRY.unpack(head)
+            first, data, _, _, _ = self._look(queue_offset, _PEEKED // 2 * ENTRY_BYTES)
         return ENTRY.unpack_from(data, (queue_offset - first) * ENTRY_BYTES)
+
+    def _look(self, queue_offset: int, behind_bytes: int) -> Window:
+        base = queue_offset - queue_offset % self.per_file
+        first = max(base, queue_offset - _PEEKED // 2)
+        size = min((queue_offset - first) * ENTRY_BYTES + behind_bytes, (base + self.per_file - first) * ENTRY_BYTES)
+        window = self.window = Window(first, *self.segments.look(first * ENTRY_BYTES, size))
+        return window
+
+    def look_at_end(self) -> None:
+        """While the store is opened: read at once what stands where it is thought to end, and what `behind` may want."""
+        last = self.segments.last
+        if last is not None:
+            self._look(min(max(self.near, last // ENTRY_BYTES), last // ENTRY_BYTES + self.per_file - 1), _BEHIND_BYTES)
+
+    def behind(self, end: int) -> bytes:
+        """While the store is opened: return what else than zeros stands behind its end, in the first 16 KiB of the same file."""
+        assert self.window is not None
+        at, window = end * ENTRY_BYTES, self.window
+        size = max(0, min(_BEHIND_BYTES, window.data_end - at))
+        is_near = window.first <= end and window.first // self.per_file == end // self.per_file
+        if not (is_near and (end - window.first) * ENTRY_BYTES + size <= len(window.data)):
+            window = self._look(end, _BEHIND_BYTES)
+            size = max(0, min(_BEHIND_BYTES, window.data_end - at))
+        first, data, data_end, _, _ = window
+        start, kept = (end - first) * ENTRY_BYTES, max(first, end - _KEPT)
+        behind = data[start : start + size]
+        is_clear = behind == _ZEROS[:size]
+        head = data[:ENTRY_BYTES] if first == self.first else b""
+        data = data[(kept - first) * ENTRY_BYTES : start + ENTRY_BYTES]
+        self.window = Window(kept, data, data_end, at if is_clear and at + size >= data_end else -1, head)
+        return b"" if is_clear else behind
 
     def _forget_window(self) -> None:
         if self.window is not None:
@@ -275,11 +327,17 @@ class ConsumeQueue:
             self.segments.remove_after(-1)
             self.changed = True
         elif self.segments.last is not None:
-            self.segments.clear_from(end * ENTRY_BYTES, thorough=thorough)
+            if not self._is_clear(end * ENTRY_BYTES):
+                self.segments.clear_from(end * ENTRY_BYTES, thorough=thorough)
             if self.segments.dirty or self.segments.directory_dirty:
                 self.changed = True
         self.written = self.stored = self.max_offset = self.next_offset = end
         self._forget_window()
+
+    def _is_clear(self, position: int) -> bool:
+        """Whether nothing but zeros is known to stand behind a position of the last file."""
+        window, last = self.window, self.segments.last
+        return window is not None and last is not None and last <= window.clear_from <= position
 
     def correct_min(self, log_first: int) -> None:
         """Find the first entry that points at what the log still has."""

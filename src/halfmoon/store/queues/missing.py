@@ -25,9 +25,6 @@ log = logging.getLogger("halfmoon.store")
 
 Queues = dict[Key, ConsumeQueue]
 
-_LOOK_BYTES = 16 * 1024 // ENTRY_BYTES * ENTRY_BYTES
-"""How far behind the end of a queue entries are looked for."""
-
 
 class Rebuild(NamedTuple):
     """Queues that are rebuilt from the first record of the log on, with what is known of each."""
@@ -138,14 +135,13 @@ def _wrong_end(queue: ConsumeQueue, row: Row, log_end: int, *, nothing_lost: boo
     The end is found by halving, which takes a hole of zeros for it; new entries would then take the offsets behind the hole.
     ``nothing_lost``: no entry can stand behind the end.
     """
+    queue.look_at_end()
     end = queue.end_below(log_end)
     if end < row.durable:
         return f"its entries end at {end}, and went to {row.durable} once"
-    if nothing_lost and end * ENTRY_BYTES < queue.segments.end:
-        at, base = end * ENTRY_BYTES, queue.segments.base(end * ENTRY_BYTES)
-        behind = queue.segments.peek(at, max(0, min(_LOOK_BYTES, base + queue.segments.data_end(base) - at)))
+    if nothing_lost and end * ENTRY_BYTES < queue.segments.end and (behind := queue.behind(end)):
         behind = behind[: len(behind) // ENTRY_BYTES * ENTRY_BYTES]
-        if behind.count(0) < len(behind) and any(0 < size != FILLER_SIZE for _, size, _ in ENTRY.iter_unpack(behind)):
+        if any(0 < size != FILLER_SIZE for _, size, _ in ENTRY.iter_unpack(behind)):
             return f"its entries end at {end}, and more stand behind them"
     return None
 
