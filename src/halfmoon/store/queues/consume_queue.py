@@ -326,13 +326,14 @@ class ConsumeQueue:
         if self.segments.last is not None and end <= self.first:
             self.segments.remove_after(-1)
             self.changed = True
+            self._forget_window()
         elif self.segments.last is not None:
             if not self._is_clear(end * ENTRY_BYTES):
                 self.segments.clear_from(end * ENTRY_BYTES, thorough=thorough)
+                self._forget_window()
             if self.segments.dirty or self.segments.directory_dirty:
                 self.changed = True
         self.written = self.stored = self.max_offset = self.next_offset = end
-        self._forget_window()
 
     def _is_clear(self, position: int) -> bool:
         """Whether nothing but zeros is known to stand behind a position of the last file."""
