@@ -10,7 +10,7 @@ to an application that is just being handed messages; ``broker`` kills a broker 
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +23,7 @@ from halfmoon.effects import Op, sleep
 from halfmoon.errors import HalfmoonError, NotRunning
 from halfmoon.model import ConsumeFrom, Message, MessageQueue, SendResult
 from simulation.clients import SimProducer, SimPullConsumer
-from simulation.cluster import Cluster
+from simulation.cluster import BrokerNode, Cluster
 from simulation.history import BROKER
 from simulation.ledger import Ledger
 from simulation.members import Member, MemberHistory
@@ -40,10 +40,11 @@ CLIENT: dict[str, Any] = {"heartbeat_ms": 1000, "request_timeout_ms": 1000, "rou
 LOOK_MS = 10
 """How often the brokers' progress is looked at."""
 
-LATELY = 30
-"""So many looks back a member may have been told the progress at which it begins a queue."""
+LATELY_MS = 300
+"""So long ago a member may have been told the progress at which it begins a queue."""
 
 SETTLE_MS = 120_000
+"""So long nobody confirms anything before what is left counts as lost."""
 
 
 @dataclass
@@ -105,7 +106,10 @@ class _History(MemberHistory["_Member"]):
         self.peaceful = set(kinds) <= PEACEFUL
         self.expression = chance.choice(("*", "*", "A"))
         self.quiet = False
-        self.lately: defaultdict[MessageQueue, deque[int]] = defaultdict(lambda: deque(maxlen=LATELY))
+        self.progress: defaultdict[MessageQueue, list[tuple[int, int]]] = defaultdict(list)
+        """Every progress that was stored, and when, in order."""
+        for broker in cluster.brokers:
+            self._watch_progress(broker)
 
     def run(self, steps: int) -> None:
         cluster = self.cluster
@@ -126,8 +130,14 @@ class _History(MemberHistory["_Member"]):
         cluster.run(ms=1_000)
         self.plan.closing = True
         cluster.run(ms=1_500)
-        cluster.world.run_until(lambda: not self.ledger.unread(), SETTLE_MS)
+        self._read_the_rest()
         cluster.run(ms=1_000)
+
+    def _read_the_rest(self) -> None:
+        """Let members go on until all is read, or nothing is any more: who takes its time has much before it."""
+        read_one = True
+        while read_one and (left := len(self.ledger.unread())):
+            read_one = self.cluster.world.run_until(lambda: len(self.ledger.unread()) < left, SETTLE_MS)
 
     def _begin_at_the_end(self) -> None:
         """Have the group's first member begin while nothing is sent, so that everybody knows where that is."""
@@ -156,18 +166,44 @@ class _History(MemberHistory["_Member"]):
         core = self.broker(queue.broker_name).core
         return None if core is None else core.offsets.get(GROUP, queue.topic, queue.queue_id) or 0
 
-    def lowest_told(self, queue: MessageQueue) -> int | None:
-        """Return the lowest progress that a member which has begun a queue just now may have been told; None: not known."""
-        # Since the last look another member, who lost the queue, may have left the progress of its own.
-        now = self.stored(queue)
-        return min([*self.lately[queue], *(() if now is None else (now,))], default=None)
+    def kill_broker(self, broker: BrokerNode) -> None:
+        """Kill a broker, which forgets what it has not saved, and start it again."""
+        super().kill_broker(broker)
+        self._watch_progress(broker)
+
+    def _watch_progress(self, broker: BrokerNode) -> None:
+        """Write down each progress that a broker stores, and what it begins with."""
+        put = broker.core.offsets.put
+
+        def note(queue: MessageQueue) -> None:
+            self.progress[queue].append((self.cluster.world.now, self.stored(queue) or 0))
+
+        def watched(group: str, topic: str, queue_id: int, offset: int) -> None:
+            put(group, topic, queue_id, offset)
+            if (group, topic) == (GROUP, TOPIC):
+                note(MessageQueue(topic, broker.name, queue_id))
+
+        broker.core.offsets.put = watched
+        for i in range(QUEUES):
+            note(MessageQueue(TOPIC, broker.name, i))
+
+    def lowest_told(self, queue: MessageQueue) -> int:
+        """Return the lowest progress that a member which has begun a queue just now may have been told.
+
+        It changes within a millisecond: who lost a queue leaves its own, and who has it, too, stores what is ahead of that.
+        """
+        _, lowest = self.progress[queue][-1]
+        for at_ms, offset in reversed(self.progress[queue]):
+            lowest = min(lowest, offset)
+            if at_ms < self.cluster.world.now - LATELY_MS:
+                break
+        return lowest
 
     def _look(self) -> None:
         """Write down what brokers hold, and which queues have come to whom."""
         for broker in self.cluster.brokers:
             for queue in (MessageQueue(TOPIC, broker.name, i) for i in range(QUEUES)):
                 if (stored := self.stored(queue)) is not None:
-                    self.lately[queue].append(stored)
                     self.ledger.seen(queue, stored, self.cluster.world.now)
         for member in self.members:
             member.look()
