@@ -127,6 +127,10 @@ LAZY = {
     ("halfmoon.events.dedup", "halfmoon.events.dedup.sqlalchemy"): "SQLAlchemy is an extra",
     ("halfmoon.events.dedup", "halfmoon.events.dedup.django"): "Django is an extra",
     ("halfmoon.events.publishing.publisher", "halfmoon.events.sqlalchemy"): "SQLAlchemy is an extra",
+    (
+        "halfmoon.client.spans",
+        "opentelemetry.trace.propagation.tracecontext",
+    ): "an extra, asked for where the application has it",
     ("halfmoon.events.declarations.asyncapi", "pydantic"): "no dependency: asked for a schema only by who has a class of it",
     ("halfmoon.broker.access.accounts", "yaml"): "a start without access control need not wait 20 ms for it",
     ("halfmoon.arrays", "numpy"): "a start without keys to index need not wait 60 ms for it; it is optional besides",

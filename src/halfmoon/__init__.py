@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         select_by_hash,
     )
     from halfmoon.client.aio_transaction import AsyncHalf, AsyncTransactionProducer, TransactionSettings
+    from halfmoon.client.spans import processing
     from halfmoon.client.sync import Producer, PullConsumer, PushConsumer
     from halfmoon.client.sync_transaction import Half, TransactionProducer
     from halfmoon.errors import (
@@ -55,6 +56,7 @@ _PLACES = {
     "client.aio": "AsyncProducer AsyncPullConsumer AsyncPushConsumer ConsumeContext select_by_hash "
     "ProducerSettings PullSettings PushSettings",
     "client.aio_transaction": "AsyncHalf AsyncTransactionProducer TransactionSettings",
+    "client.spans": "processing",
     "client.sync": "Producer PullConsumer PushConsumer",
     "client.sync_transaction": "Half TransactionProducer",
     "errors": "BrokerError HalfRolledBack HalfmoonError NetworkError NoNameServer NoRoute SendFailed UsageError",
@@ -109,6 +111,7 @@ __all__ = [
     "TransactionSendResult",
     "TransactionSettings",
     "UsageError",
+    "processing",
     "select_by_hash",
 ]
 

@@ -35,6 +35,7 @@ from halfmoon.client.settings import (
     PushSettings,
     settings_of,
 )
+from halfmoon.client.spans import INSTALLED, LingeringSenderSpans, SenderSpans, listener_with_spans
 from halfmoon.effects import at_once, run
 from halfmoon.errors import BrokerError, NetworkError, NotRunning, TooManyRequests
 from halfmoon.model import Message, MessageModel, MessageQueue, SendResult, StoredMessage
@@ -85,7 +86,10 @@ class AsyncProducer(Client[ProducerSettings]):
         checked = settings_of(self._kind, {**(values_of(settings) if settings else {}), **values})
         check_group(checked.group, "DEFAULT_PRODUCER")
         super().__init__(checked)
-        kind = LingeringSender if checked.linger_ms else Sender
+        if checked.spans and INSTALLED:
+            kind: type[Sender] = LingeringSenderSpans if checked.linger_ms else SenderSpans
+        else:
+            kind = LingeringSender if checked.linger_ms else Sender
         self._sender = kind(checked, self._instance.routes, self._ids)
         self._requests = Requests(self._sender, self._instance)
         self._instance.producer_group = self._sender.group
@@ -313,7 +317,8 @@ class AsyncPushConsumer(GroupClient[PushSettings]):
 
     def on_message(self, listener: Callable[..., Any]) -> Callable[..., Any]:
         """Set the listener; may be used as a decorator."""
-        self._core.on_message(listener)
+        spans = self.settings.spans and INSTALLED
+        self._core.on_message(listener_with_spans(listener, self.settings.group) if spans else listener)
         return listener
 
     def suspend(self) -> None:

@@ -1,35 +1,30 @@
 """What is written down of an event's way: a log line a step, and OpenTelemetry spans where that is installed. Decides nothing.
 
 The lines go to the logger ``halfmoon.events``, one a step, each with every name of the event: ``published: event=… topic=… code=…
-message=… group=… attempt=… decision=…``. Spans are named ``halfmoon publish TP_ORDER`` and so on; the trace travels in the
-message's properties ``traceparent`` and ``tracestate`` (W3C Trace Context), so that the consumer's span belongs to it.
+message=… group=… attempt=… decision=…``. Spans are named ``publish TP_ORDER`` and so on; how they are made, and how the
+trace travels in a message, stands in `halfmoon.client.spans`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, MutableMapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
+from halfmoon.client.spans import TRACEPARENT, TRACESTATE, attributes_of, carry, current_span, failed, parent_of, tracer
 from halfmoon.events.event import Event
 from halfmoon.logs import escaped
 
-try:
-    from opentelemetry import context as _context
-    from opentelemetry import trace as _trace
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator as _Propagator
-except ImportError:  # an extra: halfmoon[opentelemetry]
-    _installed = False
-else:
-    _installed = True
-
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span, TracerProvider
+    from opentelemetry.trace import Span
+
+__all__ = ["TRACEPARENT", "TRACESTATE", "carry", "failed", "span", "step", "trace_of"]
 
 log = logging.getLogger("halfmoon.events")
 
-TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
+_KINDS = {"publish": ("PRODUCER", "send"), "consume": ("CONSUMER", "process")}
+"""The kind of a span, and its type in the conventions, by its name. Others are calls of a client."""
 
 _NOTHING: AbstractContextManager[None] = nullcontext()
 
@@ -80,45 +75,25 @@ def _one_line(error: BaseException | str) -> str:
 
 
 def span(
-    name: str, event: Event, *, group: str = "", carrier: Mapping[str, str] | None = None, attempt: int = 0
+    name: str, event: Event, *, group: str = "", carrier: Mapping[str, str] | None = None, attempt: int = 0, size: int | None = None
 ) -> AbstractContextManager[Span | None]:
     """Return a block that is a span of the event, where OpenTelemetry records; else a block that does nothing.
 
     ``name`` is publish, prepare, decide, check or consume. ``carrier``, a message's properties: the span belongs to the trace that
-    came with it. An exception that leaves the block is recorded.
+    came with it. ``size``: bytes of its body. An exception that leaves the block is recorded.
     """
-    if not _installed or isinstance(provider := _trace.get_tracer_provider(), _trace.ProxyTracerProvider):
+    if (recorder := tracer()) is None:
         return _NOTHING  # nobody records
-    return _span(provider, name, event, group, carrier, attempt)
-
-
-@contextmanager
-def _span(
-    provider: TracerProvider, name: str, event: Event, group: str, carrier: Mapping[str, str] | None, attempt: int
-) -> Iterator[Span]:
-    parent = _Propagator().extract(carrier) if carrier is not None and TRACEPARENT in carrier else None
-    facts: dict[str, Any] = {
-        "messaging.system": "rocketmq",
-        "messaging.operation.name": name,
-        "messaging.destination.name": event.topic,
-        "messaging.message.id": event.id,
-        "messaging.rocketmq.message.tag": event.code,
+    kind, operation = _KINDS.get(name, ("CLIENT", ""))
+    facts = {
+        "message.id": event.id,
+        "message.body.size": size,
+        "rocketmq.message.tag": event.code,
+        "consumer.group.name" if name == "consume" else "rocketmq.client_group": group,
     }
-    if group:
-        facts["messaging.consumer.group.name" if name == "consume" else "messaging.rocketmq.client_group"] = group
-    if attempt:
-        facts["halfmoon.attempt"] = attempt
-    kind = {"publish": _trace.SpanKind.PRODUCER, "consume": _trace.SpanKind.CONSUMER}.get(name, _trace.SpanKind.CLIENT)
-    with provider.get_tracer("halfmoon.events").start_as_current_span(
-        f"halfmoon {name} {event.topic}", parent, kind, facts
-    ) as made:
-        yield made
-
-
-def carry(properties: MutableMapping[str, str]) -> None:
-    """Add the trace that is active here to a message's properties, unless they name one. Without a trace they stay as they are."""
-    if _installed and TRACEPARENT not in properties and _trace.get_current_span().get_span_context().is_valid:
-        _Propagator().inject(properties, _context.get_current())
+    attributes = attributes_of(name, operation, event.topic, facts) | ({"halfmoon.attempt": attempt} if attempt else {})
+    parent = None if carrier is None else parent_of(carrier)
+    return current_span(recorder, f"{name} {event.topic}", kind, attributes, parent)
 
 
 def trace_of(properties: Mapping[str, str]) -> dict[str, str] | None:

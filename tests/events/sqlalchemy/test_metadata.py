@@ -18,8 +18,7 @@ from sqlalchemy.orm import sessionmaker
 
 from halfmoon.events import Publisher
 from halfmoon.events.dedup import create_tables as create_consumed
-from halfmoon.events.sqlalchemy import provider
-from halfmoon.events.sqlalchemy.metadata import add_tables
+from halfmoon.events.sqlalchemy import add_tables, provider
 from halfmoon.events.tables import CONSUMED, OUTBOX, TOKENS
 from halfmoon.events.testing import MemoryBus
 

@@ -9,8 +9,8 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.events.consuming.context import ConsumerContext
@@ -19,9 +19,12 @@ from halfmoon.events.dedup.ledger import Consumed, Ledger, key_of
 from halfmoon.events.encoding.codec import Codecs
 from halfmoon.events.encoding.envelope import CODE, event_of, event_without_payload, topic_of
 from halfmoon.events.event import Event
-from halfmoon.events.tracing import span, step
+from halfmoon.events.tracing import failed, span, step
 from halfmoon.events.typed import type_of
 from halfmoon.model import StoredMessage
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 
 class Outcome(NamedTuple):
@@ -73,7 +76,7 @@ class Dispatch:
     ) -> None:
         self.group = group
         self._codecs = codecs
-        self._around = around
+        self._around: Callable[[], AbstractContextManager[Any]] = around or nullcontext
         self._consumers = {
             (handler.topic, handler.code): Consumer(
                 handler, ledgers[id(handler.dedup)] if handler.dedup is not None else None, handler.is_async, handler.takes_context
@@ -103,12 +106,10 @@ class Dispatch:
         """Have a message processed in this thread. Raises nothing."""
         event = event_without_payload(message)
         try:
-            with span("consume", event, group=self.group, carrier=message.properties, attempt=attempt):
+            with self._span(event, message, attempt) as made:
                 consumer, event, context = self._prepared(message, attempt)
-                if self._around is None:
-                    return self._call(consumer, event, context)
                 with self._around():
-                    return self._call(consumer, event, context)
+                    return _noted(made, self._call(consumer, event, context))
         except BaseException as exc:  # SystemExit, too: a function does not end the consumer
             return self._failed(event, attempt, exc)
 
@@ -116,9 +117,9 @@ class Dispatch:
         """Have a message processed on this event loop. Raises CancelledError when it is cancelled, and nothing else."""
         event = event_without_payload(message)
         try:
-            with span("consume", event, group=self.group, carrier=message.properties, attempt=attempt):
+            with self._span(event, message, attempt) as made:
                 consumer, event, context = self._prepared(message, attempt)
-                return await self._call_async(consumer, event, context)
+                return _noted(made, await self._call_async(consumer, event, context))
         except BaseException as exc:
             if isinstance(exc, GeneratorExit) or (isinstance(exc, asyncio.CancelledError) and _is_cancelled()):
                 raise
@@ -151,6 +152,10 @@ class Dispatch:
         return self._ended(event, context)
 
     # ------------------------------------------------------------ parts
+
+    def _span(self, event: Event, message: StoredMessage, attempt: int) -> AbstractContextManager[Span | None]:
+        carrier, size = message.properties, len(message.body)
+        return span("consume", event, group=self.group, carrier=carrier, attempt=attempt, size=size)
 
     def _find(self, message: StoredMessage) -> Consumer | None:
         topic, code = topic_of(message), message.properties.get(CODE) or message.tag or ""
@@ -190,6 +195,13 @@ def _check(consumer: Consumer) -> None:
     if consumer.is_async:
         raise UsageError(f"{handler.place}: dedup of a coroutine function must be an async_sessionmaker")
     raise UsageError(f"{handler.place}: dedup of a plain function cannot be an async_sessionmaker")
+
+
+def _noted(made: Span | None, outcome: Outcome) -> Outcome:
+    """Note in a span that its event comes again; the outcome goes on as it is."""
+    if made is not None and not outcome.consumed:
+        failed(made, "RECONSUME_LATER")
+    return outcome
 
 
 def _is_cancelled() -> bool:

@@ -60,7 +60,7 @@ class Member:
         self._leave: Callable[[], None] | None = None
         self._consumer: AsyncPushConsumer | None = None
         self._pool: ThreadPoolExecutor | None = None
-        consumer = AsyncPushConsumer(**{"group": self.group, "consume_from": ConsumeFrom.FIRST_OFFSET, **settings})
+        consumer = AsyncPushConsumer(**{"group": self.group, "consume_from": ConsumeFrom.FIRST_OFFSET, "spans": False, **settings})
         for topic, codes in dispatch.codes().items():
             consumer.subscribe(topic, " || ".join(codes))
         self._settings = consumer.settings

@@ -34,7 +34,8 @@ class ClientTransport:
     """
 
     def __init__(self, group: str, nameserver: str, **settings: Any) -> None:
-        self._settings = {"retries_max": 0, "retries_async_max": 0, "check_threads": CHECK_THREADS, **settings}
+        # Events have spans of their own (`halfmoon.events.tracing`).
+        self._settings = {"retries_max": 0, "retries_async_max": 0, "check_threads": CHECK_THREADS, "spans": False, **settings}
         self._settings |= {"group": group, "nameserver": nameserver}
         self._lock = threading.Lock()
         self._producer: TransactionProducer | None = None

@@ -66,8 +66,10 @@ class Facade:
         now_ms, _ = yield NOW
         group = self._modes.rules.group
         try:
-            with span("publish", event, group=group):
+            with span("publish", event, group=group) as made:
                 message = message_of(event, self._codecs, group=group, now_ms=now_ms)
+                if made is not None:
+                    made.set_attribute("messaging.message.body.size", len(message.body))
                 if len(message.body) > self._body_bytes_max:
                     raise PayloadRefused(f"{event}: {len(message.body)} bytes, over the {self._body_bytes_max} that were set")
                 step("publish", event, decision=delivery)

@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from halfmoon.errors import UsageError
 from halfmoon.events.sqlalchemy.connections import ConnectionProvider
 from halfmoon.events.sqlalchemy.engines import asyncio_module, engine_of, refuse_routing
+from halfmoon.events.sqlalchemy.metadata import add_tables
 from halfmoon.events.sqlalchemy.sessions import SessionProvider
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 _MADE = "_halfmoon_provider"
 
-__all__ = ["ConnectionProvider", "SessionProvider", "begin", "begin_async", "provider"]
+__all__ = ["ConnectionProvider", "SessionProvider", "add_tables", "begin", "begin_async", "provider"]
 
 
 def provider(session: Any, *, bind: Engine | AsyncEngine | None = None) -> SessionProvider | ConnectionProvider:
