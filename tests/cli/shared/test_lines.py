@@ -78,7 +78,7 @@ def test_json_has_every_character_and_steers_no_terminal(capsys):
 
 
 def test_what_is_cut_says_how_much_is_missing(capsys):
-    show_table("", ("key", "small"), [("k" * 1_000_000, 1)])
+    show_table("", ("body", "small"), [("k" * 1_000_000, 1)])
     say("s" * 1_000_000)
     out = capsys.readouterr().out
     assert out.endswith(f" … and {1_000_000 - LINE_MAX:,} characters more\n")

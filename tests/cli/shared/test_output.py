@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import sys
+from typing import Any
 
 import pytest
 
@@ -73,3 +77,78 @@ def test_a_table_shows_every_cell_as_it_is_and_nothing_as_none(capsys):
 )  # fmt: skip
 def test_a_span_of_time_is_short_and_never_rounds_up_into_the_next_unit(ms, text):
     assert span_text(ms) == text
+
+
+class Terminal(io.StringIO):
+    """Standard output that is a terminal; COLUMNS says how wide."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def table_on(monkeypatch: pytest.MonkeyPatch, columns: int | None, *table: Any) -> list[str]:
+    """Return the lines that a terminal, or with None a pipe, is given for a table, without colours."""
+    screen = io.StringIO() if columns is None else Terminal()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setenv("COLUMNS", str(columns or 80))
+    monkeypatch.setenv("TERM", "xterm")
+    show_table(*table)
+    return re.sub("\x1b\\[[0-9;]*m", "", screen.getvalue()).splitlines()
+
+
+ID = "7F000001" * 4
+PENDING = (
+    "",
+    ("age", "group", "topic", "keys", "id", "sent", "next check"),
+    [
+        ("5m10s", "P_shop", "orders", "o-1", ID, 1234, "in 10s, if a producer is there"),
+        ("1h00m", "P_漢字", "orders", "", ID, 1, "none"),
+    ],
+)
+
+
+def test_at_80_columns_the_last_columns_are_left_out_and_a_line_says_which(monkeypatch):
+    head, rule, first, second, left = table_on(monkeypatch, 80, *PENDING)
+
+    assert head.split() == ["age", "group", "topic", "keys", "id", "sent"]
+    assert first == f" 5m10s  P_shop  orders  o-1   {ID}  1,234"
+    assert second == f" 1h00m  P_漢字  orders        {ID}      1"
+    assert len(rule) <= 80
+    assert left == "left out, for want of room: next check (a wider terminal or --json shows them)"
+
+
+def test_at_40_columns_what_stays_whole_stands_below_one_another(monkeypatch):
+    lines = table_on(monkeypatch, 40, *PENDING)
+
+    assert lines[:2] == [" group   topic   keys", "   id"]
+    assert lines[3:7] == [" P_shop  orders  o-1", f"   {ID}", " P_漢字  orders", f"   {ID}"]
+    assert lines[7].startswith("left out, for want of room: age, sent, next check (")
+    assert max(map(len, lines[:7])) <= 40
+
+
+@pytest.mark.parametrize("columns", [80, 40, 10])
+def test_an_id_that_is_wider_than_the_terminal_is_written_whole_on_a_line_of_its_own(monkeypatch, columns):
+    long = "k" * 200
+
+    lines = table_on(monkeypatch, columns, "", ("count", "key", "topic"), [(1, long, "orders")])
+
+    assert f"   {long}" in lines or f" {long}" in lines
+    assert any("orders" in line for line in lines)
+
+
+def test_a_pipe_is_as_wide_as_a_table_needs(monkeypatch):
+    lines = table_on(monkeypatch, None, *PENDING)
+
+    assert len(lines) == 4
+    assert lines[2].endswith("in 10s, if a producer is there")
+
+
+def test_where_no_column_is_needed_by_a_next_command_the_first_stays(monkeypatch):
+    lines = table_on(monkeypatch, 40, "", ("what", "why"), [("x" * 30, "y" * 30)])
+
+    assert lines[0] == " what"
+    assert "why" in lines[-1]
+
+
+def test_a_number_without_a_fraction_has_separators_and_one_that_is_no_number_has_none(monkeypatch):
+    assert table_on(monkeypatch, None, "", ("a", "b"), [(1000, True), (2.5, "x")])[2:] == [" 1,000  True", "   2.5  x"]

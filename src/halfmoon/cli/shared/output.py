@@ -9,12 +9,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from rich import box
+from rich.cells import cell_len
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
-from halfmoon.cli.shared.lines import plain, say
+from halfmoon.cli.shared.lines import LINE_MAX, plain, say
 from halfmoon.errors import BrokerError, HalfmoonError, UsageError
 from halfmoon.model import StoredMessage
 
@@ -43,20 +42,77 @@ def _json(value: Any) -> str:
 CELL_MAX = 1_000
 """Characters of one cell of a table. JSON has all of them."""
 
+WHOLE = frozenset({
+    *("id", "event", "resume by", "msgId", "client id", "access key", "key", "keys"),
+    *("topic", "topics", "source", "target", "to", "group", "groups", "deadGroup", "producerGroup"),
+})  # fmt: skip
+"""Columns that a next command needs: never shortened and never left out. Where room is short, others are, last ones first."""
+
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a table, or the word none; numbers stand to the right. Without a terminal it is as wide as it needs."""
-    cells = [list(row) for row in rows]
-    if not cells:
+    """Write a table, or the word none; numbers stand to the right.
+
+    On a terminal that is too narrow some columns are left out, which a line below says; where those that `WHOLE` names have no
+    room side by side, they stand below one another. Without a terminal a table is as wide as it needs.
+    """
+    table = [list(row) for row in rows]
+    if not table:
         say(f"{title}: none" if title else "none")
         return
-    table = Table(*columns, title=escape(plain(title)) or None, title_justify="left", box=box.SIMPLE_HEAD)
-    for at, column in enumerate(table.columns):
-        if all(isinstance(row[at], int | float) for row in cells):
-            column.justify = "right"
-    for row in cells:
-        table.add_row(*(escape(f"{value:,}" if type(value) is int else plain(str(value), CELL_MAX)) for value in row))
-    console().print(table)
+    screen = console()
+    layout = _Layout(columns, table, screen.width if sys.stdout.isatty() else sys.maxsize)
+    above, below = f"{plain(title)}\n" if title else "", "\n".join(map(layout.text, layout.cells))
+    screen.print(Text.assemble(above, (layout.text(columns), "bold"), f"\n{'─' * layout.width}\n", below), soft_wrap=True)
+    if layout.left_out:
+        say(f"left out, for want of room: {', '.join(layout.left_out)} (a wider terminal or --json shows them)")
+
+
+class _Layout:
+    """The cells of a table as texts, and which columns stand on which line."""
+
+    def __init__(self, columns: Sequence[str], rows: Sequence[Sequence[object]], room: int) -> None:
+        most = [LINE_MAX if name in WHOLE else CELL_MAX for name in columns]
+        self.cells = [[_cell(value, most[at]) for at, value in enumerate(row)] for row in rows]
+        self._right = {at for at in range(len(columns)) if all(isinstance(row[at], int | float) for row in rows)}
+        self._widths = [min(CELL_MAX, max(map(cell_len, column))) for column in zip(columns, *self.cells)]
+        shown = self._shown(columns, room)
+        self._lines = self._side_by_side(shown, room)
+        self.left_out = [name for at, name in enumerate(columns) if at not in shown]
+        self.width = min(room, max(self._width(line) for line in self._lines))
+
+    def text(self, cells: Sequence[str]) -> str:
+        """Return one row."""
+        lines = ("  ".join(self._padded(cells[at], at) for at in line).rstrip() for line in self._lines)
+        return " " + "\n   ".join(lines)
+
+    def _padded(self, text: str, at: int) -> str:
+        space = " " * (self._widths[at] - cell_len(text))
+        return space + text if at in self._right else text + space
+
+    def _width(self, line: Sequence[int]) -> int:
+        return sum(self._widths[at] + 2 for at in line)
+
+    def _shown(self, columns: Sequence[str], room: int) -> list[int]:
+        """Return which columns are shown: as many as there is room for, but those that stay whole in any case."""
+        shown = list(range(len(columns)))
+        stay = {at for at in shown if columns[at] in WHOLE} or {0}
+        for at in sorted(set(shown) - stay, reverse=True):
+            if self._width(shown) > room:
+                shown.remove(at)
+        return shown
+
+    def _side_by_side(self, shown: Sequence[int], room: int) -> list[list[int]]:
+        """Return columns line by line, each line as full as there is room; all but the first are indented by two."""
+        lines: list[list[int]] = [[]]
+        for at in shown:
+            if lines[-1] and self._width([*lines[-1], at]) + 2 * (len(lines) > 1) > room:
+                lines.append([])
+            lines[-1].append(at)
+        return lines
+
+
+def _cell(value: object, most: int) -> str:
+    return f"{value:,}" if type(value) is int else plain(str(value), most)
 
 
 def console() -> Console:
