@@ -17,11 +17,16 @@ OPENING = """# Commands
 <!-- Written by tools/generate_commands.py from the commands themselves; do not edit. -->
 
 Every command has `--help` with an example and `--json` for programs: one document (or one per line where messages stream) on
-standard output, errors as a document on standard error. Exit codes: 0 done, 1 refused or found something, 2 wrong argument or
-setting. Clients find the cluster through `--nameserver`, then the variable `NAMESRV_ADDR`, then 127.0.0.1:9876; any RocketMQ
-cluster works. `halfmoon --credentials FILE COMMAND` signs what a command asks ([access.md](access.md)); `--tls` and the options
-beside it in `halfmoon --help` [encrypt](tls.md) its connections. A time is an age (`10s`, `5m`, `2h`, `3d`), ISO 8601, or
-milliseconds since the epoch.
+standard output, errors as a document on standard error, wrong arguments included. Exit codes: 0 done, 1 refused or found
+something, 2 wrong argument or setting. A list that is empty is exit code 0; with `--fail-if-empty` it is 1. Clients find the
+cluster through `--nameserver`, then the variable `NAMESRV_ADDR`, then 127.0.0.1:9876; any RocketMQ cluster works.
+`halfmoon --credentials FILE COMMAND` signs what a command asks ([access.md](access.md)); `--tls` and the options beside it in
+`halfmoon --help` [encrypt](tls.md) its connections.
+
+A topic and a group may be a word or an option: `halfmoon consume orders` is `halfmoon consume --topic orders`. A duration has a
+unit: `500ms`, `10s`, `5m`, `2h`, `3d`. A time is a duration back from now, ISO 8601, or milliseconds since the epoch. What cannot
+be undone is confirmed; `--yes` does that, and is required where standard input is no terminal. Tables never shorten ids, keys,
+topics and groups: on a narrow terminal other columns are left out, and a line says which.
 
 Servers take `--config FILE` (TOML, or a RocketMQ `broker.conf`; also from the variable `HALFMOON_CONFIG`) and `--set KEY=VALUE`;
 [settings](settings.md) are also read from variables such as `HALFMOON_BROKER_PORT`. Later sources win: files, variables, `--set`,
@@ -66,25 +71,29 @@ def _section(name: str, command: Any, level: str) -> Iterator[str]:
     text, example = _help(command)
     yield f"{level} halfmoon {name}\n\n{text}\n"
     yield f"```\n{example}\n```\n"
-    rows = [_row(param) for param in command.params if not param.hidden and "--help" not in param.opts]
+    params = [param for param in command.params if not param.hidden and "--help" not in param.opts]
+    words = {param.name.removesuffix("_word"): param for param in params if param.name.endswith("_word")}
+    rows = [_row(param, words.get(param.name)) for param in params if param not in words.values()]
     if rows:
         yield "| | | default |\n|---|---|---|"
         yield from rows
     yield ""
 
 
-def _row(param: Any) -> str:
+def _row(param: Any, word: Any) -> str:
+    """Return the row of a parameter; ``word`` is the argument that may stand for an option."""
     names = [*param.opts, *getattr(param, "secondary_opts", [])]
     if param.param_type_name == "argument":
         words = f"`{param.metavar or param.name}`"
     else:
         value = "" if getattr(param, "is_flag", False) else f" {param.metavar or _kind(param)}"
-        words = ", ".join(f"`{name}`" for name in [*names[:-1], names[-1] + value])
+        words = f"`{word.metavar}` or " if word else ""
+        words += ", ".join(f"`{name}`" for name in [*names[:-1], names[-1] + value])
     default = param.show_default if isinstance(param.show_default, str) else param.default
     shown = "" if default in (None, False, [], (), "") else f"`{default}`"
-    if param.required:
+    if (word or param).required:
         shown = "needed"
-    return f"| {words} | {(param.help or '').replace('|', chr(92) + '|')} | {shown} |"
+    return f"| {words} | {((word or param).help or '').replace('|', chr(92) + '|')} | {shown} |"
 
 
 def _kind(param: Any) -> str:

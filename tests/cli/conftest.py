@@ -33,15 +33,22 @@ class Ran(NamedTuple):
 Run = Callable[..., Ran]
 
 
+class Terminal(io.TextIOWrapper):
+    """Standard input at which somebody sits."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 @pytest.fixture
 def run_alone(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a command in this process; no cluster is known to it."""
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     monkeypatch.setenv("COLUMNS", "200")
 
-    def run(*arguments: str, stdin: bytes = b"") -> Ran:
+    def run(*arguments: str, stdin: bytes = b"", terminal: bool = False) -> Ran:
         with monkeypatch.context() as patch:
-            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+            patch.setattr(sys, "stdin", (Terminal if terminal else io.TextIOWrapper)(io.BytesIO(stdin)))
             capsys.readouterr()
             code = main([str(each) for each in arguments])
         written = capsys.readouterr()
@@ -55,6 +62,12 @@ def run(run_alone: Run, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) 
     """Run a command in this process against the module's cluster."""
     monkeypatch.setenv("NAMESRV_ADDR", cluster.nameserver)
     return run_alone
+
+
+@pytest.fixture
+def at_terminal(run: Run) -> Run:
+    """Run a command with a terminal at which a text is typed."""
+    return lambda typed, *arguments: run(*arguments, stdin=typed.encode(), terminal=True)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 def test_send_counts_what_the_broker_stored(run, request, options):
     topic = f"bench_{len(options)}_{abs(hash(options)) % 1000}"
 
-    found = run("bench", "send", "--topic", topic, "--seconds", "0.3", *options, "--json").json()
+    found = run("bench", "send", "--topic", topic, "--for", "300ms", *options, "--json").json()
 
     queues = run("topic", "show", topic, "--json").json()["queues"]
     warm_up = 2 if "--connections" in options else 1
@@ -36,5 +36,5 @@ def test_pulling_an_empty_topic_is_exit_code_1(run, topic):
 
 
 def test_header_serialization_can_be_chosen(run):
-    assert run("bench", "send", "--topic", "bench_rocketmq", "--seconds", "0.1", "--serialization", "rocketmq").code == 0
-    assert run("bench", "send", "--topic", "bench_rocketmq", "--seconds", "0.1", "--serialization", "xml").code == 2
+    assert run("bench", "send", "--topic", "bench_rocketmq", "--for", "100ms", "--serialization", "rocketmq").code == 0
+    assert run("bench", "send", "--topic", "bench_rocketmq", "--for", "100ms", "--serialization", "xml").code == 2

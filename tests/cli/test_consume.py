@@ -13,6 +13,7 @@ import pytest
 
 from halfmoon.cli.shared import reading
 from halfmoon.cli.shared.options import time_ms
+from halfmoon.testing.local import LocalCluster
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +45,7 @@ def test_a_filter_leaves_only_messages_with_its_tags(run, topic):
     assert sorted(each["body"] for each in found) == ["of A", "of C"]
 
 
-@pytest.mark.parametrize("way", [[], ["--group", "C_sql", "--idle", "6000"]])
+@pytest.mark.parametrize("way", [[], ["--group", "C_sql", "--idle", "6s"]])
 def test_an_sql_expression_leaves_only_messages_whose_properties_match(run, topic, way):
     for amount in range(6):
         arguments = ["--prop", f"amount={amount}", f"{amount}"]
@@ -97,8 +98,8 @@ def test_since_a_time_leaves_out_what_was_stored_before(run, topic):
 def test_a_member_of_a_group_makes_progress(run, topic):
     _send(run, topic, "1", "2", "3")
 
-    first = run("consume", "--topic", topic, "--group", "C_progress", "--count", "3", "--idle", "60000", "--json").lines()
-    second = run("consume", "--topic", topic, "--group", "C_progress", "--idle", "500", "--json").lines()
+    first = run("consume", "--topic", topic, "--group", "C_progress", "--count", "3", "--idle", "60s", "--json").lines()
+    second = run("consume", "--topic", topic, "--group", "C_progress", "--idle", "500ms", "--json").lines()
 
     assert sorted(each["body"] for each in first) == ["1", "2", "3"]
     assert second == []
@@ -108,7 +109,7 @@ def test_a_member_that_stops_early_has_consumed_only_what_it_showed(run, topic):
     _send(run, topic, "1", "2", "3", "4")
 
     first = run("consume", "--topic", topic, "--group", "C_early", "--count", "1", "--json").lines()
-    rest = run("consume", "--topic", topic, "--group", "C_early", "--count", "3", "--idle", "60000", "--json").lines()
+    rest = run("consume", "--topic", topic, "--group", "C_early", "--count", "3", "--idle", "60s", "--json").lines()
 
     assert len(first) == 1
     assert sorted(each["body"] for each in [*first, *rest]) == ["1", "2", "3", "4"]
@@ -133,8 +134,8 @@ def test_a_message_that_could_not_be_shown_is_not_consumed(run, topic, monkeypat
 
     with monkeypatch.context() as broken:
         broken.setattr("halfmoon.cli.consume.show_json", until_it_is_interrupted)
-        run("consume", "--topic", topic, "--group", "C_pipe", "--idle", "6000", "--json")
-    rest = run("consume", "--topic", topic, "--group", "C_pipe", "--idle", "6000", "--count", "2", "--json").lines()
+        run("consume", "--topic", topic, "--group", "C_pipe", "--idle", "6s", "--json")
+    rest = run("consume", "--topic", topic, "--group", "C_pipe", "--idle", "6s", "--count", "2", "--json").lines()
 
     assert len(shown) == 1
     assert sorted([*shown, *(each["body"] for each in rest)]) == ["1", "2", "3"]
@@ -201,3 +202,35 @@ def test_a_filter_that_is_no_list_of_tags_is_refused(run_alone, way):
 
     assert ran.code == 2
     assert "--sql" in ran.err
+
+
+@pytest.mark.slow
+def test_following_says_when_the_broker_is_away_and_nothing_of_its_own_housekeeping(tmp_path):
+    with LocalCluster(tmp_path / "store") as cluster:
+        environment = {**os.environ, "NAMESRV_ADDR": cluster.nameserver}
+        command = [sys.executable, "-m", "halfmoon.cli.main"]
+        subprocess.run([*command, "produce", "orders", "body"], env=environment, check=True, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [*command, "consume", "orders", "C_follow", "--follow"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        first = process.stdout.readline()
+    said = process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    rest, more = process.communicate(timeout=120)
+
+    assert (process.returncode, first.endswith(" body\n"), rest) == (0, True, "")
+    assert "trying again" in said
+    assert "offset not stored" not in more
+
+
+def test_an_empty_topic_is_no_failure_unless_that_is_asked_for(run, topic):
+    assert run("consume", topic) == (0, "", "")
+    assert run("consume", topic, "--fail-if-empty") == (1, "", "")
+    _send(run, topic, "body")
+    assert run("consume", topic, "--fail-if-empty").code == 0

@@ -160,7 +160,7 @@ def test_a_name_server_that_does_not_answer_is_told_and_tried_again(start, modul
 
 
 def test_what_does_not_end_in_time_is_told_and_the_process_ends(start, send, module):
-    running = start(module, "--close-wait-ms", "300", "--group", "S_mail")
+    running = start(module, "--close-wait", "300ms", "--group", "S_mail")
     send("stuck")
     until(lambda: "mail stuck attempt 1" in running.lines)
     begin = time.monotonic()

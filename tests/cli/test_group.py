@@ -20,7 +20,7 @@ def group(run, topic, request):
 def test_a_group_is_made_listed_and_deleted(run):
     assert run("group", "create", "C_made").code == 0
     assert "C_made" in run("group", "list", "--json").json()
-    assert run("group", "delete", "C_made").code == 0
+    assert run("group", "delete", "C_made", "--yes").code == 0
     assert "C_made" not in run("group", "list", "--json").json()
 
 
@@ -56,7 +56,7 @@ def test_a_group_shows_its_members_and_subscriptions(run, topic, cluster):
 
 
 def reset(run, group, topic, *options):
-    return run("group", "reset", group, topic, *options, "--json")
+    return run("group", "reset", group, topic, *options, "--yes", "--json")
 
 
 @pytest.mark.mission("001-01")
@@ -148,3 +148,20 @@ def test_a_group_with_a_member_online_consumes_again_from_where_it_was_put(run, 
 
     assert sorted(got) == sorted([b"1", b"2", b"3"] * 2)
     assert {each["members"] for each in moved} == {1}
+
+
+def test_a_group_is_deleted_or_moved_only_when_that_is_confirmed(run, topic, group, at_terminal):
+    for words, said in (
+        (("delete", group), f"delete consumer group {group} and its progress in every topic?"),
+        (("reset", group, topic, "--to-earliest"), f"move the progress of group {group} in topic {topic} to the oldest message?"),
+        (("reset", group, topic, "--to-offset", "0", "--queue", "1"), f"in queue 1 of topic {topic} to offset 0?"),
+        (("reset", group, topic, "--to-latest"), f"in topic {topic} to the end, skipping the backlog?"),
+        (("reset", group, topic, "--to-time", "2026-01-31T08:00:00Z"), "to 2026-01-31T08:00:00.000Z?"),
+    ):
+        assert run("group", *words).code == 2
+        declined = at_terminal("n\n", "group", *words)
+        assert (declined.code, said in declined.err) == (1, True), declined
+
+    assert run("group", "lag", group, topic, "--json").json()["lag"] == 0
+    assert at_terminal("y\n", "group", "reset", group, topic, "--to-earliest").code == 0
+    assert run("group", "lag", group, topic, "--json").json()["lag"] == 3

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import re
+import struct
 import subprocess
 import sys
+import termios
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from halfmoon.cli.shared.command_group import COMMANDS
+from halfmoon.cli.shared.command_group import COMMANDS, load
 
 NOUNS = {
     "topic": ("create", "list", "show", "delete"),
@@ -77,3 +83,178 @@ def processor_time_s(words: tuple[str, ...]) -> float:
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)  # `halfmoon` alone shows its help and returns 2
     return usage.ru_utime + usage.ru_stime
+
+
+def every_command() -> Iterator[tuple[str, Any]]:
+    """Yield every command that can be run, with its words."""
+    waiting = [(name, load(name)) for name in COMMANDS]
+    while waiting:
+        name, command = waiting.pop()
+        inner = getattr(command, "commands", None)
+        if inner is None:
+            yield name, command
+        else:
+            waiting += [(f"{name} {verb}", each) for verb, each in inner.items()]
+
+
+def test_a_short_flag_means_the_same_in_every_command():
+    meanings: dict[str, set[str]] = {}
+    for _, command in every_command():
+        for param in command.params:
+            long = [flag for flag in param.opts if flag.startswith("--")]
+            for short in set(param.opts) - set(long):
+                if short.startswith("-"):
+                    meanings.setdefault(short, set()).update(long)
+
+    assert {short: sorted(long) for short, long in meanings.items() if len(long) > 1} == {}
+    assert {short: min(long) for short, long in meanings.items()} == {
+        "-a": "--all", "-c": "--count", "-f": "--follow", "-g": "--group", "-k": "--key", "-n": "--nameserver", "-o": "--option",
+        "-p": "--property", "-t": "--topic", "-y": "--yes",
+    }  # fmt: skip
+
+
+NO_WORD = {
+    *("produce --group", "dlq replay --group", "events run --group"),  # behind any number of bodies, ids or modules
+    *("acl add --topic", "acl add --group"),  # permissions
+}
+
+
+def test_every_command_takes_its_topic_and_its_group_as_an_option_and_as_a_word():
+    without = set()
+    for name, command in every_command():
+        words = {param.name.removesuffix("_word"): param for param in command.params if param.param_type_name == "argument"}
+        assert not {"topic", "group"} & {name for name, param in words.items() if not param.name.endswith("_word")}, name
+        for param in command.params:
+            for flag in {"--topic", "--group"} & set(param.opts):
+                if param.name not in words:
+                    without.add(f"{name} {flag}")
+
+    assert without == NO_WORD
+
+
+def test_no_option_names_a_unit_of_time():
+    named = {
+        flag
+        for _, command in every_command()
+        for param in command.params
+        for flag in param.opts
+        if re.search("-(ms|s|seconds|minutes|hours)$", flag)
+    }
+
+    assert named == set()
+
+
+LISTS = {
+    *(
+        "topic list",
+        "group list",
+        "msg find",
+        "msg dump",
+        "consume",
+        "tx pending",
+        "tx batches",
+        "tx expired",
+        "delay list",
+        "acl list",
+    ),
+    *("dlq list", "dlq replay", "outbox list", "events list", "spark dlq report", "spark dlq replay", "spark trace", "spark sql"),
+    "spark replay",
+}
+
+
+def test_commands_that_list_or_find_take_fail_if_empty():
+    assert {name for name, command in every_command() for param in command.params if "--fail-if-empty" in param.opts} == LISTS
+
+
+ASKING = {
+    *("topic delete", "group delete", "group reset", "tx commit", "tx rollback", "delay cancel", "dlq replay", "outbox drop"),
+    *("acl remove", "spark replay", "spark dlq replay", "fsck"),
+}
+
+
+def test_commands_that_cannot_be_undone_take_yes():
+    assert {name for name, command in every_command() for param in command.params if "--yes" in param.opts} == ASKING
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("topic show", "Missing argument 'TOPIC'."),
+        ("topic list --bogus", "No such option: --bogus"),
+        ("topic bogus", "No such command 'bogus'."),
+        ("bogus", "No such command 'bogus'."),
+        ("serve --bogus", "No such option: --bogus"),
+        ("consume orders --count x", "Invalid value for '--count'"),
+        ("consume orders --idle 10", "--idle 10: 10s or 10ms?"),
+        ("msg find orders --since 10", "10: 10s or 10ms ago, or a time?"),
+        ("bench send --for 5", "--for 5: 5s or 5ms?"),
+        ("outbox relay --poll 5", "--poll 5: 5s or 5ms?"),
+        ("events run shop --close-wait 5", "--close-wait 5: 5s or 5ms?"),
+        ("tx pending --older-than 5", "--older-than 5: 5s or 5ms?"),
+        ("spark lag C --watch 5", "--watch 5: 5s or 5ms?"),
+        ("acl remove nobody", "to remove account nobody from every broker"),
+        ("fsck /nowhere/at/all", "/nowhere/at/all holds no store"),
+        ("backup /nowhere/at/all /nowhere/else", "/nowhere/at/all holds no store"),
+    ],
+)
+def test_wrong_arguments_are_json_for_programs_and_words_for_people(run_alone, words, text):
+    shown, told = run_alone(*words.split(), "--json"), run_alone(*words.split())
+    error = json.loads(shown.err)
+
+    assert (shown.code, shown.out) == (told.code, told.out) == (2, "")
+    assert text in error["error"]
+    assert set(error) == {"error", "kind", "code"}
+    assert text in " ".join(re.sub("[│╭╮╰╯─]", " ", told.err).split())
+
+
+def test_json_behind_two_dashes_is_a_word_and_no_wish(run_alone):
+    ran = run_alone("topic", "show", "--bogus", "--", "--json")
+
+    assert (ran.code, ran.err.startswith("{")) == (2, False)
+
+
+def test_an_interrupted_command_ends_without_a_traceback(run_alone, monkeypatch):
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("halfmoon.cli.shared.command_group.load", interrupted)
+    assert run_alone("topic", "list") == (130, "", "")
+    monkeypatch.setattr("halfmoon.cli.shared.command_group.run", interrupted)
+    assert run_alone("topic", "list") == (130, "", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    ["--help", "topic list", "topic list --json", "topic show {}", "consume {}", "consume {} --follow --json",
+     "msg find {} --since 1h", "tx status --prometheus", "status", "filter explain a>5", "msg dump -n {address} {}"],
+)  # fmt: skip
+def test_a_reader_that_has_enough_ends_a_command_without_a_word(run, topic, cluster, words):
+    run("produce", topic, "body")
+    gone, pipe = os.pipe()
+    os.close(gone)
+    command = [sys.executable, "-m", "halfmoon.cli.main", *words.format(topic, address=cluster.nameserver).split()]
+
+    ended = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.PIPE, text=True, timeout=120)
+
+    os.close(pipe)
+    assert (ended.returncode in (0, 1), ended.stderr) == (True, "")
+
+
+@pytest.mark.slow
+def test_at_a_real_terminal_of_40_columns_ids_are_whole(run, topic):
+    sent = run("produce", topic, "--key", "a-key-of-a-length-that-is-often-seen", "--tag", "paid", "body", "--json").json()
+    ours, screen = os.openpty()
+    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")} | {"TERM": "xterm"}
+    command = [sys.executable, "-m", "halfmoon.cli.main", "msg", "find", topic, "--since", "1h"]
+
+    ended = subprocess.run(command, stdin=screen, stdout=screen, stderr=screen, env=environment, timeout=120)
+
+    os.close(screen)
+    shown = os.read(ours, 100_000).decode()
+    os.close(ours)
+    assert ended.returncode == 0
+    assert f" {sent['msg_id']}\r\n" in shown
+    assert "a-key-of-a-length-that-is-often-seen" in shown
+    assert "left out, for want of room: stored, queue, offset, tag, body" in shown

@@ -28,6 +28,7 @@ def test_a_message_is_found_by_its_place(run, topic, sent):
     place = ("--broker", two["broker"], "--queue", str(two["queue_id"]), "--offset", str(two["queue_offset"]))
 
     assert run("msg", "get", "--topic", topic, *place, "--json").json()["body"] == "two"
+    assert run("msg", "get", topic, *place, "--json").json()["body"] == "two"
 
 
 def test_messages_are_found_by_key(run, topic, sent):
@@ -52,8 +53,7 @@ def test_people_see_a_whole_message(run, topic, sent):
     assert "body             one" in ran.out
 
 
-def test_what_is_not_there_is_exit_code_1(run, topic, sent):
-    assert run("msg", "find", "--topic", topic, "--key", "none").code == 1
+def test_what_is_asked_for_by_name_and_not_there_is_exit_code_1(run, topic, sent):
     assert run("msg", "get", "0" * 32, "--topic", topic).code == 1
     assert run("msg", "get", "--topic", topic, "--broker", "broker-a", "--queue", "0", "--offset", "99").code == 1
 
@@ -62,3 +62,12 @@ def test_half_a_place_or_no_question_is_a_usage_error(run, topic):
     assert run("msg", "get").code == 2
     assert run("msg", "get", "--topic", topic, "--queue", "0", "--offset", "0").code == 2
     assert run("msg", "find", "--topic", topic).code == 2
+
+
+def test_nothing_that_is_found_is_no_failure_unless_that_is_asked_for(run, topic, sent):
+    search = ("msg", "find", topic, "--key", "none")
+
+    assert run(*search) == (0, "none\n", "")
+    assert run(*search, "--json") == (0, "[]\n", "")
+    assert run(*search, "--fail-if-empty").code == 1
+    assert run("msg", "find", topic, "--key", "k1", "--fail-if-empty").code == 0

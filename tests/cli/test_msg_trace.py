@@ -73,8 +73,8 @@ def test_of_each_group_it_is_told_whether_it_is_beyond_the_message(run, topic):
     while last["queue_id"] != first["queue_id"]:
         sent.append(last := produced(run, topic))
     for name in ("C_beyond", "C_behind"):
-        run("consume", "--topic", topic, "--group", name, "--count", len(sent), "--idle", "60000")
-    run("group", "reset", "C_behind", topic, "--to-offset", str(first["queue_offset"]), "--queue", str(first["queue_id"]))
+        run("consume", "--topic", topic, "--group", name, "--count", len(sent), "--idle", "60s")
+    run("group", "reset", "C_behind", topic, "--to-offset", str(first["queue_offset"]), "--queue", str(first["queue_id"]), "--yes")
 
     found = trace(run, last["msg_id"], "--topic", topic)
 

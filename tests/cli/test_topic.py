@@ -7,7 +7,7 @@ def test_a_topic_is_made_shown_listed_and_deleted(run):
     made = run("topic", "create", "orders", "--queues", "3", "--json")
     shown = run("topic", "show", "orders", "--json").json()
     listed = run("topic", "list", "--json").json()
-    deleted = run("topic", "delete", "orders", "--json")
+    deleted = run("topic", "delete", "orders", "--yes", "--json")
 
     assert made.json() == {"topic": "orders", "queues": 3, "perm": 6}
     assert shown["brokers"] == [{"broker": "broker-a", "read_queues": 3, "write_queues": 3, "perm": 6}]
@@ -57,3 +57,14 @@ def test_without_a_cluster_the_error_names_the_address(run_alone):
     assert ran.code == 1
     assert "127.0.0.1:1" in ran.err
     assert '"kind":"NoNameServerAnswers"' in ran.err
+
+
+def test_a_topic_is_deleted_only_when_that_is_confirmed(run, topic, at_terminal):
+    unasked = run("topic", "delete", topic)
+    declined = at_terminal("n\n", "topic", "delete", topic)
+
+    assert (unasked.code, "give --yes. Nothing was done" in unasked.err) == (2, True)
+    assert (declined.code, f"delete topic {topic} and all its messages? [y/N]" in declined.err) == (1, True)
+    assert topic in run("topic", "list", "--json").json()
+    assert at_terminal("y\n", "topic", "delete", topic).code == 0
+    assert topic not in run("topic", "list", "--json").json()

@@ -18,13 +18,14 @@ except ImportError:  # Windows
     uvloop = None  # type: ignore[assignment]
 
 from halfmoon import AsyncProducer, AsyncPullConsumer, Message, MessageQueue, SendStatus
+from halfmoon.cli.shared.app import App
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.options import LOCAL, Json, NameServer
+from halfmoon.cli.shared.options import LOCAL, Json, NameServer, duration_ms
 from halfmoon.cli.shared.output import show_json
 from halfmoon.cli.shared.reading import FIRST, TOOLS_GROUP, starts_and_ends
 from halfmoon.errors import HalfmoonError
 
-app = typer.Typer(
+app = App(
     no_args_is_help=True,
     add_completion=False,
     help="Benchmark a cluster with this client, which reaches its limit long before a broker does.\n\n"
@@ -32,10 +33,8 @@ app = typer.Typer(
 )
 T = TypeVar("T")
 
-BenchTopic = Annotated[str, typer.Option("--topic", "-t", help="The topic; created if it is missing.")]
-Connections = Annotated[
-    int, typer.Option("--connections", "-c", min=1, max=256, help="Number of clients, each with its own connection.")
-]
+BenchTopic = Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic; created if it is missing.")]
+Connections = Annotated[int, typer.Option("--connections", min=1, max=256, help="Number of clients, each with its own connection.")]
 
 
 @app.command()
@@ -45,7 +44,7 @@ def send(
     in_flight: Annotated[int, typer.Option("--in-flight", min=1, max=4096, help="Sends in flight per connection.")] = 1,
     size: Annotated[int, typer.Option("--size", min=1, max=4 * 1024 * 1024, help="Body size in bytes.")] = 1024,
     batch: Annotated[int, typer.Option("--batch", min=1, max=1024, help="Messages per request.")] = 1,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, max=3600, help="Duration in seconds.")] = 5.0,
+    span: Annotated[str, typer.Option("--for", metavar="DURATION", help="How long to send: 100ms to 1h.")] = "5s",
     serialization: Annotated[str, typer.Option("--serialization", help="Header serialization: JSON or ROCKETMQ.")] = "JSON",
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
@@ -56,6 +55,7 @@ def send(
 
     Example: halfmoon bench send --connections 4 --in-flight 16 --size 1024
     """
+    seconds = duration_ms(span, "--for", at_least="100ms", at_most="1h") / 1000
     message = Message(topic, b"x" * size)
     settings = {"nameserver": nameserver, "serialization": serialization.upper(), "compress_over_bytes": 64 * 1024 * 1024}
     result = _run(_send(settings, [message] * batch, connections, in_flight, seconds))
@@ -67,7 +67,7 @@ def pull(
     topic: BenchTopic = "halfmoon_bench",
     connections: Connections = 1,
     count: Annotated[int, typer.Option("--count", min=1, help="Stop after N messages.")] = 1_000_000,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, max=3600, help="Stop after this many seconds.")] = 30.0,
+    span: Annotated[str, typer.Option("--for", metavar="DURATION", help="Stop after this long: 100ms to 1h.")] = "30s",
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -77,7 +77,8 @@ def pull(
 
     Example: halfmoon bench pull --topic halfmoon_bench --connections 2
     """
-    spans = {queue: span for queue, span in starts_and_ends(nameserver, topic, FIRST).items() if span[0] < span[1]}
+    seconds = duration_ms(span, "--for", at_least="100ms", at_most="1h") / 1000
+    spans = {queue: ends for queue, ends in starts_and_ends(nameserver, topic, FIRST).items() if ends[0] < ends[1]}
     if not spans:
         raise Empty(f"topic {topic} holds no messages: run halfmoon bench send first")
     _show(_run(_pull({"nameserver": nameserver}, spans, connections, count, seconds)), as_json=as_json)

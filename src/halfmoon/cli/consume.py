@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Generator
 from typing import Annotated
 
 import typer
 
+from halfmoon.cli.shared.app import App
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.options import LOCAL, TIME_FORMS, Json, NameServer, Topic, time_ms
+from halfmoon.cli.shared.options import LOCAL, TIME_FORMS, Json, NameServer, Topic, duration_ms, time_ms
 from halfmoon.cli.shared.output import body_text, message_facts, show_json, time_text
 from halfmoon.cli.shared.reading import FIRST, LAST, check_topic, read, starts_and_ends
 from halfmoon.client.sync import PullConsumer
 from halfmoon.model import ConsumeFrom, MessageQueue, StoredMessage, subscription
 
-app = typer.Typer(add_completion=False)
+app = App(add_completion=False)
 
 BODY_WIDTH = 100
 Show = Callable[[StoredMessage], None]
@@ -23,7 +25,9 @@ Show = Callable[[StoredMessage], None]
 
 Group = Annotated[
     str | None,
-    typer.Option("--group", "-g", help="Consume as a member of this group and commit its offsets; without it, only look."),
+    typer.Option(
+        "--group", "-g", metavar="GROUP", help="Consume as a member of this group, committing offsets; without it, only look."
+    ),
 ]
 Tags = Annotated[str, typer.Option("--filter", metavar="TAGS", help="Tags separated by '||'; * for all.")]
 Sql = Annotated[
@@ -34,11 +38,12 @@ Since = Annotated[
     typer.Option("--since", metavar="TIME", help=f"Where to begin: first, last, {TIME_FORMS}. A group's progress comes before it."),
 ]
 Idle = Annotated[
-    int, typer.Option("--idle", min=1, metavar="MS", help="With --group: stop when no message has arrived for this long.")
+    str,
+    typer.Option("--idle", metavar="DURATION", help="With --group: stop when no message has arrived for this long: 500ms, 10s."),
 ]
 
 
-@app.command()
+@app.command(finds=True)
 def consume(
     topic: Topic,
     group: Group = None,
@@ -47,10 +52,10 @@ def consume(
     since: Since = "first",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more until Ctrl-C.")] = False,
     count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="Stop after N messages.")] = None,
-    idle_ms: Idle = 3000,
+    idle: Idle = "3s",
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
-) -> None:
+) -> int:
     """Show the messages of a topic; with --follow, also new ones as they arrive.
 
     Without --group, nothing is marked as consumed.
@@ -61,6 +66,7 @@ def consume(
     """
     at = {"first": FIRST, "last": LAST}.get(since)
     at = time_ms(since) if at is None else at
+    idle_ms = duration_ms(idle, "--idle", at_least="1ms")
     subscription(topic, expression, sql=sql)  # a wrong filter is refused before any server is asked
     check_topic(nameserver, topic)
     show = _show_json if as_json else _show
@@ -68,6 +74,8 @@ def consume(
         shown = _browse(nameserver, topic, expression, sql, at, show, follow=follow)
     else:
         shown = _consume(nameserver, group, topic, expression, sql, at, show, None if follow else idle_ms)
+    number, log = 0, logging.getLogger("halfmoon.client")
+    log.addFilter(_no_housekeeping)
     try:
         for number, _ in enumerate(shown, 1):
             if number == count:
@@ -76,6 +84,13 @@ def consume(
         pass  # the way to end --follow
     finally:
         shown.close()
+        log.removeFilter(_no_housekeeping)
+    return number
+
+
+def _no_housekeeping(record: logging.LogRecord) -> bool:
+    """Whether a line of the client's log is for who reads messages: one a queue and 5 s about its offset is not."""
+    return record.module != "offsets"
 
 
 def _browse(

@@ -6,25 +6,27 @@ from typing import Annotated
 
 import typer
 
+from halfmoon.cli.shared.app import App
+from halfmoon.cli.shared.confirmation import Yes, confirm
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.options import LOCAL, Json, NameServer, Topic
+from halfmoon.cli.shared.options import LOCAL, Json, Limit, NameServer, OneTopic, Topic
 from halfmoon.cli.shared.output import show_json, show_table, span_text, time_text
 from halfmoon.client.admin import Admin
 
-app = typer.Typer(
+app = App(
     no_args_is_help=True,
     add_completion=False,
     help="List and cancel delayed messages.\n\nExample: halfmoon delay list --topic orders",
 )
 
 
-@app.command("list")
+@app.command("list", finds=True)
 def list_(
-    topic: Annotated[str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Only messages to this topic.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Show at most N.")] = 100,
+    topic: OneTopic = None,
+    limit: Limit = 100,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
-) -> None:
+) -> int:
     """List delayed messages, the next one first, and count them.
 
     Example: halfmoon delay list --topic orders --limit 10
@@ -34,7 +36,7 @@ def list_(
     if as_json:
         by_level = {str(level): count for level, count in waiting.by_level.items()}
         show_json({"messages": waiting.messages, "by_level": by_level})
-        return
+        return len(waiting.messages)
     rows = [
         (
             time_text(message.due_ms), span_text(max(0, message.due_ms - waiting.now_ms)), message.level or "-", message.topic,
@@ -45,12 +47,14 @@ def list_(
     show_table("waiting", ("due", "in", "level", "topic", "tag", "keys", "id", "broker"), rows)
     total = sum(waiting.by_level.values())
     say(f"{total:,} wait in all, {waiting.by_level.get(0, 0):,} of them for a point in time")
+    return len(waiting.messages)
 
 
 @app.command()
 def cancel(
     name: Annotated[str, typer.Argument(metavar="ID", help="The message id, or the recall handle that its send returned.")],
     topic: Topic,
+    yes: Yes = False,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -60,6 +64,7 @@ def cancel(
 
     Example: halfmoon delay cancel --topic orders 7F0000010A2B18B4AAC2...
     """
+    confirm(f"cancel the delayed message {name} to topic {topic}, never to be delivered", yes=yes)
     with Admin(nameserver=nameserver) as admin:
         msg_id = admin.cancel_delayed(topic, name)
     if as_json:

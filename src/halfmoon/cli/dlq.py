@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from halfmoon.cli.shared.app import App
+from halfmoon.cli.shared.confirmation import Yes, check_terminal, confirm
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.option_groups import grouped
-from halfmoon.cli.shared.options import LOCAL, TIME_FORMS, Json, NameServer, time_ms
+from halfmoon.cli.shared.options import LOCAL, TIME_FORMS, Json, Limit, NameServer, OneGroup, time_ms
 from halfmoon.cli.shared.output import body_text, message_facts, show_json, show_table, time_text
 from halfmoon.client.admin import Admin
 from halfmoon.errors import HalfmoonError
 from halfmoon.model import DeadLetter
 
-app = typer.Typer(
+app = App(
     no_args_is_help=True,
     add_completion=False,
     help="List, show and replay dead letters.\n\nExample: halfmoon dlq list --since 1d",
@@ -26,7 +26,6 @@ app = typer.Typer(
 ALL_MAX = 100_000
 """Most dead letters that one `replay` sends."""
 
-Group = Annotated[str | None, typer.Option("--group", "-g", metavar="GROUP", help="Only this consumer group.")]
 To = Annotated[
     str | None,
     typer.Option("--to", metavar="TOPIC", help="Send to this topic and all its groups; default: to its consumer group only."),
@@ -43,7 +42,7 @@ Edits = Annotated[
 class Selection:
     """Which dead letters a command takes, as its options say. ``group`` is not counted as narrowing."""
 
-    group: Group = None
+    group: OneGroup = None
     since: Annotated[
         str | None, typer.Option("--since", metavar="TIME", help=f"Dead-lettered at or after this time: {TIME_FORMS}.")
     ] = None
@@ -76,15 +75,14 @@ class Selection:
         )
 
 
-@app.command("list")
-@grouped
+@app.command("list", finds=True)
 def list_(
     selection: Selection,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Show at most N.")] = 100,
+    limit: Limit = 100,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
-) -> None:
-    """List dead letters, oldest first, and whether they were replayed. Exit code 1 if there are none.
+) -> int:
+    """List dead letters, oldest first, and whether they were replayed.
 
     Example: halfmoon dlq list --group C_mail --since 1d --reason timeout
     """
@@ -99,14 +97,13 @@ def list_(
         show_table("dead letters", names, [_row(letter, of_letter) for letter, of_letter in zip(shown, facts)])
         if more:
             say(f"there are more than these {limit:,}: give --limit, or --since")
-    if not shown:
-        raise typer.Exit(1)
+    return len(shown)
 
 
 @app.command()
 def show(
     name: Annotated[str, typer.Argument(metavar="ID", help="The id that `dlq list` shows; with --group, also the message id.")],
-    group: Group = None,
+    group: OneGroup = None,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -130,8 +127,7 @@ def show(
         say(f"{line.removesuffix('_ms').replace('_', ' '):<16} {value!s}".rstrip())
 
 
-@app.command()
-@grouped
+@app.command(finds=True)
 def replay(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[ID]...", help="Ids that `dlq list` shows; without any, the options select.")
@@ -142,10 +138,10 @@ def replay(
     edit: Edits = None,
     again: Annotated[bool, typer.Option("--again", help="Also those that were already replayed to that topic.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent, and send nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")] = False,
+    yes: Yes = False,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
-) -> None:
+) -> int:
     """Send dead letters again, each once: those already replayed are skipped. Exit code 1 if one could not be sent.
 
     Example: halfmoon dlq replay --group C_mail --reason timeout --dry-run
@@ -153,13 +149,12 @@ def replay(
     if (names and selection.narrows) or not (names or selection.narrows or selection.group):
         raise typer.BadParameter("give IDs, or choose by --group, --since, --until, --key, --reason, --filter or --sql")
     changes = _changes(edit or [])
-    unasked = yes or dry_run
-    if not unasked and not sys.stdin.isatty():
-        raise typer.BadParameter("a replay is confirmed: without a terminal give --yes or --dry-run")
+    check_terminal("send dead letters again", yes=yes or dry_run)
     with Admin(nameserver=nameserver) as admin:
         letters = _named(admin, names, selection.group) if names else selection.of(admin, ALL_MAX)
-        if letters and not unasked:
-            typer.confirm(f"send {len(letters):,} dead letters again?", abort=True, err=True)
+        if letters:
+            where = f"topic {to} and all its groups" if to else "the groups that gave them up"
+            confirm(f"send {len(letters):,} dead letters again, to {where}", yes=yes or dry_run)
         rows = [_replayed(admin, letter, to, changes, again=again, dry_run=dry_run) for letter in letters]
     if as_json:
         show_json({"dry_run": dry_run, "replays": rows})
@@ -167,8 +162,9 @@ def replay(
         if len(letters) == ALL_MAX:
             say(f"there may be more than these {ALL_MAX:,}: give --since")
         show_table("replays", ("id", "group", "keys", "to", "outcome"), [list(row.values())[:5] for row in rows])
-    if not rows or any(row["outcome"].startswith("failed") for row in rows):
+    if any(row["outcome"].startswith("failed") for row in rows):
         raise typer.Exit(1)
+    return len(rows)
 
 
 def _named(admin: Admin, names: list[str], group: str | None) -> list[DeadLetter]:

@@ -13,8 +13,9 @@ import typer
 import yaml
 
 from halfmoon import Admin
+from halfmoon.cli.shared.app import App
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.options import LOCAL, Json, NameServer
+from halfmoon.cli.shared.options import LOCAL, Groups, Json, NameServer, duration_ms
 from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.events.consuming.consumers import CLOSE_WAIT_MS, Consumers
@@ -28,7 +29,7 @@ from halfmoon.events.publishing.publisher import Publisher
 from halfmoon.events.typed import type_of
 from halfmoon.logs import to_stderr
 
-app = typer.Typer(
+app = App(
     no_args_is_help=True,
     add_completion=False,
     help="Run event consumers, and list what is declared.\n\nExample: halfmoon events run shop.consumers -n 127.0.0.1:9876",
@@ -45,15 +46,11 @@ Modules = Annotated[
         "(.toml, .xml).",
     ),
 ]
-Groups = Annotated[
-    list[str] | None, typer.Option("--group", "-g", metavar="GROUP", help="Only this consumer group; may be repeated.")
-]
-
 Threads = Annotated[
     int, typer.Option("--threads", min=1, max=1_000, help="Plain (not async) handlers that run in parallel, per group.")
 ]
 CloseWait = Annotated[
-    int, typer.Option("--close-wait-ms", min=0, max=3_600_000, help="How long a stop waits for running handlers.")
+    str, typer.Option("--close-wait", metavar="DURATION", help="How long a stop waits for running handlers: up to 1h.")
 ]
 CreateTables = Annotated[
     bool, typer.Option("--create-tables", help="Create the table of processed events that dedup needs, if it is missing.")
@@ -74,7 +71,7 @@ def run_consumers(
     modules: Modules,
     groups: Groups = None,
     threads: Threads = 20,
-    close_wait_ms: CloseWait = CLOSE_WAIT_MS,
+    close_wait: CloseWait = f"{CLOSE_WAIT_MS // 1000}s",
     create_tables: CreateTables = False,
     log: Log = "warning",
     nameserver: NameServer = "",
@@ -88,6 +85,7 @@ def run_consumers(
     """
     if log not in LEVELS:
         raise UsageError(f"--log {log}: must be one of {', '.join(LEVELS)}")
+    close_wait_ms = duration_ms(close_wait, "--close-wait", at_most="1h")
     to_stderr(LEVELS[log])
     declarations = declared(modules, nameserver)
     handlers = _of_groups(declarations.handlers, groups, modules)
@@ -120,8 +118,8 @@ def _warn_unless_reachable(nameserver: str) -> None:
         say(f"halfmoon events: {exc}; retrying, and consuming begins when one answers", error=True)
 
 
-@app.command(name="list")
-def list_declared(modules: Modules, as_json: Json = False) -> None:
+@app.command(name="list", finds=True)
+def list_declared(modules: Modules, as_json: Json = False) -> int:
     """List the publishers and consumers that modules or files declare.
 
     Example: halfmoon events list shop.consumers
@@ -133,13 +131,14 @@ def list_declared(modules: Modules, as_json: Json = False) -> None:
     ]
     if as_json:
         show_json({"publishers": publishers, "consumers": consumers})
-        return
+        return len(publishers) + len(consumers)
     if publishers:
         rows = [(facts["group"], ", ".join(facts["topics"] or ["any"]), facts["database"] or "-") for facts in publishers]
         show_table("Publishers", ("group", "topics", "database"), rows)
     columns = ("group", "topic", "code", "function")
     rows_of = [[*(facts[name] for name in columns), ", ".join(_remarks(facts)) or "-"] for facts in consumers]
     show_table("Consumers", (*columns, "remarks"), rows_of)
+    return len(publishers) + len(consumers)
 
 
 @app.command()

@@ -13,6 +13,7 @@ import msgspec
 import typer
 
 from halfmoon import sql92
+from halfmoon.cli.shared.app import App
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import Json, pairs
 from halfmoon.cli.shared.output import show_json, show_table
@@ -21,7 +22,7 @@ from halfmoon.errors import UsageError
 from halfmoon.sql92 import Filter, Outcome, Verdict
 from halfmoon.sql92.tree import lines
 
-app = typer.Typer(
+app = App(
     no_args_is_help=True,
     add_completion=False,
     help='Try SQL92 filters without a broker.\n\nExample: halfmoon filter explain "amount > 100" --property amount=250',

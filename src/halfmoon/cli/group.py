@@ -7,26 +7,37 @@ from typing import Annotated, Any
 
 import typer
 
+from halfmoon.cli.shared.app import App
+from halfmoon.cli.shared.confirmation import Yes, confirm
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.options import LOCAL, TIME_FORMS, All, Cluster, Json, NameServer, is_users_group, time_ms
+from halfmoon.cli.shared.options import (
+    LOCAL,
+    TIME_FORMS,
+    All,
+    Cluster,
+    Group,
+    Json,
+    NameServer,
+    OneTopic,
+    Topic,
+    is_users_group,
+    time_ms,
+)
 from halfmoon.cli.shared.output import show_json, show_table, time_text
 from halfmoon.client.admin import Admin
 from halfmoon.errors import ConsumerNotOnline, GroupNotFound, TopicNotFound
 from halfmoon.model import MessageQueue
 from halfmoon.results import OffsetMove
 
-app = typer.Typer(
+app = App(
     no_args_is_help=True,
     add_completion=False,
     help="List, show, create, delete and reset consumer groups.\n\nExample: halfmoon group lag C_shop",
 )
 
-Name = Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.")]
-OfTopic = Annotated[str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Only this topic.")]
 
-
-@app.command("list")
-def list_groups(everything: All = False, topic: OfTopic = None, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+@app.command("list", finds=True)
+def list_groups(topic: OneTopic = None, everything: All = False, nameserver: NameServer = LOCAL, as_json: Json = False) -> int:
     """List consumer groups, or those that consume a topic.
 
     Example: halfmoon group list --topic orders
@@ -38,10 +49,11 @@ def list_groups(everything: All = False, topic: OfTopic = None, nameserver: Name
     else:
         for name in shown or ["no groups"]:
             say(name)
+    return len(shown)
 
 
 @app.command()
-def show(group: Name, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+def show(group: Group, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
     """Show a group's members, subscriptions and progress.
 
     Example: halfmoon group show C_shop
@@ -65,8 +77,8 @@ def show(group: Name, nameserver: NameServer = LOCAL, as_json: Json = False) -> 
 
 @app.command()
 def lag(
-    group: Name,
-    topic: OfTopic = None,
+    group: Group,
+    topic: OneTopic = None,
     lag_max: Annotated[int | None, typer.Option("--max", min=0, help="Exit with 1 if the lag is higher.")] = None,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
@@ -89,7 +101,7 @@ def lag(
 
 
 @app.command()
-def create(group: Name, cluster: Cluster = None, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+def create(group: Group, cluster: Cluster = None, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
     """Create a consumer group on every broker.
 
     Example: halfmoon group create C_shop
@@ -103,13 +115,14 @@ def create(group: Name, cluster: Cluster = None, nameserver: NameServer = LOCAL,
 
 
 @app.command()
-def delete(group: Name, cluster: Cluster = None, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+def delete(group: Group, cluster: Cluster = None, yes: Yes = False, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
     """Delete a consumer group and its progress.
 
     Example: halfmoon group delete C_shop
     """
     with Admin(nameserver=nameserver) as admin:
         _must_exist(admin, group)
+        confirm(f"delete consumer group {group} and its progress in every topic", yes=yes)
         admin.delete_group(group, cluster=cluster)
     if as_json:
         show_json({"group": group, "deleted": True})
@@ -130,14 +143,15 @@ Queues = Annotated[
 
 @app.command()
 def reset(
-    group: Name,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
+    group: Group,
+    topic: Topic,
     to_time: ToTime = None,
     to_offset: ToOffset = None,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the oldest message.")] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end: skip the backlog.")] = False,
     queue: Queues = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
+    yes: Yes = False,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -154,11 +168,21 @@ def reset(
             to: str | int | dict[MessageQueue, int] = dict.fromkeys(queues, to_offset)
         else:
             to = time_ms(to_time) if to_time is not None else "earliest" if to_earliest else "latest"
+        if not dry_run:
+            where = f"queue {', '.join(queue)} of topic {topic}" if queue else f"topic {topic}"
+            confirm(f"move the progress of group {group} in {where} to {_target(to, to_offset)}", yes=yes)
         moves = admin.reset_offsets(group, topic, to, queues=queues if queue else None, dry_run=dry_run)
     if as_json:
         show_json({"group": group, "topic": topic, "dry_run": dry_run, "queues": [_move_facts(move) for move in moves]})
     else:
         _show_moves(moves, dry_run=dry_run)
+
+
+def _target(to: object, offset: int | None) -> str:
+    """Return in words where progress goes."""
+    if offset is not None:
+        return f"offset {offset:,}"
+    return time_text(to) if isinstance(to, int) else "the oldest message" if to == "earliest" else "the end, skipping the backlog"
 
 
 def _named_queues(queues: list[MessageQueue], texts: list[str]) -> list[MessageQueue]:

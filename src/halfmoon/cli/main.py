@@ -17,6 +17,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code: 0 done, 1 refused or found something, 2 a wrong argument or setting."""
     take_all_characters()
     given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _run(given)
+    except KeyboardInterrupt:
+        return 130  # as shells say of what SIGINT ended
+
+
+def _run(given: list[str]) -> int:
     if given and given[0] in SERVERS:
         from halfmoon.cli.servers import run_server
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from halfmoon.cli.shared.app import App
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, TIME_FORMS, Json, NameServer, Topic, time_ms
 from halfmoon.cli.shared.output import body_text, message_facts, show_json, show_table, time_text
@@ -16,11 +17,11 @@ from halfmoon.errors import OffsetIllegal, QueryNotFound
 from halfmoon.model import MessageQueue, StoredMessage, subscription
 from halfmoon.results import MessageTrace
 
-app = typer.Typer(
+app = App(
     no_args_is_help=True, add_completion=False, help="Find stored messages.\n\nExample: halfmoon msg find --topic orders --key o-1"
 )
 
-app.command()(dump)
+app.command(finds=True)(dump)
 BODY_LINE, BODY_WHOLE = 60, 4000
 
 
@@ -43,6 +44,8 @@ def get(
     Example: halfmoon msg get 7F0000010EA618B4AAC2 --topic orders
     """
     place = (broker, queue, offset)
+    if None not in place and topic is None:
+        msg_id, topic = None, msg_id  # the one word is the topic
     if (msg_id is None) == (place == (None, None, None)) or (msg_id is None and (None in place or topic is None)):
         raise typer.BadParameter("give an ID, or --topic, --broker, --queue and --offset")
     if msg_id is None:
@@ -57,7 +60,7 @@ def get(
         _show_whole(message)
 
 
-@app.command()
+@app.command(finds=True)
 def find(
     topic: Topic,
     key: Annotated[str | None, typer.Option("--key", "-k", help="A message key; without it, search by time only.")] = None,
@@ -69,8 +72,8 @@ def find(
     count: Annotated[int, typer.Option("--count", "-c", min=1, max=10_000, help="Show at most N.")] = 64,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
-) -> None:
-    """List messages by key, by time, or both. Exit code 1 if there are none.
+) -> int:
+    """List messages by key, by time, or both.
 
     Example: halfmoon msg find --topic orders --key o-1 --since 2h
     """
@@ -89,8 +92,7 @@ def find(
         show_json([message_facts(message) for message in messages])
     else:
         show_table("", ("stored", "queue", "offset", "tag", "keys", "id", "body"), map(_row, messages))
-    if not messages:
-        raise typer.Exit(1)
+    return len(messages)
 
 
 @app.command()

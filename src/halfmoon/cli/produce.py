@@ -9,30 +9,30 @@ from typing import Annotated, BinaryIO
 
 import typer
 
+from halfmoon.cli.shared.app import App
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.options import LOCAL, Json, NameServer, Topic, age_ms, pairs, time_ms
-from halfmoon.cli.shared.output import show_json
+from halfmoon.cli.shared.options import LOCAL, Json, NameServer, Topic, duration_ms, pairs, time_ms
+from halfmoon.cli.shared.output import report, show_json
 from halfmoon.client.sync import Producer
+from halfmoon.errors import HalfmoonError
 from halfmoon.limits import BODY_BYTES_MAX
 from halfmoon.model import Message, SendResult, SendStatus
 
-app = typer.Typer(add_completion=False)
+app = App(add_completion=False)
 
 
 Bodies = Annotated[
     list[str] | None,
     typer.Argument(metavar="[BODY]...", help="Message bodies; without any, one message per line of standard input."),
 ]
-File = Annotated[
-    Path | None, typer.Option("--file", "-f", exists=True, dir_okay=False, help="Read one message per line from this file.")
-]
+File = Annotated[Path | None, typer.Option("--file", exists=True, dir_okay=False, help="Read one message per line from this file.")]
 Whole = Annotated[bool, typer.Option("--whole", help="Send the whole file (or standard input) as one message.")]
 Keys = Annotated[list[str] | None, typer.Option("--key", help="A key to find the messages by; may be repeated.")]
 OrderKey = Annotated[
     str | None, typer.Option("--order-key", metavar="KEY", help="Messages with the same order key go to the same queue.")
 ]
 Properties = Annotated[list[str] | None, typer.Option("--prop", metavar="NAME=VALUE", help="A property; may be repeated.")]
-Delay = Annotated[str | None, typer.Option("--delay", metavar="AGE", help="Deliver after this delay: 10s, 5m, 3d.")]
+Delay = Annotated[str | None, typer.Option("--delay", metavar="DURATION", help="Deliver after this delay: 10s, 5m, 3d.")]
 DeliverAt = Annotated[str | None, typer.Option("--deliver-at", metavar="TIME", help="Deliver at a time, ISO 8601 or ms.")]
 DelayLevel = Annotated[
     int,
@@ -54,7 +54,7 @@ def produce(
     deliver_at: DeliverAt = None,
     delay_level: DelayLevel = 0,
     count: Annotated[int, typer.Option("--count", "-c", min=1, help="Send each message N times.")] = 1,
-    group: Annotated[str, typer.Option("--group", "-g", help="Producer group.")] = "halfmoon_produce",
+    group: Annotated[str, typer.Option("--group", "-g", metavar="GROUP", help="Producer group.")] = "halfmoon_produce",
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -65,7 +65,7 @@ def produce(
     Example: halfmoon produce --topic orders --tag paid --key o-1 '{"order": 1}'
     """
     properties = pairs(prop or [], "--prop")
-    delay_s = None if delay is None else age_ms(delay) / 1000
+    delay_s = None if delay is None else duration_ms(delay, "--delay") / 1000
     at_ms = None if deliver_at is None else time_ms(deliver_at)
     sent = 0
     with Producer(group=group, nameserver=nameserver) as producer:
@@ -78,8 +78,7 @@ def produce(
             if result.status is not SendStatus.SEND_OK:
                 raise typer.Exit(1)
     if not sent:
-        say("halfmoon: nothing to send", error=True)
-        raise typer.Exit(1)
+        raise typer.Exit(report(HalfmoonError("nothing to send"), as_json=as_json))
 
 
 def _show(result: SendResult, *, as_json: bool) -> None:

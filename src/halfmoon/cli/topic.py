@@ -6,24 +6,24 @@ from typing import Annotated
 
 import typer
 
+from halfmoon.cli.shared.app import App
+from halfmoon.cli.shared.confirmation import Yes, confirm
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.options import LOCAL, All, Cluster, Json, NameServer, is_users_topic
+from halfmoon.cli.shared.options import LOCAL, All, Cluster, Json, NameServer, Topic, is_users_topic
 from halfmoon.cli.shared.output import show_json, show_table, time_text
 from halfmoon.cli.shared.reading import near_names
 from halfmoon.client.admin import Admin
 
-app = typer.Typer(
+app = App(
     no_args_is_help=True,
     add_completion=False,
     help="Create, list, show and delete topics.\n\nExample: halfmoon topic create orders --queues 4",
 )
 
-Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
-
 
 @app.command()
 def create(
-    topic: Name,
+    topic: Topic,
     queues: Annotated[int, typer.Option("--queues", min=1, max=65_535, help="Queues on each broker.")] = 8,
     permission: Annotated[int, typer.Option("--perm", min=0, max=7, help="2 write, 4 read, 6 both.")] = 6,
     cluster: Cluster = None,
@@ -43,8 +43,8 @@ def create(
         say(f"topic {topic} has {queues} queues on each broker")
 
 
-@app.command("list")
-def list_topics(everything: All = False, cluster: Cluster = None, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+@app.command("list", finds=True)
+def list_topics(everything: All = False, cluster: Cluster = None, nameserver: NameServer = LOCAL, as_json: Json = False) -> int:
     """List topics.
 
     Example: halfmoon topic list --json
@@ -59,10 +59,11 @@ def list_topics(everything: All = False, cluster: Cluster = None, nameserver: Na
     else:
         for name in shown or ["no topics"]:
             say(name)
+    return len(shown)
 
 
 @app.command()
-def show(topic: Name, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+def show(topic: Topic, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
     """Show a topic's brokers and the offsets of its queues.
 
     Example: halfmoon topic show orders
@@ -95,13 +96,14 @@ def show(topic: Name, nameserver: NameServer = LOCAL, as_json: Json = False) -> 
 
 
 @app.command()
-def delete(topic: Name, cluster: Cluster = None, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+def delete(topic: Topic, cluster: Cluster = None, yes: Yes = False, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
     """Delete a topic and its messages.
 
     Example: halfmoon topic delete orders
     """
     with Admin(nameserver=nameserver) as admin:
         admin.topic_route(topic)  # an error when there is none
+        confirm(f"delete topic {topic} and all its messages", yes=yes)
         admin.delete_topic(topic, cluster=cluster)
     if as_json:
         show_json({"topic": topic, "deleted": True})

@@ -52,7 +52,7 @@ def test_an_account_is_added_with_a_secret_of_its_own_used_and_removed(acl, run,
     path.touch(0o600)
     path.write_text(added.out)
     sent = run("--credentials", str(path), "produce", "--topic", "orders", "a body")
-    removed = acl("remove", "new-service", "--json")
+    removed = acl("remove", "new-service", "--yes", "--json")
     refused = run("--credentials", str(path), "produce", "--topic", "orders", "a body")
 
     assert (added.code, sent.code, removed.code, refused.code) == (0, 0, 0, 1)
@@ -65,7 +65,7 @@ def test_a_secret_is_taken_from_a_file_and_not_shown(acl, tmp_path):
     added = acl("add", "file-service", "--secret-file", str(tmp_path / "secret"), "--json")
 
     assert added.json() == {"access_key": "file-service", "brokers": ["broker-a"], "secret_key": None}
-    assert acl("remove", "file-service").out == "account file-service is removed from broker-a\n"
+    assert acl("remove", "file-service", "--yes").out == "account file-service is removed from broker-a\n"
 
 
 @pytest.mark.parametrize(("options", "code", "words"), [
@@ -90,7 +90,7 @@ def test_an_administrator_may_do_everything(acl):
 @pytest.mark.parametrize(("arguments", "code", "words"), [
     (("explain", "shop-service"), 2, "give a topic"),
     (("explain", "nobody1", "--read", "orders"), 2, "has no account nobody1"),
-    (("remove", "nobody1"), 1, "has been deleted failed"),
+    (("remove", "nobody1", "--yes"), 1, "has been deleted failed"),
     (("add", "short"), 1, "length should longer than 6"),
     (("add", "new-service", "--topic", "orders=ALL"), 2, "'ALL' is no permission"),
     (("add", "new-service", "--topic", "orders"), 2, "name=value"),
@@ -117,3 +117,11 @@ def test_credentials_on_the_command_line_win_over_the_environment_and_do_not_out
     assert run("acl", "list").code == 1
     assert run("--credentials", credentials(tmp_path), "acl", "list").code == 0
     assert run("acl", "list").code == 1
+
+
+def test_an_account_is_removed_only_when_that_is_confirmed(acl):
+    acl("add", "stays-here")
+    unasked = acl("remove", "stays-here")
+
+    assert (unasked.code, "to remove account stays-here from every broker" in unasked.err) == (2, True)
+    assert "stays-here" in acl("list").out

@@ -124,7 +124,7 @@ def test_failed_events_are_dropped_when_that_is_confirmed_and_no_others(run_alon
         ("list", "--state", "bogus"),
         ("list", "--limit", "0"),
         ("relay", "--batch", "0"),
-        ("relay", "--claim-s", "1"),
+        ("relay", "--claim", "1s"),
     ],
     ids=" ".join,
 )

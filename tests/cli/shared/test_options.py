@@ -7,7 +7,7 @@ import time
 import pytest
 import typer
 
-from halfmoon.cli.shared.options import age_ms, is_users_group, is_users_topic, pairs, time_ms
+from halfmoon.cli.shared.options import duration_ms, is_users_group, is_users_topic, pairs, time_ms
 
 
 @pytest.mark.parametrize(
@@ -54,13 +54,32 @@ def test_names_of_the_protocol_are_told_from_users():
 
 
 @pytest.mark.parametrize(
-    ("text", "ms"), [("300ms", 300), ("10s", 10_000), ("5m", 300_000), (" 2h ", 7_200_000), ("3d", 259_200_000)]
+    ("text", "ms"), [("300ms", 300), ("10s", 10_000), ("5m", 300_000), (" 2h ", 7_200_000), ("3d", 259_200_000), ("0", 0)]
 )
-def test_an_age_is_a_number_and_a_unit(text, ms):
-    assert age_ms(text) == ms
+def test_a_duration_is_a_number_and_a_unit(text, ms):
+    assert duration_ms(text, "--for") == ms
 
 
-@pytest.mark.parametrize("text", ["", "5", "m", "-5m", "5 m", "1h30m", "9999999999s"])
-def test_anything_else_is_no_age(text):
-    with pytest.raises(typer.BadParameter):
-        age_ms(text)
+@pytest.mark.parametrize("text", ["", "m", "-5m", "5 m", "1h30m", "9999999999s", "1.5s"])
+def test_anything_else_is_no_duration(text):
+    with pytest.raises(typer.BadParameter, match=f"--for {text}: is not a duration"):
+        duration_ms(text, "--for")
+
+
+def test_a_number_without_a_unit_is_refused_with_both_readings():
+    with pytest.raises(typer.BadParameter, match=r"--for 10: 10s or 10ms\?"):
+        duration_ms("10", "--for")
+
+
+@pytest.mark.parametrize("text", ["9ms", "61m"])
+def test_a_duration_that_is_out_of_bounds_is_refused_with_them(text):
+    with pytest.raises(typer.BadParameter, match=f"--poll {text}: must be between 10ms and 1h"):
+        duration_ms(text, "--poll", at_least="10ms", at_most="1h")
+    assert duration_ms("10ms", "--poll", at_least="10ms", at_most="1h") == 10
+    assert duration_ms("60m", "--poll", at_least="10ms", at_most="1h") == 3_600_000
+
+
+@pytest.mark.parametrize("text", ["10", "1700000000", "99999999999"])
+def test_a_small_number_is_no_time_because_it_may_be_meant_as_an_age_or_in_seconds(text):
+    with pytest.raises(typer.BadParameter, match=f"{text}: {text}s or {text}ms ago, or a time"):
+        time_ms(text)

@@ -80,7 +80,7 @@ class Shop:
 
 def relay_process(outbox, cluster):
     environment = {"HALFMOON_DATABASE": outbox.url, "NAMESRV_ADDR": cluster.nameserver}
-    return Forked("halfmoon.cli.main", ["outbox", "relay", "--poll-ms", "20", "--batch", "20", "--claim-s", "8"], environment)
+    return Forked("halfmoon.cli.main", ["outbox", "relay", "--poll", "20ms", "--batch", "20", "--claim", "8s"], environment)
 
 
 def test_events_of_committed_sales_are_sent_and_of_no_others_however_relays_die(outbox, tmp_path):

@@ -66,7 +66,7 @@ def test_avro_bodies_go_into_an_iceberg_table_without_copies_and_in_few_files(
 def test_what_was_left_out_and_kept_apart_is_said(run: Run, spark: Any, send: Run, topic: str, tmp_path: Path):
     send(topic, ['{"id": 1}', '{"id": 1}', "no"], keys=["same"])
 
-    ran = run("--decode", "json", "--schema", "id bigint", "--dedup", "keys", "--dedup-hours", "0")
+    ran = run("--decode", "json", "--schema", "id bigint", "--dedup", "keys", "--dedup-within", "0")
 
     assert (ran.code, ran.out.startswith("1 rows in 1 batches, 1 duplicates dropped, 1 in quarantine, ")) == (0, True)
     assert [row.id for row in LakeTable(tmp_path / "table").read(spark).select("id").collect()] == [1]

@@ -8,12 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
+from halfmoon.cli.shared.app import App
+from halfmoon.cli.shared.confirmation import Yes, confirm
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, pairs
 from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.client.admin import Admin
 
-app = typer.Typer(
+app = App(
     no_args_is_help=True,
     add_completion=False,
     help="List, add and remove accounts, and explain what one may do.\n\nExample: halfmoon acl list",
@@ -24,22 +26,23 @@ SECRET_BYTES = 24
 """Random bytes of a secret that is made here."""
 
 
-@app.command("list")
-def list_accounts(nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+@app.command("list", finds=True)
+def list_accounts(nameserver: NameServer = LOCAL, as_json: Json = False) -> int:
     """List the accounts of every broker, without their secrets.
 
     Example: halfmoon acl list
     """
     with Admin(nameserver=nameserver) as admin:
         brokers = admin.accounts()
+    rows = [(at.broker, *_row(each)) for at in brokers for each in at.accounts]
     if as_json:
         show_json([{"broker": at.broker, "white": at.white, "accounts": [_facts(each) for each in at.accounts]} for at in brokers])
-        return
-    rows = [(at.broker, *_row(each)) for at in brokers for each in at.accounts]
+        return len(rows)
     show_table("accounts", ("broker", "access key", "admin", "white", "topics", "groups", "topic", "group"), rows)
     for at in brokers:
         if at.white:
             say(f"{at.broker}: no account is needed from {', '.join(at.white)}")
+    return len(rows)
 
 
 @app.command()
@@ -76,11 +79,12 @@ def add(
 
 
 @app.command()
-def remove(access_key: Key, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+def remove(access_key: Key, yes: Yes = False, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
     """Remove an account from every broker.
 
     Example: halfmoon acl remove shop-service
     """
+    confirm(f"remove account {access_key} from every broker, which then refuses what it signs", yes=yes)
     with Admin(nameserver=nameserver) as admin:
         brokers = admin.delete_account(access_key)
     if as_json:

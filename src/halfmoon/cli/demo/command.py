@@ -23,12 +23,13 @@ from halfmoon.cli.demo.outcome import Outcome
 from halfmoon.cli.demo.pipeline import Decision, SparkOutcome, missing
 from halfmoon.cli.demo.processes import Processes
 from halfmoon.cli.demo.run import Demo, Watch
+from halfmoon.cli.shared.app import App
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import Json
 from halfmoon.cli.shared.output import console, show_json, show_table
 from halfmoon.cli.spark.options import check_plot
 
-app = typer.Typer(add_completion=False)
+app = App(add_completion=False)
 
 
 Orders = Annotated[int, typer.Option("--orders", min=10, max=100_000, help="Number of orders.")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 from contextlib import AbstractContextManager
@@ -14,8 +13,10 @@ from typing import Annotated
 import typer
 
 from halfmoon.cli.outbox.tables import facts_of, show_backlog, show_entries
+from halfmoon.cli.shared.app import App
+from halfmoon.cli.shared.confirmation import Yes, confirm
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.options import LOCAL, Json, NameServer
+from halfmoon.cli.shared.options import LOCAL, Json, Limit, NameServer, OneTopic, duration_ms
 from halfmoon.cli.shared.output import show_json
 from halfmoon.errors import UsageError
 from halfmoon.events.checks.tokens import create_tables
@@ -26,7 +27,7 @@ from halfmoon.events.publishing.client_transport import ClientTransport
 from halfmoon.events.tables import OUTBOX
 from halfmoon.model import LocalTransactionState, StoredMessage
 
-app = typer.Typer(
+app = App(
     no_args_is_help=True,
     add_completion=False,
     help="Relay, list, retry and drop events in a database outbox.\n\nExample: halfmoon outbox status --database sqlite:///shop.db",
@@ -56,7 +57,7 @@ class State(StrEnum):
 
 
 Claim = Annotated[
-    int, typer.Option("--claim-s", min=8, max=86_400, help="How long the rows claimed by a killed relay stay claimed.")
+    str, typer.Option("--claim", metavar="DURATION", help="How long the rows claimed by a killed relay stay claimed: 8s to 1d.")
 ]
 Attempts = Annotated[int, typer.Option("--attempts-max", min=0, help="Attempts before a row is marked as failed; 0: no limit.")]
 
@@ -66,9 +67,9 @@ def relay(
     database: Database = "",
     nameserver: NameServer = LOCAL,
     group: Annotated[str, typer.Option("--group", "-g", metavar="GROUP", help="The producer group to send with.")] = RELAY_GROUP,
-    poll: Annotated[int, typer.Option("--poll-ms", min=10, max=3_600_000, help="Polling interval.")] = 200,
+    poll: Annotated[str, typer.Option("--poll", metavar="DURATION", help="Polling interval: 10ms to 1h.")] = "200ms",
     batch: Annotated[int, typer.Option("--batch", min=1, max=1_000, help="Rows claimed at once.")] = 200,
-    claim: Claim = 60,
+    claim: Claim = "60s",
     attempts: Attempts = RelaySettings.attempts_max or 0,
     make: Annotated[bool, typer.Option("--create-table", help="Create the table if it is missing.")] = False,
     until_empty: Annotated[bool, typer.Option("--until-empty", help="Stop when nothing is left to send.")] = False,
@@ -80,13 +81,15 @@ def relay(
 
     Example: halfmoon outbox relay --nameserver 127.0.0.1:9876
     """
+    poll_ms = duration_ms(poll, "--poll", at_least="10ms", at_most="1h")
+    claim_ms = duration_ms(claim, "--claim", at_least="8s", at_most="1d")
     with _opened(database) as provider:
         if make:
             create_tables(provider, (OUTBOX,))
         outbox_status.backlog(provider, _now_ms())  # a database without an outbox is an error at once
         transport = ClientTransport(group, nameserver)
         transport.start(_undecided)
-        sending = Relay(provider, transport, poll_ms=poll, batch_max=batch, claim_ms=claim * 1000, attempts_max=attempts or None)
+        sending = Relay(provider, transport, poll_ms=poll_ms, batch_max=batch, claim_ms=claim_ms, attempts_max=attempts or None)
         try:
             if not as_json:
                 say(f"relay {sending.name} sends as {group} to {nameserver}")
@@ -116,15 +119,15 @@ def status(database: Database = "", as_json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-@app.command("list")
+@app.command("list", finds=True)
 def list_(
     state: Annotated[State | None, typer.Option("--state", help="Only rows in this state.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Only failed events.")] = False,
-    topic: Annotated[str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Only this topic.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Show at most N.")] = 100,
+    topic: OneTopic = None,
+    limit: Limit = 100,
     database: Database = "",
     as_json: Json = False,
-) -> None:
+) -> int:
     """List the events of an outbox, oldest first, with the last error.
 
     Example: halfmoon outbox list --failed
@@ -137,10 +140,11 @@ def list_(
     shown, more = entries[:limit], len(entries) > limit
     if as_json:
         show_json({"events": [facts_of(entry) for entry in shown], "more": more})
-        return
+        return len(shown)
     show_entries(shown, now_ms)
     if more:
         say(f"there are more than these {limit:,}: give --limit")
+    return len(shown)
 
 
 @app.command()
@@ -174,7 +178,7 @@ def drop(
         list[str] | None, typer.Argument(metavar="[EVENT]...", help="Ids of failed events, as `outbox list --failed` shows them.")
     ] = None,
     every: Annotated[bool, typer.Option("--all-failed", help="All failed events.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")] = False,
+    yes: Yes = False,
     database: Database = "",
     as_json: Json = False,
 ) -> None:
@@ -184,12 +188,9 @@ def drop(
     """
     if bool(events) == every:
         raise typer.BadParameter("give ids of events, or --all-failed")
-    if not yes and not sys.stdin.isatty():
-        raise typer.BadParameter("dropping events is confirmed: without a terminal give --yes")
+    what = f"{len(events):,} events" if events else "all failed events"
+    confirm(f"remove {what} from the outbox, never to be sent", yes=yes)
     with _opened(database) as provider:
-        if not yes:
-            what = f"{len(events):,} events" if events else "all failed events"
-            typer.confirm(f"remove {what} from the outbox, never to be sent?", abort=True, err=True)
         count = outbox_status.drop(provider, event_ids=events or None)
     if as_json:
         show_json({"dropped": count})

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from itertools import takewhile
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +17,7 @@ from halfmoon import __version__
 from halfmoon.cli.shared import tls
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.output import report
-from halfmoon.errors import HalfmoonError
+from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.hot import NATIVE
 
 COMMANDS = {
@@ -82,6 +83,9 @@ def load(name: str) -> Any:
 CREDENTIALS = ("HALFMOON_CREDENTIALS", "HALFMOON_ACCESS_KEY", "HALFMOON_SECRET_KEY", "HALFMOON_SECURITY_TOKEN")
 """Variables that say who signs: a file, or what else stands in it."""
 
+WRONG_ARGUMENTS: Any = typer.BadParameter.__base__
+"""What Typer raises for arguments that are wrong; it has no public name."""
+
 app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, rich_markup_mode="rich")
 
 
@@ -131,14 +135,19 @@ def _sign_with(file: str) -> Callable[[], None]:
 
 def run(arguments: Sequence[str]) -> int:
     """Run what the arguments ask for and return the exit code."""
+    as_json = "--json" in takewhile("--".__ne__, arguments)
     command = typer.main.get_command(app)
     try:
-        command.main(args=tls.first(arguments), prog_name="halfmoon")
+        code = command.main(args=tls.first(arguments), prog_name="halfmoon", standalone_mode=not as_json)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
+    except WRONG_ARGUMENTS as exc:
+        return report(UsageError(exc.format_message()), as_json=as_json)
+    except typer.Abort:
+        return report(HalfmoonError("aborted"), as_json=as_json)
     except HalfmoonError as exc:
-        return report(exc, as_json="--json" in arguments)
+        return report(exc, as_json=as_json)
     except BrokenPipeError:
         sys.stderr.close()
         return 1
-    return 0
+    return code if isinstance(code, int) else 0

@@ -9,7 +9,7 @@ from inspect import Parameter, Signature, signature
 from typing import Any, get_type_hints
 
 
-def grouped(command: Callable[..., None]) -> Callable[..., None]:
+def grouped(command: Callable[..., Any]) -> Callable[..., Any]:
     """Have a command take, in place of a parameter that is a dataclass, an option for each field of it; a decorator.
 
     ::
@@ -36,9 +36,9 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
             options.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[parameter.name]))
 
     @wraps(command)
-    def run(**given: Any) -> None:
+    def run(**given: Any) -> Any:
         made = {name: group(**{each.name: given.pop(each.name) for each in fields(group)}) for name, group in groups.items()}
-        command(**given, **made)
+        return command(**given, **made)
 
     run.__signature__ = Signature(options)  # type: ignore[attr-defined]  # what inspect.signature looks for
     run.__annotations__ = {option.name: option.annotation for option in options}

@@ -2,47 +2,41 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from halfmoon.cli.shared.option_groups import grouped
-from halfmoon.cli.shared.options import age_ms, pairs, time_ms
+from halfmoon.cli.shared.app import App
+from halfmoon.cli.shared.confirmation import Yes, confirm
+from halfmoon.cli.shared.options import Group, Groups, OneTopic, Topic, Topics, duration_ms, pairs, time_ms
 from halfmoon.cli.spark import maintenance
-from halfmoon.cli.spark.options import Limit, Plot, SharedOptions, Since, Topics, check_plot, missing
+from halfmoon.cli.spark.options import Limit, Plot, SharedOptions, Since, check_plot, missing
 from halfmoon.errors import UsageError
 
-app = typer.Typer(
+app = App(
     no_args_is_help=True,
     add_completion=False,
     help="Topics as tables with Spark: ingest, SQL, lag, audits, replay.\n\nExample: halfmoon spark lag C_shop",
 )
-txn = typer.Typer(no_args_is_help=True, help="Transactions, read from the log.\n\nExample: halfmoon spark txn audit --since 1d")
-delay = typer.Typer(
-    no_args_is_help=True, help="Delayed messages, read from the log.\n\nExample: halfmoon spark delay audit --since 1d"
-)
-dlq = typer.Typer(no_args_is_help=True, help="Dead letters as tables.\n\nExample: halfmoon spark dlq report --since 1d")
+txn = App(no_args_is_help=True, help="Transactions, read from the log.\n\nExample: halfmoon spark txn audit --since 1d")
+delay = App(no_args_is_help=True, help="Delayed messages, read from the log.\n\nExample: halfmoon spark delay audit --since 1d")
+dlq = App(no_args_is_help=True, help="Dead letters as tables.\n\nExample: halfmoon spark dlq report --since 1d")
 app.add_typer(txn, name="txn")
 app.add_typer(delay, name="delay")
 app.add_typer(dlq, name="dlq")
-for command in (maintenance.compact, maintenance.dedup, maintenance.verify, maintenance.replay):
+for command in (maintenance.compact, maintenance.dedup, maintenance.verify):
     app.command()(command)
-
-Groups = Annotated[
-    list[str] | None, typer.Option("--group", "-g", metavar="GROUP", help="Only this consumer group; may be repeated.")
-]
+app.command(finds=True)(maintenance.replay)
 
 
 @app.command()
-@grouped
 def lag(
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.")],
-    topic: Annotated[str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Only this topic.")] = None,
-    watch: Annotated[str | None, typer.Option("--watch", metavar="SPAN", help="Keep sampling for this long: 30s, 5m.")] = None,
-    every: Annotated[str, typer.Option("--every", metavar="SPAN", help="Sampling interval with --watch.")] = "1s",
+    group: Group,
+    topic: OneTopic = None,
+    watch: Annotated[str | None, typer.Option("--watch", metavar="DURATION", help="Keep sampling for this long: 30s, 5m.")] = None,
+    every: Annotated[str, typer.Option("--every", metavar="DURATION", help="Sampling interval with --watch.")] = "1s",
     plot: Plot = None,
     *,
     shared: SharedOptions,
@@ -57,13 +51,13 @@ def lag(
     if watch is None:
         _jobs().lag(shared, group, topic)
         return
-    samples = _jobs().watch(shared, group, topic, age_ms(watch) / 1000, max(0.05, age_ms(every) / 1000))
+    for_ms, every_ms = duration_ms(watch, "--watch"), duration_ms(every, "--every", at_least="50ms")
+    samples = _jobs().watch(shared, group, topic, for_ms / 1000, every_ms / 1000)
     if plots is not None:
         plots.lag_plot(plot, group, samples)
 
 
 @txn.command("audit")
-@grouped
 def txn_audit(topic: Topics = None, since: Since = None, limit: Limit = 20, plot: Plot = None, *, shared: SharedOptions) -> None:
     """Join half messages, op records and visible messages of all brokers: states, latencies, duplicates, orphans.
 
@@ -77,7 +71,6 @@ def txn_audit(topic: Topics = None, since: Since = None, limit: Limit = 20, plot
 
 
 @delay.command("audit")
-@grouped
 def delay_audit(topic: Topics = None, since: Since = None, limit: Limit = 20, plot: Plot = None, *, shared: SharedOptions) -> None:
     """Compare when delayed messages were due with when they were delivered. Exit code 1 if some are missing.
 
@@ -88,18 +81,17 @@ def delay_audit(topic: Topics = None, since: Since = None, limit: Limit = 20, pl
     _end(drawn, plot, plots and plots.lateness_plot)
 
 
-@dlq.command("report")
-@grouped
-def dlq_report(group: Groups = None, since: Since = None, limit: Limit = 100, *, shared: SharedOptions) -> None:
-    """Count dead letters by group, topic and reason, ignoring numbers in reasons. Exit code 1 if there are none.
+@dlq.command("report", finds=True)
+def dlq_report(group: Groups = None, since: Since = None, limit: Limit = 100, *, shared: SharedOptions) -> int:
+    """Count dead letters by group, topic and reason, ignoring numbers in reasons.
 
     Example: halfmoon spark dlq report --group C_mail --since 1d
     """
-    _jobs().report_dead_letters(shared, group, _since(since), time.time_ns() // 1_000_000, limit)
+    found: int = _jobs().report_dead_letters(shared, group, _since(since), time.time_ns() // 1_000_000, limit)
+    return found
 
 
-@dlq.command("replay")
-@grouped
+@dlq.command("replay", finds=True)
 def dlq_replay(
     group: Groups = None,
     where: Annotated[
@@ -113,14 +105,14 @@ def dlq_replay(
     rate: Annotated[float | None, typer.Option("--rate", min=0.001, metavar="N", help="Send at most N messages a second.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Also those that were already replayed to that topic.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent, and send nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")] = False,
+    yes: Yes = False,
     audit: Annotated[
         Path | None, typer.Option("--audit", metavar="DIR", help="Append the audit rows to Parquet files here.")
     ] = None,
     *,
     shared: SharedOptions,
-) -> None:
-    """Send dead letters again, each once; every outcome is a row. Exit code 1 if one failed or there are none.
+) -> int:
+    """Send dead letters again, each once; every outcome is a row. Exit code 1 if one failed.
 
     Columns for --where: deadGroup, source, reason, tries, deadLettered, born, tags, keys, msgId, properties, body.
 
@@ -128,17 +120,15 @@ def dlq_replay(
     """
     if not (group or where or since):
         raise UsageError("choose dead letters by --group, --where or --since")
-    if not (yes or dry_run):
-        if not sys.stdin.isatty():
-            raise UsageError("a replay is confirmed: without a terminal give --yes or --dry-run")
-        typer.confirm("send these dead letters again?", abort=True, err=True)
+    where_to = f"topic {to} and all its groups" if to else "the groups that gave them up"
+    confirm(f"send these dead letters again, to {where_to}", yes=yes or dry_run)
     jobs = _jobs()
     replay = jobs.Replay(to=to, rate=rate, again=again, dry_run=dry_run)
-    jobs.replay_dead_letters(shared, group, _since(since), where, replay, audit)
+    sent: int = jobs.replay_dead_letters(shared, group, _since(since), where, replay, audit)
+    return sent
 
 
-@app.command()
-@grouped
+@app.command(finds=True)
 def trace(
     msg_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="A message id; without it, all messages.")] = None,
     trace_topic: Annotated[
@@ -148,16 +138,16 @@ def trace(
     limit: Limit = 100,
     *,
     shared: SharedOptions,
-) -> None:
-    """Show sends, decisions and listener calls recorded by traced clients. Exit code 1 if there are none.
+) -> int:
+    """Show sends, decisions and listener calls recorded by traced clients.
 
     Example: halfmoon spark trace 7F00000100002A9F0000000000001000
     """
-    _jobs().trace(shared, msg_id, trace_topic, _since(since), limit)
+    found: int = _jobs().trace(shared, msg_id, trace_topic, _since(since), limit)
+    return found
 
 
-@app.command()
-@grouped
+@app.command(finds=True)
 def sql(
     query: Annotated[str, typer.Argument(metavar="SQL", help="A query; topics are topic.orders or topic.`a-b`.")],
     archive: Annotated[
@@ -167,18 +157,18 @@ def sql(
     limit: Limit = 100,
     *,
     shared: SharedOptions,
-) -> None:
+) -> int:
     """Query topics, live and archived, as one table; `topic.orders timestamp as of '2026-01-31T08:00:00Z'` shows a topic as it was.
 
     Example: halfmoon spark sql "select tags, count(*) from topic.orders group by tags" --archive orders=lake/orders
     """
-    _lake().sql(shared, query, pairs(archive or [], "--archive"), limit)
+    found: int = _lake().sql(shared, query, pairs(archive or [], "--archive"), limit)
+    return found
 
 
 @app.command()
-@grouped
 def ingest(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
+    topic: Topic,
     lake: Annotated[Path, typer.Argument(metavar="DIR", help="The table's directory; created if it is missing.")],
     kind: Annotated[str, typer.Option("--format", metavar="KIND", help="delta or iceberg.")] = "delta",
     decode: Annotated[str, typer.Option("--decode", metavar="KIND", help="Body format: binary, text, json or avro.")] = "binary",
@@ -190,9 +180,12 @@ def ingest(
     dedup: Annotated[
         str, typer.Option("--dedup", metavar="COLUMN", help="Drop duplicate messages by msgId or keys; the first one stays.")
     ] = "",
-    dedup_hours: Annotated[
-        int, typer.Option("--dedup-hours", min=0, help="Look for duplicates this many hours back; 0: within a batch only.")
-    ] = 24,
+    dedup_within: Annotated[
+        str,
+        typer.Option(
+            "--dedup-within", metavar="DURATION", help="Look for duplicates so far back (whole hours); 0: in a batch only."
+        ),
+    ] = "24h",
     compact_every: Annotated[
         int, typer.Option("--compact-every", min=0, metavar="BATCHES", help="Merge small files every N batches; 0: never.")
     ] = 0,
@@ -205,6 +198,9 @@ def ingest(
 
     Example: halfmoon spark ingest orders lake/orders --format delta --partition day --dedup msgId
     """
+    dedup_hours, rest_ms = divmod(duration_ms(dedup_within, "--dedup-within"), 3_600_000)
+    if rest_ms:
+        raise UsageError(f"--dedup-within {dedup_within}: must be whole hours")
     lake_jobs = _lake()
     directory = (lake, name, pairs(catalog or [], "--catalog"))
     lake_jobs.fill(

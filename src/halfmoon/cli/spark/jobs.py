@@ -179,8 +179,8 @@ def audit_delays(shared: SharedOptions, topics: Sequence[str] | None, since_ms: 
     return Drawn(curves, {level: int(figures["count"]) for level, figures in summary.levels.items()}, not summary.missing)
 
 
-def trace(shared: SharedOptions, msg_id: str | None, trace_topic: str, since_ms: int | None, limit: int) -> None:
-    """Show spans of messages that traced clients recorded. Raises typer.Exit (1) when there are none."""
+def trace(shared: SharedOptions, msg_id: str | None, trace_topic: str, since_ms: int | None, limit: int) -> int:
+    """Show spans of messages that traced clients recorded; return how many."""
     with running(shared, "trace") as (spark, cluster, _):
         events = traces.events(frame_of(spark, cluster, ranges_of(cluster, [trace_topic], since_ms=since_ms), ("body",)))
         spans = traces.spans(events if msg_id is None else events.where(F.col("msgId") == msg_id))
@@ -191,29 +191,27 @@ def trace(shared: SharedOptions, msg_id: str | None, trace_topic: str, since_ms:
         show_rows("spans", ("begin", "msgId", "span", "who", "topic", "costMs", "success", "retries", "fromCheck"), rows)
         if more:
             say(f"there are more than these {limit:,}: give --limit, or --since")
-    if not rows:
-        raise typer.Exit(1)
+    return len(rows)
 
 
 # ---------------------------------------------------------------- dead letters
 
 
-def report_dead_letters(shared: SharedOptions, groups: Sequence[str] | None, since_ms: int | None, now_ms: int, limit: int) -> None:
-    """Show dead letters by group, source and reason. Raises typer.Exit (1) when there are none."""
+def report_dead_letters(shared: SharedOptions, groups: Sequence[str] | None, since_ms: int | None, now_ms: int, limit: int) -> int:
+    """Show dead letters by group, source and reason; return of how many kinds there are."""
     with running(shared, "dlq report") as (spark, cluster, _):
         reasons, more = rows_of(report(dead_letters.dead_letters_of(spark, cluster, groups, since_ms=since_ms), now_ms), limit)
     if shared.as_json:
         show_json({"reasons": facts(reasons), "more": more})
     else:
         show_rows("dead letters", ("deadGroup", "source", "reason", "count", "tries", "bytes", "oldest", "newest"), reasons)
-    if not reasons:
-        raise typer.Exit(1)
+    return len(reasons)
 
 
 def replay_dead_letters(
     shared: SharedOptions, groups: Sequence[str] | None, since_ms: int | None, where: str | None, replay: Replay, audit: Path | None
-) -> None:
-    """Send dead letters again and show what became of each. Raises typer.Exit (1) when one failed, or there are none."""
+) -> int:
+    """Send dead letters again, show what became of each, and return how many. Raises typer.Exit (1) when one failed."""
     with running(shared, "dlq replay") as (spark, cluster, progress):
         chosen = dead_letters.dead_letters_of(spark, cluster, groups, since_ms=since_ms)
         chosen = chosen if where is None else chosen.where(where)
@@ -229,5 +227,6 @@ def replay_dead_letters(
     else:
         show_rows("replays", ("msgId", "deadGroup", "target", "outcome"), replays)
         say(", ".join(f"{count:,} {name}" for name, count in sorted(outcomes.items())) or "there are none")
-    if not replays or "failed" in outcomes:
+    if "failed" in outcomes:
         raise typer.Exit(1)
+    return len(replays)

@@ -37,18 +37,19 @@ class IngestRequest(NamedTuple):
     compact_every: int
 
 
-def sql(shared: SharedOptions, text: str, archives: Mapping[str, str], limit: int) -> None:
-    """Run a query and show its rows."""
+def sql(shared: SharedOptions, text: str, archives: Mapping[str, str], limit: int) -> int:
+    """Run a query and show its rows; return how many."""
     tables = {topic: _archive(path) for topic, path in archives.items()}
     with running(shared, "sql") as (spark, cluster, _):
         frame = query.sql(spark, cluster, text, archives=tables)
         rows, more = rows_of(frame, limit)
     if shared.as_json:
         show_json({"columns": frame.columns, "rows": facts(rows), "more": more})
-        return
+        return len(rows)
     show_rows("", frame.columns, rows)
     if more:
         say(f"there are more than these {limit:,}: give --limit")
+    return len(rows)
 
 
 def _archive(path: str) -> LakeTable:

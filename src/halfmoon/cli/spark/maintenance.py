@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from halfmoon.cli.shared.option_groups import grouped
-from halfmoon.cli.shared.options import Json, age_ms, pairs, time_ms
+from halfmoon.cli.shared.confirmation import Yes, confirm
+from halfmoon.cli.shared.options import Json, OneTopic, duration_ms, pairs, time_ms
 from halfmoon.cli.spark.options import Limit, Master, SharedOptions, Since, missing
 from halfmoon.errors import UsageError
 
@@ -25,7 +24,7 @@ def compact(
     file_size: Annotated[str, typer.Option("--file-size", metavar="SIZE", help="Target file size.")] = "128m",
     vacuum: Annotated[
         str | None,
-        typer.Option("--vacuum", metavar="AGE", help="Also remove unreferenced files older than this (at least 1h): 1d."),
+        typer.Option("--vacuum", metavar="DURATION", help="Also remove unreferenced files older than this (at least 1h): 1d."),
     ] = None,
     name: Name = "",
     catalog: Catalog = None,
@@ -37,7 +36,7 @@ def compact(
     Example: halfmoon spark compact lake/orders --vacuum 1d
     """
     shared = SharedOptions(nameserver="", master=master, as_json=as_json)
-    keep_ms, jobs = None if vacuum is None else age_ms(vacuum), _jobs()
+    keep_ms, jobs = None if vacuum is None else duration_ms(vacuum, "--vacuum"), _jobs()
     if keep_ms is not None:
         jobs.maintenance.check_keep(keep_ms)  # before anything is joined
     jobs.compact(shared, _place(table, name, catalog), file_size, keep_ms)
@@ -58,7 +57,6 @@ def dedup(
     _jobs().dedup(SharedOptions(nameserver="", master=master, as_json=as_json), _place(table, name, catalog), by)
 
 
-@grouped
 def verify(
     table: Table,
     live: Annotated[bool, typer.Option("--live", help="Also compare with the messages in the brokers.")] = False,
@@ -87,38 +85,36 @@ Id = Annotated[
 ]
 
 
-@grouped
 def replay(
-    to: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to send to; it must exist.")],
-    topic: Annotated[str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic to replay.")] = None,
+    topic: OneTopic = None,
+    *,
+    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="The topic to send to; it must exist.")],
     table: Annotated[Path | None, typer.Option("--table", metavar="DIR", help="The table to replay.")] = None,
     where: Where = None,
     since: Since = None,
     rate: Rate = None,
     id: Id = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be sent, and send nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")] = False,
+    yes: Yes = False,
     name: Name = "",
     catalog: Catalog = None,
-    *,
     shared: SharedOptions,
-) -> None:
+) -> int:
     """Send the messages of a topic or a table to another topic exactly once, even if it is restarted. Requires Halfmoon brokers.
 
-    A completed replay is not repeated under its id. Exit code 1 if there is nothing to send.
+    A completed replay is not repeated under its id.
 
-    Example: halfmoon spark replay orders_again --topic orders --where "tags = 'paid'" --rate 100 --id may-31
+    Example: halfmoon spark replay orders --to orders_again --where "tags = 'paid'" --rate 100 --id may-31
     """
     if (topic is None) == (table is None):
-        raise UsageError("exactly one of --topic and --table says what is replayed")
-    if not (yes or dry_run):
-        if not sys.stdin.isatty():
-            raise UsageError("a replay is confirmed: without a terminal give --yes or --dry-run")
-        typer.confirm(f"send these messages to {to}?", abort=True, err=True)
+        raise UsageError("exactly one of TOPIC and --table says what is replayed")
+    what = f"topic {topic}" if topic else f"table {table}"
+    confirm(f"send messages of {what} to topic {to} and all its groups", yes=yes or dry_run)
     jobs = _jobs()
     source = topic if table is None else _place(table, name, catalog)
     request = jobs.ReplayRequest(to, id, where, None if since is None else time_ms(since), rate, dry_run)
-    jobs.replay(shared, source, request)
+    sent: int = jobs.replay(shared, source, request)
+    return sent
 
 
 def _place(table: Path, name: str, catalog: list[str] | None) -> tuple[Path, str, dict[str, str]]:

@@ -26,7 +26,6 @@ Options = Annotated[
 ]
 Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Also draw a chart (requires the extra lake).")]
 Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help=f"Only messages stored since: {TIME_FORMS}.")]
-Topics = Annotated[list[str] | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Only this topic; may be repeated.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Show at most N rows.")]
 
 BODY_WIDTH = 60

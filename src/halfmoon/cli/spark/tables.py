@@ -128,8 +128,8 @@ def _live(spark: SparkSession, cluster: Cluster, table: LakeTable) -> DataFrame:
 # ---------------------------------------------------------------- replay
 
 
-def replay(shared: SharedOptions, source: str | Directory, request: ReplayRequest) -> None:
-    """Send messages again. Raises typer.Exit (1) when there are none."""
+def replay(shared: SharedOptions, source: str | Directory, request: ReplayRequest) -> int:
+    """Send messages again; return how many there are, or were when the replay was complete before."""
     name = request.id or f"replay-{token_hex(8)}"
     table = source if isinstance(source, str) else _table(source)
     begun = time.monotonic()
@@ -145,9 +145,10 @@ def replay(shared: SharedOptions, source: str | Directory, request: ReplayReques
         show_json({"id": name, "dry_run": request.dry_run, **outcome._asdict(), "seconds": round(took, 3)})
     elif outcome.complete_before:
         say(f"{name} was already complete: nothing was sent")
+    elif not outcome.rows:
+        say("nothing to send")
     elif request.dry_run:
         say(f"{outcome.rows:,} messages would be sent to {request.to}")
     else:
         say(f"{outcome.rows:,} messages in {outcome.batches:,} batches sent to {request.to} as {name}, {took:.1f} s")
-    if not (outcome.rows or outcome.complete_before):
-        raise typer.Exit(1)
+    return outcome.rows or int(outcome.complete_before)

@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
+from halfmoon.cli.shared.app import App
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.option_groups import grouped
-from halfmoon.cli.shared.options import LOCAL, Json, NameServer, age_ms
+from halfmoon.cli.shared.options import LOCAL, Json, NameServer, duration_ms
 from halfmoon.cli.shared.output import show_json, show_table, span_text
 from halfmoon.cli.status.facts import DISK_WARNING, Broker, Limits, Status, facts_of, status_of
 from halfmoon.cli.status.watch import watch
 from halfmoon.client.admin import Admin
 
-app = typer.Typer(add_completion=False)
+app = App(add_completion=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,6 @@ class Thresholds:
 
 
 @app.command()
-@grouped
 def status(
     thresholds: Thresholds,
     live: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
@@ -51,10 +50,10 @@ def status(
     Example: halfmoon status --watch
     """
     age = thresholds.max_pending_age
-    limits = Limits(thresholds.max_lag, age_ms(age) if age else None, thresholds.max_disk / 100)
+    limits = Limits(thresholds.max_lag, duration_ms(age, "--max-pending-age") if age else None, thresholds.max_disk / 100)
     with Admin(nameserver=nameserver) as admin:
         if live:
-            watch(lambda: status_of(admin, limits), max(500, age_ms(interval)), as_json=as_json)
+            watch(lambda: status_of(admin, limits), duration_ms(interval, "--interval", at_least="500ms", at_most="1h"), as_json=as_json)
             return
         found = status_of(admin, limits)
     if as_json:

@@ -10,14 +10,15 @@ from typing import Annotated
 
 import typer
 
+from halfmoon.cli.shared.app import App
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import Json
-from halfmoon.cli.shared.output import show_json
+from halfmoon.cli.shared.output import report, show_json
 from halfmoon.cli.store.progress import ProgressLine
 from halfmoon.errors import StoreError
 from halfmoon.programs.backup import back_up
 
-app = typer.Typer(add_completion=False)
+app = App(add_completion=False)
 
 
 @app.command()
@@ -43,7 +44,7 @@ def backup(
         with _giving_way(), ProgressLine("copied") as progress:
             made = back_up(directory, target, bytes_a_second=rate * 1_000_000, verify=verify, progress=progress.show)
     except (OSError, StoreError) as exc:
-        say(f"{directory} could not be backed up: {exc}", error=True)
+        report(StoreError(f"{directory} could not be backed up: {exc}"), as_json=as_json)
         raise typer.Exit(1) from None
     if as_json:
         show_json({**made._asdict(), "verified": verify})

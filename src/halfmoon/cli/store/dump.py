@@ -14,7 +14,7 @@ import typer
 from halfmoon import sql92
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import TIME_FORMS, Json, is_users_topic, time_ms
-from halfmoon.cli.shared.output import message_facts, show_json
+from halfmoon.cli.shared.output import message_facts, report, show_json
 from halfmoon.cli.shared.reading import FIRST, check_topic, read, starts_and_ends
 from halfmoon.errors import StoreError
 from halfmoon.hot import property_of
@@ -43,7 +43,7 @@ def dump(
         str | None, typer.Option("--nameserver", "-n", metavar="HOST:PORT", help="Read a running cluster instead of DIR.")
     ] = None,
     as_json: Json = False,
-) -> None:
+) -> int:
     """Write messages as JSON lines, or with --arrow as an Arrow file, in the order in which they were stored.
 
     Of a directory the log alone is read, and damaged parts of it are named on standard error; exit code 1 if there were any. The
@@ -52,8 +52,7 @@ def dump(
 
     Example: halfmoon msg dump ./data --topic orders --from 2h --filter 'paid || refunded'
     """
-    if (directory is None) == (nameserver is None) or (nameserver is not None and topic is None):
-        raise typer.BadParameter("give DIR, or --nameserver and --topic")
+    directory, topic = _place(directory, topic, nameserver)
     begin_ms, end_ms = time_ms(begin) if begin else 0, time_ms(end) if end else None
     wanted = _wanted(topic, expression, sql, everything=everything)
     if directory is not None:
@@ -61,12 +60,22 @@ def dump(
     else:
         found = _online(nameserver or "", topic or "", begin_ms, end_ms, expression, sql)
     try:
-        damaged = _write(found, arrow)
+        count, damaged = _write(found, arrow)
     except (OSError, StoreError) as exc:
-        say(f"{directory or nameserver} could not be read to its end: {exc}", error=True)
+        report(StoreError(f"{directory or nameserver} could not be read to its end: {exc}"), as_json=as_json)
         raise typer.Exit(2) from None
     if damaged:
         raise typer.Exit(1)
+    return count
+
+
+def _place(directory: Path | None, topic: str | None, nameserver: str | None) -> tuple[Path | None, str | None]:
+    """Return the directory or the topic to read: with a name server, the one word is a topic. Raises typer.BadParameter."""
+    if nameserver is not None and topic is None and directory is not None:
+        directory, topic = None, str(directory)
+    if (directory is None) == (nameserver is None) or (nameserver is not None and topic is None):
+        raise typer.BadParameter("give DIR, or --nameserver and a topic")
+    return directory, topic
 
 
 def _wanted(topic: str | None, expression: str, sql: str | None, *, everything: bool) -> Wanted:
@@ -102,20 +111,22 @@ def _without_damage(found: Found, damaged: list[DamagedRange]) -> Iterator[Store
             yield each
 
 
-def _write(found: Found, arrow: Path | None) -> bool:
-    """Write the messages; return whether something was damaged. A reader of standard output that has enough ends it."""
+def _write(found: Found, arrow: Path | None) -> tuple[int, bool]:
+    """Write messages; return how many, and whether something was damaged. A reader of standard output that has enough ends it."""
     damaged: list[DamagedRange] = []
     messages = _without_damage(found, damaged)
+    count = 0
     try:
         if arrow is None:
-            for message in messages:
+            for count, message in enumerate(messages, 1):  # noqa: B007
                 show_json(dump_facts(message), flush=False)
             sys.stdout.flush()
         else:
-            say(f"{arrow} has {_write_arrow(messages, arrow):,} messages", error=True)
+            count = _write_arrow(messages, arrow)
+            say(f"{arrow} has {count:,} messages", error=True)
     except BrokenPipeError:  # what is flushed at the exit goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return bool(damaged)
+    return count, bool(damaged)
 
 
 def _write_arrow(messages: Iterator[StoredMessage], arrow: Path) -> int:

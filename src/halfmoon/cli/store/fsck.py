@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,16 +9,18 @@ from typing import Annotated
 
 import typer
 
+from halfmoon.cli.shared.app import App
+from halfmoon.cli.shared.confirmation import Yes, check_terminal, confirm
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import Json
-from halfmoon.cli.shared.output import show_json
+from halfmoon.cli.shared.output import report, show_json
 from halfmoon.cli.store.progress import ProgressLine
 from halfmoon.errors import StoreError
 from halfmoon.programs.configuration import BROKER, Configuration, configuration
 from halfmoon.programs.repair import Plan, repair_directory
 from halfmoon.programs.verify import Problem, check_store, problems
 
-app = typer.Typer(add_completion=False)
+app = App(add_completion=False)
 
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The data directory of a stopped broker, Halfmoon's or Apache's.")]
@@ -37,7 +38,7 @@ def fsck(
     into: Annotated[
         Path | None, typer.Option("--into", metavar="NEWDIR", help="With --repair: copy the store there, and mend the copy.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")] = False,
+    yes: Yes = False,
     config: Config = None,
     assignments: Assignments = None,
     as_json: Json = False,
@@ -58,8 +59,7 @@ def fsck(
     settings = configuration(BROKER, files=config or (), assignments=assignments or ())
     if into is not None and not mend:
         raise typer.BadParameter("--into needs --repair")
-    if mend and not yes and not sys.stdin.isatty():
-        raise typer.BadParameter("a repair is confirmed: without a terminal give --yes")
+    check_terminal(f"mend {into or directory}", yes=yes or not mend)
     try:
         if mend:
             left = _repair(directory, into, settings, yes=yes, as_json=as_json)
@@ -67,7 +67,7 @@ def fsck(
         else:
             _check(directory, settings, most, as_json=as_json)
     except (OSError, StoreError) as exc:
-        say(f"{directory} could not be {'mended' if mend else 'checked to its end'}: {exc}", error=True)
+        report(StoreError(f"{directory} could not be {'mended' if mend else 'checked to its end'}: {exc}"), as_json=as_json)
         raise typer.Exit(2) from None
 
 
@@ -108,8 +108,7 @@ def _repair(directory: Path, into: Path | None, settings: Configuration, *, yes:
             say(f"{step.place}: {step.why}", error=as_json)
             say(f"  to do: {step.action}", error=as_json)
             say(f"  lost:  {step.lost}", error=as_json)
-        if not yes:
-            typer.confirm(f"mend {into or directory} like this?", abort=True, err=True)
+        confirm(f"mend {into or directory} like this", yes=yes)
         return True
 
     def tell(text: str) -> None:

@@ -36,7 +36,7 @@ def batches(
     name: Annotated[str | None, typer.Argument(metavar="[ID]", help="Only this transactional id, with its attempts.")] = None,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
-) -> None:
+) -> int:
     """List batch transactions by transactional id: the last batch, undecided attempts and their age.
 
     Example: halfmoon tx batches nightly-load
@@ -45,13 +45,14 @@ def batches(
         brokers = admin.batches(name)
     if as_json:
         show_json([facts_of(status) for status in brokers])
-        return
+        return sum(len(status.ids) for status in brokers)
     _show_ids(brokers)
     if name is not None:
         _show_attempts(brokers)
     for status in brokers:
         if not status.supported:
             say(f"{status.broker} does not know batch transactions")
+    return sum(len(status.ids) for status in brokers)
 
 
 def _show_ids(brokers: Sequence[Any]) -> None:

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import getpass
 import socket
-import sys
 from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
+from halfmoon.cli.shared.app import App
+from halfmoon.cli.shared.confirmation import Yes, confirm
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.option_groups import grouped
-from halfmoon.cli.shared.options import LOCAL, Json, NameServer, age_ms
+from halfmoon.cli.shared.options import LOCAL, Json, Limit, NameServer, duration_ms
 from halfmoon.cli.shared.output import show_json
 from halfmoon.cli.tx import batches as batch_commands
 from halfmoon.cli.tx.metrics import exposition, show_figures
 from halfmoon.cli.tx.tables import facts_of, show_expired, show_notes, show_one, show_pending
 from halfmoon.client.admin import Admin
 
-app = typer.Typer(
+app = App(
     no_args_is_help=True,
     add_completion=False,
     help="Show pending transactions, and decide them by hand.\n\nExample: halfmoon tx pending --older-than 5m",
 )
 
-app.command()(batch_commands.batches)
+app.command(finds=True)(batch_commands.batches)
 
 ID = Annotated[
     str | None,
@@ -35,36 +35,35 @@ Offset = Annotated[
     int | None,
     typer.Option("--offset", min=0, max=2**63 - 1, metavar="NUMBER", help="The offset in the half queue, instead of an ID."),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")]
 Operator = Annotated[
     str | None, typer.Option("--operator", metavar="NAME", help="Who decides; default: the user and host of this process.")
 ]
-Limit = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Show at most N.")]
 
 
-@app.command()
+@app.command(finds=True)
 def pending(
     group: Annotated[str | None, typer.Option("--group", "-g", metavar="GROUP", help="Only this producer group.")] = None,
-    older_than: Annotated[str | None, typer.Option("--older-than", metavar="AGE", help="At least this old: 30s, 5m, 2h.")] = None,
+    older_than: Annotated[str | None, typer.Option("--older-than", metavar="DURATION", help="At least this old: 30s, 5m.")] = None,
     limit: Limit = 100,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
-) -> None:
+) -> int:
     """List undecided half messages, oldest first.
 
     Example: halfmoon tx pending --group P_shop --older-than 5m
     """
-    age = age_ms(older_than) if older_than else 0
+    age = duration_ms(older_than, "--older-than") if older_than else 0
     with Admin(nameserver=nameserver) as admin:
         transactions = admin.pending_transactions(group=group, older_than_ms=age, count_max=limit + 1)
     shown, more = transactions[:limit], len(transactions) > limit
     if as_json:
         show_json({"transactions": [facts_of(one) for one in shown], "more": more})
-        return
+        return len(shown)
     show_pending(shown)
     if more:
         say(f"more are pending than the {limit:,} oldest: give --limit")
     show_notes(shown)
+    return len(shown)
 
 
 @app.command()
@@ -110,7 +109,6 @@ class ByHand:
 
 
 @app.command()
-@grouped
 def commit(by_hand: ByHand) -> None:
     """Commit a half message by hand: its message is delivered. Halfmoon's brokers record who did it.
 
@@ -120,7 +118,6 @@ def commit(by_hand: ByHand) -> None:
 
 
 @app.command()
-@grouped
 def rollback(by_hand: ByHand) -> None:
     """Roll back a half message by hand: its message is never delivered. Halfmoon's brokers record who did it.
 
@@ -129,8 +126,8 @@ def rollback(by_hand: ByHand) -> None:
     _decide(by_hand, commit=False)
 
 
-@app.command()
-def expired(limit: Limit = 100, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+@app.command(finds=True)
+def expired(limit: Limit = 100, nameserver: NameServer = LOCAL, as_json: Json = False) -> int:
     """List the newest expired half messages, why each one expired, and what became of them since.
 
     Example: halfmoon tx expired --limit 20
@@ -139,9 +136,10 @@ def expired(limit: Limit = 100, nameserver: NameServer = LOCAL, as_json: Json = 
         found = admin.expired_transactions(count_max=limit)
     if as_json:
         show_json([facts_of(one) for one in found])
-        return
+        return len(found)
     show_expired(found)
     show_notes(found)
+    return len(found)
 
 
 @app.command()
@@ -188,14 +186,13 @@ def status(
 
 def _decide(by_hand: ByHand, *, commit: bool) -> None:
     name = _named(by_hand.name, by_hand.offset)
-    if not by_hand.yes and not sys.stdin.isatty():
-        raise typer.BadParameter("a decision by hand is confirmed: without a terminal give --yes")
     word, who = "commit" if commit else "rollback", by_hand.operator or _who()
     with Admin(nameserver=by_hand.nameserver) as admin:
         transaction = admin.transaction(name)
-        if not by_hand.yes:
+        if not by_hand.yes and not by_hand.as_json:
             show_one(transaction)
-            typer.confirm(f"{'deliver' if commit else 'never deliver'} this message ({word} by {who})?", abort=True, err=True)
+        deliver = "deliver" if commit else "never deliver"
+        confirm(f"{deliver} message {transaction.msg_id} of group {transaction.group} ({word} by {who})", yes=by_hand.yes)
         done = admin.decide_transaction(transaction.offset_msg_id, commit=commit, operator=who)
     if by_hand.as_json:
         show_json({**facts_of(done), "operator": who})
