@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from halfmoon.hot import NATIVE
 
 
@@ -21,3 +23,19 @@ def test_the_version_is_told(run_alone):
 
     assert (ran.code, ran.out.split()[0]) == (0, "halfmoon")
     assert ran.out.endswith(f"with halfmoon-native {NATIVE}\n" if NATIVE else "without halfmoon-native\n")
+
+
+@pytest.mark.parametrize("columns", ["80", "76", "75", "40"])
+@pytest.mark.parametrize("words", ["", "serve", "msg find", "dlq list", "spark trace", "spark txn audit"])
+def test_the_help_cuts_no_option_at_any_width(run_alone, monkeypatch, columns, words):
+    monkeypatch.setenv("COLUMNS", columns)
+    ran = run_alone(*words.split(), "--help")
+
+    cut = [line for line in ran.out.replace("spark://…", "").splitlines() if "…" in line]
+    assert (ran.code, cut) == (0, [])
+
+
+def test_on_a_narrow_terminal_errors_have_no_box(run_alone, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+
+    assert run_alone("topic", "bogus").err.endswith("\nError: No such command 'bogus'.\n")

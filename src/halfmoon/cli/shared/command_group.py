@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from itertools import takewhile
+from shutil import get_terminal_size
 from typing import Annotated, Any
 
 import typer
@@ -77,7 +78,23 @@ def load(name: str) -> Any:
     apps = import_module(COMMANDS[name][0]).app
     command = typer.main.get_command(apps[name] if isinstance(apps, dict) else apps)
     command.name = name
+    if _columns() < BOXES_MIN:
+        _leave_out_boxes(command)
     return command
+
+
+BOXES_MIN = 76
+"""Columns from which on help and errors have boxes around them; with fewer, some names and times would be cut."""
+
+
+def _columns() -> int:
+    return get_terminal_size().columns
+
+
+def _leave_out_boxes(command: Any) -> None:
+    command.rich_markup_mode = None
+    for each in getattr(command, "commands", {}).values():
+        _leave_out_boxes(each)
 
 
 CREDENTIALS = ("HALFMOON_CREDENTIALS", "HALFMOON_ACCESS_KEY", "HALFMOON_SECRET_KEY", "HALFMOON_SECURITY_TOKEN")
@@ -136,9 +153,12 @@ def _sign_with(file: str) -> Callable[[], None]:
 def run(arguments: Sequence[str]) -> int:
     """Run what the arguments ask for and return the exit code."""
     as_json = "--json" in takewhile("--".__ne__, arguments)
-    command = typer.main.get_command(app)
+    command, width = typer.main.get_command(app), None
+    if _columns() < BOXES_MIN:
+        _leave_out_boxes(command)
+        width = _columns()
     try:
-        code = command.main(args=tls.first(arguments), prog_name="halfmoon", standalone_mode=not as_json)
+        code = command.main(args=tls.first(arguments), prog_name="halfmoon", standalone_mode=not as_json, terminal_width=width)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
     except WRONG_ARGUMENTS as exc:
