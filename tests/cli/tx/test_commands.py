@@ -89,6 +89,8 @@ def test_pending_transactions_are_chosen_by_group_and_age_and_counted_out(run, t
         return [one["msg_id"] for one in run("tx", "pending", "--group", "P_other", "--json", *options).json()["transactions"]]
 
     assert listed("--older-than", f"{apart_s}s") == [first]
+    codes = [run("tx", "pending", "--group", "P_other", *age).code for age in ((), ("--older-than", "0s"), ("--older-than", "1h"))]
+    assert codes == [0, 1, 0], "monitoring asks for old ones"
     assert listed() == [first, *rest]
     assert listed("--older-than", "1h") == []
     assert listed("--limit", "2") == [first, rest[0]]

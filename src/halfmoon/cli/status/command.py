@@ -53,7 +53,8 @@ def status(
     limits = Limits(thresholds.max_lag, duration_ms(age, "--max-pending-age") if age else None, thresholds.max_disk / 100)
     with Admin(nameserver=nameserver) as admin:
         if live:
-            watch(lambda: status_of(admin, limits), duration_ms(interval, "--interval", at_least="500ms", at_most="1h"), as_json=as_json)
+            pause_ms = duration_ms(interval, "--interval", at_least="500ms", at_most="1h")
+            watch(lambda: status_of(admin, limits), pause_ms, as_json=as_json)
             return
         found = status_of(admin, limits)
     if as_json:

@@ -48,7 +48,7 @@ def pending(
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> int:
-    """List undecided half messages, oldest first.
+    """List undecided half messages, oldest first. With --older-than, exit code 1 if there are any.
 
     Example: halfmoon tx pending --group P_shop --older-than 5m
     """
@@ -58,11 +58,13 @@ def pending(
     shown, more = transactions[:limit], len(transactions) > limit
     if as_json:
         show_json({"transactions": [facts_of(one) for one in shown], "more": more})
-        return len(shown)
-    show_pending(shown)
-    if more:
-        say(f"more are pending than the {limit:,} oldest: give --limit")
-    show_notes(shown)
+    else:
+        show_pending(shown)
+        if more:
+            say(f"more are pending than the {limit:,} oldest: give --limit")
+        show_notes(shown)
+    if older_than and shown:
+        raise typer.Exit(1)
     return len(shown)
 
 
