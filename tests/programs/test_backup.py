@@ -295,3 +295,51 @@ def test_what_quarantine_and_repairs_set_aside_is_not_copied(store, tmp_path):
 def test_nobody_else_may_read_a_backup(store, tmp_path):
     back_up(store, tmp_path / "backup")
     assert {path.stat().st_mode & 0o077 for path in [tmp_path / "backup", *(tmp_path / "backup").rglob("*")]} == {0}
+
+
+def test_a_backup_of_another_store_is_not_replaced(store, tmp_path):
+    with LocalCluster(tmp_path / "other") as cluster:
+        send(cluster, range(5))
+    back_up(store, tmp_path / "backup")
+    before = (tmp_path / "backup" / MANIFEST).read_bytes()
+
+    with pytest.raises(UsageError, match=f"its log holds other messages; it was made of {store}.*give that directory another name"):
+        back_up(tmp_path / "other", tmp_path / "backup")
+    assert (tmp_path / "backup" / MANIFEST).read_bytes() == before
+
+
+def test_a_store_that_lost_its_log_replaces_no_backup_of_it(store, tmp_path):
+    back_up(store, tmp_path / "backup")
+    store.rename(tmp_path / "moved")
+    with LocalCluster(store):
+        pass  # an empty one in its place, as where a disk is not mounted
+    with pytest.raises(UsageError, match="not known to be a backup of this store: their logs have nothing in common"):
+        back_up(store, tmp_path / "backup")
+
+
+def test_a_backup_is_replaced_by_its_store_wherever_that_is_now(store, tmp_path):
+    back_up(store, tmp_path / "backup")
+    store.rename(tmp_path / "moved")
+    back_up(tmp_path / "moved", tmp_path / "backup")
+
+    back_up(tmp_path / "backup", tmp_path / "restored")
+    (tmp_path / "restored" / MANIFEST).unlink()
+    with LocalCluster(tmp_path / "restored") as cluster:
+        send(cluster, range(20, 25))
+        back_up(tmp_path / "restored", tmp_path / "backup")
+    assert read(tmp_path / "backup") == bodies(range(25))
+
+
+def test_a_backup_older_than_all_of_the_log_is_replaced_by_a_store_of_the_same_path(store, tmp_path):
+    back_up(store, tmp_path / "backup")
+    log = store / "commitlog"
+    first, *more = sorted(log.iterdir())
+    first.rename(log / f"{int(first.name) + (1 + len(more)) * first.stat().st_size:020d}")  # retention has been there
+    back_up(store, tmp_path / "backup")
+
+    store.rename(tmp_path / "moved")
+    (tmp_path / "moved" / "commitlog" / first.name).write_bytes(b"")
+    for left in (tmp_path / "backup" / "commitlog").iterdir():
+        left.unlink()
+    with pytest.raises(UsageError, match="not known to be"):
+        back_up(tmp_path / "moved", tmp_path / "backup")

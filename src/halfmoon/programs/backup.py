@@ -33,7 +33,16 @@ from typing import NamedTuple
 
 from halfmoon.errors import CorruptRecord, HalfmoonError, StoreError, StoreLocked, UsageError
 from halfmoon.hot import crc32
-from halfmoon.programs.replacing import MANIFEST, Copied, Manifest, Place, place_of, sync_directory, write_manifest
+from halfmoon.programs.replacing import (
+    MANIFEST,
+    Copied,
+    Manifest,
+    Place,
+    check_same_store,
+    place_of,
+    sync_directory,
+    write_manifest,
+)
 from halfmoon.programs.verify import check_store
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.runtime.files.permissions import OWNER, make_directory
@@ -87,7 +96,7 @@ def back_up(
     ``verify`` reads the copy again and compares its checksums with what was read from the source.
 
     Raises:
-        UsageError: there is no store, or the target is something else, or a broker was started on the backup in it.
+        UsageError: there is no store, or the target is something else, or a backup of another store, or a broker was started on it.
         StoreLocked: another backup to the target is under way.
         StoreError: what was copied does not read as it was written.
         OSError: the disk fails or is full; an older backup is what it was.
@@ -97,6 +106,8 @@ def back_up(
     began = time.monotonic()
     with place.taken():
         older = place.prepare()
+        if older is not None:
+            check_same_store(source, place.target, older)
         make_directory(place.new, OWNER.directory)
         with _removed_if_it_fails(place), ExitStack() as held:
             running = not _taken(source, held)
@@ -335,7 +346,10 @@ class _Copy:
 
     def write_manifest(self, *, complete: bool) -> None:
         """Say what the copy holds, durably."""
-        write_manifest(self._partial, Manifest(complete, time.time_ns() // 1_000_000, self._running, self.log_end, self.files))
+        taken_ms = time.time_ns() // 1_000_000
+        write_manifest(
+            self._partial, Manifest(complete, taken_ms, self._running, self.log_end, self.files, str(self._source.resolve()))
+        )
 
 
 def _order(path: str) -> tuple[int, str]:

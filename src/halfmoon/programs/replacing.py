@@ -3,6 +3,10 @@
 Beside ``TARGET`` the new copy grows as ``.TARGET.halfmoon-new``; the older one is ``.TARGET.halfmoon-old`` between the two renames
 of the replacement and until it is removed. Both are removed only if they are backups (``backup.json`` can be read) on which nobody
 started a broker since: a backup has no file ``lock``, and a start makes one. ``.TARGET.lock`` is locked during a run and stays.
+
+A backup is replaced by one of the same store only. A store has no name of its own, and it may be moved, restored or written by
+Apache's broker; but its log never changes below its end, and no other store has the same record at the same place. Where the two
+logs have no file in common, the path of the source decides, unless its log ends before the backup's begins.
 """
 
 from __future__ import annotations
@@ -20,12 +24,14 @@ import msgspec
 from halfmoon.conversion import json_decoder
 from halfmoon.errors import StoreLocked, UsageError
 from halfmoon.runtime.files.permissions import OWNER, make_directory
-from halfmoon.store.layout import LOCK
+from halfmoon.store.layout import BLANK, BLANK_MAGIC, COMMIT_LOG, LOCK, file_offset
 
-__all__ = ["MANIFEST", "Copied", "Manifest", "Place", "place_of", "sync_directory", "write_manifest"]
+__all__ = ["MANIFEST", "Copied", "Manifest", "Place", "check_same_store", "place_of", "sync_directory", "write_manifest"]
 
 MANIFEST = "backup.json"
 _FRESH_MANIFEST = f"{MANIFEST}.tmp"
+_HEAD_BYTES = 88
+"""Of a record: up to its time, which no other record at its place has, with addresses of IPv4 or IPv6."""
 
 
 class Copied(msgspec.Struct, frozen=True):
@@ -38,13 +44,17 @@ class Copied(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct):
-    """What ``backup.json`` says. ``log_end`` is the physical offset behind the last record, -1: not known, of a stopped store."""
+    """What ``backup.json`` says. ``log_end`` is the physical offset behind the last record, -1: not known, of a stopped store.
+
+    ``source`` is the path of the store, without symbolic links.
+    """
 
     complete: bool
     taken_ms: int
     running: bool
     log_end: int = -1
     files: dict[str, Copied] = {}
+    source: str = ""
 
 
 class Place(NamedTuple):
@@ -129,6 +139,38 @@ def place_of(source: Path, target: Path) -> Place:
         if here == path or here in path.parents or path in here.parents:
             raise UsageError(f"{path} and {source} are one inside the other")
     return place
+
+
+def check_same_store(source: Path, backup: Path, manifest: Manifest) -> None:
+    """Check that a backup is one of the store in ``source``. Raises UsageError where it is not, or cannot be known to be."""
+    ours, others = _log_heads(source), _log_heads(backup)
+    common = ours.keys() & others.keys()
+    if any(ours[base] == others[base] for base in common):
+        return
+    is_behind = max(ours, default=-1) < min(others, default=-1)
+    if not common and not is_behind and manifest.source == str(source.resolve()):
+        return
+    raise UsageError(
+        f"{backup} is not known to be a backup of this store: "
+        + ("its log holds other messages" if common else "their logs have nothing in common")
+        + (f"; it was made of {manifest.source}" if manifest.source else "")
+        + ". Nothing is written there: give that directory another name, or back up to another one"
+    )
+
+
+def _log_heads(directory: Path) -> dict[int, bytes]:
+    """Return the first bytes of each file of a log that begins with a message, by its offset."""
+    heads: dict[int, bytes] = {}
+    log = directory / COMMIT_LOG
+    for name in os.listdir(log) if log.is_dir() else ():
+        base = file_offset(name)
+        if base is None:
+            continue
+        with suppress(FileNotFoundError), open(log / name, "rb") as file:  # retention may take it away meanwhile
+            head = file.read(_HEAD_BYTES)
+            if len(head) == _HEAD_BYTES and any(head) and BLANK.unpack_from(head)[1] != BLANK_MAGIC:
+                heads[base] = head
+    return heads
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
