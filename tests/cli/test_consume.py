@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -234,3 +235,14 @@ def test_an_empty_topic_is_no_failure_unless_that_is_asked_for(run, topic):
     assert run("consume", topic, "--fail-if-empty") == (1, "", "")
     _send(run, topic, "body")
     assert run("consume", topic, "--fail-if-empty").code == 0
+
+
+@pytest.mark.parametrize("command", [["consume"], ["msg", "dump"]])
+def test_a_topic_that_cannot_be_read_to_its_end_is_an_error_and_not_an_empty_one(run, cluster, topic, command):
+    _send(run, topic, "1", "2", "3", "4")
+    assert run("topic", "create", topic, "--perm", "2").code == 0
+
+    ran = run(*command, "--topic", topic, "--nameserver", cluster.nameserver)
+
+    assert (ran.code, ran.out) == (1, "")
+    assert re.search(rf"topic {topic} was not read to its end: broker-a/\d stopped at 0 of 2, one of 2 such queues", ran.err)

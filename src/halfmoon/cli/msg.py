@@ -10,7 +10,7 @@ from halfmoon.cli.shared.app import App
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, TIME_FORMS, Json, NameServer, Topic, time_ms
 from halfmoon.cli.shared.output import body_text, message_facts, show_json, show_table, time_text
-from halfmoon.cli.shared.reading import FIRST, read, starts_and_ends
+from halfmoon.cli.shared.reading import FIRST, NotReadToEnd, read, starts_and_ends
 from halfmoon.cli.store.dump import dump
 from halfmoon.client.admin import Admin
 from halfmoon.errors import OffsetIllegal, QueryNotFound
@@ -173,7 +173,7 @@ def _at(nameserver: str, queue: MessageQueue, offset: int) -> StoredMessage:
     try:
         for message in read(nameserver, {queue: (offset, offset + 1)}):
             return message
-    except OffsetIllegal:
+    except (OffsetIllegal, NotReadToEnd):
         pass
     raise QueryNotFound(f"no message at {queue.broker_name}/{queue.queue_id}@{offset} of topic {queue.topic}")
 

@@ -77,6 +77,10 @@ def test_an_encrypted_key_needs_its_password_which_is_never_shown(authority: Aut
     ("settings", "reason"),
     [
         ({"server_mode": TlsMode.ENFORCING}, "enforcing needs a certificate"),
+        (
+            {"server_client_auth": ClientCertificates.REQUIRE, "server_trust": "ca.pem"},
+            "TLS is off without one of the server's own",
+        ),
         ({"server_cert": "/nowhere.pem"}, "/nowhere.pem: cannot be read: No such file"),
         ({"test_mode": True}, "tls.test.mode.enable"),
         ({"config_file": "/nowhere.properties"}, "/nowhere.properties: cannot be read"),

@@ -20,7 +20,7 @@ FIRST, LAST = -1, -2
 
 POLL_MS = 500
 SILENT_MS = 3000
-"""Reading up to an end stops when nothing arrived for this long: offsets before the end may hold no messages any more."""
+"""Reading up to an end stops when it makes no progress for this long: a broker refuses it, is gone, or has another topic by now."""
 
 
 def check_topic(nameserver: str, topic: str) -> None:
@@ -50,6 +50,18 @@ class TopicMissing(HalfmoonError):
         self.topic, self.near = topic, near
 
 
+class NotReadToEnd(HalfmoonError):
+    """Some queues could not be read up to their ends."""
+
+    def __init__(self, ends: Mapping[MessageQueue, int], positions: Mapping[MessageQueue, int]) -> None:
+        queue, end = next(iter(ends.items()))
+        more = f", one of {len(ends)} such queues" if len(ends) > 1 else ""
+        super().__init__(
+            f"topic {queue.topic} was not read to its end: {queue.broker_name}/{queue.queue_id} stopped at"
+            f" {max(positions.get(queue, 0), 0)} of {end}{more}"
+        )
+
+
 def starts_and_ends(nameserver: str, topic: str, since: int) -> dict[MessageQueue, tuple[int, int]]:
     """Return for every queue of a topic the offset of the first message since a time (ms, `FIRST` or `LAST`), and the end.
 
@@ -76,7 +88,8 @@ def read(
     """Yield the messages of some queues from their starts, up to their ends or, with ``follow``, without end: those that the tags
     or the SQL92 expression want.
 
-    The order is kept within a queue only. Raises SubscriptionParseFailed.
+    The order is kept within a queue only. Raises SubscriptionParseFailed; NotReadToEnd where a broker refuses pulls or is gone, and
+    where the end is of a topic that was deleted.
     """
     ends = {queue: end for queue, (start, end) in spans.items() if follow or start < end}
     if not ends:
@@ -85,15 +98,20 @@ def read(
         consumer.assign(list(ends), expression, sql=sql)
         for queue in ends:
             consumer.seek(queue, spans[queue][0])
-        last_arrival = time.monotonic()
-        while ends and (follow or (time.monotonic() - last_arrival) * 1000 < SILENT_MS):
+        last_progress, positions = time.monotonic(), {}
+        while ends and (follow or (time.monotonic() - last_progress) * 1000 < SILENT_MS):
             for message in consumer.poll(POLL_MS):
-                last_arrival = time.monotonic()
+                last_progress = time.monotonic()
                 end = ends.get(message.queue, 0)
                 if follow or message.queue_offset < end:
                     yield message
             if not follow:
-                done = [queue for queue, end in ends.items() if consumer.position(queue) >= end]
+                before, positions = positions, {queue: consumer.position(queue) for queue in ends}
+                if positions != before:  # a filter that matches little moves on, too
+                    last_progress = time.monotonic()
+                done = [queue for queue, end in ends.items() if positions[queue] >= end]
                 consumer.pause(done)
                 for queue in done:
                     del ends[queue]
+    if ends:
+        raise NotReadToEnd(ends, positions)

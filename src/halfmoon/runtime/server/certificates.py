@@ -11,7 +11,7 @@ from pathlib import Path
 from halfmoon.errors import SettingError
 from halfmoon.runtime.tls import server_context
 from halfmoon.settings import change
-from halfmoon.settings.tls import TlsMode, TlsSettings
+from halfmoon.settings.tls import ClientCertificates, TlsMode, TlsSettings
 
 log = logging.getLogger("halfmoon.serve")
 
@@ -99,6 +99,11 @@ def _context(settings: TlsSettings) -> ssl.SSLContext | None:
     if not settings.server_cert:
         if settings.server_mode is TlsMode.ENFORCING:
             raise SettingError("tls.server.mode=enforcing needs a certificate: give tls.server.certPath and tls.server.keyPath")
+        if settings.server_client_auth is not ClientCertificates.NONE:
+            raise SettingError(
+                "tls.server.need.client.auth asks for certificates, and TLS is off without one of the server's own: give"
+                " tls.server.certPath and tls.server.keyPath"
+            )
         log.info("TLS is off: there is no certificate (tls.server.certPath)")
         return None
     return server_context(settings)
