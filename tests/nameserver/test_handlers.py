@@ -307,3 +307,16 @@ def test_routes_may_wait_until_brokers_had_time_to_register() -> None:
     assert (early.code, early.remark) == (1, "name server not ready")
     house.passes(45_000)
     assert house.route() != 1
+
+
+@pytest.mark.parametrize("fields", [{}, {"namespace": "n"}, {"key": "k"}, {"key": "k", "value": "v"}])
+def test_a_value_without_namespace_or_key_is_refused_in_rocketmqs_words(fields):
+    reply = House().ask(100, fields)
+    assert (reply.code, reply.remark) == (1, "namespace or key is null")
+
+
+def test_a_key_that_is_put_without_a_value_has_none():
+    house = House()
+    house.ask(100, {"namespace": "n", "key": "k", "value": "v"})
+    assert house.ask(100, {"namespace": "n", "key": "k"}).code == 0
+    assert house.ask(101, {"namespace": "n", "key": "k"}).code == 22

@@ -261,7 +261,12 @@ class Handlers:
 
     def _put_value(self, request: Request) -> Reply:
         sent = request.command.header(headers.PutKvConfig)
-        self._values.put(sent.namespace, sent.key, sent.value)
+        if sent.namespace is None or sent.key is None:
+            raise BrokerError("namespace or key is null")
+        if sent.value is None:
+            self._values.delete(sent.namespace, sent.key)
+        else:
+            self._values.put(sent.namespace, sent.key, sent.value)
         return Reply(saved=kv.PATH)
 
     def _delete_value(self, request: Request) -> Reply:

@@ -128,6 +128,11 @@ def test_a_system_topic_cannot_be_deleted(talk, topic):
     assert talk.ask(DeleteTopicInBroker(topic=topic)).code == 1
 
 
+def test_a_topic_to_delete_that_is_not_named_is_blank_as_with_rocketmq(talk):
+    reply = talk.ask(DeleteTopicInBroker())
+    assert (reply.code, reply.remark) == (1, "The specified topic is blank.")
+
+
 def test_topics_with_messages_are_known_again_when_the_table_was_not_saved_before_a_crash(talk):
     talk.held_back = []
     talk.send("orders", queue_id=3)

@@ -10,9 +10,9 @@ from halfmoon.wire.table import I32, I64, Header, request, wire
 class PutKvConfig(Header):
     """Store a value under a namespace and key."""
 
-    namespace: str
-    key: str
-    value: str
+    namespace: str | None = None
+    key: str | None = None
+    value: str | None = None  # None: as if it were deleted
 
 
 class GetKvConfigReply(Header):

@@ -43,7 +43,7 @@ class GetTopicStatsInfo(Header):
 class DeleteTopicInBroker(Header):
     """Delete a topic."""
 
-    topic: str
+    topic: str = ""
 
 
 @request(300, "QUERY_TOPIC_CONSUME_BY_WHO", needs=account(LOOK))
