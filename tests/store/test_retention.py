@@ -110,12 +110,13 @@ def test_above_the_ratio_expired_files_go_at_any_hour():
     assert len(disk.list("commitlog")) == 1
 
 
-def test_above_the_forcible_ratio_files_go_before_they_expire():
+def test_above_the_forcible_ratio_files_go_before_they_expire_and_the_log_says_so(caplog: pytest.LogCaptureFixture):
     disk, store = filled(delete_batch_max=3)
     disk.used_bytes = disk.total_bytes * 86 // 100
     tick(store, NOW + 60_000)
     assert len(disk.list("commitlog")) == 7
     assert store.refusal is None
+    assert f"the log below {store.log.first} is deleted, whatever its age" in caplog.text
 
 
 def test_files_that_are_not_durable_are_not_deleted():

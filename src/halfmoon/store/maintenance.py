@@ -186,6 +186,8 @@ class Maintenance:
             self.wanted_below = expired if expired > first and (wanted.clean or wanted.forcibly) else 0
         paths = self._log.segments.drop_before(first)
         if paths:
+            if wanted.forcibly:
+                log.warning("the disk is nearly full: the log below %d is deleted, whatever its age", first)
             paths += self._indexing.index.drop_before(self._log.first)
             self._inventory.note_index(self._indexing.index.names())
             self._inventory.note_log_first(self._log.first)

@@ -6,12 +6,13 @@ import asyncio
 import os
 import resource
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from halfmoon.runtime.descriptors import connections_limit
-from halfmoon.runtime.server.acceptor import CONNECTIONS_MIN, Acceptor, TooFewDescriptors
+from halfmoon.runtime.server.acceptor import ACCEPTED_A_TURN, CONNECTIONS_MIN, Acceptor, TooFewDescriptors
 from tests.runtime.server.echo import Echo, serving
 from tests.waiting import soon
 
@@ -52,6 +53,22 @@ async def test_refusals_are_logged_ever_more_rarely(listener: socket.socket, cap
             assert await asyncio.get_running_loop().run_in_executor(None, refused.recv, 1) == b""
     acceptor.close()
     assert [record.args for record in caplog.records] == [(count, "1 are open, the bound") for count in (1, 2, 4, 8, 16)]
+
+
+async def test_a_flood_of_connections_that_are_refused_leaves_time_to_the_others(listener: socket.socket) -> None:
+    asked: list[float] = []
+
+    def count() -> int:
+        asked.append(time.monotonic())
+        return 1
+
+    acceptor = Acceptor(asyncio.get_running_loop(), [listener], nobody, count, 1)
+    flood = [socket.create_connection(listener.getsockname()) for _ in range(2 * ACCEPTED_A_TURN + 1)]
+    await soon(lambda: len(asked) >= len(flood))
+    acceptor.close()
+    for refused in flood:
+        refused.close()
+    assert [asked[at] - asked[at - 1] >= 0.001 for at in (ACCEPTED_A_TURN, 2 * ACCEPTED_A_TURN)] == [True, True]
 
 
 async def test_nobody_is_accepted_after_the_end(listener: socket.socket) -> None:

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from halfmoon.hot import ENTRY_BYTES
 from halfmoon.runtime.files import disk as disk_module
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store.checkpoint import CheckpointFile
@@ -49,6 +50,32 @@ def test_a_round_writes_some_queues_at_a_time_and_the_checkpoint_follows_its_end
     store.tick(now + 1000)
     assert waiting(store) == 0
     assert CheckpointFile(disk).read().published_offset == store.end_offset
+
+
+def test_when_too_many_entries_wait_in_all_a_round_makes_no_pause(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("halfmoon.store.queues.write_out.WAITING_BYTES_MAX", 3 * QUEUES * ENTRY_BYTES - 1)
+    store = filled(SimDisk(Random(1)))
+    now = NOW + 1000
+    store.tick(now)
+    assert store.due() == now + 10
+    for number in range(QUEUES):
+        store.append("t", number, [draft(b"more")], now)
+    store.tick(now + 10)
+    assert store.due() == now + 10
+    while waiting(store) > QUEUES - 128:
+        store.tick(now + 10)
+
+
+@pytest.mark.parametrize(("bytes_max", "left"), [(0, 0), (1_000_000, 1)])
+def test_a_round_that_took_long_is_followed_at_once_only_when_too_many_entries_wait(monkeypatch, bytes_max: int, left: int):
+    monkeypatch.setattr("halfmoon.store.queues.write_out.WAITING_BYTES_MAX", bytes_max)
+    store, now = filled(SimDisk(Random(1))), NOW + 1000
+    while waiting(store):
+        store.tick(now)
+        now += 1000
+    store.append("t", 0, [draft()], now)
+    store.tick(now + 1000)
+    assert waiting(store) == left
 
 
 def test_readers_see_entries_that_wait_and_those_on_both_sides_alike():

@@ -39,12 +39,12 @@ class Arrival(NamedTuple):
 class VisibleOffsets:
     """Written and pending entries. ``end`` is the physical offset below which everything is visible, stored at ``end_ms``.
 
-    ``changed`` are the queues that got entries since queues were last written out.
+    ``changed`` are the queues that got entries since queues were last written out; ``published_bytes`` counts all entries.
     """
 
     def __init__(self, log: CommitLog, health: Health, ends: QueueEnds) -> None:
         self._log, self._health, self._ends = log, health, ends
-        self.end = self.end_ms = 0
+        self.end = self.end_ms = self.published_bytes = 0
         self.changed: list[ConsumeQueue] = []
         self._pending: deque[tuple[int, ConsumeQueue, int, bytes]] = deque()
         """(end offset, queue, first queue offset, entries) of appends that are not visible yet."""
@@ -69,6 +69,7 @@ class VisibleOffsets:
         except OSError as exc:
             raise StoreNotWritable(self._health.fail(f"a queue cannot be written: {exc}")) from exc
         self._grown.append(queue)
+        self.published_bytes += len(entries)
         if not queue.held:
             self._arrivals.append((queue, queue.max_offset, entries))
 

@@ -24,6 +24,8 @@ _QUEUES_A_STEP = 128
 """Queues written in one step, about 1 ms."""
 STEP_MS = 10
 """Between two steps."""
+WAITING_BYTES_MAX = 64 * 1024 * 1024
+"""When more entries may wait in all, steps follow one another without a pause: a round of 80,000 queues takes a second of them."""
 _NOTED_A_SYNC = 64
 """Queues whose ends are noted after a sync, some 0.3 ms; the others wait for one of the next, or the close."""
 
@@ -46,15 +48,17 @@ class WriteOut:
         self._left: deque[ConsumeQueue] = deque()
         self._grown: dict[ConsumeQueue, int] = {}
         """Queues of which the inventory was not told yet how far they go, each with the end that its last sync covers."""
-        self._covers = (0, 0)
+        self._covers = (0, 0, 0)
+        self._published_bytes = 0
+        """Of the entries that were published, so many have been written for sure."""
         self._began_ms = self._rests_until = 0
 
     def begin(self, now: int) -> None:
         """Begin a round, unless one is on, or the last ended a shorter while ago than it took: more entries are written at once."""
-        if self.due is None and now >= self._rests_until:
+        if self.due is None and (now >= self._rests_until or self._is_crowded):
             self._began_ms = now
             self._left.extend(self._visible.take_changed())
-            self._covers = self._visible.end, self._visible.end_ms
+            self._covers = self._visible.end, self._visible.end_ms, self._visible.published_bytes
             self.due = now
 
     def step(self, now: int) -> bool:
@@ -62,9 +66,13 @@ class WriteOut:
         for _ in range(min(_QUEUES_A_STEP, len(self._left))):
             if not self._write(self._left.popleft()):
                 return False
-        self.due = now + STEP_MS
+        self.due = now if self._is_crowded else now + STEP_MS
         self._rests_until = 2 * now - self._began_ms
         return self._ended()
+
+    @property
+    def _is_crowded(self) -> bool:
+        return self._visible.published_bytes - self._published_bytes > WAITING_BYTES_MAX
 
     def all(self) -> bool:
         """Write out every queue. False: the store has failed."""
@@ -138,6 +146,6 @@ class WriteOut:
     def _ended(self) -> bool:
         if self._left:
             return False
-        self.end, self.end_ms = self._covers
+        self.end, self.end_ms, self._published_bytes = self._covers
         self.due = None
         return True
