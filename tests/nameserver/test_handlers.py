@@ -315,8 +315,25 @@ def test_a_value_without_namespace_or_key_is_refused_in_rocketmqs_words(fields):
     assert (reply.code, reply.remark) == (1, "namespace or key is null")
 
 
-def test_a_key_that_is_put_without_a_value_has_none():
+def test_two_brokers_of_one_name_are_named_once(caplog):
+    house, peers = House(), []
+    first, second = ({"brokerAddr": f"192.0.2.{number}:10911"} for number in (1, 2))
+    for _ in range(2):
+        for fields in (first, second):
+            peers.append(house.connect())
+            house.register(peer=peers[-1], fields=fields)
+    assert [record.getMessage() for record in caplog.records] == [
+        "two brokers have the name broker-a and the id 0, and clients find the one that registered last: 192.0.2.2:10911, before"
+        " 192.0.2.1:10911"
+    ]
+
+
+def test_a_broker_that_moved_or_has_slaves_is_no_second_one(caplog):
     house = House()
-    house.ask(100, {"namespace": "n", "key": "k", "value": "v"})
-    assert house.ask(100, {"namespace": "n", "key": "k"}).code == 0
-    assert house.ask(101, {"namespace": "n", "key": "k"}).code == 22
+    peer = house.connect()
+    house.register(peer=peer, fields={"brokerAddr": "192.0.2.1:10911"})
+    house.register(broker_id=1, fields={"brokerAddr": "192.0.2.3:10911"})
+    house.core.lost(peer, house.now)
+    caplog.clear()
+    house.register(fields={"brokerAddr": "192.0.2.2:10911"})
+    assert not caplog.records

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from errno import ENOSPC
 from pathlib import Path
@@ -15,6 +16,7 @@ from halfmoon.programs import backup as backing
 from halfmoon.programs.backup import back_up, copy_stopped
 from halfmoon.programs.replacing import MANIFEST
 from halfmoon.runtime.files.disk import RealDisk
+from halfmoon.runtime.files.filesystems import Kind
 from halfmoon.store.check.fsck import fsck
 from halfmoon.store.queues.inventory import Inventory
 from halfmoon.store.settings import StoreSettings
@@ -343,3 +345,24 @@ def test_a_backup_older_than_all_of_the_log_is_replaced_by_a_store_of_the_same_p
         left.unlink()
     with pytest.raises(UsageError, match="not known to be"):
         back_up(tmp_path / "moved", tmp_path / "backup")
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_small_files_are_synced_together_where_the_file_system_tells_of_failed_writes_and_else_one_by_one(
+    tmp_path, monkeypatch, tells
+):
+    def synced(fd):
+        paths.add(os.readlink(f"/proc/self/fd/{fd}"))
+        fsync(fd)
+
+    with LocalCluster(tmp_path / "store") as cluster, Admin(nameserver=cluster.nameserver) as admin:
+        admin.create_topic("orders", queue_count=100)
+        send(cluster, range(100))
+    paths, fsync = set(), os.fsync
+    monkeypatch.setattr("halfmoon.programs.backup.kind_of", lambda device: Kind(True, True, tells))
+    monkeypatch.setattr(os, "fsync", synced)
+    back_up(tmp_path / "store", tmp_path / "backup")
+
+    queues = {path for path in paths if "consumequeue/orders/" in path}
+    assert len(queues) == (0 if tells else 200), "files and directories"
+    assert any(path.endswith(f"/{MANIFEST}.tmp") for path in paths)

@@ -145,6 +145,11 @@ class Handlers:
         """Register a broker with the first chunk of its topics; return whether its topics are news."""
         wanted = self._routes.wants_topics(registration)
         left_out = self._routes.left_out
+        if rival := self._routes.rival(registration):
+            log.warning(
+                "two brokers have the name %s and the id %d, and clients find the one that registered last: %s, before %s",
+                registration.name, registration.broker_id, registration.address, rival,
+            )  # fmt: skip
         try:
             self._routes.register(registration, peer, now)
         except TableFull as exc:
@@ -264,9 +269,8 @@ class Handlers:
         if sent.namespace is None or sent.key is None:
             raise BrokerError("namespace or key is null")
         if sent.value is None:
-            self._values.delete(sent.namespace, sent.key)
-        else:
-            self._values.put(sent.namespace, sent.key, sent.value)
+            raise BrokerError("value is null")
+        self._values.put(sent.namespace, sent.key, sent.value)
         return Reply(saved=kv.PATH)
 
     def _delete_value(self, request: Request) -> Reply:

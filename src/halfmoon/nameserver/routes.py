@@ -50,14 +50,16 @@ class Master(NamedTuple):
 
 class BrokerGroup:
     """All brokers of one name: a master and its slaves. ``enable_acting_master`` is what a 5.x broker said, passed on
-    only: False where none was said, as the Rust client reads no route without it."""
+    only: False where none was said, as the Rust client reads no route without it. ``rivals`` are the last two addresses that were
+    registered with one id while both lived."""
 
-    __slots__ = ("addresses", "cluster", "enable_acting_master", "name")
+    __slots__ = ("addresses", "cluster", "enable_acting_master", "name", "rivals")
 
     def __init__(self, cluster: str, name: str) -> None:
         self.cluster, self.name = cluster, name
         self.addresses: dict[int, str] = {}
         self.enable_acting_master = False
+        self.rivals: frozenset[str] = frozenset()
 
 
 class LiveBroker:
@@ -96,6 +98,15 @@ class Routes:
             return False
         known, group = self._live.get((sent.cluster, sent.address)), self._groups.get(sent.name)
         return known is None or known.version != sent.version or group is None or sent.broker_id not in group.addresses
+
+    def rival(self, sent: Registration) -> str | None:
+        """Return the address of another live broker with the same name and id; None: there is none, or it was told already."""
+        group = self._groups.get(sent.name)
+        address = group.addresses.get(sent.broker_id) if group is not None else None
+        if group is None or address is None or address == sent.address or (group.cluster, address) not in self._live:
+            return None
+        known, group.rivals = group.rivals, frozenset((address, sent.address))
+        return address if known != group.rivals else None
 
     def register(self, sent: Registration, peer: int, now: int) -> Master | None:
         """Take in a broker with its topics; return its master when it is a slave whose master lives.

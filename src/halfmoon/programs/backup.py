@@ -17,7 +17,7 @@ A target that holds an older backup is replaced in one step once the new one is 
 grows beside it (`halfmoon.programs.replacing`); files that cannot have changed are hard links to those of the older one: full files
 of the log that ended below its end, and full files of queues and of the key index, if size and time of the source are those of the
 manifest (``backup.json``) and the target's file was not written since. The copy is synced in steps of 16 MiB: a broker that syncs
-its log meanwhile never waits for gigabytes of ours.
+its log meanwhile never waits for gigabytes of ours. Small files, of which there is one a queue, are synced together.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from halfmoon.programs.replacing import (
 )
 from halfmoon.programs.verify import check_store
 from halfmoon.runtime.files.disk import RealDisk
+from halfmoon.runtime.files.filesystems import kind_of, sync_file_system
 from halfmoon.runtime.files.permissions import OWNER, make_directory
 from halfmoon.store.check.aside import is_folder
 from halfmoon.store.checkpoint import CheckpointFile
@@ -70,6 +71,8 @@ Progress = Callable[[int, int], None]
 
 _PIECE_BYTES, _SYNC_BYTES = 1024 * 1024, 16 * 1024 * 1024
 _SMALL_BYTES, _TRIES = 1024 * 1024, 20
+_SYNCED_TOGETHER_MIN, _SYNCED_TOGETHER_MAX = 64, 1024
+"""Small files: to sync one by itself is a write of the file system's journal, some milliseconds."""
 _ZEROS = bytes(_PIECE_BYTES)
 _AT = Struct(">Q")
 _IN_USE = 2
@@ -179,10 +182,16 @@ class _Copy:
         self.files: dict[str, Copied] = {}
         self.copied = self.linked = 0
         self.log_end = -1
+        self._unsynced: list[Path] = []
+        self._unsynced_bytes = 0
+        self._file_system = -1
 
     def run(self, held: ExitStack) -> None:
         """Copy everything in order, and sync it."""
         logs = self._open_logs(held)
+        # Before anything is written: who opens it later is not told of writes that have failed.
+        self._file_system = os.open(self._partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        held.callback(os.close, self._file_system)
         paths = sorted(self._paths(), key=_order)
         self._all_bytes = sum(os.fstat(fd).st_blocks * 512 for fd in logs.values())
         for path in paths:
@@ -195,8 +204,32 @@ class _Copy:
         if end is not None:
             self.log_end = end
             self._write(ABORT, BACKUP_MARK)
-        for directory, _, _ in os.walk(self._partial):
-            sync_directory(Path(directory))
+        if not self._sync_all():
+            self._sync_small()
+            for directory, _, _ in os.walk(self._partial):
+                sync_directory(Path(directory))
+
+    def _sync_all(self) -> bool:
+        """Have everything on the device, where the file system can tell that it is."""
+        return kind_of(os.fstat(self._file_system).st_dev).tells and sync_file_system(self._file_system)
+
+    def _sync_small(self) -> None:
+        """Have the small files on the device that are not there yet."""
+        if len(self._unsynced) < _SYNCED_TOGETHER_MIN or not self._sync_all():
+            for path in self._unsynced:
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
+        self._unsynced.clear()
+        self._unsynced_bytes = 0
+
+    def _synced_later(self, path: Path, count: int) -> None:
+        self._unsynced.append(path)
+        self._unsynced_bytes += count
+        if len(self._unsynced) >= _SYNCED_TOGETHER_MAX or self._unsynced_bytes >= _SYNC_BYTES:
+            self._sync_small()
 
     def _paths(self) -> Iterator[str]:
         """Yield what is copied besides the log, relative to the source."""
@@ -280,7 +313,7 @@ class _Copy:
 
     def _contents(self, path: str, fd: int, size: int, used: int) -> None:
         """Copy the first ``used`` bytes of a file; the rest up to ``size`` are a hole, as are runs of zeros."""
-        full, crc, waiting = self._made(path), 0, 0
+        full, crc, waiting, written = self._made(path), 0, 0, 0
         out = os.open(full, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             os.ftruncate(out, size)
@@ -288,12 +321,16 @@ class _Copy:
                 crc = crc32(piece, crc32(_AT.pack(at), crc))
                 _write_all(out, piece, at)
                 waiting += len(piece)
+                written += len(piece)
                 if waiting >= _SYNC_BYTES:
                     os.fdatasync(out)
                     waiting = 0
                 self._went_on(len(piece))
-            os.fsync(out)
-            os.posix_fadvise(out, 0, 0, os.POSIX_FADV_DONTNEED)  # a running broker has better use for the memory
+            if written <= _SMALL_BYTES:
+                self._synced_later(full, written)
+            else:
+                os.fsync(out)
+                os.posix_fadvise(out, 0, 0, os.POSIX_FADV_DONTNEED)  # a running broker has better use for the memory
             self._add(path, fd, size, crc, os.fstat(out).st_mtime_ns)
         finally:
             os.close(out)
@@ -303,7 +340,7 @@ class _Copy:
         out = os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             _write_all(out, data, 0)
-            os.fsync(out)
+            self._synced_later(full, len(data))
             crc = 0
             for at in range(0, len(data), _PIECE_BYTES):
                 if piece := data[at : at + _PIECE_BYTES].rstrip(b"\0"):

@@ -12,7 +12,7 @@ class PutKvConfig(Header):
 
     namespace: str | None = None
     key: str | None = None
-    value: str | None = None  # None: as if it were deleted
+    value: str | None = None
 
 
 class GetKvConfigReply(Header):
