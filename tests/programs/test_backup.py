@@ -366,3 +366,29 @@ def test_small_files_are_synced_together_where_the_file_system_tells_of_failed_w
     queues = {path for path in paths if "consumequeue/orders/" in path}
     assert len(queues) == (0 if tells else 200), "files and directories"
     assert any(path.endswith(f"/{MANIFEST}.tmp") for path in paths)
+
+
+@pytest.mark.parametrize("places", [{}, {0: 10}, {0: 4096, 8192: 5}, {700_000: 4096, 3_000_000: 1}, {1024**2 - 4096: 8192}])
+def test_files_with_holes_are_copied_whole_and_long_holes_are_not_read(tmp_path, monkeypatch, places):
+    def counted(fd, count, at):
+        asked.append(count)
+        return pread(fd, count, at)
+
+    path, expected = tmp_path / "queue", bytearray(6_000_000)
+    with path.open("wb") as file:
+        file.truncate(len(expected))
+        for at, count in places.items():
+            file.seek(at)
+            file.write(b"x" * count)
+            expected[at : at + count] = b"x" * count
+    asked, pread = [], os.pread
+    monkeypatch.setattr(os, "pread", counted)
+    with path.open("rb") as file:
+        found = list(backing._pieces(file.fileno(), len(expected)))
+
+    copied = bytearray(len(expected))
+    for at, piece in found:
+        copied[at : at + len(piece)] = piece
+    assert copied == expected
+    assert len(places) > 1 or sum(asked) < 1024**2 + 64 * 1024
+    assert places != {0: 10} or sum(asked) < 64 * 1024

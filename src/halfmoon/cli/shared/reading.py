@@ -98,7 +98,8 @@ def read(
         consumer.assign(list(ends), expression, sql=sql)
         for queue in ends:
             consumer.seek(queue, spans[queue][0])
-        last_progress, positions = time.monotonic(), {}
+        last_progress = time.monotonic()
+        positions: dict[MessageQueue, int] = {}
         while ends and (follow or (time.monotonic() - last_progress) * 1000 < SILENT_MS):
             for message in consumer.poll(POLL_MS):
                 last_progress = time.monotonic()
