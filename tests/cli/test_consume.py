@@ -245,4 +245,4 @@ def test_a_topic_that_cannot_be_read_to_its_end_is_an_error_and_not_an_empty_one
     ran = run(*command, "--topic", topic, "--nameserver", cluster.nameserver)
 
     assert (ran.code, ran.out) == (1, "")
-    assert re.search(rf"topic {topic} was not read to its end: broker-a/\d stopped at 0 of 2, one of 2 such queues", ran.err)
+    assert re.search(rf"topic {topic} was not read to its end: broker-a/\d stopped at 0 of \d, one of 2 such queues", ran.err)
