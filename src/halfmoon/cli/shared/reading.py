@@ -107,12 +107,18 @@ def read(
                 if follow or message.queue_offset < end:
                     yield message
             if not follow:
-                before, positions = positions, {queue: consumer.position(queue) for queue in ends}
+                before, positions = positions, _leave_ended(consumer, ends)
                 if positions != before:  # a filter that matches little moves on, too
                     last_progress = time.monotonic()
-                done = [queue for queue, end in ends.items() if positions[queue] >= end]
-                consumer.pause(done)
-                for queue in done:
-                    del ends[queue]
     if ends:
         raise NotReadToEnd(ends, positions)
+
+
+def _leave_ended(consumer: PullConsumer, ends: dict[MessageQueue, int]) -> dict[MessageQueue, int]:
+    """Return how far each queue was read; read no more of those that are at their ends, and take them out."""
+    positions = {queue: consumer.position(queue) for queue in ends}
+    done = [queue for queue, end in ends.items() if positions[queue] >= end]
+    consumer.pause(done)
+    for queue in done:
+        del ends[queue]
+    return positions
