@@ -30,6 +30,7 @@ LAYERS = {
             "settings",
             "limits",
             "logs",
+            "metrics",
             "effects",
             "ports",
             "hot",
@@ -106,6 +107,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
         "halfmoon.conversion",
         "threading",
     ): "a lock around what a library does once a type, and not safely; nothing else waits for it",
+    ("halfmoon.programs.monitoring", "halfmoon"): "the version, which only the package itself knows",
 }
 """Single imports that break the table on purpose: (module, what it imports) and the reason."""
 
@@ -133,6 +135,7 @@ LAZY = {
     ): "an extra, asked for where the application has it",
     ("halfmoon.events.declarations.asyncapi", "pydantic"): "no dependency: asked for a schema only by who has a class of it",
     ("halfmoon.broker.access.accounts", "yaml"): "a start without access control need not wait 20 ms for it",
+    ("halfmoon.programs.embedded", "halfmoon.programs.monitoring"): "prometheus-client and what HTTP needs, where it is asked for",
     ("halfmoon.arrays", "numpy"): "a start without keys to index need not wait 60 ms for it; it is optional besides",
 }
 """Imports inside functions that save time for many and dodge nothing, each with its reason."""

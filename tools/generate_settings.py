@@ -15,6 +15,7 @@ from halfmoon.broker.settings import BrokerSettings
 from halfmoon.client import settings as client
 from halfmoon.nameserver.settings import NameServerSettings
 from halfmoon.settings import Described, describe
+from halfmoon.settings.http import HttpSettings
 from halfmoon.settings.java_keys import IGNORED, REFUSED
 from halfmoon.settings.tls import TlsSettings
 from halfmoon.store.settings import StoreSettings
@@ -26,6 +27,7 @@ SERVERS: dict[str, tuple[str, type[Any]]] = {
     "store": ("The broker's store", StoreSettings),
     "nameserver": ("The name server", NameServerSettings),
     "tls": ("Encrypted connections, of either", TlsSettings),
+    "http": ("The port for monitoring, of either", HttpSettings),
 }
 CLIENTS: dict[str, type[Any]] = {
     "Every client": client.ClientSettings,
@@ -46,7 +48,8 @@ then from `--set key=value`; what comes later wins. Every value is checked at th
 fit is an error that names it and the nearest right one.
 
 A key is the name below, the name after its table (`broker.port`), or RocketMQ's own key. In TOML the tables are `[broker]`,
-`[store]`, `[nameserver]` and `[tls]`; in the environment a name is `HALFMOON_` and the name in capitals, with or without the table:
+`[store]`, `[nameserver]`, `[tls]` and `[http]`; in the environment a name is `HALFMOON_` and the name in capitals, with or without
+the table:
 
 ```
 --set flush_disk_type=SYNC_FLUSH       --set flushDiskType=SYNC_FLUSH       --set store.flush_disk_type=SYNC_FLUSH

@@ -81,4 +81,4 @@ def test_what_passed_since_the_time_was_asked_is_not_moved_by_a_step() -> None:
     clock.now()
     machine.passes(8)
 
-    assert clock.passed_ms(began_ns) == 50
+    assert clock.passed_ns(began_ns) == 50 * MS

@@ -406,7 +406,7 @@ class Broker:
             self.pulls.pull(peer, opaque, 0, header, now)
         except Exception as exc:
             refusal = _refusal(exc, "a pull", peer)
-            self.peers.answer(peer, encode(reply_to(opaque, 0, refusal)))
+            self.peers.refuse(peer, encode(reply_to(opaque, 0, refusal)), refusal.code)
 
     def _resume(self, hold: Hold) -> None:
         try:
@@ -414,7 +414,7 @@ class Broker:
         except Exception as exc:
             pull: Pull = hold.pull
             refusal = _refusal(exc, "a held pull", pull.peer)
-            self.peers.answer(pull.peer, encode(reply_to(pull.opaque, pull.serialization, refusal)))
+            self.peers.refuse(pull.peer, encode(reply_to(pull.opaque, pull.serialization, refusal)), refusal.code)
 
     def _rules_changed(self) -> None:
         """Refuse the held pulls that may not be sent any more."""
@@ -425,7 +425,7 @@ class Broker:
             try:
                 self.access.check_held(pull.account, pull.header.topic, pull.header.consumerGroup, pull.peer)
             except AccessRefused as exc:
-                self.peers.answer(pull.peer, encode(reply_to(pull.opaque, pull.serialization, refused(exc))))
+                self.peers.refuse(pull.peer, encode(reply_to(pull.opaque, pull.serialization, refused(exc))), exc.code)
                 return False
             return True
 

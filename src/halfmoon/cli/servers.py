@@ -68,6 +68,9 @@ EPHEMERAL = Option(
     "--ephemeral", "", None, "For tests: free ports, small files in a directory that goes at the end, ready line as JSON."
 )
 UNTIL_EOF = Option("--until-eof", "", None, "Stop when standard input ends, as a pipe does when the process at its other end dies.")
+HTTP_PORT = Option(
+    "--http-port", "PORT", "http.http_port", "Port for monitoring: /metrics, /healthz and /readyz; 0 takes a free one."
+)
 LOG = Option("--log", "LEVEL", None, "Log level (stderr): error, warning, info or debug.", "warning")
 JSON = Option("--json", "", None, "Print the ready line as JSON.")
 
@@ -88,11 +91,27 @@ OPTIONS = {
         BROKERS,
         EPHEMERAL,
         UNTIL_EOF,
+        HTTP_PORT,
         LOG,
         JSON,
     ),
-    "nameserver": (DATA, CONFIG, HOST, NAME_SERVER_PORT, SET, NAMES_REMOTE, LOG, JSON),
-    "broker": (DATA, CONFIG, HOST, BROKER_PORT, BROKER_NAME, CLUSTER, REGISTER_WITH, SET, ACL, ALLOW_REMOTE, INSECURE, LOG, JSON),
+    "nameserver": (DATA, CONFIG, HOST, NAME_SERVER_PORT, SET, NAMES_REMOTE, HTTP_PORT, LOG, JSON),
+    "broker": (
+        DATA,
+        CONFIG,
+        HOST,
+        BROKER_PORT,
+        BROKER_NAME,
+        CLUSTER,
+        REGISTER_WITH,
+        SET,
+        ACL,
+        ALLOW_REMOTE,
+        INSECURE,
+        HTTP_PORT,
+        LOG,
+        JSON,
+    ),
 }
 
 HELP = {
@@ -178,7 +197,11 @@ def serve(name: str, values: Mapping[str, Any]) -> int:
             count = _count(values.get("brokers"))
             if values.get("until_eof"):
                 Thread(target=_stop_at_eof, daemon=True).start()
-            run(lambda: _programs(name, settings, data, count), lambda programs: _say_ready(programs, data, as_json=as_json))
+            run(
+                lambda: _programs(name, settings, data, count),
+                lambda programs, watched_at: _say_ready(programs, data, watched_at, as_json=as_json),
+                settings.http,
+            )
     except HalfmoonError as exc:
         return _refused(name, exc, as_json=as_json)
     except OSError as exc:
@@ -222,6 +245,9 @@ def settings_from(name: str, values: Mapping[str, Any], environment: Mapping[str
     )
     if not is_loopback(settings.host):
         _check_remote(name, settings, values)
+    http = settings.http
+    if http.http_port is not None and not is_loopback(http.http_host) and not values.get("allow_remote"):
+        raise UsageError(f"http_host={http.http_host} lets other machines read names and figures: add --allow-remote to allow it")
     return settings
 
 
@@ -281,9 +307,11 @@ def _begin_log(name: str, level: str, settings: Configuration) -> None:
             log.warning("listening on %s: name servers know no accounts: other machines may register brokers there", settings.host)
         if name != "nameserver" and not settings.broker.acl_enable:
             log.warning("listening on %s without accounts: other machines may read, send and administer", settings.host)
+    if settings.http.http_port is not None and not is_loopback(settings.http.http_host):
+        log.warning("monitoring on %s knows no accounts: other machines may read names and figures", settings.http.http_host)
 
 
-def _say_ready(programs: Programs, data: Path, *, as_json: bool) -> None:
+def _say_ready(programs: Programs, data: Path, watched_at: str, *, as_json: bool) -> None:
     """Write the one line that says clients may connect."""
     names = next((program for program in programs if program.broker is None), None)
     brokers: list[Program] = [program for program in programs if program.broker is not None]
@@ -302,6 +330,9 @@ def _say_ready(programs: Programs, data: Path, *, as_json: bool) -> None:
         facts = {**first, **facts}
         facts.setdefault("brokers", {})[own.name] = program.address
         texts.append(f"broker {own.name} {program.address}" + ("" if own.nameserver else " (registered nowhere)"))
+    if watched_at:
+        facts["http"] = watched_at
+        texts.append(f"monitoring {watched_at}/metrics")
     say(json.dumps(facts) if as_json else f"halfmoon ready: {', '.join(texts)}, data in {data}")
 
 

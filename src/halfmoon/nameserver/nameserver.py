@@ -48,7 +48,7 @@ class NameServer:
         self.values = KeyValues(entries_max=settings.kv_entries_max, value_bytes_max=settings.kv_value_bytes_max)
         self._handlers = Handlers(settings, self.routes, self.values)
         self._handlers.answer_later = self._answer_later
-        self._peers = Peers()
+        self.peers = Peers()
         self._backlog = Backlog()
         self._saves = _Saves(disk, self._handlers.dump)
         self.start(now)
@@ -86,23 +86,23 @@ class NameServer:
 
     def connected(self, peer: int, remote: str, now: int) -> None:
         """A connection was accepted."""
-        self._peers.connected(peer, remote, now)
+        self.peers.connected(peer, remote, now)
 
     def feed(self, peer: int, data: bytes) -> None:
         """Bytes arrived."""
-        self._peers.feed(peer, data)
+        self.peers.feed(peer, data)
 
     def stepped(self, by_ms: int) -> None:
         """The clock was set: nobody was silent for that long."""
         self._handlers.started_ms += by_ms
         self._scan_ms += by_ms
-        self._peers.stepped(by_ms)
+        self.peers.stepped(by_ms)
         self.routes.stepped(by_ms)
 
     def commit(self, now: int) -> bool:
         """Answer what was fed since the last call, of each connection a share; return whether more is left."""
         waits = []
-        for asked in self._backlog.turn(self._peers.take(now)):
+        for asked in self._backlog.turn(self.peers.take(now)):
             if asked[0].out_bytes < ANSWERED_BYTES_A_TURN:
                 self._handle_guarded(asked, self._handle, now)
             else:
@@ -120,7 +120,7 @@ class NameServer:
             self._handle_frame(asked, handle, now)
         except Exception as exc:  # our own mistake: the other requests of this turn do not feel it
             log.error("a request of %s failed", asked[0].remote, exc_info=exc)
-            self._peers.close(asked[0], "what it asked failed")
+            self.peers.close(asked[0], "what it asked failed")
 
     def _handle_frame(self, asked: Asked, handle: Callable[[Peer, Command, int], None], now: int) -> None:
         peer, data, (serialization, head, body, end) = asked
@@ -131,7 +131,7 @@ class NameServer:
         except BadHeader as exc:
             peer.broken = True
             self._backlog.drop(peer)
-            self._peers.close(peer, str(exc))
+            self.peers.close(peer, str(exc))
             return
         if not command.is_response and (command.is_oneway or not peer.closing):
             handle(peer, command, now)
@@ -141,50 +141,50 @@ class NameServer:
 
     def slow(self, peer: int, *, is_slow: bool) -> None:
         """A connection does not read its answers, or does again."""
-        if (known := self._peers.get(peer)) is not None:
+        if (known := self.peers.get(peer)) is not None:
             self._backlog.set_slow(known, is_slow=is_slow)
 
     def unanswered(self, peer: int) -> bool:
         """Whether requests of a connection wait for their turn."""
-        return (known := self._peers.get(peer)) is not None and known in self._backlog
+        return (known := self.peers.get(peer)) is not None and known in self._backlog
 
     def lost(self, peer: int, now: int) -> None:
         """A connection is gone: forget it, once what it asked one-way is carried out."""
-        if (known := self._peers.get(peer)) is None or not self._backlog.lost(known):
+        if (known := self.peers.get(peer)) is None or not self._backlog.lost(known):
             self._forget(peer)
 
     def _forget(self, peer: int) -> None:
         """Forget a connection, and the brokers that registered over it."""
-        self._peers.lost(peer)
+        self.peers.lost(peer)
         self._handlers.large_registrations.lost(peer)
         for address in self.routes.lost(peer):
             log.warning("broker lost its connection: address=%s", address)
 
     def due(self) -> int | None:
         """When to look for silent connections and brokers."""
-        idle = self._peers.due()
+        idle = self.peers.due()
         if not self.routes.live_count:
             return idle
         return self._scan_ms if idle is None else min(idle, self._scan_ms)
 
     def tick(self, now: int) -> None:
         """Close silent connections, forget silent brokers."""
-        self._peers.tick(now)
+        self.peers.tick(now)
         if now < self._scan_ms:
             return
         self._scan_ms = now + self.settings.scan_ms
         for address, number in self.routes.expire(now):
             log.warning("broker fell silent: address=%s", address)
-            peer = self._peers.get(number)
+            peer = self.peers.get(number)
             if peer is not None:
-                self._peers.close(peer, f"broker {address} did not register in time")
+                self.peers.close(peer, f"broker {address} did not register in time")
 
     def effects(self) -> list[CoreEffect]:
         """Take out what is to be done."""
         works = [*self._handlers.large_registrations.works(), *self._saves.works()]
         if self._stopping and self._saves.idle:
             self._release()
-        return [*self._peers.effects(self._backlog), *works]
+        return [*self.peers.effects(self._backlog), *works]
 
     def stop(self, now: int) -> list[Any]:
         """Nothing is left to drive: saves that are under way are the runtime's to await; after the last the directory is free."""
@@ -221,7 +221,7 @@ class NameServer:
         self._answer(peer, command, *refusal(exc))
 
     def _answer_later(self, request: Request, outcome: Reply | Exception) -> None:
-        peer = self._peers.get(request.peer)
+        peer = self.peers.get(request.peer)
         if peer is None:
             return
         if isinstance(outcome, Reply):
@@ -236,13 +236,15 @@ class NameServer:
             self._answer(peer, command, 1, f"changed in memory, but not saved: {error}")
 
     def _answer(self, peer: Peer, command: Command, code: int, remark: str | None, reply: Reply | None = None) -> None:
-        if command.is_oneway or self._peers.get(peer.number) is not peer:
+        if command.is_oneway or self.peers.get(peer.number) is not peer:
             return
         header, body = (reply.header, reply.body) if reply is not None else (None, b"")
         text = remark[:REMARK_LENGTH_MAX] if remark is not None else None
         answer = encode(reply_command(command, code, text, header, body))
         peer.out_bytes += len(answer)
-        self._peers.answer(peer, answer)
+        self.peers.answer(peer, answer)
+        if code:
+            self.peers.refused(code)
 
 
 # ---------------------------------------------------------------- files

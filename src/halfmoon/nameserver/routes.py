@@ -314,6 +314,11 @@ class Routes:
         return self._groups.get(name)
 
     @property
+    def topic_count(self) -> int:
+        """How many topics are known."""
+        return len(self._topics)
+
+    @property
     def live_count(self) -> int:
         """How many brokers live."""
         return len(self._live)

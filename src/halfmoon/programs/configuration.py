@@ -13,11 +13,12 @@ from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import SettingError
 from halfmoon.nameserver.settings import NameServerSettings
 from halfmoon.settings import Ignored, Sections, check, forms, load
+from halfmoon.settings.http import HttpSettings
 from halfmoon.settings.tls import TlsSettings
 from halfmoon.store.settings import StoreSettings
 
-BROKER: Sections = {"broker": BrokerSettings, "store": StoreSettings, "tls": TlsSettings}
-NAME_SERVER: Sections = {"nameserver": NameServerSettings, "tls": TlsSettings}
+BROKER: Sections = {"broker": BrokerSettings, "store": StoreSettings, "tls": TlsSettings, "http": HttpSettings}
+NAME_SERVER: Sections = {"nameserver": NameServerSettings, "tls": TlsSettings, "http": HttpSettings}
 CONFIG_BYTES_MAX = 1024 * 1024
 """Longest configuration file; RocketMQ's own with every key is under 20 KiB."""
 
@@ -30,6 +31,7 @@ class Configuration(NamedTuple):
     broker: BrokerSettings = BrokerSettings()
     store: StoreSettings = StoreSettings()
     tls: TlsSettings = TlsSettings()
+    http: HttpSettings = HttpSettings()
     ignored: tuple[Ignored, ...] = ()
 
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random, SystemRandom
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from halfmoon.broker.access.files import RuleFiles
 from halfmoon.broker.broker import Broker
@@ -32,8 +32,12 @@ from halfmoon.runtime.server.certificates import Certificates
 from halfmoon.runtime.server.process import STOP_MS, Address, keep_freed_memory, run_until_signal
 from halfmoon.runtime.server.server import Server
 from halfmoon.runtime.tls import ClientTls
+from halfmoon.settings.http import HttpSettings
 from halfmoon.settings.tls import TlsMode, TlsSettings
 from halfmoon.store.settings import StoreSettings
+
+if TYPE_CHECKING:
+    from halfmoon.programs.monitoring import Monitoring
 
 REGISTERED_MS = 3000
 """How long a start waits for name servers; a broker goes on trying without it."""
@@ -217,21 +221,30 @@ async def kill(programs: Programs) -> None:
         await program.kill()
 
 
-def run(make: Callable[[], Awaitable[Programs]], ready: Callable[[Programs], None]) -> None:
+def run(make: Callable[[], Awaitable[Programs]], ready: Callable[[Programs, str], None], http: HttpSettings) -> None:
     """Run servers in this process until SIGTERM or SIGINT stops them cleanly; a second signal ends the process at once.
 
-    ``make`` returns the coroutine that makes the programs; ``ready`` is told of them once all of them listen. Raises NotSaved.
+    ``make`` returns the coroutine that makes the programs; ``ready`` is told of them once all of them listen, and where they are
+    watched (an URL; empty: nowhere). Raises NotSaved, PortTaken.
     """
     keep_freed_memory()
-    run_loop(_run(make, ready))
+    run_loop(_run(make, ready, http))
 
 
-async def _run(make: Callable[[], Awaitable[Programs]], ready: Callable[[Programs], None]) -> None:
-    programs = await make()
+async def _run(make: Callable[[], Awaitable[Programs]], ready: Callable[[Programs, str], None], http: HttpSettings) -> None:
+    watching = await _monitoring(http)
+    try:
+        programs = await make()
+    except BaseException:
+        for each in watching:
+            await each.server.stop()
+        raise
+    for each in watching:
+        each.watch([program.server for program in programs])
 
     async def tell() -> None:
         await _registered(programs)
-        ready(programs)
+        ready(programs, watching[0].server.url if watching else "")
         gc.freeze()  # what lives since the start lives to the end: collections need not walk it
 
     telling: list[asyncio.Task[None]] = []
@@ -240,7 +253,7 @@ async def _run(make: Callable[[], Awaitable[Programs]], ready: Callable[[Program
         telling.append(asyncio.create_task(tell()))
 
     try:
-        await run_until_signal([program.server for program in programs], all_listen)
+        await run_until_signal([*(program.server for program in programs), *(each.server for each in watching)], all_listen)
     finally:
         for task in telling:
             task.cancel()
@@ -249,6 +262,17 @@ async def _run(make: Callable[[], Awaitable[Programs]], ready: Callable[[Program
     lost = [program.broker.lost_at_stop() for program in programs if program.broker is not None]
     if any(lost):
         raise NotSaved(f"stopped, and not all is saved: {'; '.join(filter(None, lost))}")
+
+
+async def _monitoring(http: HttpSettings) -> list[Monitoring]:
+    """Return what watches the servers, its port bound; none where it is not wanted, which then costs no import."""
+    if http.http_port is None:
+        return []
+    from halfmoon.programs.monitoring import Monitoring
+
+    monitoring = Monitoring(http)
+    await monitoring.take()
+    return [monitoring]
 
 
 async def _registered(programs: Programs) -> None:

@@ -12,7 +12,7 @@ class Clock:
     Forward steps of the system's clock are taken at once. When it is set back, time goes on at half speed until the system's
     clock has caught up, so that dates still come and no timestamp is given twice to different moments by much. Either way `now`
     passes otherwise than time does; ``ahead_ns`` grows and shrinks by as much, at each `now`. Only its differences mean something.
-    ``seen_ns`` is when `now` was asked last, for `passed_ms`.
+    ``seen_ns`` is when `now` was asked last, for `passed_ns`.
     """
 
     __slots__ = ("_last_ns", "_monotonic", "_wall", "ahead_ns", "seen_ns")
@@ -26,9 +26,9 @@ class Clock:
         """Return milliseconds that no setting of the clock moves, from an unknown beginning."""
         return self._monotonic() // 1_000_000
 
-    def passed_ms(self, since_ns: int) -> int:
-        """Return whole milliseconds since a value of ``seen_ns``."""
-        return (self._monotonic() - since_ns) // 1_000_000
+    def passed_ns(self, since_ns: int) -> int:
+        """Return nanoseconds since a value of ``seen_ns``."""
+        return self._monotonic() - since_ns
 
     def now(self) -> int:
         """Return milliseconds since the epoch, never less than any answer before. Costs about 200 ns: read it once a turn."""

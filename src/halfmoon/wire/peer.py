@@ -126,6 +126,8 @@ class Peers:
         self._partial_bytes = 0
         self._scan_ms = 0
         self._knocks: RateLimitedLog | None = None
+        self.refusals: dict[int, int] = {}
+        """How many requests were answered with a refusal, by its code."""
         self.newest = -1
         """Number of the connection that came last; those of later ones are greater."""
 
@@ -216,6 +218,15 @@ class Peers:
             if self._partial_bytes <= self._partial_bytes_max:
                 return
             self.close(peer, f"{peer.size} bytes of an unfinished frame while all connections together are over the bound")
+
+    def refused(self, code: int, count: int = 1) -> None:
+        """Count refusals."""
+        self.refusals[code] = self.refusals.get(code, 0) + count
+
+    def refuse(self, peer: Peer, frame: bytes, code: int) -> None:
+        """Answer with a refusal, and count it."""
+        self.refused(code)
+        self.answer(peer, frame)
 
     def answer(self, peer: Peer, chunk: Any) -> None:
         """Add bytes (or a view) to what this peer is sent at the end of the turn."""

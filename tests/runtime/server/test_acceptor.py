@@ -120,7 +120,7 @@ class Failing:
     def __getattr__(self, name: str) -> object:
         return getattr(self._loop, name)
 
-    async def connect_accepted_socket(self, protocol: object, sock: socket.socket) -> None:
+    async def connect_accepted_socket(self, protocol: object, sock: socket.socket, **_tls: object) -> None:
         sock.close()
         raise OSError(107, "Transport endpoint is not connected")
 

@@ -14,6 +14,7 @@ import pytest
 import uvloop
 
 from halfmoon.effects import Signal, Start, Work, Write, now, wait
+from halfmoon.metrics import TurnTimes
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.server import server
 from halfmoon.runtime.server.addresses import address_text
@@ -51,13 +52,15 @@ async def test_a_turn_is_timed_with_its_replies() -> None:
 
     core.answer = slow
     async with serving(core) as (server, (host, port)):
-        server.on_turn = took.append
+        server.on_turn, server.turn_times = took.append, (times := TurnTimes())
         reader, writer = await asyncio.open_connection(host, port)
         writer.write(b"hello")
         await reader.readexactly(5)
         writer.close()
         await soon(lambda: ("lost", 1) in core.told)
     assert max(took) >= 30
+    assert sum(times.counts) == len(took) > dict(times.buckets())[2**24 / 1e9], "one took longer than 17 ms"
+    assert times.sum_ns >= max(took) * 1_000_000
 
 
 async def test_one_commit_handles_what_several_connections_brought_in_a_turn() -> None:

@@ -34,6 +34,8 @@ def test_any_sequence_of_steps_agrees_with_a_sorted_list(monkeypatch: pytest.Mon
             model -= set(ripe)
         assert index.count == len(model)
         assert index.first_due() == min(model, default=(None,))[0]
+        now = random.randrange(-1, spread + 1)
+        assert index.due_count(now) == sum(due <= now for due, _ in model)
     assert everything(index) == sorted(model)
     assert all(index.has(*pair) for pair in model)
     assert not index.has(spread + 1, 0)

@@ -279,12 +279,14 @@ class Admin:
 
     def runtime(self, request: Request) -> Reply:
         """Return how the broker runs, as texts (28). Tools split the rates at blanks, so there are always three."""
-        now = request.now
-        texts = {
+        return Reply(body=to_json(KVTable(table=self.runtime_texts(request.now))))
+
+    def runtime_texts(self, now: int) -> dict[str, str]:
+        """Return the runtime information by key."""
+        return {
             **self._life(now), **self._puts_and_gets(now), **self._disk(), **self._queues_of_requests(),
             **self._of_transactions(now),
         }  # fmt: skip
-        return Reply(body=to_json(KVTable(table=texts)))
 
     def _life(self, now: int) -> dict[str, str]:
         stats = self._stats

@@ -499,4 +499,4 @@ def check_names(*names: str) -> None:
 COUNTERS = (
     "pieces", "prepared", "votes_yes", "votes_no", "decided", "already", "refused", "applied", "resolved", "aborted", "dropped",
 )  # fmt: skip
-"""Events since the start, see `halfmoon.cli.tx.batches`."""
+"""Events since the start, see `halfmoon.metrics.BATCHES`."""

@@ -63,6 +63,10 @@ class Offsets:
             self._table.setdefault(f"{topic}@{group}", {})[queue_id] = offset
             self._changed()
 
+    def keys(self) -> list[str]:
+        """Return ``topic@group`` of all progress."""
+        return list(self._table)
+
     def queues(self, group: str, topic: str) -> dict[int, int]:
         """Return the group's progress in every queue of a topic."""
         return dict(self._table.get(f"{topic}@{group}", {}))

@@ -7,6 +7,7 @@ unless it was parked in the future, which means that the clock was set back.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from halfmoon.broker.delay.delivery import Deliveries, Due
@@ -84,6 +85,17 @@ class LevelQueue:
         else:
             self.due = now + SOON_MS if self._promised > high else None
         return ()
+
+    def overdue(self, now: int) -> tuple[int, int]:
+        """Return how many messages are due and not delivered, and since when the first is; looks at about log2(n) entries."""
+        begin, end = self.offset, self._store.queue_max(SCHEDULE_TOPIC, self.level - 1)
+
+        def due(queue_offset: int) -> int:
+            entries = entries_at(self._store, SCHEDULE_TOPIC, self.level - 1, queue_offset, 1)
+            return entries[0].tag_code if entries and entries[0].size else 0
+
+        count = bisect_right(range(begin, end), now, key=due) if begin < end and due(begin) <= now else 0
+        return count, due(begin) if count else now
 
     def settle(self, messages: Sequence[Due], behind: int, now: int) -> None:
         """Store messages, and go on at an offset once all of them are."""

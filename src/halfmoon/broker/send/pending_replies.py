@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from halfmoon.broker.request import Reply, Request, reply_to
-from halfmoon.errors import BrokerError, ServiceNotAvailable, SystemBusy
+from halfmoon.errors import BrokerError, QueryNotFound, ServiceNotAvailable, SystemBusy
 from halfmoon.store.store import Store
 from halfmoon.wire.command import encode
 from halfmoon.wire.peer import Peers
@@ -148,6 +148,8 @@ class PendingReplies:
             answer = encode(reply_to(command.opaque, command.serialization, reply))
             peer.out_bytes += len(answer)
             self._peers.answer(peer, answer)
+            if reply.code not in (0, QueryNotFound.code):  # to find nothing is an answer
+                self._peers.refused(reply.code)
 
 
 def refused(refusal: BrokerError) -> Reply:

@@ -61,15 +61,15 @@ class SendReplies:
 
     def refuse(self, messages: Messages, refusal: BrokerError, which: int = ALL) -> None:
         """Reply with the code and remark of a refusal."""
-        self._peers.tell(
-            [(peer, self._refusal(opaque, kind, refusal)) for peer, opaque, kind, how, _ in messages.senders if how & which]
-        )
+        frames = [(peer, self._refusal(opaque, kind, refusal)) for peer, opaque, kind, how, _ in messages.senders if how & which]
+        self._peers.tell(frames)
+        self._peers.refused(refusal.code, len(frames))
 
     def refuse_one(self, request: Request, refusal: BrokerError) -> None:
         """Reply to one request with a refusal, unless it is one-way."""
         command = request.command
         if not command.is_oneway:
-            self._peers.answer(request.peer, self._refusal(command.opaque, command.serialization, refusal))
+            self._peers.refuse(request.peer, self._refusal(command.opaque, command.serialization, refusal), refusal.code)
 
     def _refusal(self, opaque: int, serialization: int, refusal: BrokerError) -> bytes:
         """Return the frame of a refusal, with region and trace switch as in every reply to a send."""

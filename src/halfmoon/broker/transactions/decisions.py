@@ -489,6 +489,7 @@ class Decisions:
         if caller is not None:
             peer, opaque, serialization = caller
             self._peers.tell([(peer, encode(reply_to(opaque, serialization, refused(refusal))))])
+            self._peers.refused(refusal.code)
 
 
 _QUEUE = itemgetter(0, 1)

@@ -151,7 +151,7 @@ class Pending:
         Groups whose names share a hash are shown as the oldest's.
         """
         index = self._index
-        groups = self._groups()
+        *_, groups = self.groups()
         rated = list(dict.fromkeys((*groups, *self._clients.producers)))[:GROUPS_MAX]
         rates = {
             name: {"commits": commits, "rollbacks": rollbacks, "contradictions": contradictions}
@@ -191,8 +191,11 @@ class Pending:
             "resumed": self._expiry.resumed, "by_hand": self.by_hand,
         }  # fmt: skip
 
-    def _groups(self) -> dict[str, GroupTransactions]:
-        """Find the groups that have something pending and the oldest of each, among the oldest that are pending."""
+    def groups(self) -> Iterator[dict[str, GroupTransactions]]:
+        """Find the groups that have something pending and the oldest of each, among the oldest that are pending.
+
+        Yields nothing after each page of half messages, which takes about a millisecond, and all of them at the end.
+        """
         index, counts = self._index, dict(self._index.pending_by_group)
         oldest: dict[int, GroupTransactions] = {}
         at, looks = index.lowest_pending(), 0
@@ -205,13 +208,14 @@ class Pending:
                     producers = len(self._clients.producers.get(name, {}))
                     count = counts.get(half.group_hash, 0)
                     oldest[half.group_hash] = GroupTransactions(name, count, half.store_s * 1000, producers)
+            yield {}
         groups: dict[str, GroupTransactions] = {}
         for transactions in oldest.values():
             if transactions.group in groups:  # several whose names cannot be read
                 groups[transactions.group].pending += transactions.pending
             else:
                 groups[transactions.group] = transactions
-        return groups
+        yield groups
 
     def _group_of(self, half: Half) -> str:
         try:

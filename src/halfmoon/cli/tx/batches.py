@@ -13,23 +13,7 @@ from halfmoon.cli.shared.output import show_json, show_table, span_text
 from halfmoon.cli.tx.metrics import label_text, metric_name
 from halfmoon.cli.tx.tables import facts_of
 from halfmoon.client.admin import Admin
-
-COUNTERS = {
-    "pieces": "Pieces of batches that were stored.",
-    "prepared": "Messages in these pieces, undecided at first.",
-    "votes_yes": "Promises to keep attempts until they are decided.",
-    "votes_no": "Such promises that were refused.",
-    "decided": "Batches decided here.",
-    "already": "Decisions that were already recorded.",
-    "refused": "Decisions refused because an attempt had been aborted.",
-    "applied": "Batches whose publishing began here.",
-    "resolved": "Requests of brokers for the outcome of an attempt.",
-    "aborted": "Attempts that nobody decided in time.",
-    "dropped": "Undecided attempts that were dropped.",
-    "published": "Messages of batches that became visible.",
-    "skipped": "Messages of batches that a restart found already published.",
-}
-"""Counters of a broker since its start. One that is not named here is shown under its own name."""
+from halfmoon.metrics import BATCHES
 
 
 def batches(
@@ -110,7 +94,7 @@ def exposition(brokers: Sequence[Any]) -> list[str]:
         lines += [f'halfmoon_batches_{name}{{broker="{label_text(status.broker)}"}} {getattr(status, field)}' for status in known]
     for name in dict.fromkeys(name for status in known for name in status.counters):
         metric = f"halfmoon_batches_{metric_name(name)}_total"
-        lines += [f"# HELP {metric} {COUNTERS.get(name, metric_name(name))}", f"# TYPE {metric} counter"]
+        lines += [f"# HELP {metric} {BATCHES.get(name, metric_name(name))}", f"# TYPE {metric} counter"]
         for status in known:
             if name in status.counters:
                 lines.append(f'{metric}{{broker="{label_text(status.broker)}"}} {status.counters[name]}')

@@ -9,27 +9,7 @@ from typing import Any
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.output import show_table, span_text
 from halfmoon.cli.tx.tables import show_notes
-
-COUNTERS = {
-    "halves": "Half messages stored.",
-    "commits": "Transactions committed.",
-    "rollbacks": "Transactions rolled back, expired ones included.",
-    "unknown": "Second phases that decided nothing.",
-    "repeats": "Decisions that repeated an earlier one.",
-    "contradictions": "Decisions refused because they contradicted an earlier one.",
-    "refused": "Decisions refused for another reason.",
-    "checks_sent": "Checks sent to producers.",
-    "checks_answered": "Checks that were answered.",
-    "checks_still_open": "Checks answered with *still open*.",
-    "checks_unanswered": "Checks still without an answer when the next was sent.",
-    "rounds": "Rounds of checks begun.",
-    "expired": "Half messages that expired.",
-    "late_commits": "Half messages committed after they expired.",
-    "late_rollbacks": "Half messages rolled back after they expired.",
-    "resumed": "Expired half messages resumed.",
-    "by_hand": "Decisions by an operator.",
-}
-"""Counters of a broker since its start. One that is not named here is shown under its own name."""
+from halfmoon.metrics import TRANSACTIONS
 
 
 def show_figures(brokers: Sequence[Any]) -> None:
@@ -87,7 +67,7 @@ def exposition(brokers: Sequence[Any]) -> list[str]:
                 text = "Decisions per second over the last minute."
                 add("decisions_per_second", "gauge", text, float(rate), **labels, group=name, kind=kind)
         for name, count in stats.counters.items():
-            add(f"{name}_total", "counter", COUNTERS.get(name, metric_name(name)), count, **labels)
+            add(f"{name}_total", "counter", TRANSACTIONS.get(name, metric_name(name)), count, **labels)
     lines = []
     for name, (type_, text, samples) in metrics.items():
         lines += [f"# HELP {name} {text}", f"# TYPE {name} {type_}", *(name + sample for sample in samples)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from halfmoon.errors import HalfmoonError
 from halfmoon.runtime.descriptors import allowed_descriptors, connections_limit
 from halfmoon.runtime.server.addresses import address_text
+from halfmoon.runtime.server.opening import Refusals
 
 log = logging.getLogger("halfmoon.serve")
 
@@ -20,6 +22,9 @@ BACKLOG = 1024
 
 ACCEPTED_A_TURN = 64
 """Connections accepted in one turn: a flood of them does not keep the others waiting."""
+
+HANDSHAKE_S = 5.0
+"""How long the handshake of a connection may take that begins with one."""
 
 CONNECTIONS_MIN = 8
 """Connections for which there must be room at the start: fewer are taken up by servers that talk to each other."""
@@ -37,20 +42,23 @@ class TooFewDescriptors(HalfmoonError):
 
 class Acceptor:
     """Listens on bound sockets from now on. ``protocol`` makes what reads a connection from an address (``ip:port``), or None if
-    it has too many; ``count`` says how many are open, ``count_max`` how many may be. `close` closes the sockets.
+    it has too many; ``count`` says how many are open, ``count_max`` how many may be. ``tls`` gives the context of a connection that
+    begins with a handshake, and counts while that lasts; None: it does not, or the protocol sees to it. `close` closes the sockets.
     """
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, sockets: Sequence[socket.socket], 
         protocol: Callable[[str], asyncio.Protocol | None], count: Callable[[], int], count_max: int,
+        tls: Callable[[], ssl.SSLContext | None] = lambda: None,
     ) -> None:  # fmt: skip
         self._loop, self._sockets, self._protocol = loop, list(sockets), protocol
-        self._count, self._count_max = count, count_max
+        self._count, self._count_max, self._tls = count, count_max, tls
         self._files_max = connections_limit(allowed_descriptors())
         """Open files of the process at which a new connection is refused; the rest is the store's."""
         _check_room(self._files_max)
         self._accepting: set[asyncio.Task[Any]] = set()
         self._refused = 0
+        self._lost = Refusals(loop)
         for sock in self._sockets:
             sock.listen(BACKLOG)
             sock.setblocking(False)
@@ -86,7 +94,11 @@ class Acceptor:
                 continue
             taken += 1
             accepted.setblocking(False)
-            task = self._loop.create_task(self._loop.connect_accepted_socket(partial(_the_same, protocol), accepted))
+            context = self._tls()
+            limit_s = None if context is None else HANDSHAKE_S
+            task = self._loop.create_task(self._loop.connect_accepted_socket(
+                partial(_the_same, protocol), accepted, ssl=context, ssl_handshake_timeout=limit_s
+            ))  # fmt: skip
             self._accepting.add(task)
             task.add_done_callback(partial(self._accepted, protocol))
         if not taken:
@@ -106,7 +118,7 @@ class Acceptor:
         if task.cancelled():
             protocol.connection_lost(None)
         elif (error := task.exception()) is not None:
-            log.warning("a connection was accepted and lost: %s", error)
+            self._lost.warning("a connection was accepted and lost: %s", error)
             protocol.connection_lost(None)
 
     def _refusal(self, accepted: socket.socket) -> str | None:

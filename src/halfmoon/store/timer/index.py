@@ -71,6 +71,12 @@ class TimerIndex:
         """Return when the next message is due; None: there is none."""
         return self._firsts[0] if self._firsts else None
 
+    def due_count(self, now: int) -> int:
+        """Return how many messages are due."""
+        place = bisect_right(self._firsts, now)  # the block before it may have some that are not
+        whole = sum(len(block.dues) for block in self._blocks[: max(0, place - 1)])
+        return whole + (bisect_right(self._blocks[place - 1].dues, now) if place else 0)
+
     def ripe(self, now: int, count_max: int) -> list[tuple[int, int]]:
         """Return the first messages that are due, as (due, offset); they stay."""
         due_pairs: list[tuple[int, int]] = []

@@ -1,0 +1,222 @@
+"""The values of a broker's metrics, gathered a few at a time: see `halfmoon.metrics.Samples`. Changes nothing, reads no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from halfmoon.broker.broker import Broker
+from halfmoon.broker.metrics import declared as m
+from halfmoon.broker.metrics.lag import OldestMessages
+from halfmoon.broker.names import DEAD_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX, is_system_topic
+from halfmoon.metrics import Metric, Samples
+from halfmoon.model import MessageModel
+
+_QUEUES_AT_ONCE = 256
+
+
+class Figures:
+    """What one broker says of itself."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker, self._context = broker, broker.context
+        self._store, self._stats = broker.store, broker.stats
+        self._cluster, self._name = broker.settings.cluster, broker.settings.name
+        self._address = f"{broker.settings.address}:{broker.settings.port}"
+        self.oldest = OldestMessages(broker.store)
+
+    def samples(self, now: int) -> Samples:
+        """Yield all; those of topics and groups come last."""
+        self.oldest.begin()
+        yield from self._of_broker()
+        yield None
+        yield from self._runtime(now)
+        yield None
+        yield from self._transactions(now)
+        yield from self._batches()
+        yield from self._delays(now)
+        for group, members in list(self._context.clients.producers.items()):
+            yield m.PRODUCER_COUNT, (self._cluster, self._name, group), len(members)
+        for group, info in list(self._context.clients.consumers.items()):
+            yield m.MEMBERS, (self._name, group), len(info.members)
+        own = self._context.topics.own_names()
+        for topic in self._context.topics.names():
+            yield from self._topic(topic, is_own=topic in own or is_system_topic(topic))
+        yield from self._groups(now)
+
+    # ------------------------------------------------------------ the broker
+
+    def _of_broker(self) -> Samples:
+        broker, store, stats, labels = self._broker, self._store, self._stats, (self._name,)
+        usage, registration = store.disk_usage(), broker.registration
+        rated = (self._cluster, self._address, self._name)
+        yield m.PUTS_RATE, rated, stats.per_second("BROKER_PUT_NUMS")[0]
+        yield m.GETS_RATE, rated, stats.per_second("BROKER_GET_NUMS")[0]
+        yield m.STORED, labels, stats.total("BROKER_PUT_NUMS")
+        yield m.DELIVERED, labels, stats.total("BROKER_GET_NUMS")
+        yield m.PUTS_FAILED, labels, stats.puts_failed
+        yield m.PULLS, (self._name, "found"), stats.reads_found
+        yield m.PULLS, (self._name, "missed"), stats.reads_missed
+        yield m.HOLDS, labels, broker.holds.count
+        yield m.WAITING, labels, len(broker.pending_replies)
+        yield m.REGISTERED, labels, len(registration.registered)
+        yield m.NAME_SERVERS, labels, len(registration.name_servers)
+        yield m.TOPICS, labels, len(broker.topics.names())
+        yield m.QUEUES, labels, len(store.queues)
+        yield m.GROUPS, labels, len(broker.groups.names())
+        yield m.WRITABLE, labels, int(store.refusal is None)
+        yield m.UNSAVED, labels, len(broker.tables.failed)
+        yield m.DISK_FREE, labels, usage.free_bytes
+        yield m.DISK_USED, labels, usage.total_bytes - usage.free_bytes
+        yield m.LOG_BYTES, labels, store.end_offset - store.min_offset
+
+    def _runtime(self, now: int) -> Samples:
+        texts, store = self._broker.admin.runtime_texts(now), self._store
+        boot, version = texts["bootTimestamp"], texts["brokerVersion"]
+        labels = (self._cluster, self._address, "", texts["brokerVersionDesc"], boot, version)
+        usage = store.disk_usage()
+        yield m.CAPACITY, labels, usage.total_bytes
+        yield m.CAPACITY_FREE, labels, usage.free_bytes
+        yield m.UNSYNCED, labels, store.end_offset - store.durable_offset
+        for key, metric in m.RUNTIME.items():
+            yield metric, labels, float(texts[key])
+        for key, metrics in m.RUNTIME_RATES.items():
+            for metric, text in zip(metrics, texts[key].split()):
+                yield metric, labels, float(text)
+        times = texts["putMessageDistributeTime"]
+        for metric, part in zip(m.PUT_TIMES, () if times == "null" else times.split()):
+            yield metric, labels, int(part.rpartition(":")[2])
+
+    # ------------------------------------------------------------ transactions, batches, delays
+
+    def _transactions(self, now: int) -> Samples:
+        pending, index = self._broker.transactions.pending, self._broker.transactions.index
+        yield m.PENDING_ALL, (self._name,), index.pending_count
+        for groups in pending.groups():
+            yield None
+            for name, group in groups.items():
+                labels = (self._name, name)
+                yield m.PENDING, labels, group.pending
+                yield m.PRODUCERS, labels, group.producers
+                yield m.OLDEST, labels, max(0, now - group.oldest_ms) / 1000
+        for name, count in pending.counters().items():
+            yield m.OF_TRANSACTIONS[name], (self._name,), count
+
+    def _batches(self) -> Samples:
+        batches, labels = self._broker.batches, (self._name,)
+        yield m.BATCH_IDS, labels, len(batches.streams)
+        yield m.BATCH_ATTEMPTS, labels, batches.streams.attempt_count
+        yield m.BATCH_BYTES, labels, batches.streams.held_bytes
+        for name, count in batches.listing.counters().items():
+            yield m.OF_BATCHES[name], labels, count
+
+    def _delays(self, now: int) -> Samples:
+        delays = self._broker.delays
+        counts = delays.listing.counts()
+        for level, count in sorted({0: 0, **counts}.items()):
+            yield None
+            if level:
+                due, since = delays.level_queues[level].overdue(now)
+            else:
+                index = delays.timer.index
+                due, since = index.due_count(now), min(now, index.first_due() or now)
+            labels = (self._name, str(level))
+            yield m.DELAYED, labels, count
+            yield m.DELAYS_DUE, labels, due
+            yield m.DELAYS_LATE, labels, (now - since) / 1000
+
+    # ------------------------------------------------------------ topics and groups
+
+    def _topic(self, topic: str, *, is_own: bool) -> Samples:
+        config = self._context.topics.get(topic)
+        if config is None:
+            return
+        end = 0
+        for first in range(0, config.write_queue_nums, _QUEUES_AT_ONCE):
+            last = min(first + _QUEUES_AT_ONCE, config.write_queue_nums)
+            end += sum([self._store.queue_max(topic, queue_id) for queue_id in range(first, last)])
+            yield None
+        if not end and is_own:
+            return
+        labels = (self._cluster, self._name, topic)
+        if topic.startswith(DEAD_PREFIX):
+            yield m.DEAD_END, (self._cluster, self._name, topic.removeprefix(DEAD_PREFIX)), end
+        elif topic.startswith(RETRY_PREFIX):
+            yield m.RETRY_END, labels, end
+        else:
+            yield m.TOPIC_END, labels, end
+        if (item := self._stats.item("TOPIC_PUT_NUMS", topic)) is not None:
+            yield m.TOPIC_PUTS, labels, item.rate(0).per_second
+        if (item := self._stats.item("TOPIC_PUT_SIZE", topic)) is not None:
+            yield m.TOPIC_BYTES, labels, item.rate(0).per_second
+
+    def _groups(self, now: int) -> Samples:
+        """Yield what groups have consumed: where they have progress, and what they subscribe to."""
+        keys = dict.fromkeys(self._context.offsets.keys())
+        for group, info in list(self._context.clients.consumers.items()):
+            yield None
+            keys |= dict.fromkeys(f"{topic}@{group}" for topic in info.subscriptions)
+        for key in keys:
+            yield None
+            topic, _, group = key.rpartition("@")
+            if not group.startswith(SYSTEM_GROUP_PREFIX):
+                yield from self._group(topic, group, now)
+
+    def _group(self, topic: str, group: str, now: int) -> Samples:
+        """Yield what a group has consumed of a topic. One that is online has no lag in what it does not subscribe to any more, and
+        one whose members each get all messages keeps no progress here."""
+        config, info = self._context.topics.get(topic), self._context.clients.group(group)
+        if config is None or (info is not None and info.subscriptions and topic not in info.subscriptions):
+            return
+        labels = (self._cluster, self._name, topic, group)
+        key = f"{topic}@{group}"
+        for metric, name in ((m.GROUP_GETS, "GROUP_GET_NUMS"), (m.GROUP_BYTES, "GROUP_GET_SIZE")):
+            if (item := self._stats.item(name, key)) is not None:
+                yield metric, labels, item.rate(0).per_second
+        if (item := self._stats.item("SNDBCK_PUT_NUMS", key)) is not None:
+            yield m.SENT_BACK, labels, item.rate(0).total
+        if info is not None and info.model is MessageModel.BROADCASTING:
+            return
+        consumed, behind, since = yield from self._progress(topic, group, config.read_queue_nums, now)
+        yield m.GROUP_OFFSET, labels, consumed
+        yield m.ACCUMULATED, labels, behind
+        if since is not None:
+            yield m.LATENCY, labels, now - since
+            yield m.LAG, labels, (now - since) / 1000
+        members = 0 if info is None else len(info.members)
+        yield _difference(topic), (group, topic, str(members), str(int(MessageModel.CLUSTERING))), behind
+
+    def _progress(self, topic: str, group: str, queue_count: int, now: int) -> Generator[None, None, tuple[int, int, int | None]]:
+        """Return how many messages are consumed, how many are not, and when the oldest of these was stored (now: there are none).
+
+        None as the last: it is not known, because something could not be read or too much was.
+        """
+        queues, offsets, oldest = self._store.queues, self._context.offsets, self.oldest
+        consumed = behind = 0
+        first: int | None = None
+        is_known = True
+        for queue_id in range(queue_count):
+            if queue_id % _QUEUES_AT_ONCE == _QUEUES_AT_ONCE - 1:
+                yield None
+            queue = queues.get((topic, queue_id))
+            if queue is None:
+                continue
+            offset = offsets.get(group, topic, queue_id) or 0
+            consumed += offset
+            if offset >= queue.max_offset:
+                continue
+            behind += queue.max_offset - offset
+            reads = oldest.reads
+            place = oldest.place(queue, max(offset, queue.min_offset))
+            is_known = is_known and place is not None
+            if place is not None and (first is None or place < first):
+                first = place
+            if oldest.reads > reads:
+                yield None
+        stored_ms = now if first is None else oldest.stored_ms(first)
+        return consumed, behind, None if stored_ms is None or not is_known else min(now, stored_ms)
+
+
+def _difference(topic: str) -> Metric:
+    if topic.startswith(DEAD_PREFIX):
+        return m.DEAD_DIFFERENCE
+    return m.RETRY_DIFFERENCE if topic.startswith(RETRY_PREFIX) else m.DIFFERENCE

@@ -1,0 +1,85 @@
+"""What a metric is: its declaration, samples of it, and the histogram of turns. Plain values; knows neither format nor server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import NamedTuple
+
+
+class Metric(NamedTuple):
+    """A declaration. ``kind`` is ``gauge``, ``counter`` (its name ends with ``_total``) or ``histogram``."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    text: str
+
+
+class TurnTimes:
+    """How long turns of an event loop took, in buckets of powers of two: one addition to a list and one to a sum a turn.
+
+    ``counts[n]`` holds turns of less than ``2 ** (16 + n)`` ns that are in no bucket before it.
+    """
+
+    __slots__ = ("counts", "sum_ns")
+    SHIFT, BUCKETS = 16, 16
+
+    def __init__(self) -> None:
+        self.counts = [0] * 64  # more than are shown, so that no length of a turn needs a comparison
+        self.sum_ns = 0
+
+    def took(self, ns: int) -> None:
+        """Count a turn."""
+        self.counts[(ns >> 16).bit_length()] += 1
+        self.sum_ns += ns
+
+    def buckets(self) -> Iterator[tuple[float, int]]:
+        """Yield the upper bound of each bucket in seconds, 66 us to 2.1 s, and how many turns took no longer."""
+        for place, count in enumerate(accumulate(self.counts[: self.BUCKETS])):
+            yield (1 << (self.SHIFT + place)) / 1e9, count
+
+
+Sample = tuple[Metric, tuple[str, ...], "int | float | TurnTimes"]
+"""A metric, the values of its labels, and its value: `TurnTimes` for a histogram. Samples of one row share the tuple of values."""
+
+Samples = Iterator["Sample | None"]
+"""Samples in any order; None where whoever gathers them may let others go first: at the latest after some 0.2 ms."""
+
+TRANSACTIONS = {
+    "halves": "Half messages stored.",
+    "commits": "Transactions committed.",
+    "rollbacks": "Transactions rolled back, expired ones included.",
+    "unknown": "Second phases that decided nothing.",
+    "repeats": "Decisions that repeated an earlier one.",
+    "contradictions": "Decisions refused because they contradicted an earlier one.",
+    "refused": "Decisions refused for another reason.",
+    "checks_sent": "Checks sent to producers.",
+    "checks_answered": "Checks that were answered.",
+    "checks_still_open": "Checks answered with *still open*.",
+    "checks_unanswered": "Checks still without an answer when the next was sent.",
+    "rounds": "Rounds of checks begun.",
+    "expired": "Half messages that expired.",
+    "late_commits": "Half messages committed after they expired.",
+    "late_rollbacks": "Half messages rolled back after they expired.",
+    "resumed": "Expired half messages resumed.",
+    "by_hand": "Decisions by an operator.",
+}
+"""Counters of a broker's transactions since its start."""
+
+BATCHES = {
+    "pieces": "Pieces of batches that were stored.",
+    "prepared": "Messages in these pieces, undecided at first.",
+    "votes_yes": "Promises to keep attempts until they are decided.",
+    "votes_no": "Such promises that were refused.",
+    "decided": "Batches decided here.",
+    "already": "Decisions that were already recorded.",
+    "refused": "Decisions refused because an attempt had been aborted.",
+    "applied": "Batches whose publishing began here.",
+    "resolved": "Requests of brokers for the outcome of an attempt.",
+    "aborted": "Attempts that nobody decided in time.",
+    "dropped": "Undecided attempts that were dropped.",
+    "published": "Messages of batches that became visible.",
+    "skipped": "Messages of batches that a restart found already published.",
+}
+"""Counters of a broker's batch transactions since its start."""

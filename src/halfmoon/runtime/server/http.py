@@ -1,0 +1,196 @@
+"""A small HTTP/1.1 server for machines that watch: GET and HEAD, one request a connection, on the event loop of the servers.
+
+Reads the line of a request and leaves its headers to the standard library. All is bounded: connections, the bytes and the time of a
+request, the time that a client takes to read. Knows nothing of what it answers; a failed answer is a 500 and a line of the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from email.utils import formatdate
+from http import HTTPStatus
+from http.client import HTTPException, parse_headers
+from io import BytesIO
+from typing import NamedTuple, cast
+
+from halfmoon.runtime.server.acceptor import Acceptor
+from halfmoon.runtime.server.addresses import address_text, bound_socket
+from halfmoon.runtime.server.certificates import Certificates
+from halfmoon.runtime.server.opening import Refusals
+from halfmoon.runtime.server.process import STOP_MS, Address
+
+log = logging.getLogger("halfmoon.serve")
+
+REQUEST_BYTES_MAX = 8 * 1024
+"""Longest head of a request; that of a scraper has some 300 bytes."""
+
+REQUEST_S, ANSWER_S = 5.0, 10.0
+"""How long a request may take to arrive, and its answer to be made and read. Prometheus waits 10 s."""
+
+CONNECTIONS_MAX = 32
+"""Connections at a time, those in a handshake included; one more is closed at once."""
+
+_CHUNK_BYTES = 64 * 1024
+_LINE = re.compile(rb"([A-Z]{1,16}) (/[!-~]{0,1023}) HTTP/1\.([01])\r\n")
+
+
+class Answer(NamedTuple):
+    """What is answered: the body in pieces, and headers besides those that every answer has."""
+
+    status: HTTPStatus
+    content_type: str
+    body: Sequence[bytes]
+    headers: Mapping[str, str] = {}
+
+
+Respond = Callable[[Mapping[str, str]], Awaitable[Answer]]
+"""Makes an answer; is given the headers of the request by their names in small letters."""
+
+
+class HttpServer:
+    """Pages by path. `take` binds the address, `start` listens; a `halfmoon.runtime.server.process.Service`.
+
+    With ``certificates`` that hold one, it speaks TLS alone. All methods belong to one event loop.
+    """
+
+    connections_max = CONNECTIONS_MAX
+
+    def __init__(self, pages: Mapping[str, Respond]) -> None:
+        self.certificates: Certificates | None = None
+        self.bound: Address = ("", 0)
+        self._pages = pages
+        self._socket: socket.socket | None = None
+        self._acceptor: Acceptor | None = None
+        self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+    @property
+    def url(self) -> str:
+        """Where its pages are."""
+        scheme = "http" if self.certificates is None or self.certificates.context is None else "https"
+        return f"{scheme}://{address_text(self.bound)}"
+
+    async def take(self, host: str, port: int) -> None:
+        """Bind the address without listening yet. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        addresses = await loop.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        self._socket = bound_socket(addresses)
+        self.bound = cast(Address, self._socket.getsockname()[:2])
+
+    async def start(self) -> list[Address]:
+        """Listen, and return the address bound."""
+        assert self._socket is not None
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        loop = asyncio.get_running_loop()
+        self._log = Refusals(loop)
+        self._acceptor = Acceptor(loop, [self._socket], self._protocol, lambda: len(self._open), CONNECTIONS_MAX, self._tls)
+        return [self.bound]
+
+    async def stop(self, within_ms: int = STOP_MS) -> None:
+        """Listen no more, and cut who is connected."""
+        if self._acceptor is not None:
+            self._acceptor.close()
+        elif self._socket is not None:
+            self._socket.close()
+        for task in list(self._open):
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+
+    def _tls(self) -> ssl.SSLContext | None:
+        return None if self.certificates is None else self.certificates.context
+
+    def _protocol(self, remote: str) -> asyncio.Protocol:
+        loop = asyncio.get_running_loop()
+
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = loop.create_task(self._serve(reader, writer, remote))
+            self._open[task] = writer
+            task.add_done_callback(lambda task: self._open.pop(task, None))
+
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(REQUEST_BYTES_MAX, loop), connected, loop)
+
+    # ------------------------------------------------------------ one connection
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, remote: str) -> None:
+        """Read a request, answer it, and close; whatever happens, nothing of it stays."""
+        begun = False
+        try:
+            async with asyncio.timeout(REQUEST_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+            begun = True
+            async with asyncio.timeout(ANSWER_S):
+                await self._answer(writer, head, remote)
+                writer.close()
+                await writer.wait_closed()
+        except asyncio.LimitOverrunError:
+            await self._refuse(writer, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, remote)
+        except TimeoutError:
+            why = f"did not read its answer in {ANSWER_S:.0f} s" if begun else f"sent no whole request in {REQUEST_S:.0f} s"
+            self._log.warning("monitoring: connection cut: peer=%s %s", remote, why)
+        except (asyncio.IncompleteReadError, OSError):
+            pass  # it is gone
+        finally:
+            writer.transport.abort()
+
+    async def _answer(self, writer: asyncio.StreamWriter, head: bytes, remote: str) -> None:
+        line = _LINE.match(head)
+        if line is None:
+            self._log.warning("monitoring: request refused: peer=%s no request of HTTP/1: %r", remote, head[:64])
+            await _send(writer, _plain(HTTPStatus.BAD_REQUEST))
+            return
+        method, path = line[1].decode(), line[2].decode().partition("?")[0]
+        answer = await self._respond(method, path, head[line.end() :], is_old=line[3] == b"0")
+        if 400 <= answer.status < 500:
+            self._log.warning("monitoring: request refused: peer=%s %s %s: %d", remote, method, path, answer.status)
+        await _send(writer, answer, without_body=method == "HEAD")
+
+    async def _respond(self, method: str, path: str, fields: bytes, *, is_old: bool) -> Answer:
+        """Return the answer to a request. A body is not read: there is no further request behind it."""
+        try:
+            headers = {name.lower(): value for name, value in parse_headers(BytesIO(fields)).items()}
+        except HTTPException:
+            return _plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        if not is_old and "host" not in headers:
+            return _plain(HTTPStatus.BAD_REQUEST)
+        page = self._pages.get(path)
+        if page is None:
+            return _plain(HTTPStatus.NOT_FOUND)
+        if method not in ("GET", "HEAD"):
+            return _plain(HTTPStatus.METHOD_NOT_ALLOWED, {"Allow": "GET, HEAD"})
+        try:
+            return await page(headers)
+        except Exception:  # our own mistake: servers go on, and whoever watches is told
+            log.exception("monitoring: %s failed", path)
+            return _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    async def _refuse(self, writer: asyncio.StreamWriter, status: HTTPStatus, remote: str) -> None:
+        self._log.warning("monitoring: request refused: peer=%s: %d", remote, status)
+        with suppress(TimeoutError, OSError):
+            async with asyncio.timeout(ANSWER_S):
+                await _send(writer, _plain(status))
+                writer.close()
+                await writer.wait_closed()
+
+
+async def _send(writer: asyncio.StreamWriter, answer: Answer, *, without_body: bool = False) -> None:
+    """Write an answer as its reader takes it: no more than a piece and what the transport holds waits for one who does not."""
+    fields = {
+        "Date": formatdate(usegmt=True), "Content-Type": answer.content_type, "Content-Length": str(sum(map(len, answer.body))),
+        "Connection": "close", "Cache-Control": "no-store", **answer.headers,
+    }  # fmt: skip
+    lines = [f"HTTP/1.1 {answer.status.value} {answer.status.phrase}", *(f"{name}: {value}" for name, value in fields.items())]
+    writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
+    for piece in () if without_body else answer.body:
+        view = memoryview(piece)
+        for start in range(0, len(view), _CHUNK_BYTES):
+            writer.write(view[start : start + _CHUNK_BYTES])
+            await writer.drain()
+
+
+def _plain(status: HTTPStatus, headers: Mapping[str, str] | None = None) -> Answer:
+    return Answer(status, "text/plain; charset=utf-8", [f"{status.value} {status.phrase}\n".encode()], headers or {})
