@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from halfmoon.errors import StoreError
 from halfmoon.ports import Disk
-from halfmoon.store.layout import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, DIRECTORIES, file_offset
+from halfmoon.store.layout import CHECKPOINT, COMMIT_LOG, DIRECTORIES, file_offset
 from halfmoon.store.log.quarantine import Quarantine
 from halfmoon.store.log.segments import Segments
 
@@ -54,9 +54,8 @@ def check_directories(disk: Disk) -> None:
 def _gone(segments: Segments, missing: int) -> str:
     path = segments.path(segments.base(missing))
     return (
-        f"{path} is missing, and held messages: put it back. If it is lost for good, put an empty one in its place"
-        f" (truncate -s {segments.file_bytes} {path}) and remove {CONSUME_QUEUE}, which the next start rebuilds: the messages of"
-        f" that file are lost then, and all others stay."
+        f"{path} is missing, and held messages: put it back. If it is lost for good, `halfmoon fsck --repair` puts an empty one"
+        " in its place: the messages of that file are lost then, and all others stay."
         f" Another setting of mappedFileSizeCommitLog, or the {CHECKPOINT} of another store, looks the same"
     )
 
