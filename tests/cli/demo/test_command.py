@@ -12,7 +12,7 @@ from pathlib import Path
 import matplotlib.image
 import pytest
 
-README = Path(__file__).resolve().parents[3] / "README.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "demo.md"
 
 
 def words(output: str) -> set[str]:
@@ -63,7 +63,7 @@ def test_it_shows_tables_without_a_terminal_and_a_picture(tmp_path):
     assert str(picture) in ended.stdout
     assert matplotlib.image.imread(picture).shape[:2] == (576, 1080)
     assert "\x1b" not in ended.stdout
-    promised, said = words(README.read_text().split("$ make demo\n")[1].split("```")[0]), words(ended.stdout)
+    promised, said = words(PAGE.read_text().split("$ make demo\n")[1].split("```")[0]), words(ended.stdout)
     assert not [line for line in promised if not any(other.startswith(line) for other in said)], ended.stdout
 
 
