@@ -56,6 +56,7 @@ UNTESTED: dict[str, int] = {
 FORBIDDEN_WORDS = {"manager", "helper", "helpers", "util", "utils", "impl"}
 
 _KNOWN_HOSTS = (
+    "127.0.0.1",
     "rocketmq.apache.org",
     "www.apache.org",
     "maven.apache.org/POM/",

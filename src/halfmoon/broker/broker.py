@@ -361,8 +361,9 @@ class Broker:
         """More runtime information (28): transactions, batches, delays, the compiled twin, and faults if there are any."""
         faults = [self.store.refusal, self.store.health.short]
         faults += [f"{path} is not saved: {reason}" for path, reason in sorted(self.tables.failed.items())]
-        texts = {"nativeVersion": NATIVE or "", **self.transactions.pending.texts(now), **self.batches.listing.texts()}
-        texts |= self.delays.texts()
+        refusals = str(sum(self.peers.refusals.values()))
+        texts = {"nativeVersion": NATIVE or "", "requestsRefused": refusals}
+        texts |= {**self.transactions.pending.texts(now), **self.batches.listing.texts(), **self.delays.texts()}
         if self.access is not None:
             texts |= self.access.texts()
         if any(faults):
@@ -405,7 +406,7 @@ class Broker:
         try:
             self.pulls.pull(peer, opaque, 0, header, now)
         except Exception as exc:
-            refusal = _refusal(exc, "a pull", peer)
+            refusal = refused(refusal_of(exc, f"a pull of {peer.remote}"))
             self.peers.refuse(peer, encode(reply_to(opaque, 0, refusal)), refusal.code)
 
     def _resume(self, hold: Hold) -> None:
@@ -413,7 +414,7 @@ class Broker:
             self.pulls.resume(hold)
         except Exception as exc:
             pull: Pull = hold.pull
-            refusal = _refusal(exc, "a held pull", pull.peer)
+            refusal = refused(refusal_of(exc, f"a held pull of {pull.peer.remote}"))
             self.peers.refuse(pull.peer, encode(reply_to(pull.opaque, pull.serialization, refusal)), refusal.code)
 
     def _rules_changed(self) -> None:
@@ -468,7 +469,7 @@ class Broker:
         try:
             reply = handler(request)
         except Exception as exc:
-            reply = _refusal(exc, f"request {command.code}", peer)
+            reply = refused(refusal_of(exc, f"request {command.code} of {peer.remote}"))
         if reply is not None:
             self.pending_replies.reply_now(request, reply)
 
@@ -525,8 +526,3 @@ class Broker:
 
     def _group_deleted(self, group: str) -> None:
         self.assignment.forget(group=group)
-
-
-def _refusal(exc: Exception, what: str, peer: Peer) -> Reply:
-    """Return the reply to a failed request."""
-    return refused(refusal_of(exc, f"{what} of {peer.remote}"))

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import socket
 
+import pytest
+
+from halfmoon import Admin
+from halfmoon.errors import ConsumerNotOnline
 from halfmoon.hot import NATIVE
 
 
@@ -22,13 +26,13 @@ def test_it_is_shown_whether_a_broker_has_the_compiled_twin(run):
 
 
 def test_too_much_backlog_is_degraded_and_exit_code_1(run, topic):
-    run("produce", "--topic", topic, "1", "2", "3")
-    run("consume", "--topic", topic, "--group", "C_slow", "--count", "1")
+    run("produce", "--topic", topic, "1", "2", "3", "4", "5", "6")
+    run("consume", "--topic", topic, "--group", "C_slow", "--count", "2")
 
     ran = run("status", "--max-lag", "1", "--json")
 
     assert (ran.code, ran.json()["health"]) == (1, "degraded")
-    assert ran.json()["backlog"]["C_slow"]["messages"] == 2
+    assert ran.json()["backlog"]["C_slow"]["messages"] == 4
     assert ran.json()["backlog"]["C_slow"]["behind_ms"] is not None
     assert "C_slow" in ran.json()["faults"][0]
 
@@ -37,6 +41,13 @@ def test_a_disk_that_is_as_full_as_that_is_degraded(run):
     ran = run("status", "--max-disk", "1", "--json")
     assert ran.code == (1 if ran.json()["brokers"][0]["disk_used"] >= 0.01 else 0)
     assert ran.json()["faults"] == ([f"broker-a: its disk is {ran.json()['brokers'][0]['disk_used']:.0%} full"] if ran.code else [])
+
+
+def test_what_a_broker_refused_is_counted(run, cluster):
+    before = run("status", "--json").json()["brokers"][0]["requests_refused"]
+    with Admin(nameserver=cluster.nameserver) as admin, pytest.raises(ConsumerNotOnline):
+        admin.consumer_connections("C_nobody")
+    assert run("status", "--json").json()["brokers"][0]["requests_refused"] == before + 1
 
 
 def test_version_uptime_and_refusals_are_shown(run):
