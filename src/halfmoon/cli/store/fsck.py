@@ -91,7 +91,7 @@ def _check(directory: Path, settings: Configuration, most: int, *, as_json: bool
             "more": more,
         })  # fmt: skip
     elif certain:
-        say(f"{'at least ' if more else ''}{min(len(certain), most):,} problems")
+        say(f"{'at least ' if more else ''}{_count(min(len(certain), most))}")
     else:
         say(f"{directory} is sound")
     if certain:
@@ -126,7 +126,7 @@ def _show_left(directory: Path, left: list[Problem], most: int, *, as_json: bool
         show_json({"sound": not left, "problems": [*map(_shown, left[:most])], "unknown": [], "more": len(left) > most})
     else:
         _list(left[:most])
-        say(f"{len(left):,} problems are left" if left else f"{directory} is sound")
+        say(f"left: {_count(len(left))}" if left else f"{directory} is sound")
     if left:
         raise typer.Exit(1)
 
@@ -138,3 +138,7 @@ def _list(listed: Iterable[Problem]) -> None:
 
 def _shown(problem: Problem) -> dict[str, str]:
     return {"place": problem.place, "what": problem.what, "reason": problem.reason}
+
+
+def _count(problems: int) -> str:
+    return "1 problem" if problems == 1 else f"{problems:,} problems"
