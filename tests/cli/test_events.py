@@ -324,3 +324,20 @@ class Paid(msgspec.Struct):
     assert as_yaml == as_json
     assert as_json["info"] == {"title": "The shop", "version": "1.0.0"}
     assert as_json["components"]["schemas"]["Paid"]["properties"] == {"order_id": {"type": "integer"}}
+
+
+def test_consumers_are_run_again_when_their_module_changes_and_a_broken_one_is_waited_out(
+    here: Path, module: str, start, send
+) -> None:
+    running = start(module, "--reload")
+    source = (here / f"{module}.py").read_text()
+    (here / f"{module}.py").write_text(source + "\ndef broken(:\n")
+    until(lambda: "waiting for a change of a source file" in running.errors)
+    assert f"{module}.py, line" in running.errors
+
+    (here / f"{module}.py").write_text(source.replace('say(f"mail ', 'say(f"letter '))
+    until(lambda: sum("halfmoon ready" in line for line in running.lines) == 2)
+    send("a box")
+    until(lambda: "letter a box attempt 1" in running.lines)
+
+    assert running.stop() == 0

@@ -20,6 +20,7 @@ from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.events.consuming.consumers import CLOSE_WAIT_MS, Consumers
 from halfmoon.events.consuming.on import Handler, handlers_of
+from halfmoon.events.consuming.reload import keep_running
 from halfmoon.events.consuming.running import module_named, run
 from halfmoon.events.declarations import Declared
 from halfmoon.events.declarations import declared as made_of
@@ -37,6 +38,8 @@ app = App(
 
 LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO, "debug": logging.DEBUG}
 FILES = (".toml", ".xml")
+STOP_MORE_S = 10
+"""How much longer than its functions a process that is to start again may take to end."""
 
 Modules = Annotated[
     list[str],
@@ -55,6 +58,7 @@ CloseWait = Annotated[
 CreateTables = Annotated[
     bool, typer.Option("--create-tables", help="Create the table of processed events that dedup needs, if it is missing.")
 ]
+Reload = Annotated[bool, typer.Option("--reload", help="For development: start again when a source file here or below changes.")]
 Log = Annotated[str, typer.Option("--log", metavar="LEVEL", help="Log level (stderr): error, warning, info or debug.")]
 
 
@@ -73,6 +77,7 @@ def run_consumers(
     threads: Threads = 20,
     close_wait: CloseWait = f"{CLOSE_WAIT_MS // 1000}s",
     create_tables: CreateTables = False,
+    reload: Reload = False,
     log: Log = "warning",
     nameserver: NameServer = "",
     as_json: Json = False,
@@ -86,6 +91,8 @@ def run_consumers(
     if log not in LEVELS:
         raise UsageError(f"--log {log}: must be one of {', '.join(LEVELS)}")
     close_wait_ms = duration_ms(close_wait, "--close-wait", at_most="1h")
+    if reload:
+        raise typer.Exit(_run_again(close_wait_ms))
     to_stderr(LEVELS[log])
     declarations = declared(modules, nameserver)
     handlers = _of_groups(declarations.handlers, groups, modules)
@@ -107,6 +114,13 @@ def run_consumers(
     if unfinished:
         say(f"halfmoon events: {unfinished} functions did not end in time; their events are delivered again", error=True)
         os._exit(1)  # their threads would keep the process
+
+
+def _run_again(close_wait_ms: int) -> int:
+    """Run this command without ``--reload``, anew after each change of a source file."""
+    command = [sys.executable, "-m", "halfmoon", *(word for word in sys.argv[1:] if word != "--reload")]
+    stop_s = close_wait_ms / 1000 + STOP_MORE_S
+    return keep_running(command, Path.cwd(), stop_s=stop_s, say=lambda text: say(f"halfmoon events: {text}", error=True))
 
 
 def _warn_unless_reachable(nameserver: str) -> None:
