@@ -35,7 +35,7 @@ from halfmoon.client.settings import (
     PushSettings,
     settings_of,
 )
-from halfmoon.client.spans import INSTALLED, LingeringSenderSpans, SenderSpans, listener_with_spans
+from halfmoon.client.spans import INSTALLED, add_spans, listener_with_spans
 from halfmoon.effects import at_once, run
 from halfmoon.errors import BrokerError, NetworkError, NotRunning, TooManyRequests
 from halfmoon.model import Message, MessageModel, MessageQueue, SendResult, StoredMessage
@@ -86,11 +86,10 @@ class AsyncProducer(Client[ProducerSettings]):
         checked = settings_of(self._kind, {**(values_of(settings) if settings else {}), **values})
         check_group(checked.group, "DEFAULT_PRODUCER")
         super().__init__(checked)
-        if checked.spans and INSTALLED:
-            kind: type[Sender] = LingeringSenderSpans if checked.linger_ms else SenderSpans
-        else:
-            kind = LingeringSender if checked.linger_ms else Sender
+        kind = LingeringSender if checked.linger_ms else Sender
         self._sender = kind(checked, self._instance.routes, self._ids)
+        if checked.spans and INSTALLED:
+            add_spans(self._sender, checked.group)
         self._requests = Requests(self._sender, self._instance)
         self._instance.producer_group = self._sender.group
         self._tracer = Tracer(checked, self._instance, self._ids) if checked.trace else None

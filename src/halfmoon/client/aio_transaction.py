@@ -12,7 +12,7 @@ from halfmoon.client.core.produce.transaction import StoredHalf, Transactions
 from halfmoon.client.core.produce.transaction_check import CheckFunction, LocalTransaction, TransactionListener
 from halfmoon.client.lifecycle import values_of
 from halfmoon.client.settings import ProducerSettings, TransactionSettings, settings_of
-from halfmoon.client.spans import INSTALLED, TransactionSpans
+from halfmoon.client.spans import INSTALLED, add_spans
 from halfmoon.effects import Op
 from halfmoon.errors import UsageError
 from halfmoon.model import LocalTransactionState, Message, SendResult, TransactionSendResult
@@ -64,8 +64,9 @@ class AsyncTransactionProducer(AsyncProducer):
         for name in ("execute", "check") if listener is not None else ():
             if not callable(getattr(listener, name, None)):
                 raise UsageError(f"a listener has the methods execute and check; {listener!r} has no {name}")
-        core = TransactionSpans if checked.spans and INSTALLED else Transactions
-        self._core = core(checked, self._sender, self._instance, listener, check)
+        self._core = Transactions(checked, self._sender, self._instance, listener, check)
+        if checked.spans and INSTALLED:
+            add_spans(self._core, checked.group)
 
     async def _begin(self, driver: Driver) -> None:
         await super()._begin(driver)

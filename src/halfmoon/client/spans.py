@@ -2,7 +2,7 @@
 
 Attributes and kinds follow OpenTelemetry's semantic conventions for messaging (1.37); the trace travels in a message's properties
 ``traceparent`` and ``tracestate`` (W3C Trace Context). Nothing of OpenTelemetry is imported before the application has done so.
-Where it is not installed, clients have neither these senders nor these listeners.
+Where it is not installed, clients do not come here.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from halfmoon.client.core.produce.linger import LingeringSender
-from halfmoon.client.core.produce.send import Chosen, FirstAttempt, Sender
+from halfmoon.client.core.produce.send import Sender
 from halfmoon.client.core.produce.transaction import StoredHalf, Transactions
 from halfmoon.effects import Op
-from halfmoon.model import ConsumeStatus, Message, MessageQueue, SendResult, StoredMessage
+from halfmoon.model import ConsumeStatus, Message, SendResult, StoredMessage
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -46,8 +45,8 @@ def tracer() -> Tracer | None:
     if (api := sys.modules.get("opentelemetry.trace")) is None:
         return None
     # The public function looks into the environment, which takes longer than all else here: it is asked where this is gone.
-    provider = getattr(api, "_TRACER_PROVIDER", api)
-    provider = getattr(api, "get_tracer_provider", lambda: None)() if provider is api else provider
+    if (provider := getattr(api, "_TRACER_PROVIDER", api)) is api:
+        provider = getattr(api, "get_tracer_provider", lambda: None)()
     if provider is None:
         return None
     if not _tracers or _tracers[0][0] is not provider:
@@ -88,13 +87,22 @@ def attributes_of(operation: str, kind: str, topic: str, more: Mapping[str, Any]
     return {f"messaging.{name}": value for name, value in named.items() if value not in ("", None, [])}
 
 
-def _link(message: StoredMessage | Message) -> list[Link]:
-    """Return a link to the span that made a message, where it names a valid one."""
-    if (parent := parent_of(message.properties)) is None:
-        return []
+def _facts(messages: Sequence[Message | StoredMessage]) -> dict[str, Any]:
+    """Return what one message says of itself, or how many there are."""
+    if len(messages) > 1:
+        return {"batch.message_count": len(messages)}
+    (message,) = messages
+    keys = message.keys.split() if isinstance(message.keys, str) else [*message.keys]
+    size = {"message.id": message.msg_id, "message.body.size": len(message.body)}
+    return {**size, "rocketmq.message.tag": message.tag, "rocketmq.message.keys": keys}
+
+
+def _links(messages: Sequence[Message | StoredMessage]) -> list[Link]:
+    """Return links to the spans that made messages, as far as they name valid ones."""
     api: Any = sys.modules["opentelemetry.trace"]
-    made = api.get_current_span(parent).get_span_context()
-    return [api.Link(made)] if made.is_valid else []
+    parents = [parent for message in messages[:LINKS_MAX] if (parent := parent_of(message.properties)) is not None]
+    made = [api.get_current_span(parent).get_span_context() for parent in parents]
+    return [api.Link(context) for context in made if context.is_valid]
 
 
 def failed(span: Span, error: BaseException | str) -> None:
@@ -124,101 +132,43 @@ def current_span(
 # ---------------------------------------------------------------- sending
 
 
-class SenderSpans(Sender):
-    """A sender each of whose sends is a span, beginning with the call and in the trace of the caller."""
+def add_spans(operations: Sender | Transactions, group: str) -> None:
+    """Have each send, or each half message until it is stored, be a span: it begins with the call, in the trace of the caller."""
+    if isinstance(operations, Transactions):
+        vars(operations)["store"] = _spanning(operations.store, group, "transaction")
+        return
+    first = operations.first
+    vars(operations)["first"] = lambda *what: first(*what) if tracer() is None else None  # then it is sent by one of those below
+    for operation in (operations.send, operations.send_async, operations.send_oneway, operations.send_batch):
+        vars(operations)[operation.__name__] = _spanning(operation, group, "")
 
-    def first(
-        self,
-        message: Message,
-        queue: MessageQueue | None,
-        selector: Any,
-        key: Any,
-        timeout_ms: int | None,
-        begin: int,
-        born_ms: int,
-    ) -> FirstAttempt | None:
-        """As `Sender.first`; None where the send is a span."""
-        return None if tracer() is not None else super().first(message, queue, selector, key, timeout_ms, begin, born_ms)
 
-    def send(self, message: Message, **chosen: Unpack[Chosen]) -> Op[SendResult]:
-        """As `Sender.send`."""
+def _spanning(operation: Callable[..., Op[T]], group: str, kind: str) -> Callable[..., Op[T]]:
+    """Return what makes an operation on a message, or on a batch, that is a span; ``kind`` is the message's, if it is special."""
+
+    def made(what: Any, **options: Any) -> Op[T]:
         if (recorder := tracer()) is None:
-            return super().send(message, **chosen)
-        return _spanned(recorder, super().send, message, chosen, self.settings.group)
+            return operation(what, **options)
+        one = not isinstance(what, list | tuple)
+        messages: Any = [what] if one else what
+        if not messages or not all(map(_is_whole, messages)):
+            return operation(what, **options)  # which refuses it
+        first: Message = messages[0]
+        facts = {"rocketmq.client_group": group, "rocketmq.message.type": kind or ("delay" if first.is_delayed else "normal")}
+        attributes = attributes_of("send", "send", first.topic, facts | _facts(messages))
+        side = kind_of("CLIENT" if all(TRACEPARENT in message.properties for message in messages) else "PRODUCER")
+        span = recorder.start_span(f"send {first.topic}", kind=side, attributes=attributes, links=_links(messages))
+        sent = [_with_trace(message, span) for message in messages]
+        return _until_over(span, operation(sent[0] if one else sent, **options))
 
-    def send_async(self, message: Message, **chosen: Unpack[Chosen]) -> Op[SendResult]:
-        """As `Sender.send_async`."""
-        if (recorder := tracer()) is None:
-            return super().send_async(message, **chosen)
-        return _spanned(recorder, super().send_async, message, chosen, self.settings.group)
-
-    def send_oneway(self, message: Message, **chosen: Unpack[Chosen]) -> Op[None]:
-        """As `Sender.send_oneway`."""
-        if (recorder := tracer()) is None:
-            return super().send_oneway(message, **chosen)
-        return _spanned(recorder, super().send_oneway, message, chosen, self.settings.group)
-
-    def send_batch(self, messages: Sequence[Message], **limits: Any) -> Op[SendResult]:
-        """As `Sender.send_batch`."""
-        if (recorder := tracer()) is None:
-            return super().send_batch(messages, **limits)
-        return _spanned(recorder, super().send_batch, messages, limits, self.settings.group)
-
-
-class LingeringSenderSpans(SenderSpans, LingeringSender):
-    """As `SenderSpans`, of a sender whose messages wait for others."""
-
-
-class TransactionSpans(Transactions):
-    """Transactions each of whose half messages is a span until it is stored."""
-
-    def store(self, message: Message, **limits: Any) -> Op[StoredHalf]:
-        """As `Transactions.store`."""
-        if (recorder := tracer()) is None:
-            return super().store(message, **limits)
-        return _spanned(recorder, super().store, message, limits, self.settings.group, "transaction")
-
-
-def _spanned(recorder: Tracer, operation: Callable[..., Op[T]], what: Any, options: Any, group: str, kind: str = "") -> Op[T]:
-    """Return an operation on a message, or on a batch, that is a span. ``kind`` is the message's, where it does not say it."""
-    one = not isinstance(what, list | tuple)
-    messages: Any = [what] if one else what
-    if not messages or not all(map(_is_whole, messages)):
-        return operation(what, **options)  # what is no message is refused there
-    first: Message = messages[0]
-    facts = {
-        "rocketmq.client_group": group,
-        "rocketmq.message.type": kind or ("delay" if first.is_delayed else "normal"),
-        **(_facts(first) if one else {"batch.message_count": len(messages)}),
-    }
-    links = [link for message in messages[:LINKS_MAX] for link in _link(message)]
-    side = kind_of("CLIENT" if all(TRACEPARENT in message.properties for message in messages) else "PRODUCER")
-    attributes = attributes_of("send", "send", first.topic, facts)
-    span = recorder.start_span(f"send {first.topic}", kind=side, attributes=attributes, links=links)
-    sent = [_with_trace(message, span) for message in messages]
-    return _until_over(span, operation(sent[0] if one else sent, **options))
+    return made
 
 
 def _is_whole(message: Any) -> bool:
     """Whether a message has the types that are looked at here."""
-    return (
-        isinstance(message, Message)
-        and isinstance(message.topic, str)
-        and isinstance(message.properties, dict)
-        and isinstance(message.body, bytes | bytearray | memoryview)
-        and isinstance(message.keys, str | tuple | list)
-    )
-
-
-def _facts(message: Message | StoredMessage) -> dict[str, Any]:
-    """Return what one message says of itself."""
-    keys = message.keys.split() if isinstance(message.keys, str) else [*message.keys]
-    return {
-        "message.id": message.msg_id,
-        "message.body.size": len(message.body),
-        "rocketmq.message.tag": message.tag,
-        "rocketmq.message.keys": keys,
-    }
+    if not isinstance(message, Message) or not isinstance(message.keys, str | tuple | list):
+        return False
+    return isinstance(message.topic, str) and isinstance(message.properties, dict) and isinstance(message.body, bytes | bytearray)
 
 
 def _with_trace(message: Message, span: Span) -> Message:
@@ -255,15 +205,10 @@ def processing(messages: Sequence[StoredMessage], *, group: str) -> Iterator[Spa
     if (recorder := tracer()) is None or not messages:
         yield None
         return
-    first, one = messages[0], len(messages) == 1
-    facts = {
-        "consumer.group.name": group,
-        "destination.partition.id": str(first.queue_id),
-        **(_facts(first) if one else {"batch.message_count": len(messages)}),
-    }
+    first = messages[0]
+    facts = {"consumer.group.name": group, "destination.partition.id": str(first.queue_id), **_facts(messages)}
     attributes = attributes_of("process", "process", first.topic, facts)
-    parent = parent_of(first.properties) if one else None
-    links = [] if one else [link for message in messages[:LINKS_MAX] for link in _link(message)]
+    parent, links = (parent_of(first.properties), []) if len(messages) == 1 else (None, _links(messages))
     with current_span(recorder, f"process {first.topic}", "CONSUMER", attributes, parent, links) as span:
         yield span
 
@@ -291,6 +236,6 @@ def listener_with_spans(listener: Callable[..., Any], group: str) -> Callable[..
 
 def _said(span: Span | None, status: Any) -> Any:
     """Note where a listener wants messages again; its result goes on as it is."""
-    if span is not None and status in (ConsumeStatus.RECONSUME_LATER, ConsumeStatus.ROLLBACK):
+    if span is not None and (status is ConsumeStatus.RECONSUME_LATER or status is ConsumeStatus.ROLLBACK):
         failed(span, status.name)
     return status
