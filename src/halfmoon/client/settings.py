@@ -129,7 +129,7 @@ class ProducerSettings(ClientSettings):
     )
     body_bytes_max: int = setting(4_194_304, java="maxMessageSize", why="Largest body; brokers have the same limit.", low=1)
     latency_avoidance: bool = setting(False, java="sendLatencyFaultEnable", why="Avoid slow and failing brokers for a while.")
-    spans: bool = setting(True, why="Make an OpenTelemetry span of every send, where the application has set a tracer provider.")
+    spans: bool = setting(True, why="Make an OpenTelemetry span of every send, where a tracer provider is set.")
     trace: bool = setting(False, java="enableMsgTrace", why="Record every send and second phase in the trace topic.")
     trace_topic: str = setting(
         "RMQ_SYS_TRACE_TOPIC", java="customizedTraceTopic", form=forms.TOPIC, why="The trace topic; it must exist."
@@ -232,9 +232,7 @@ class PushSettings(ConsumerSettings):
     )
     pull_interval_ms: int = setting(0, java="pullInterval", why="Pause between pulls of one queue.", low=0, high=65_535)
     pull_pause_ms: int = setting(3_000, java="pullTimeDelayMillsWhenException", why="Pause after a failed pull.", low=1)
-    spans: bool = setting(
-        True, why="Make an OpenTelemetry span of every call of the listener, where the application has set a tracer provider."
-    )
+    spans: bool = setting(True, why="Make an OpenTelemetry span of every listener call, where a tracer provider is set.")
     trace: bool = setting(False, java="enableMsgTrace", why="Record every call of the listener in the trace topic.")
     trace_topic: str = setting(
         "RMQ_SYS_TRACE_TOPIC", java="customizedTraceTopic", form=forms.TOPIC, why="The trace topic; it must exist."

@@ -25,7 +25,7 @@ from halfmoon.model import ConsumeStatus, Message, SendResult, StoredMessage
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
-    from opentelemetry.trace import Link, Span, SpanKind, Tracer
+    from opentelemetry.trace import Link, Span, Tracer
 
 T = TypeVar("T")
 
@@ -55,10 +55,8 @@ def tracer() -> Tracer | None:
     return found
 
 
-def kind_of(name: str) -> SpanKind:
-    """Return a kind of spans: PRODUCER, CONSUMER or CLIENT."""
-    kind: SpanKind = sys.modules["opentelemetry.trace"].SpanKind[name]
-    return kind
+def _api() -> Any:
+    return sys.modules["opentelemetry.trace"]
 
 
 def _propagator() -> Any:
@@ -73,9 +71,8 @@ def parent_of(properties: Mapping[str, str]) -> Context | None:
 
 def carry(properties: MutableMapping[str, str], span: Span | None = None) -> None:
     """Add the trace of a span, or of the one that is active here, to a message's properties, unless they name one."""
-    if (api := sys.modules.get("opentelemetry.trace")) is None or TRACEPARENT in properties:
-        return
-    _propagator().inject(properties, None if span is None else api.set_span_in_context(span))
+    if "opentelemetry.trace" in sys.modules and TRACEPARENT not in properties:
+        _propagator().inject(properties, None if span is None else _api().set_span_in_context(span))
 
 
 def attributes_of(operation: str, kind: str, topic: str, more: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,10 +96,9 @@ def _facts(messages: Sequence[Message | StoredMessage]) -> dict[str, Any]:
 
 def _links(messages: Sequence[Message | StoredMessage]) -> list[Link]:
     """Return links to the spans that made messages, as far as they name valid ones."""
-    api: Any = sys.modules["opentelemetry.trace"]
     parents = [parent for message in messages[:LINKS_MAX] if (parent := parent_of(message.properties)) is not None]
-    made = [api.get_current_span(parent).get_span_context() for parent in parents]
-    return [api.Link(context) for context in made if context.is_valid]
+    made = [_api().get_current_span(parent).get_span_context() for parent in parents]
+    return [_api().Link(context) for context in made if context.is_valid]
 
 
 def failed(span: Span, error: BaseException | str) -> None:
@@ -111,8 +107,7 @@ def failed(span: Span, error: BaseException | str) -> None:
     span.set_attribute("error.type", name)
     if isinstance(error, BaseException):
         span.record_exception(error)
-    api: Any = sys.modules["opentelemetry.trace"]
-    span.set_status(api.Status(api.StatusCode.ERROR, name if isinstance(error, str) else f"{name}: {error}"))
+    span.set_status(_api().Status(_api().StatusCode.ERROR, name if isinstance(error, str) else f"{name}: {error}"))
 
 
 @contextmanager
@@ -121,7 +116,7 @@ def current_span(
 ) -> Iterator[Span]:
     """Return a block that is a span, the active one inside it; what leaves the block is noted."""
     options: dict[str, Any] = {"record_exception": False, "set_status_on_exception": False}
-    with recorder.start_as_current_span(name, parent, kind_of(kind), attributes, links, **options) as span:
+    with recorder.start_as_current_span(name, parent, _api().SpanKind[kind], attributes, links, **options) as span:
         try:
             yield span
         except BaseException as exc:
@@ -156,9 +151,12 @@ def _spanning(operation: Callable[..., Op[T]], group: str, kind: str) -> Callabl
         first: Message = messages[0]
         facts = {"rocketmq.client_group": group, "rocketmq.message.type": kind or ("delay" if first.is_delayed else "normal")}
         attributes = attributes_of("send", "send", first.topic, facts | _facts(messages))
-        side = kind_of("CLIENT" if all(TRACEPARENT in message.properties for message in messages) else "PRODUCER")
-        span = recorder.start_span(f"send {first.topic}", kind=side, attributes=attributes, links=_links(messages))
-        sent = [_with_trace(message, span) for message in messages]
+        side = "CLIENT" if all(TRACEPARENT in message.properties for message in messages) else "PRODUCER"
+        links = _links(messages)
+        span = recorder.start_span(f"send {first.topic}", kind=_api().SpanKind[side], attributes=attributes, links=links)
+        sent = [msgspec.structs.replace(message, properties=dict(message.properties)) for message in messages]
+        for message in sent:
+            carry(message.properties, span)
         return _until_over(span, operation(sent[0] if one else sent, **options))
 
     return made
@@ -169,12 +167,6 @@ def _is_whole(message: Any) -> bool:
     if not isinstance(message, Message) or not isinstance(message.keys, str | tuple | list):
         return False
     return isinstance(message.topic, str) and isinstance(message.properties, dict) and isinstance(message.body, bytes | bytearray)
-
-
-def _with_trace(message: Message, span: Span) -> Message:
-    properties = dict(message.properties)
-    carry(properties, span)
-    return msgspec.structs.replace(message, properties=properties)
 
 
 def _until_over(span: Span, operation: Op[T]) -> Op[T]:

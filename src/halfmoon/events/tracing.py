@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from halfmoon.client.spans import TRACEPARENT, TRACESTATE, attributes_of, carry, current_span, failed, parent_of, tracer
 from halfmoon.events.event import Event
 from halfmoon.logs import escaped
+from halfmoon.model import StoredMessage
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -75,23 +76,30 @@ def _one_line(error: BaseException | str) -> str:
 
 
 def span(
-    name: str, event: Event, *, group: str = "", carrier: Mapping[str, str] | None = None, attempt: int = 0, size: int | None = None
+    name: str,
+    event: Event,
+    *,
+    group: str = "",
+    carrier: Mapping[str, str] | None = None,
+    message: StoredMessage | None = None,
+    attempt: int = 0,
 ) -> AbstractContextManager[Span | None]:
     """Return a block that is a span of the event, where OpenTelemetry records; else a block that does nothing.
 
-    ``name`` is publish, prepare, decide, check or consume. ``carrier``, a message's properties: the span belongs to the trace that
-    came with it. ``size``: bytes of its body. An exception that leaves the block is recorded.
+    ``name`` is publish, prepare, decide, check or consume. ``carrier``, a message's properties, or ``message``: the span belongs to
+    the trace that came with it. An exception that leaves the block is recorded.
     """
     if (recorder := tracer()) is None:
         return _NOTHING  # nobody records
     kind, operation = _KINDS.get(name, ("CLIENT", ""))
     facts = {
         "message.id": event.id,
-        "message.body.size": size,
+        "message.body.size": None if message is None else len(message.body),
         "rocketmq.message.tag": event.code,
         "consumer.group.name" if name == "consume" else "rocketmq.client_group": group,
     }
     attributes = attributes_of(name, operation, event.topic, facts) | ({"halfmoon.attempt": attempt} if attempt else {})
+    carrier = message.properties if message is not None else carrier
     parent = None if carrier is None else parent_of(carrier)
     return current_span(recorder, f"{name} {event.topic}", kind, attributes, parent)
 

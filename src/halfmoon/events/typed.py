@@ -27,11 +27,10 @@ class EventType(msgspec.Struct, frozen=True):
     key: str
 
     def key_of(self, payload: object) -> str:
-        """Return the key of an event; empty where the attribute is None. Raises PayloadRefused where there is no such attribute."""
-        try:
-            key = getattr(payload, self.key) if self.key else None
-        except AttributeError:
-            raise PayloadRefused(f"{type(payload).__qualname__} has no attribute {self.key!r:.80} to be its key") from None
+        """Return the key of an event; empty where the attribute is None. Raises PayloadRefused where there is none."""
+        if self.key and not hasattr(payload, self.key):
+            raise PayloadRefused(f"{type(payload).__qualname__} has no attribute {self.key!r:.80} to be its key")
+        key = getattr(payload, self.key) if self.key else None
         return "" if key is None else str(key)
 
 
@@ -54,12 +53,13 @@ def event(topic: str, code: str, *, key: str = "", version: int = 1) -> Callable
     `Codecs.upcast`. A class that descends from it is another type of event, and needs a decorator of its own. Raises NameRefused
     and UsageError.
     """
-    declared = EventType(
-        check_name("topic", topic), check_code(code), check_whole("version", version, 1, VERSION_MAX), _identifier(key)
-    )
+    if not isinstance(key, str) or (key and not key.isidentifier()):
+        raise UsageError(f"key={key!r:.80}: name the attribute that holds the key of an event")
+    declared = EventType(check_name("topic", topic), check_code(code), check_whole("version", version, 1, VERSION_MAX), key)
 
     def mark(kind: type[Payload]) -> type[Payload]:
-        if not isinstance(kind, type) or not _carries(kind):
+        known = is_dataclass(kind) or hasattr(kind, "__pydantic_validator__") or hasattr(kind, "__struct_fields__")
+        if not isinstance(kind, type) or not known:
             raise UsageError(f"@event decorates pydantic models, msgspec Structs and dataclasses, not {kind!r:.80}")
         setattr(kind, _MARK, declared)
         return kind
@@ -78,14 +78,3 @@ def required_type_of(kind: type[Any]) -> EventType:
     if (found := type_of(kind)) is None:
         raise UsageError(f"{kind.__module__}.{kind.__qualname__} is no event: decorate the class with @event(topic, code)")
     return found
-
-
-def _carries(kind: type) -> bool:
-    """Whether codecs take the class apart and put it together again."""
-    return issubclass(kind, msgspec.Struct) or hasattr(kind, "__pydantic_validator__") or is_dataclass(kind)
-
-
-def _identifier(key: object) -> str:
-    if not isinstance(key, str) or (key and not key.isidentifier()):
-        raise UsageError(f"key={key!r:.80}: name the attribute that holds the key of an event")
-    return key

@@ -202,13 +202,10 @@ class Consumers:
 def _declared_settings(handlers: list[Handler]) -> dict[str, Any]:
     """Return what the functions of one group ask of its consumer. Raises UsageError where two ask for different retries."""
     declared: dict[str, Any] = {"orderly": True} if any(handler.ordered for handler in handlers) else {}
-    retries = {handler.retries: handler for handler in handlers if handler.retries is not None}
+    retries = {handler.retries for handler in handlers if handler.retries is not None}
     if len(retries) > 1:
-        first, second, *_ = retries.values()
-        raise UsageError(
-            f"{first.place} says retries={first.retries}, {second.place} says {second.retries}: the functions of a group share a "
-            "consumer; say the same, or give one a group of its own"
-        )
+        said = f"functions of {handlers[0].group} say retries={' and '.join(map(str, sorted(retries)))}, but share a consumer"
+        raise UsageError(f"{said}: say the same, or give one a group of its own")
     if retries:
         (declared["reconsume_max"],) = retries
     return declared

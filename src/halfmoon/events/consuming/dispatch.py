@@ -106,7 +106,7 @@ class Dispatch:
         """Have a message processed in this thread. Raises nothing."""
         event = event_without_payload(message)
         try:
-            with self._span(event, message, attempt) as made:
+            with span("consume", event, group=self.group, message=message, attempt=attempt) as made:
                 consumer, event, context = self._prepared(message, attempt)
                 with self._around():
                     return _noted(made, self._call(consumer, event, context))
@@ -117,7 +117,7 @@ class Dispatch:
         """Have a message processed on this event loop. Raises CancelledError when it is cancelled, and nothing else."""
         event = event_without_payload(message)
         try:
-            with self._span(event, message, attempt) as made:
+            with span("consume", event, group=self.group, message=message, attempt=attempt) as made:
                 consumer, event, context = self._prepared(message, attempt)
                 return _noted(made, await self._call_async(consumer, event, context))
         except BaseException as exc:
@@ -152,10 +152,6 @@ class Dispatch:
         return self._ended(event, context)
 
     # ------------------------------------------------------------ parts
-
-    def _span(self, event: Event, message: StoredMessage, attempt: int) -> AbstractContextManager[Span | None]:
-        carrier, size = message.properties, len(message.body)
-        return span("consume", event, group=self.group, carrier=carrier, attempt=attempt, size=size)
 
     def _find(self, message: StoredMessage) -> Consumer | None:
         topic, code = topic_of(message), message.properties.get(CODE) or message.tag or ""

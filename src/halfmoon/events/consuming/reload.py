@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from halfmoon.errors import UsageError
@@ -45,19 +44,26 @@ def times_of(root: Path) -> Times:
 def keep_running(command: list[str], root: Path, *, stop_s: float, say: Callable[[str], None]) -> int:
     """Run a command until SIGTERM or SIGINT, anew whenever a source file below a directory changes; return its last exit code.
 
-    One that ends by itself, as on an error in the source, is run again after the next change. It is stopped by SIGTERM and is given
-    ``stop_s``; a second signal is passed on. ``say`` tells people what happens.
+    One that ends by itself, as on an error in the source, is run again after the next change. It is ended by SIGTERM, and killed
+    after ``stop_s`` or at a second signal. ``say`` tells people what happens. The handlers of both signals stay.
     """
-    with _signals() as heard:
-        while True:
-            known, process = times_of(root), subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)
-            try:
-                changed = _wait(process, known, root, heard, say)
-            finally:
-                _stop(process, stop_s, heard)
-            if heard:
-                return process.returncode if process.returncode >= 0 else 128 - process.returncode
-            say(f"{os.path.relpath(changed, root)} changed: starting again")
+    heard: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: heard.append(number))
+    while True:
+        known, process = times_of(root), subprocess.Popen(command, stdin=subprocess.DEVNULL, process_group=0)
+        try:
+            changed = _wait(process, known, root, heard, say)
+        finally:
+            end_s = time.monotonic() + stop_s
+            process.terminate()
+            while process.poll() is None and time.monotonic() < end_s and len(heard) < 2:
+                time.sleep(LOOK_S / 8)
+            process.kill()
+            process.wait()
+        if heard:
+            return process.returncode if process.returncode >= 0 else 128 - process.returncode
+        say(f"{os.path.relpath(changed, root)} changed: starting again")
 
 
 def _wait(process: subprocess.Popen[bytes], known: Times, root: Path, heard: list[int], say: Callable[[str], None]) -> str:
@@ -77,29 +83,3 @@ def _wait(process: subprocess.Popen[bytes], known: Times, root: Path, heard: lis
                 return min(path for path in {*known, *now} if known.get(path) != now.get(path))
             now = later
     return ""
-
-
-def _stop(process: subprocess.Popen[bytes], stop_s: float, heard: list[int]) -> None:
-    """End a process: with SIGTERM, once more for a signal that comes meanwhile, and at last with SIGKILL."""
-    end_s, told = time.monotonic() + stop_s, len(heard)
-    process.terminate()
-    while process.poll() is None and time.monotonic() < end_s:
-        if len(heard) > max(told, 1):
-            process.terminate()
-            told = len(heard)
-        time.sleep(LOOK_S / 8)
-    process.kill()
-    process.wait()
-
-
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Note SIGTERM and SIGINT in a list instead of what they do otherwise."""
-    heard: list[int] = []
-    numbers = signal.SIGTERM, signal.SIGINT
-    before = {number: signal.signal(number, lambda number, frame: heard.append(number)) for number in numbers}
-    try:
-        yield heard
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

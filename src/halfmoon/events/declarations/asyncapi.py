@@ -6,7 +6,6 @@ publishes to a topic or consumes it is an operation. Payloads are described by t
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterable
 from importlib import import_module
@@ -20,8 +19,6 @@ from halfmoon.events.encoding.codec import JSON
 from halfmoon.events.encoding.envelope import CODE, VERSION
 from halfmoon.events.publishing.publisher import Publisher
 from halfmoon.events.typed import type_of
-
-ASYNCAPI = "3.0.0"
 
 _REF = "#/components/schemas/"
 _NAME = re.compile(r"[^A-Za-z0-9._-]")
@@ -51,13 +48,13 @@ def document(
     for publisher in publishers:
         for topic in sorted({topic for topic, _ in described} if publisher.topics is None else publisher.topics):
             made.operation("send", publisher.group, topic, {EVERY})
-    by_topic: dict[tuple[str, str], set[str]] = {}
+    codes_of: dict[tuple[str, str], set[str]] = {}
     for handler in handlers:
-        by_topic.setdefault((handler.group, handler.topic), set()).add(handler.code)
-    for (group, topic), codes in sorted(by_topic.items()):
+        codes_of.setdefault((handler.group, handler.topic), set()).add(handler.code)
+    for (group, topic), codes in sorted(codes_of.items()):
         made.operation("receive", group, topic, codes)
     return {
-        "asyncapi": ASYNCAPI,
+        "asyncapi": "3.0.0",
         "info": {"title": title, "version": version},
         "channels": made.channels,
         "operations": made.operations,
@@ -89,7 +86,7 @@ class _Document:
         key, headers = _key(f"{topic}.{code}"), {CODE: code, **({VERSION: str(version)} if type_of(payload) else {})}
         self.messages[key] = {
             "name": f"{topic}/{code}",
-            **_title(payload),
+            **({"title": payload.__name__} if isinstance(payload, type) else {}),
             "headers": {"type": "object", "properties": {name: {"const": value} for name, value in headers.items()}},
             **({} if payload is None else {"contentType": JSON, "payload": self._schema(payload, key)}),
         }
@@ -100,10 +97,8 @@ class _Document:
         self._channel(topic)
         place = f"#/channels/{_key(topic)}"
         which = {} if EVERY in codes else {"messages": [{"$ref": f"{place}/messages/{_key(code)}"} for code in sorted(codes)]}
-        what = {"send": "published by producer group", "receive": "consumed by consumer group"}[action]
-        self.operations[_key(f"{group}.{action}.{topic}")] = {
-            "action": action, "channel": {"$ref": place}, "summary": f"{topic}, {what} {group}", **which,
-        }  # fmt: skip
+        made = {"action": action, "channel": {"$ref": place}, "summary": f"group {group}", **which}
+        self.operations[_key(f"{group}.{action}.{topic}")] = made
 
     def _channel(self, topic: str) -> Object:
         return self.channels.setdefault(_key(topic), {"address": topic, "messages": {}})
@@ -141,14 +136,6 @@ def _schema_of(payload: Any, ref: str) -> tuple[Object, dict[str, Object]]:
     except Exception as exc:  # whatever a library says of a type that it does not know
         raise UsageError(f"no JSON Schema can be made of {_name(payload)}: {exc}") from exc
     return schema, {**components, **parts}
-
-
-def _title(payload: Any) -> Object:
-    """The name of a class, and what it says of itself: not what ``@dataclass`` says for it."""
-    if not isinstance(payload, type):
-        return {}
-    text = inspect.cleandoc(vars(payload).get("__doc__") or "")
-    return {"title": payload.__name__, **({"description": text} if text and not text.startswith(f"{payload.__name__}(") else {})}
 
 
 def _name(kind: Any) -> str:

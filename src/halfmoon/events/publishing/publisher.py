@@ -22,7 +22,7 @@ from importlib import import_module
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 from halfmoon import TransactionSettings
-from halfmoon.errors import MessageIllegal, NotRunning, SettingError, UsageError
+from halfmoon.errors import NotRunning, SettingError, UsageError
 from halfmoon.events.checks.checks import Checks
 from halfmoon.events.checks.tokens import TokenRetention, create_tables, require
 from halfmoon.events.databases.database import Provider
@@ -112,8 +112,8 @@ class Publisher:
         self.group, self.codecs = check_name("group", group), codecs or Codecs()
         self.topics = _topics(topics)
         self.provider = _provider(session, provider, bind)
-        self._outbox = _is_outbox(mode, tokens, has_database=self.provider is not LOCAL)
-        self._transactional, self._check_after_s = _is_transactional(default), _check_after(check_after_s)
+        self._outbox = _is_outbox(mode, default, tokens, has_database=self.provider is not LOCAL)
+        self._transactional, self._check_after_s = default == "transactional", _check_after(check_after_s)
         self.transport = _transport(transport, group, nameserver, settings)
         rules = DeliveryRules(group, self._outbox, strict, RetryPolicy(tries_max, timeout_ms))
         modes = DeliveryModes(rules, self.transport, self.provider, wake_relay=self._wake_relay)
@@ -472,21 +472,17 @@ def _relay_settings(given: bool | RelaySettings) -> RelaySettings | None:
     return given if isinstance(given, RelaySettings) else RelaySettings() if given else None
 
 
-def _is_outbox(mode: str, tokens: bool | None, *, has_database: bool) -> bool:
+def _is_outbox(mode: str, default: str, tokens: bool | None, *, has_database: bool) -> bool:
     """Return whether a mode is the outbox. Raises UsageError for another word, and for rows without a database."""
     if mode not in ("two-phase", "outbox"):
         raise UsageError(f"mode={mode!r:.40}: use 'two-phase' or 'outbox'")
+    if default not in ("plain", "transactional"):
+        raise UsageError(f"default={default!r:.40}: use 'plain' or 'transactional'")
     if mode == "outbox" and not has_database:
         raise UsageError("mode='outbox' writes rows: give the publisher the database (session=… or provider=…)")
     if tokens and not has_database:
         raise UsageError("tokens=True writes rows: give the publisher the database (session=… or provider=…)")
     return mode == "outbox"
-
-
-def _is_transactional(default: str) -> bool:
-    if default not in ("plain", "transactional"):
-        raise UsageError(f"default={default!r:.40}: use 'plain' or 'transactional'")
-    return default == "transactional"
 
 
 def _due_ms(delay: float | timedelta | None, deliver_at: datetime | int | None) -> int | None:
@@ -497,8 +493,6 @@ def _due_ms(delay: float | timedelta | None, deliver_at: datetime | int | None) 
     try:
         asked = Message("", b"", delay=delay, deliver_at=deliver_at).wire_properties()
         due_ms = int(asked[TIMER_DELIVER_MS]) if TIMER_DELIVER_MS in asked else now_ms + int(asked[TIMER_DELAY_MS])
-    except MessageIllegal as exc:
-        raise UsageError(str(exc)) from None
     except (TypeError, ValueError) as exc:
         raise UsageError(f"delay is seconds or a timedelta, deliver_at ms since the epoch or an aware datetime: {exc}") from None
     if due_ms > now_ms + DELAY_S_MAX * 1000:
