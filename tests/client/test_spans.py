@@ -70,8 +70,7 @@ class Collector:
             def log_message(self, *arguments: object) -> None: ...
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        host, port = self._server.server_address[:2]
-        self.endpoint = f"http://{host}:{port}/v1/traces"
+        self.endpoint = f"http://localhost:{self._server.server_port}/v1/traces"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self) -> None:

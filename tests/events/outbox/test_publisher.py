@@ -230,7 +230,7 @@ def test_a_relay_setting_that_is_none_is_refused(relay):
 def test_a_delayed_event_keeps_its_time_whichever_process_is_killed_meanwhile(session, database_url, tmp_path):
     def relay():
         environment = {"HALFMOON_DATABASE": database_url, "NAMESRV_ADDR": cluster.nameserver}
-        return Forked("halfmoon.cli.main", ["outbox", "relay", "--poll-ms", "20", "--claim-s", "8"], environment)
+        return Forked("halfmoon.cli.main", ["outbox", "relay", "--poll", "20ms", "--claim", "8s"], environment)
 
     with LocalCluster(tmp_path / "store") as cluster:
         with Admin(nameserver=cluster.nameserver) as admin:
