@@ -91,6 +91,7 @@ def test_many_topics_are_words_or_options_and_another_option_with_a_topic_is_non
 def test_options_of_a_group_are_words_too():
     assert said("list", "orders") == said("list", "-t", "orders") == (0, repr(Selection(topic="orders")))
     assert said("list") == (0, repr(Selection()))
+    assert said("list", "") == (0, repr(Selection(topic="")))
 
 
 @pytest.mark.parametrize(("options", "code"), [((), 0), (("--fail-if-empty",), 1), (("--fail-if-empty", "--found", "2"), 0)])

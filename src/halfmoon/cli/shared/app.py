@@ -68,7 +68,8 @@ def either_way(command: Callable[..., Any]) -> Callable[..., Any]:
     def run(**given: Any) -> Any:
         for name in twice:
             word = given.pop(name + _WORD, None)
-            given[name] = word or given[name]
+            if word not in (None, [], ()):
+                given[name] = word
         return command(**given)
 
     return _seen_as(run, parameters)

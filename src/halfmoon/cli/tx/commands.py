@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from halfmoon.cli.shared.app import App
-from halfmoon.cli.shared.confirmation import Yes, confirm
+from halfmoon.cli.shared.confirmation import Yes, check_terminal, confirm
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, Limit, NameServer, duration_ms
 from halfmoon.cli.shared.output import show_json
@@ -188,6 +188,7 @@ def status(
 
 def _decide(by_hand: ByHand, *, commit: bool) -> None:
     name = _named(by_hand.name, by_hand.offset)
+    check_terminal("decide a transaction", yes=by_hand.yes)
     word, who = "commit" if commit else "rollback", by_hand.operator or _who()
     with Admin(nameserver=by_hand.nameserver) as admin:
         transaction = admin.transaction(name)
