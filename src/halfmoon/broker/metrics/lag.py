@@ -7,7 +7,7 @@ from halfmoon.hot import ENTRY, ENTRY_BYTES, FILLER_SIZE
 from halfmoon.store.queues.consume_queue import ConsumeQueue
 from halfmoon.store.store import Store
 
-READS_MAX = 4096
+READS_MAX = 8192
 """Entries and records of one round that are read from files, some 20 us each; the others are known, or left out."""
 
 KNOWN_MAX = 200_000
