@@ -3,8 +3,8 @@
     python benchmarks/monitoring.py [--topics 1250] [--queues 8] [--groups 1] [--rounds 5]
 
 Runs a name server and a broker in this process, fills every queue, and lets each topic be consumed by groups, of which every other
-one lags in all queues. Prints one row a figure. How long the loop is held is the longest time of this thread between two turns of the
-loop: the processor's, as others that run here make the clock's longer. The turn of a TurnTimes is timed at the end.
+one lags in all queues. Prints one row a figure. How long the loop is held is the longest time of this thread between two turns of
+the loop: the processor's, as others that run here make the clock's longer. The turn of a TurnTimes is timed at the end.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ async def scrape(monitoring: Monitoring, fields: str) -> tuple[float, int]:
     began = time.perf_counter()
     reader, writer = await asyncio.open_connection(*monitoring.server.bound)
     writer.write(f"GET /metrics HTTP/1.1\r\nHost: x\r\n{fields}\r\n".encode())
-    size = len(await reader.read())
+    size = 0
+    while piece := await reader.read(65_536):
+        size += len(piece)
     writer.close()
     return time.perf_counter() - began, size
 
@@ -124,8 +126,8 @@ async def measure(arguments: argparse.Namespace, directory: Path) -> None:
             held = await watched(scrape(monitoring, fields))
             lines = monitoring._page[1].series if monitoring._page is not None else 0
             print(
-                f"{name:18} round {number}: {seconds * 1000:6.1f} ms, processor {cpu * 1000:.0f} ms, {size / 1e6:5.2f} MB, {lines:,} series,"
-                f" loop held {held.cpu * 1000:.2f} ms of the processor ({held.wall * 1000:.2f} ms of the clock)"
+                f"{name:18} round {number}: {seconds * 1000:6.1f} ms, processor {cpu * 1000:.0f} ms, {size / 1e6:5.2f} MB,"
+                f" {lines:,} series, loop held {held.cpu * 1000:.2f} ms of the processor ({held.wall * 1000:.2f} ms of the clock)"
             )
     await monitoring.server.stop()
     await stop(programs)

@@ -65,6 +65,25 @@ def test_a_name_of_any_characters_stays_in_its_label(content_type, parse, name):
     assert not [family for family in families if "forged" in family]
 
 
+def test_a_name_that_is_no_text_leaves_the_others_as_they_are():
+    page = Page(1000)
+    page.add((GAUGE, ("\ud800", "g"), 1))
+    page.add((GAUGE, ("b", "g"), 2))
+    _, found = read(page, PLAIN, parse_plain)
+    assert found["halfmoon_thing", "?", "g"] == 1
+    assert found["halfmoon_thing", "b", "g"] == 2
+
+
+def test_many_samples_of_a_metric_stay_together_and_in_order():
+    page = Page(10_000)
+    for number in range(3000):
+        page.add((GAUGE, ("b", f"g{number}"), number))
+        page.add((COUNTER, (f"b{number}",), number))
+    families, _ = read(page, OPENMETRICS, parse_openmetrics)
+    assert [sample.value for sample in families["halfmoon_thing"].samples] == list(range(3000))
+    assert len(families["halfmoon_events"].samples) == 3000
+
+
 def test_a_long_name_is_cut():
     page = Page(1000)
     page.add((GAUGE, ("x" * 100_000, "g"), 1))

@@ -20,6 +20,9 @@ _EOF = b"# EOF\n"
 LABEL_LENGTH_MAX = 255
 """Longest value of a label, as long as the longest name of a topic or group; only producers' groups may be longer."""
 
+_LINES_AT_ONCE = 512
+"""Lines that become one text while they are gathered, so that none of many holds the event loop."""
+
 process = ProcessCollector(registry=None)
 """Memory, processor time and open files of this process."""
 
@@ -29,7 +32,8 @@ class Page:
 
     def __init__(self, series_max: int) -> None:
         self._series_max = series_max
-        self._families: dict[str, tuple[Metric, list[str]]] = {}
+        self._families: dict[str, tuple[Metric, list[bytes], list[str]]] = {}
+        """By name: the declaration, what is text already, and lines that are not yet."""
         self._names: tuple[str, ...] = ()
         self._values: tuple[str, ...] = ()
         self._labels = ""
@@ -53,23 +57,28 @@ class Page:
             self._names, self._values, self._labels = metric.labels, values, labels_text(metric.labels, values)
         family = self._families.get(metric.name)
         if family is None:
-            family = self._families[metric.name] = (metric, [])
+            family = self._families[metric.name] = (metric, [], [])
+        _, texts, lines = family
         if isinstance(value, TurnTimes):
-            lines = _histogram(metric.name, self._labels, value)
-            family[1].extend(lines)
-            self.series += len(lines)
+            lines += (histogram := _histogram(metric.name, self._labels, value))
+            self.series += len(histogram)
         else:
-            family[1].append(f"{metric.name}{'{'}{self._labels}{'}'} {value!r}\n" if values else f"{metric.name} {value!r}\n")
+            lines.append(f"{metric.name}{'{'}{self._labels}{'}'} {value!r}\n" if values else f"{metric.name} {value!r}\n")
             self.series += 1
+        if len(lines) >= _LINES_AT_ONCE:
+            texts.append(_encoded(lines))
+            lines.clear()
 
     def pieces(self, content_type: str) -> Iterable[bytes]:
-        """Yield the text piece by piece, each of a metric."""
+        """Yield the text piece by piece."""
         encode = _ENCODERS[content_type]
         yield encode(process).removesuffix(_EOF)
-        for metric, lines in self._families.values():
+        for metric, texts, lines in self._families.values():
             name = metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
             family = Family(name, metric.text, metric.kind)
-            yield encode(SimpleNamespace(collect=[family].__iter__)).removesuffix(_EOF) + "".join(lines).encode()
+            yield encode(SimpleNamespace(collect=[family].__iter__)).removesuffix(_EOF)
+            yield from texts
+            yield _encoded(lines)
         if content_type == OPENMETRICS:
             yield _EOF
 
@@ -77,6 +86,10 @@ class Page:
 def labels_text(names: Iterable[str], values: Iterable[str]) -> str:
     """Return labels as they stand between braces."""
     return ",".join([f'{name}="{_escaped(value[:LABEL_LENGTH_MAX])}"' for name, value in zip(names, values)])
+
+
+def _encoded(lines: list[str]) -> bytes:
+    return "".join(lines).encode("utf-8", "replace")  # a name from outside may be no text
 
 
 def _escaped(value: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from halfmoon.runtime.server import http
+from halfmoon.runtime.server.addresses import address_text
 from halfmoon.runtime.server.certificates import Certificates
 from halfmoon.runtime.server.http import Answer, HttpServer
 from halfmoon.settings.tls import TlsSettings
@@ -214,7 +215,7 @@ async def test_with_a_certificate_it_speaks_tls_alone_and_strangers_log_little(
     context = ssl.create_default_context(cafile=authority.ca)
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     async with serving(certificates) as server:
-        assert server.url.startswith("https://127.0.0.1:")
+        assert server.url == f"https://{address_text(server.bound)}"
         code, _, body = split(await ask(server, b"GET /page HTTP/1.1\r\nHost: x\r\nAccept: \r\n\r\n", context))
         assert (code, body) == (200, b"hello ")
         for _ in range(120):
