@@ -10,8 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from halfmoon.broker.admin.configuration import CHANGEABLE
-from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.settings import CHANGEABLE, BrokerSettings
 from halfmoon.client import settings as client
 from halfmoon.nameserver.settings import NameServerSettings
 from halfmoon.settings import Described, describe
@@ -60,9 +59,10 @@ HALFMOON_FLUSH_DISK_TYPE=SYNC_FLUSH    HALFMOON_STORE_FLUSH_DISK_TYPE=SYNC_FLUSH
 CHANGEABLE_HEAD = """
 ### What a running broker can be told
 
-`mqadmin updateBrokerConfig` changes these at once; they are saved in `config/broker.properties` in the data directory and apply
-over files and flags at every later start, which logs them. To go back, change them again, or remove the file while the broker is
-stopped. Any other key is refused by name. A shorter interval counts from now on, a longer one from the end of the present one on.
+`halfmoon config set` (or `mqadmin updateBrokerConfig`) changes these at once; they are saved in `config/broker.properties` in the
+data directory and apply over files and flags at every later start, which logs them. To go back, change them again, or remove the
+file while the broker is stopped. Any other key is refused by name. A shorter interval counts from now on, a longer one from the
+end of the present one on.
 
 """
 

@@ -1,10 +1,32 @@
-"""What administration finds out about groups and messages, as plain values: queues that move, a message's life. They do nothing."""
+"""What administration finds out about clients, groups and messages, as plain values. They do nothing."""
 
 from __future__ import annotations
 
 import msgspec
 
 from halfmoon.model import MessageQueue
+
+
+class ConnectedClient(msgspec.Struct):
+    """A client that is connected, in one of its groups. ``kind`` is producer or consumer; ``brokers`` are addresses.
+
+    ``address`` is that of its connection to the first of them; ``version`` what RocketMQ calls the number that it sends.
+    """
+
+    kind: str
+    group: str
+    client_id: str
+    address: str
+    language: str
+    version: str
+    brokers: list[str]
+
+
+class ClientList(msgspec.Struct):
+    """Connected clients by kind, group and id, and the addresses of brokers that list the producers of a group only."""
+
+    clients: list[ConnectedClient]
+    without_producers: list[str]
 
 
 class OffsetMove(msgspec.Struct, frozen=True):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from halfmoon.nameserver.handlers import CHANGEABLE
-from halfmoon.nameserver.settings import NameServerSettings
+from halfmoon.nameserver.settings import CHANGEABLE, NameServerSettings
 from halfmoon.settings import describe, load
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from halfmoon.wire import codes
 from halfmoon.wire.codes import Language, Perm
 
@@ -67,3 +69,14 @@ def test_the_bits_of_a_pull_are_those_of_the_protocol():
     lite = codes.PULL_SUSPEND | codes.PULL_SUBSCRIPTION | codes.PULL_LITE
 
     assert (push, lite, codes.PULL_CLASS_FILTER) == (3, 22, 8)
+
+
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [
+        *((212, "V4_0_0_SNAPSHOT"), (213, "V4_0_0"), (399, "V4_9_3"), (409, "V4_9_8"), (412, "V5_0_0_SNAPSHOT")),
+        *((413, "V5_0_0"), (479, "V5_3_3"), (611, "V5_9_9"), (612, "612"), (211, "211"), (0, "0"), (-1, "-1")),
+    ],
+)
+def test_a_version_has_rocketmqs_name(number, name):
+    assert codes.version_name(number) == name

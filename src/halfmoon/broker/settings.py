@@ -1,4 +1,4 @@
-"""Settings of a broker, besides those of its store (`halfmoon.store.settings`). Values only."""
+"""Settings of a broker, besides those of its store (`halfmoon.store.settings`), and which of both can be changed. Values only."""
 
 from __future__ import annotations
 
@@ -248,3 +248,21 @@ class BrokerSettings:
         64, java="maxMsgsNumBatch", low=1, high=4096, why="Maximum number of messages in the reply to a query."
     )
     unique_query_max: int = setting(32, java="defaultQueryMaxNum", low=1, high=4096, why="The same for a query by unique key.")
+
+
+CHANGEABLE: dict[str, frozenset[str]] = {
+    "broker": frozenset({
+        "permission", "auto_create_topics", "auto_create_groups", "topics_max", "groups_max", "timer_enable", "timer_delay_max_s",
+        "recall_enable", "reject_transactions", "half_messages_readable", "transaction_timeout_ms", "transaction_check_max",
+        "transaction_check_interval_ms", "transaction_undecided_max_ms", "transaction_checks_per_second", "batch_timeout_ms",
+        "batch_timeout_max_ms", "batch_retention_ms", "long_polling", "short_polling_ms", "property_filter",
+        "filter_support_retry", "sync_timeout_ms", "start_accept_ms", "register_ms", "register_timeout_ms", "force_register",
+        "compressed_register", "save_offsets_ms", "order_lock_ms", "order_lock_orphan_ms", "query_max", "unique_query_max",
+    }),
+    "store": frozenset({
+        "flush_log_interval_ms", "flush_queue_interval_ms", "delete_when", "file_reserved_hours", "clean_interval_ms",
+        "delete_batch_max", "disk_used_ratio_max", "clean_forcibly_enable", "disk_clean_forcibly_ratio", "disk_warning_ratio",
+        "query_count_max",
+    }),
+}  # fmt: skip
+"""Settings of a running broker that can be changed, by table."""

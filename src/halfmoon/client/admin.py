@@ -84,6 +84,8 @@ class Operations:
     broker_runtime_info = Operation(AdminCore.broker_runtime_info)
     broker_config = Operation(AdminCore.broker_config)
     update_broker_config = Operation(AdminCore.update_broker_config)
+    name_server_config = Operation(AdminCore.name_server_config)
+    update_name_server_config = Operation(AdminCore.update_name_server_config)
 
     create_topic = Operation(AdminCore.create_topic)
     delete_topic = Operation(AdminCore.delete_topic)
@@ -98,6 +100,7 @@ class Operations:
     groups = Operation(AdminCore.groups)
     create_group = Operation(AdminCore.create_group)
     delete_group = Operation(AdminCore.delete_group)
+    clients = Operation(AdminCore.clients)
     consumer_connections = Operation(AdminCore.consumer_connections)
     producer_connections = Operation(AdminCore.producer_connections)
     consumer_running_info = Operation(AdminCore.consumer_running_info)

@@ -17,7 +17,7 @@ from halfmoon.nameserver import kv
 from halfmoon.nameserver.kv import KeyValues
 from halfmoon.nameserver.registrations import LargeRegistration, LargeRegistrations, is_large, read
 from halfmoon.nameserver.routes import BrokerGroup, Queues, Registration, Routes, TableFull
-from halfmoon.nameserver.settings import NameServerSettings
+from halfmoon.nameserver.settings import CHANGEABLE, NameServerSettings
 from halfmoon.settings import change, properties_text
 from halfmoon.settings.properties import parse_properties
 from halfmoon.wire.bodies import (
@@ -49,11 +49,6 @@ SETTINGS_BYTES_MAX = 64 * 1024
 
 PATHS = frozenset({"configStorePath", "kvConfigPath"})
 BLACK_LIST = frozenset({"configBlackList", "rocketmqHome"}) | PATHS
-CHANGEABLE = frozenset({
-    "order_message_enable", "enable_all_topic_list", "scan_ms", "broker_expiry_ms",
-    "need_wait_for_service", "wait_for_service_seconds",
-})  # fmt: skip
-"""Settings that a running name server can change."""
 
 
 class Request(NamedTuple):

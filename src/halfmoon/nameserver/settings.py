@@ -56,3 +56,10 @@ class NameServerSettings:
         100_000, low=1, high=10_000_000, why="Maximum number of KV entries; one more is refused with code 1."
     )
     kv_value_bytes_max: int = setting(65_536, low=1, high=2**20, why="Longest value, in UTF-8.")
+
+
+CHANGEABLE = frozenset({
+    "order_message_enable", "enable_all_topic_list", "scan_ms", "broker_expiry_ms",
+    "need_wait_for_service", "wait_for_service_seconds",
+})  # fmt: skip
+"""Settings that a running name server can change."""

@@ -9,8 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from halfmoon.broker.settings import CHANGEABLE as OF_BROKER
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import SettingError
+from halfmoon.nameserver.settings import CHANGEABLE as OF_NAME_SERVER
 from halfmoon.nameserver.settings import NameServerSettings
 from halfmoon.settings import Ignored, Sections, check, forms, load
 from halfmoon.settings.http import HttpSettings
@@ -19,6 +21,8 @@ from halfmoon.store.settings import StoreSettings
 
 BROKER: Sections = {"broker": BrokerSettings, "store": StoreSettings, "tls": TlsSettings, "http": HttpSettings}
 NAME_SERVER: Sections = {"nameserver": NameServerSettings, "tls": TlsSettings, "http": HttpSettings}
+CHANGEABLE = {**OF_BROKER, "nameserver": OF_NAME_SERVER}
+"""Settings that a running server can be told to change, by section."""
 CONFIG_BYTES_MAX = 1024 * 1024
 """Longest configuration file; RocketMQ's own with every key is under 20 KiB."""
 

@@ -21,6 +21,18 @@ VERSION_UNSIGNED = 399
 
 VERSION_V3_0_7, VERSION_V3_0_11, VERSION_V3_1_8, VERSION_V3_4_9 = 28, 37, 62, 121
 VERSION_V4_9_4, VERSION_V5_0_0 = 401, 413
+_VERSION_V4_0_0_SNAPSHOT, _VERSION_V5_9_9 = 212, 611
+
+
+def version_name(number: int) -> str:
+    """Return what RocketMQ calls a version, V4_9_8 for 409; a number that stands for none from 4.0 to 5.9 is its own name.
+
+    Follows MQVersion (RocketMQ 5.3.3): ten patches of each minor version, each with a snapshot before it.
+    """
+    if not _VERSION_V4_0_0_SNAPSHOT <= number <= _VERSION_V5_9_9:
+        return str(number)
+    patches, is_release = divmod(number - _VERSION_V4_0_0_SNAPSHOT, 2)
+    return f"V{4 + patches // 100}_{patches // 10 % 10}_{patches % 10}" + ("" if is_release else "_SNAPSHOT")
 
 
 class Language(IntEnum):

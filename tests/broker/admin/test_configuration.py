@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import halfmoon
-from halfmoon.broker.admin.configuration import CHANGEABLE, PATH, TEXT_BYTES_MAX
-from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.admin.configuration import PATH, TEXT_BYTES_MAX
+from halfmoon.broker.settings import CHANGEABLE, BrokerSettings
 from halfmoon.broker.topics import topic_config
 from halfmoon.errors import StoreError
 from halfmoon.settings import describe

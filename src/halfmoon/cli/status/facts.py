@@ -66,7 +66,7 @@ def status_of(admin: Admin, limits: Limits) -> Status:
     """Ask a cluster. One that cannot be reached is down, with the reason; groups that never consumed are left out."""
     at_ms = time.time_ns() // 1_000_000
     try:
-        brokers, backlog = _brokers(admin, at_ms), _backlogs(admin, at_ms)
+        brokers, backlog = brokers_of(admin, at_ms), _backlogs(admin, at_ms)
     except (NetworkError, BrokerError, UsageError) as exc:
         return Status(at_ms, "down", [str(exc)], [], {})
     faults = _faults(brokers, backlog, limits)
@@ -90,7 +90,8 @@ def _faults(brokers: list[Broker], backlog: Mapping[str, Backlog], limits: Limit
     return faults
 
 
-def _brokers(admin: Admin, at_ms: int) -> list[Broker]:
+def brokers_of(admin: Admin, at_ms: int) -> list[Broker]:
+    """Ask every broker what it says of itself, by name and id; one that does not answer has a fault that says so."""
     brokers = []
     for name, data in sorted(admin.cluster().broker_addr_table.items()):
         for broker_id, address in sorted(data.broker_addrs.items()):

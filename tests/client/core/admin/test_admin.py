@@ -9,8 +9,9 @@ import pytest
 from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.settings import AdminSettings, settings_of
-from halfmoon.errors import ConsumerNotOnline, TopicNotFound, UsageError
+from halfmoon.errors import BrokerError, ConsumerNotOnline, RequestTimeout, TopicNotFound, UsageError
 from halfmoon.model import MessageQueue
+from halfmoon.results import ClientList, ConnectedClient
 from halfmoon.wire.bodies import (
     BrokerData,
     ClusterInfo,
@@ -19,6 +20,9 @@ from halfmoon.wire.bodies import (
     ConsumeStats,
     KVTable,
     OffsetWrapper,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTable,
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
     TopicList,
@@ -27,7 +31,7 @@ from halfmoon.wire.bodies import (
     from_json,
     to_json,
 )
-from halfmoon.wire.headers.client import GetConsumerConnectionList
+from halfmoon.wire.headers.client import GetAllProducerInfo, GetConsumerConnectionList, GetProducerConnectionList
 from halfmoon.wire.headers.group import (
     DeleteSubscriptiongroup,
     GetAllSubscriptiongroupConfig,
@@ -42,8 +46,10 @@ from halfmoon.wire.headers.route import (
     GetKvConfig,
     GetKvConfigReply,
     GetKvlistByNamespace,
+    GetNamesrvConfig,
     GetRouteinfoByTopic,
     PutKvConfig,
+    UpdateNamesrvConfig,
 )
 from halfmoon.wire.headers.topic import DeleteTopicInBroker, GetTopicStatsInfo, UpdateAndCreateTopic
 from tests.client.scripted import Reply, Scripted, route, routes
@@ -174,6 +180,81 @@ def test_connections_of_all_brokers_come_as_one_list_without_repeats():
     script.on(GetConsumerConnectionList, Reply(206))
     with pytest.raises(ConsumerNotOnline):
         script.run(core.consumer_connections("C"))
+
+
+def producers(**ids: str) -> Reply:
+    some = {group: [ProducerInfo(one, "/1.2.3.4:5", "JAVA", 407) for one in joined.split()] for group, joined in ids.items()}
+    return Reply(body=to_json(ProducerTable(some)))
+
+
+def test_clients_are_those_of_all_brokers_each_once_a_group():
+    script = Scripted()
+    core = admin(script, namespace="ns")
+    script.on(GetAllProducerInfo, producers(**{"ns%P": "c1"}), producers(**{"ns%P": "c1 c2"}))
+    table = SubscriptionGroupTable(subscription_group_table={name: SubscriptionGroupConfig(name) for name in ("ns%C", "ns%D")})
+    script.on(GetAllSubscriptiongroupConfig, Reply(body=to_json(table)))
+    online = Reply(body=to_json(ConsumerConnection([Connection("c3", "/1.2.3.4:6", "GO", 409)])))
+    script.on(
+        GetConsumerConnectionList,
+        lambda seen: online if seen.request.consumer_group == "ns%C" and seen.address < "c" else Reply(206),
+    )
+
+    found = script.run(core.clients())
+
+    both = ["broker-a:1", "broker-b:1"]
+    assert found.without_producers == []
+    assert found.clients == [
+        ConnectedClient("consumer", "C", "c3", "1.2.3.4:6", "GO", "V4_9_8", both),
+        ConnectedClient("producer", "P", "c1", "1.2.3.4:5", "JAVA", "V4_9_7", both),
+        ConnectedClient("producer", "P", "c2", "1.2.3.4:5", "JAVA", "V4_9_7", ["broker-b:1"]),
+    ]
+
+
+def test_the_clients_of_a_group_are_asked_for_by_its_name():
+    script = Scripted()
+    core = admin(script)
+    connection = Reply(body=to_json(ProducerConnection([Connection("c1", "1.2.3.4:5", "JAVA", 407)])))
+    script.on(GetProducerConnectionList, Reply(1, remark="the producer group[G] not exist"), connection)
+    script.on(GetConsumerConnectionList, Reply(206))
+
+    assert [(each.kind, each.brokers) for each in script.run(core.clients("G")).clients] == [("producer", ["broker-b:1"])]
+
+
+@pytest.mark.parametrize("answer", [Reply(3), RequestTimeout("no answer", "a")])
+def test_brokers_that_list_no_producers_are_named(answer):
+    script = Scripted()
+    core = admin(script)
+    script.on(GetAllProducerInfo, lambda seen: answer)
+    script.on(GetAllSubscriptiongroupConfig, Reply(body=to_json(SubscriptionGroupTable())))
+
+    assert script.run(core.clients(cluster="c")) == ClientList([], ["broker-a:1", "broker-b:1"])
+
+
+@pytest.mark.parametrize("code", [16, 2])
+def test_a_refusal_to_list_clients_is_raised(code):
+    script = Scripted()
+    core = admin(script)
+    script.on(GetAllProducerInfo, producers())
+    table = SubscriptionGroupTable(subscription_group_table={"C": SubscriptionGroupConfig("C")})
+    script.on(GetAllSubscriptiongroupConfig, Reply(body=to_json(table)))
+    script.on(GetConsumerConnectionList, Reply(code))
+
+    with pytest.raises(BrokerError) as refused:
+        script.run(core.clients())
+    assert refused.value.code == code
+
+
+def test_settings_of_a_name_server_are_read_and_changed_at_the_one_that_is_named():
+    script = Scripted()
+    core = admin(script)
+    script.on(GetNamesrvConfig, Reply(body=b"listenPort=9876\n"))
+    script.on(UpdateNamesrvConfig, Reply())
+
+    assert script.run(core.name_server_config("ns:2")) == {"listenPort": "9876"}
+    script.run(core.update_name_server_config("ns:2", {"waitSecondsForService": "60"}))
+
+    assert addresses(script, GetNamesrvConfig) == addresses(script, UpdateNamesrvConfig) == ["ns:2"]
+    assert script.asked(UpdateNamesrvConfig)[0].body == b"waitSecondsForService=60\n"
 
 
 def test_a_group_is_made_and_deleted_everywhere_with_its_topics():

@@ -13,10 +13,24 @@ from halfmoon.client.core.consume.pull import max_offset, min_offset, offset_at
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.names import DLQ_PREFIX, check_group, check_topic, is_system_topic, retry_topic, unwrap, wrap
 from halfmoon.effects import Op, gather, sleep
-from halfmoon.errors import BrokerError, HalfmoonError, NoRoute, QueryNotFound, TopicNotFound, UsageError, broker_error
+from halfmoon.errors import (
+    BrokerError,
+    ConsumerNotOnline,
+    HalfmoonError,
+    NoRoute,
+    QueryNotFound,
+    RequestNotSupported,
+    RequestTimeout,
+    SystemError_,
+    TopicNotFound,
+    UsageError,
+    broker_error,
+)
 from halfmoon.model import MessageQueue
+from halfmoon.results import ClientList, ConnectedClient
 from halfmoon.wire.bodies import (
     ClusterInfo,
+    Connection,
     ConsumerConnection,
     ConsumerRunningInfo,
     ConsumeStats,
@@ -24,6 +38,7 @@ from halfmoon.wire.bodies import (
     KVTable,
     OffsetWrapper,
     ProducerConnection,
+    ProducerTable,
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
     TopicConfig,
@@ -37,9 +52,15 @@ from halfmoon.wire.bodies import (
     parse_config_text,
     to_json,
 )
+from halfmoon.wire.codes import version_name
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.admin import GetBrokerConfig, GetBrokerRuntimeInfo, UpdateBrokerConfig
-from halfmoon.wire.headers.client import GetConsumerConnectionList, GetConsumerRunningInfo, GetProducerConnectionList
+from halfmoon.wire.headers.client import (
+    GetAllProducerInfo,
+    GetConsumerConnectionList,
+    GetConsumerRunningInfo,
+    GetProducerConnectionList,
+)
 from halfmoon.wire.headers.group import (
     DeleteSubscriptiongroup,
     GetAllSubscriptiongroupConfig,
@@ -54,9 +75,11 @@ from halfmoon.wire.headers.route import (
     GetKvConfig,
     GetKvConfigReply,
     GetKvlistByNamespace,
+    GetNamesrvConfig,
     GetRouteinfoByTopic,
     GetTopicsByCluster,
     PutKvConfig,
+    UpdateNamesrvConfig,
 )
 from halfmoon.wire.headers.topic import (
     DeleteTopicInBroker,
@@ -69,6 +92,10 @@ from halfmoon.wire.table import Header
 
 T = TypeVar("T")
 
+SILENCE_MS = 2_000
+"""How long an answer to a request is waited for that old brokers do not know: 4.7.1 answers nothing to such."""
+GROUPS_AT_ONCE = 64
+"""Groups that one broker is asked for side by side."""
 KNOWN_TRIES, KNOWN_PAUSE_MS = 40, 50
 """How often and how long a new topic is waited for: two seconds."""
 
@@ -109,6 +136,15 @@ class AdminCore:
         """Return the settings of a broker, as text by their Java names."""
         reply = yield from self._ask(broker_address, GetBrokerConfig())
         return parse_config_text(reply.body)
+
+    def name_server_config(self, address: str) -> Op[dict[str, str]]:
+        """Return the settings of a name server, as text by their Java names."""
+        reply = yield from self._ask(address, GetNamesrvConfig())
+        return parse_config_text(reply.body)
+
+    def update_name_server_config(self, address: str, settings: dict[str, str]) -> Op[None]:
+        """Change settings of a running name server, by their Java names."""
+        yield from self._ask(address, UpdateNamesrvConfig(), config_text(settings))
 
     def update_broker_config(self, broker_address: str, settings: dict[str, str]) -> Op[None]:
         """Change settings of a running broker, by their Java names."""
@@ -264,6 +300,59 @@ class AdminCore:
             reply = yield from self._ask(address, GetProducerConnectionList(producer_group=self.wire(group)))
             producers.connection_set += from_json(ProducerConnection, reply.body).connection_set
         return producers
+
+    def clients(self, group: str | None = None, *, cluster: str | None = None) -> Op[ClientList]:
+        """Return the online producers and consumers of a group, or of all groups, at the masters of a cluster, or of all.
+
+        Asks every broker for each of its groups. Those that do not list the producers of all groups are named.
+        """
+        found = ClientList([], [])
+        known: dict[tuple[str, str, str], ConnectedClient] = {}
+        for address in (yield from self.masters(cluster)):
+            producers = yield from self._producers_at(address, group)
+            if producers is None:
+                found.without_producers.append(address)
+            consumers = yield from self._consumers_at(address, group)
+            for kind, table in (("producer", producers or {}), ("consumer", consumers)):
+                for name, one in ((unwrap(name, self.settings.namespace), one) for name, some in table.items() for one in some):
+                    at, version = one.client_addr.removeprefix("/"), version_name(one.version)
+                    made = ConnectedClient(kind, name, one.client_id, at, one.language, version, [])
+                    client = known.setdefault((kind, name, one.client_id), made)
+                    client.brokers += [address] if address not in client.brokers else []
+        found.clients = [known[key] for key in sorted(known)]
+        return found
+
+    def _producers_at(self, address: str, group: str | None) -> Op[dict[str, list[Connection]] | None]:
+        """Return the producers of a group, or of all groups, at a broker; None: it lists those of one group only."""
+        try:
+            if group is not None:
+                request = GetProducerConnectionList(producer_group=self.wire(group))
+                return {self.wire(group): (yield from self._body(address, request, ProducerConnection)).connection_set}
+            reply = yield from ask(address, GetAllProducerInfo(), b"", min(SILENCE_MS, self.settings.request_timeout_ms))
+        except SystemError_:  # the group has no producer there
+            return {}
+        except (RequestNotSupported, RequestTimeout):
+            return None
+        return {
+            name: [Connection(one.client_id, one.remote_ip, one.language, one.version) for one in some]
+            for name, some in from_json(ProducerTable, reply.body).data.items()
+        }
+
+    def _consumers_at(self, address: str, group: str | None) -> Op[dict[str, list[Connection]]]:
+        """Return the consumers of a group, or of all groups, at a broker; groups are asked for side by side, some at a time."""
+        names = [] if group is None else [self.wire(group)]
+        if group is None:
+            table = yield from self._body(address, GetAllSubscriptiongroupConfig(), SubscriptionGroupTable)
+            names = sorted(table.subscription_group_table)
+        found = {}
+        for some in (names[at : at + GROUPS_AT_ONCE] for at in range(0, len(names), GROUPS_AT_ONCE)):
+            requests = [self._body(address, GetConsumerConnectionList(consumer_group=name), ConsumerConnection) for name in some]
+            for name, outcome in zip(some, (yield from gather(requests))):
+                if isinstance(outcome, ConsumerConnection):
+                    found[name] = outcome.connection_set
+                elif not isinstance(outcome, ConsumerNotOnline):
+                    raise outcome
+        return found
 
     def consumer_running_info(self, group: str, client_id: str, *, stacks: bool = False) -> Op[ConsumerRunningInfo]:
         """Ask an online consumer, through a broker, for its state: settings, subscriptions, queues, rates.

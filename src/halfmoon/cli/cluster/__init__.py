@@ -1,0 +1,1 @@
+"""What runs in a cluster: its brokers, their settings, and the clients that are connected."""

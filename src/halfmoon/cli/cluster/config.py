@@ -1,0 +1,177 @@
+"""`halfmoon config`: the settings of running brokers and name servers, Apache's too."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.options import LOCAL, Cluster, Json, NameServer, pairs
+from halfmoon.cli.shared.output import show_json, show_table
+from halfmoon.client.admin import Admin
+from halfmoon.errors import BrokerError, HalfmoonError, UsageError
+from halfmoon.model import split_addresses
+from halfmoon.programs.configuration import BROKER, CHANGEABLE, NAME_SERVER
+from halfmoon.settings import describe
+from halfmoon.settings.java_keys import IGNORED
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Show and change the settings of running brokers and name servers.\n\nExample: halfmoon config get transactionTimeOut",
+)
+
+Kind = StrEnum("Kind", ["BROKER", "NAMESERVER"])
+Of = Annotated[Kind, typer.Option("--of", help="Whose settings: those of brokers, or of name servers.")]
+OfBroker = Annotated[str | None, typer.Option("--broker", metavar="BROKER", help="Only this broker: its name, or host:port.")]
+COLUMNS = ("setting", "value", "default", "set", "reason")
+
+
+class Server(NamedTuple):
+    """A server that is asked. A name server's name is its address."""
+
+    name: str
+    address: str
+
+
+@app.command()
+def get(
+    keys: Annotated[list[str] | None, typer.Argument(metavar="[SETTING]...", help="By RocketMQ's key or ours; none: all.")] = None,
+    of: Of = Kind.BROKER,
+    changed: Annotated[bool, typer.Option("--changed", help="Only those that differ from the default.")] = False,
+    broker: OfBroker = None,
+    cluster: Cluster = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show what settings are and were by default (changed ones are marked), and whether they can be set while a server runs.
+
+    Defaults and reasons are those of Halfmoon's servers; of Apache's the values are shown.
+
+    Example: halfmoon config get --changed
+    """
+    with Admin(nameserver=nameserver) as admin:
+        found = {server: _read(admin, of, server) for server in _servers(admin, of, nameserver, broker, cluster)}
+    wanted = _wanted(of, keys or [], set().union(*found.values()))
+    shown = {
+        server: [row for row in _rows(of, settings) if row["setting"] in wanted and (row["changed"] or not changed)]
+        for server, settings in found.items()
+    }
+    if as_json:
+        show_json([{"server": server.name, "address": server.address, "settings": rows} for server, rows in shown.items()])
+        return
+    for server, rows in shown.items():
+        cells = [("*" if row["changed"] else "", *(row[name] or "" for name in COLUMNS)) for row in rows]
+        show_table(" ".join(dict.fromkeys(server)), ("", *COLUMNS), cells)
+
+
+def _wanted(of: str, names: list[str], every: set[str]) -> set[str]:
+    """Return the keys that names stand for, all keys without names. Raises UsageError where no server has such a setting."""
+    known = _known(of)
+    keys = {_key(known, name) for name in names}
+    for key in sorted(keys - every):
+        near = get_close_matches(key, every | known.keys(), 1)
+        raise UsageError(f"there is no setting {key!r:.100}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    return keys or every
+
+
+@app.command("set")
+def set_(
+    assignments: Annotated[list[str], typer.Argument(metavar="SETTING=VALUE...", help="By RocketMQ's key or ours.")],
+    of: Of = Kind.BROKER,
+    broker: OfBroker = None,
+    cluster: Cluster = None,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Change settings of running servers, which keep them over a restart; then read them back, and say what took no effect.
+
+    A Halfmoon server takes all of them or none. Exit code 1: a server refused or did not answer, or something took no effect.
+
+    Example: halfmoon config set transactionTimeOut=10000 --broker broker-a
+    """
+    values = {_key(_known(of), key): value for key, value in pairs(assignments, "setting").items()}
+    with Admin(nameserver=nameserver) as admin:
+        outcomes = [_change(admin, of, server, values) for server in _servers(admin, of, nameserver, broker, cluster)]
+    if as_json:
+        show_json(outcomes)
+    for outcome in outcomes if not as_json else ():
+        for key, change in outcome["changed"].items():
+            say(f"{outcome['server']}: {key} is {change['is']}, was {change['was']}")
+        for key, why in outcome["without_effect"].items():
+            say(f"{outcome['server']}: {key} took no effect: {why}", error=True)
+        if outcome["error"]:
+            say(f"{outcome['server']}: {outcome['error']}", error=True)
+    if any(outcome["error"] or outcome["without_effect"] for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+def _change(admin: Admin, of: str, server: Server, values: dict[str, str]) -> dict[str, Any]:
+    """Change settings of one server; return what became of them, by what it answers when asked again."""
+    facts: dict[str, Any] = {"server": server.name, "address": server.address, "changed": {}, "without_effect": {}, "error": None}
+    try:
+        before = _read(admin, of, server)
+        (admin.update_broker_config if of == "broker" else admin.update_name_server_config)(server.address, values)
+        after = _read(admin, of, server)
+    except HalfmoonError as exc:
+        return {**facts, "error": f"refused: {exc.remark}" if isinstance(exc, BrokerError) else str(exc)}
+    ours = _is_ours(of, after)
+    without = {
+        key: IGNORED.get(key, "as it always is here") if ours else "it has no such setting" for key in values if key not in after
+    }
+    if not ours:  # ours write a value in their own way, or refuse it
+        differing = {key for key in values.keys() & after if after[key].lower() != values[key].lower()}
+        without |= {key: f"it is {after[key]}" for key in sorted(differing)}
+    changed = {key: {"was": before.get(key), "is": after[key]} for key in values if key not in without}
+    return {**facts, "changed": changed, "without_effect": without}
+
+
+def _servers(admin: Admin, of: str, nameserver: str, broker: str | None, cluster: str | None) -> list[Server]:
+    """Return whom a command asks: name servers, or masters. Raises UsageError where there is nobody."""
+    if of == "nameserver":
+        return [Server(address, address) for address in split_addresses(nameserver)]
+    info = admin.cluster()
+    names = sorted(info.broker_addr_table if cluster is None else info.cluster_addr_table.get(cluster, []))
+    servers = [Server(name, address) for name in names if (address := info.broker_addr_table[name].broker_addrs.get(0))]
+    chosen = [server for server in servers if broker is None or broker in server]
+    if not chosen:
+        raise UsageError(f"there is no such broker; known: {', '.join(server.name for server in servers) or 'none'}")
+    return chosen
+
+
+def _read(admin: Admin, of: str, server: Server) -> dict[str, str]:
+    return (admin.broker_config if of == "broker" else admin.name_server_config)(server.address)
+
+
+def _known(of: str) -> dict[str, dict[str, Any]]:
+    """Return what is known of the settings of Halfmoon's servers, by the key that stands in their answers."""
+    sections = {"broker": BROKER["broker"], "store": BROKER["store"]} if of == "broker" else {of: NAME_SERVER[of]}
+    return {
+        each.java or each.name: {
+            "name": each.name, "default": each.default, "set": "any time" if each.name in CHANGEABLE[section] else "at start",
+            "reason": each.why, "java": each.java,
+        }
+        for section, cls in sections.items()
+        for each in describe(cls)
+    }  # fmt: skip
+
+
+def _key(known: dict[str, dict[str, Any]], text: str) -> str:
+    """Return the key of a setting that is named by its key or by our name, with or without its table."""
+    name = text.rpartition(".")[2]
+    return next((key for key, each in known.items() if text not in known and each["name"] == name), text)
+
+
+def _is_ours(of: str, settings: dict[str, str]) -> bool:
+    """Whether settings are those of a Halfmoon server: RocketMQ has some of them not."""
+    return any(key in settings for key, each in _known(of).items() if each["java"] is None)
+
+
+def _rows(of: str, settings: dict[str, str]) -> list[dict[str, Any]]:
+    known = _known(of) if _is_ours(of, settings) else {}
+    nothing = dict.fromkeys(("name", "default", "set", "reason"))
+    rows = [{"setting": key, "value": value, **known.get(key, nothing)} for key, value in sorted(settings.items())]
+    return [{**row, "changed": row["default"] not in (None, row["value"])} for row in rows]

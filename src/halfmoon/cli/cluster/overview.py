@@ -1,0 +1,43 @@
+"""`halfmoon cluster`: the clusters that the name servers know, and how their brokers do."""
+
+from __future__ import annotations
+
+import time
+
+import typer
+
+from halfmoon.cli.shared.options import LOCAL, Json, NameServer
+from halfmoon.cli.shared.output import show_json, show_table, span_text
+from halfmoon.cli.status.facts import Broker, brokers_of
+from halfmoon.client.admin import Admin
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def cluster(nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
+    """Show clusters and their brokers.
+
+    Of each the id (0: a master), the address, the version, messages in and out a second, and how full its disk is. Exit code 1
+    if a broker does not answer, or reports a fault.
+
+    Example: halfmoon cluster
+    """
+    with Admin(nameserver=nameserver) as admin:
+        brokers = sorted(brokers_of(admin, time.time_ns() // 1_000_000), key=lambda each: (each.cluster, each.name, each.id))
+    if as_json:
+        show_json([broker._asdict() for broker in brokers])
+    else:
+        columns = ("cluster", "broker", "id", "address", "version", "in/s", "out/s", "disk", "up", "fault")
+        show_table("", columns, [(each.cluster, each.name, each.id, each.address, *_cells(each)) for each in brokers])
+    if any(broker.fault for broker in brokers):
+        raise typer.Exit(1)
+
+
+def _cells(broker: Broker) -> tuple[str, ...]:
+    if broker.version is None:
+        return "-", "-", "-", "-", "-", broker.fault or ""
+    rates = f"{broker.in_per_second:,.0f}", f"{broker.out_per_second:,.0f}"
+    up = "-" if broker.uptime_ms is None else span_text(broker.uptime_ms)
+    version = broker.version + (f" native {broker.native}" if broker.native else "")
+    return version, *rates, f"{broker.disk_used:.0%}", up, broker.fault or ""
