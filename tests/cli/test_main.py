@@ -24,7 +24,7 @@ NOUNS = {
     "acl": ("list", "add", "remove", "explain"),
     "tx": ("pending", "show", "check", "commit", "rollback", "expired", "resume", "status"),
     "filter": ("explain",),
-    "bench": ("send", "pull"),
+    "bench": ("send", "pull", "tx"),
     "config": ("get", "set"),
     "client": ("list",),
     "dlq": ("list", "show", "replay"),

@@ -17,7 +17,15 @@ try:
 except ImportError:  # Windows
     uvloop = None  # type: ignore[assignment]
 
-from halfmoon import AsyncProducer, AsyncPullConsumer, Message, MessageQueue, SendStatus
+from halfmoon import (
+    AsyncProducer,
+    AsyncPullConsumer,
+    AsyncTransactionProducer,
+    LocalTransactionState,
+    Message,
+    MessageQueue,
+    SendStatus,
+)
 from halfmoon.cli.shared.app import App
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, duration_ms
@@ -203,9 +211,93 @@ def _show(result: Measured, *, as_json: bool) -> None:
         show_json(result)
     else:
         say(f"{result.messages_per_second:,.0f} messages/s, {result.megabytes_per_second:,.1f} MB/s")
-        say(f"a request took {result.p50_us:,} µs (p50), {result.p99_us:,} µs (p99), {result.max_us:,} µs (max)")
+        what = "request"
+        if isinstance(result, Transactions) and result.half is not None:
+            what, half = "transaction", result.half
+            say(f"{result.messages - result.rolled_back:,} committed, {result.rolled_back:,} rolled back")
+            say(f"a half message took {half.p50_us:,} µs (p50), {half.p99_us:,} µs (p99), {half.max_us:,} µs (max)")
+        say(f"a {what} took {result.p50_us:,} µs (p50), {result.p99_us:,} µs (p99), {result.max_us:,} µs (max)")
         say(f"{result.messages:,} messages in {result.seconds} s, {result.cpu_seconds} s of CPU in this client")
         if result.failed:
             say(f"{result.failed:,} failed, first: {result.first_error}")
     if result.failed or not result.messages:
         raise typer.Exit(1)
+
+
+# ---------------------------------------------------------------- transactions
+
+
+class Transactions(Measured):
+    """What was measured of transactions, each from the beginning of its half message until its decision is sent.
+
+    ``half`` is of half messages alone. Nobody answers a decision.
+    """
+
+    rolled_back: int = 0
+    half: Measured | None = None
+
+
+@app.command()
+def tx(
+    topic: BenchTopic = "halfmoon_bench",
+    connections: Connections = 1,
+    in_flight: Annotated[int, typer.Option("--in-flight", min=1, max=4096, help="Transactions in flight per connection.")] = 1,
+    size: Annotated[int, typer.Option("--size", min=1, max=4 * 1024 * 1024, help="Body size in bytes.")] = 1024,
+    local: Annotated[str, typer.Option("--local", metavar="DURATION", help="How long each local transaction takes.")] = "0",
+    rollback: Annotated[int, typer.Option("--rollback", min=0, max=100, help="How many of 100 transactions are rolled back.")] = 0,
+    span: Annotated[str, typer.Option("--for", metavar="DURATION", help="How long to run them: 100ms to 1h.")] = "5s",
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Run transactions as fast as this client can: a half message, a local transaction that only waits, and its decision.
+
+    Exit code 1 if a half message could not be stored.
+
+    Example: halfmoon bench tx --in-flight 16 --local 5ms --rollback 10
+    """
+    settings = {"nameserver": nameserver, "compress_over_bytes": 64 * 1024 * 1024}
+    message = Message(topic, b"x" * size)
+    seconds, local_s = duration_ms(span, "--for", at_least="100ms", at_most="1h") / 1000, duration_ms(local, "--local") / 1000
+    work = _transact(settings, message, connections, in_flight, seconds, local_s=local_s, rollback=rollback)
+    _show(_run(work), as_json=as_json)
+
+
+async def _transact(
+    settings: dict[str, Any], message: Message, connections: int, in_flight: int, seconds: float, *, local_s: float, rollback: int
+) -> Transactions:
+    def lost(_: object) -> LocalTransactionState:
+        """Answer a check: the decision did not arrive."""
+        return LocalTransactionState.ROLLBACK
+
+    async with AsyncExitStack() as stack:
+        clients = [AsyncTransactionProducer(group="halfmoon_bench", check=lost, **settings) for _ in range(connections)]
+        producers = [await stack.enter_async_context(client) for client in clients]
+        for producer in producers:
+            await producer.send(message, timeout_ms=10_000)  # makes the topic and the connections; not counted
+        whole, half = _Tally(), _Tally()
+        until = time.perf_counter_ns() + int(seconds * 1e9)
+        work = [_keep_transacting(p, message, until, whole, half, local_s, rollback) for p in producers for _ in range(in_flight)]
+        rolled_back = sum(await asyncio.gather(*work))
+        return Transactions(**msgspec.structs.asdict(whole.measured()), rolled_back=rolled_back, half=half.measured())
+
+
+async def _keep_transacting(
+    producer: AsyncTransactionProducer, message: Message, until_ns: int, whole: _Tally, half: _Tally, local_s: float, rollback: int
+) -> int:
+    """Run one transaction after the other until a time; return how many were rolled back. Both tallies are shared with others."""
+    rolled_back = 0
+    while (begin := time.perf_counter_ns()) < until_ns:
+        try:
+            stored = await producer.prepare(message)
+        except HalfmoonError as exc:
+            whole.failed += 1
+            whole.first_error = whole.first_error or str(exc)
+            continue
+        half.spans_ns.append(time.perf_counter_ns() - begin)
+        await asyncio.sleep(local_s)
+        number, whole.messages, half.messages = whole.messages, whole.messages + 1, half.messages + 1
+        rolls_back = number * rollback // 100 < (number + 1) * rollback // 100
+        await (stored.rollback() if rolls_back else stored.commit())
+        whole.spans_ns.append(time.perf_counter_ns() - begin)
+        whole.bytes, rolled_back = whole.bytes + len(message.body), rolled_back + rolls_back
+    return rolled_back
