@@ -16,12 +16,15 @@ OPENING = """# Commands
 
 <!-- Written by tools/generate_commands.py from the commands themselves; do not edit. -->
 
-Every command has `--help` with an example and `--json` for programs: one document (or one per line where messages stream) on
-standard output, errors as a document on standard error, wrong arguments included. Exit codes: 0 done, 1 refused or found
-something, 2 wrong argument or setting. A list that is empty is exit code 0; with `--fail-if-empty` it is 1. Clients find the
-cluster through `--nameserver`, then the variable `NAMESRV_ADDR`, then 127.0.0.1:9876; any RocketMQ cluster works.
-`halfmoon --credentials FILE COMMAND` signs what a command asks ([access.md](access.md)); `--tls` and the options beside it in
-`halfmoon --help` [encrypt](tls.md) its connections.
+Every command has `--help` with an example and, but for `completion`, `--json` for programs: one document (or one per line where
+messages stream) on standard output, errors as a document on standard error, wrong arguments included. Exit codes: 0 done, 1
+refused or found something, 2 wrong argument or setting. A list that is empty is exit code 0; with `--fail-if-empty` it is 1.
+
+Commands find the cluster through `--nameserver`, then `--context` and `HALFMOON_CONTEXT`, which name a
+[context](#halfmoon-context), then the variable `NAMESRV_ADDR`, then the context in use, then 127.0.0.1:9876; any RocketMQ cluster
+works. `--credentials FILE` signs what a command asks ([access.md](access.md)); `--tls` and the options beside it in
+`halfmoon --help` [encrypt](tls.md) its connections. These stand at any place in a command. `halfmoon completion` has shells
+complete commands, topics, groups and contexts.
 
 A topic and a group may be a word or an option: `halfmoon consume orders` is `halfmoon consume --topic orders`. A duration has a
 unit: `500ms`, `10s`, `5m`, `2h`, `3d`. A time is a duration back from now, ISO 8601, or milliseconds since the epoch. What cannot

@@ -41,9 +41,11 @@ class Terminal(io.TextIOWrapper):
 
 
 @pytest.fixture
-def run_alone(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def run_alone(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Run a command in this process; no cluster is known to it."""
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    monkeypatch.delenv("HALFMOON_CONTEXT", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("configuration")))
     monkeypatch.setenv("COLUMNS", "200")
 
     def run(*arguments: str, stdin: bytes = b"", terminal: bool = False) -> Ran:

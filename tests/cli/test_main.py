@@ -27,6 +27,7 @@ NOUNS = {
     "bench": ("send", "pull", "tx"),
     "config": ("get", "set"),
     "client": ("list",),
+    "context": ("add", "list", "use", "show", "remove"),
     "dlq": ("list", "show", "replay"),
     "delay": ("list", "cancel"),
     "events": ("run", "list"),

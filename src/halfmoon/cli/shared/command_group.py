@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from itertools import takewhile
@@ -18,6 +17,7 @@ from halfmoon import __version__
 from halfmoon.cli.shared import tls
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.output import report
+from halfmoon.cli.shared.target import chosen, sign_with
 from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.hot import NATIVE
 
@@ -41,6 +41,7 @@ COMMANDS = {
     "config": ("halfmoon.cli.cluster.config", "Show and change the settings of running brokers and name servers."),
     "client": ("halfmoon.cli.cluster.clients", "List the producers and consumers that are connected."),
     "cluster": ("halfmoon.cli.cluster.overview", "Show clusters and their brokers."),
+    "context": ("halfmoon.cli.contexts.commands", "Name clusters, and choose the one that commands ask."),
     "status": ("halfmoon.cli.status.command", "Show whether the cluster is healthy, degraded or down."),
     "bench": ("halfmoon.cli.bench", "Benchmark a cluster with this client, which reaches its limit long before a broker does."),
     "fsck": ("halfmoon.cli.store.fsck", "Check every record of the log, and compare every index with it."),
@@ -100,8 +101,8 @@ def _leave_out_boxes(command: Any) -> None:
         _leave_out_boxes(each)
 
 
-CREDENTIALS = ("HALFMOON_CREDENTIALS", "HALFMOON_ACCESS_KEY", "HALFMOON_SECRET_KEY", "HALFMOON_SECURITY_TOKEN")
-"""Variables that say who signs: a file, or what else stands in it."""
+ANYWHERE = ("--context", "--credentials")
+"""Options of all commands that may stand in any place, with their values."""
 
 WRONG_ARGUMENTS: Any = typer.BadParameter.__base__
 """What Typer raises for arguments that are wrong; it has no public name."""
@@ -118,6 +119,10 @@ def _version(asked: bool) -> None:
 @app.callback()
 def halfmoon(
     context: typer.Context,
+    context_name: Annotated[
+        str | None,
+        typer.Option("--context", metavar="CONTEXT", help="Ask the cluster of this context (halfmoon context; HALFMOON_CONTEXT)."),
+    ] = None,
     credentials: Annotated[
         str | None,
         typer.Option("--credentials", metavar="FILE", help="File with accessKey and secretKey that sign all requests (access.md)."),
@@ -138,19 +143,9 @@ def halfmoon(
     """
     context.call_on_close(tls.into_environment(encrypted, tls_ca, tls_cert, tls_key, tls_server_name, tls_no_verify))
     if credentials is not None:
-        context.call_on_close(_sign_with(credentials))
-
-
-def _sign_with(file: str) -> Callable[[], None]:
-    """Have all clients of this process, and of processes that it starts, sign with a file; return what undoes that."""
-    before = {name: os.environ.pop(name, None) for name in CREDENTIALS}
-    os.environ[CREDENTIALS[0]] = file
-
-    def undo() -> None:
-        del os.environ[CREDENTIALS[0]]
-        os.environ.update({name: value for name, value in before.items() if value is not None})
-
-    return undo
+        context.call_on_close(sign_with(credentials))
+    if context_name:
+        chosen(context_name)  # an unknown one is refused whatever the command
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -161,7 +156,10 @@ def run(arguments: Sequence[str]) -> int:
         _leave_out_boxes(command)
         width = _columns()
     try:
-        code = command.main(args=tls.first(arguments), prog_name="halfmoon", standalone_mode=not as_json, terminal_width=width)
+        given = tls.first(arguments, ANYWHERE)
+        code = command.main(
+            args=given, prog_name="halfmoon", obj={"json": as_json}, standalone_mode=not as_json, terminal_width=width
+        )  # fmt: skip
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
     except WRONG_ARGUMENTS as exc:

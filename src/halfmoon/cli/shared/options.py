@@ -9,12 +9,15 @@ from typing import Annotated
 
 import typer
 
+from halfmoon.cli.shared.target import name_servers
+
 NameServer = Annotated[
     str,
     typer.Option(
-        "--nameserver", "-n", envvar="NAMESRV_ADDR", metavar="ADDRESSES", help="Name servers, host:port separated by ';'."
+        *("--nameserver", "-n"), envvar="NAMESRV_ADDR", metavar="ADDRESSES", callback=name_servers,
+        help="Name servers, host:port separated by ';'.",
     ),
-]
+]  # fmt: skip
 LOCAL = "127.0.0.1:9876"
 """Where `halfmoon serve` puts its name server."""
 

@@ -7,8 +7,8 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 
+import halfmoon
 from halfmoon.client.admin import Admin
-from halfmoon.client.sync import PullConsumer
 from halfmoon.errors import HalfmoonError, TopicNotFound
 from halfmoon.model import MessageQueue, StoredMessage
 
@@ -94,7 +94,7 @@ def read(
     ends = {queue: end for queue, (start, end) in spans.items() if follow or start < end}
     if not ends:
         return
-    with PullConsumer(group=TOOLS_GROUP, nameserver=nameserver, auto_commit=False, batch_max=32) as consumer:
+    with halfmoon.PullConsumer(group=TOOLS_GROUP, nameserver=nameserver, auto_commit=False, batch_max=32) as consumer:
         consumer.assign(list(ends), expression, sql=sql)
         for queue in ends:
             consumer.seek(queue, spans[queue][0])
@@ -114,7 +114,7 @@ def read(
         raise NotReadToEnd(ends, positions)
 
 
-def _leave_ended(consumer: PullConsumer, ends: dict[MessageQueue, int]) -> dict[MessageQueue, int]:
+def _leave_ended(consumer: halfmoon.PullConsumer, ends: dict[MessageQueue, int]) -> dict[MessageQueue, int]:
     """Return how far each queue was read; read no more of those that are at their ends, and take them out."""
     positions = {queue: consumer.position(queue) for queue in ends}
     done = [queue for queue, end in ends.items() if positions[queue] >= end]

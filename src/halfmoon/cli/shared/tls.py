@@ -5,7 +5,7 @@ encrypt as well. Opens no file.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Annotated
 
 import typer
@@ -30,19 +30,25 @@ NoVerify = Annotated[
 
 _SWITCHES = frozenset(("--tls", "--tls-no-verify"))
 _VALUES = frozenset(("--tls-ca", "--tls-cert", "--tls-key", "--tls-server-name"))
+NAMES = ("encrypted", "tls_ca", "tls_cert", "tls_key", "tls_server_name", "tls_no_verify")
+"""Parameters of the command that holds all others for these options, in the order of `into_environment`."""
 
 
-def first(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with the options of this module in front, where the command that holds all others reads them."""
+def first(arguments: Sequence[str], others_with_value: Collection[str] = ()) -> list[str]:
+    """Return the arguments with the options of this module in front, where the command that holds all others reads them.
+
+    So are ``others_with_value``.
+    """
+    with_value = {*_VALUES, *others_with_value}
     ours: list[str] = []
     others: list[str] = []
     rest = iter(arguments)
     for argument in rest:
         if argument == "--":
             others += [argument, *rest]
-        elif argument in _SWITCHES or argument.partition("=")[0] in _VALUES:
+        elif argument in _SWITCHES or argument.partition("=")[0] in with_value:
             ours.append(argument)
-            if argument in _VALUES:
+            if argument in with_value:
                 ours += [value for value in [next(rest, None)] if value is not None]
         else:
             others.append(argument)

@@ -1,0 +1,1 @@
+"""Named contexts: which cluster commands ask, and how, kept in one file of the user's."""
