@@ -49,6 +49,7 @@ COMMANDS = {
         "halfmoon.cli.store.backup",
         "Copy the store of a broker, which may go on running, so that a broker can start on the copy.",
     ),
+    "completion": ("halfmoon.cli.completion.command", "Print the script with which bash, zsh or fish completes commands."),
     "demo": (
         "halfmoon.cli.demo.command",
         "Run the whole story with real processes, kill them with -9, and check that everything agrees.",

@@ -1,0 +1,1 @@
+"""Completion of commands in shells: names of commands and options, and of topics, groups and contexts."""
