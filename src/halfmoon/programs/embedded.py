@@ -31,6 +31,7 @@ from halfmoon.runtime.loop import run_loop
 from halfmoon.runtime.server.certificates import Certificates
 from halfmoon.runtime.server.process import STOP_MS, Address, keep_freed_memory, run_until_signal
 from halfmoon.runtime.server.server import Server
+from halfmoon.runtime.service_manager import READY, notify
 from halfmoon.runtime.tls import ClientTls
 from halfmoon.settings.http import HttpSettings
 from halfmoon.settings.tls import TlsMode, TlsSettings
@@ -225,7 +226,7 @@ def run(make: Callable[[], Awaitable[Programs]], ready: Callable[[Programs, str]
     """Run servers in this process until SIGTERM or SIGINT stops them cleanly; a second signal ends the process at once.
 
     ``make`` returns the coroutine that makes the programs; ``ready`` is told of them once all of them listen, and where they are
-    watched (an URL; empty: nowhere). Raises NotSaved, PortTaken.
+    watched (an URL; empty: nowhere); then a service manager is (``NOTIFY_SOCKET``). Raises NotSaved, PortTaken.
     """
     keep_freed_memory()
     run_loop(_run(make, ready, http))
@@ -245,6 +246,7 @@ async def _run(make: Callable[[], Awaitable[Programs]], ready: Callable[[Program
     async def tell() -> None:
         await _registered(programs)
         ready(programs, watching[0].server.url if watching else "")
+        notify(READY)
         gc.freeze()  # what lives since the start lives to the end: collections need not walk it
 
     telling: list[asyncio.Task[None]] = []

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from halfmoon.runtime.descriptors import KEPT_MAX, allow_descriptors
+from halfmoon.runtime.service_manager import STOPPING, notify
 
 Address = tuple[str, int]
 
@@ -41,7 +42,7 @@ async def run_until_signal(
 ) -> None:
     """Start servers in order, tell ``ready`` the addresses bound by each, stop them in reverse at the first SIGTERM or SIGINT.
 
-    A second signal leaves the process at once with status 1.
+    A second signal leaves the process at once with status 1. A service manager is told of the first.
     """
     loop = asyncio.get_running_loop()
     allow_descriptors(sum(server.connections_max for server in servers) + KEPT_MAX)
@@ -63,6 +64,7 @@ async def run_until_signal(
         if ready is not None:
             ready(bound)
         await asked.wait()
+        notify(STOPPING)
     finally:
         for server in reversed(started):
             await server.stop(within_ms)
