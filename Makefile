@@ -8,6 +8,9 @@ PACKAGES := $(VENV)/.packages
 INSTALLED := $(VENV)/.installed
 NATIVE := $(VENV)/.native
 PINS := constraints.txt
+DIST ?= dist
+# What builds wheels: the whole environment where it is there already, else a small one.
+TOOLS := $(if $(wildcard $(INSTALLED)),$(VENV),build/tools)
 SPARK_4_2 := .venv-spark-4.2
 SEED ?= 7
 SEEDS ?= 1
@@ -19,7 +22,7 @@ PURE := tests/columns tests/wire tests/store tests/broker tests/integration
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup databases check lint quick test spark-4.2 rust-client demo mission simulate fuzz bench conformance docs site constraints clean
+.PHONY: help setup wheel databases check lint quick test spark-4.2 rust-client demo mission simulate fuzz bench conformance docs site constraints clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9.-]+):.*## (.*)/make \1\t\2/' | expand -t 20
@@ -28,7 +31,7 @@ $(PACKAGES): $(PINS)
 	@test -n "$(PYTHON)" && $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Python 3.11 or newer is needed (make PYTHON=/path/to/python3.11)" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet --require-hashes -r $(PINS)
+	@$(BIN)/python tools/install.py $(PINS)
 	@touch $@
 
 $(INSTALLED): $(PACKAGES) pyproject.toml
@@ -46,6 +49,22 @@ $(NATIVE): $(PACKAGES) native/Cargo.toml native/pyproject.toml $(wildcard native
 	fi
 
 setup: $(INSTALLED) $(NATIVE)  ## virtual environment with everything, from pinned packages
+
+build/tools/.installed: constraints-build.txt
+	@$(PYTHON) -m venv build/tools
+	@build/tools/bin/python -m pip --disable-pip-version-check --no-input install --quiet --require-hashes -r constraints-build.txt
+	@touch $@
+
+wheel: $(TOOLS)/.installed  ## wheels of halfmoon and, where cargo is, of halfmoon-native, in dist/
+	@rm -f $(DIST)/halfmoon*.whl
+	@$(TOOLS)/bin/python -m pip --disable-pip-version-check wheel --quiet --no-deps --no-build-isolation --wheel-dir $(DIST) .
+	@if ! command -v cargo >/dev/null; then \
+		echo "no wheel of halfmoon-native, cargo is not there: Python does its work"; \
+	else \
+		$(TOOLS)/bin/maturin build --quiet --release -m native/Cargo.toml -i $(TOOLS)/bin/python -o $(DIST) \
+			|| echo "no wheel of halfmoon-native, see above: Python does its work"; \
+	fi
+	@ls $(DIST)/halfmoon*.whl
 
 databases: $(INSTALLED)  ## PostgreSQL and MariaDB from Debian for the tests of events, where root may install them
 	@tools/databases.sh $(BIN)/python
@@ -110,11 +129,15 @@ docs: $(INSTALLED)  ## write again what is generated from the source
 site: $(INSTALLED)  ## the documentation as a site, in build/site; needs no network
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+COMPILE = build/pin/bin/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --no-annotate --no-header \
+	--no-emit-options --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
+
 constraints: $(PACKAGES)  ## pin the newest packages that pyproject.toml allows
 	$(PYTHON) -m venv build/pin && build/pin/bin/pip install --quiet pip-tools
-	@{ sed -n '/^#/p;/^[^#]/q' constraints.txt; build/pin/bin/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras \
-		--all-extras --all-build-deps --no-annotate --no-header --no-emit-options --no-emit-index-url --no-emit-trusted-host \
-		--no-emit-find-links --output-file - pyproject.toml; } >build/constraints.txt && mv build/constraints.txt constraints.txt
+	@{ sed -n '/^#/p;/^[^#]/q' constraints.txt; $(COMPILE) --all-extras --all-build-deps --output-file - pyproject.toml; } \
+		>build/constraints.txt && mv build/constraints.txt constraints.txt
+	@$(COMPILE) --constraint constraints.txt --output-file constraints-base.txt pyproject.toml
+	@printf 'hatchling\neditables\nmaturin\n' | $(COMPILE) --constraint constraints.txt --output-file constraints-build.txt -
 
 clean:  ## remove what was built, the virtual environments too
 	rm -rf $(VENV) $(SPARK_4_2) build dist native/target native/Cargo.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -28,10 +28,10 @@ from halfmoon.runtime.drivers.asyncio_driver import Driver, wait_signal
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.runtime.files.permissions import PERMISSIONS, report_readable
 from halfmoon.runtime.loop import run_loop
+from halfmoon.runtime.readiness import READY, notify
 from halfmoon.runtime.server.certificates import Certificates
 from halfmoon.runtime.server.process import STOP_MS, Address, keep_freed_memory, run_until_signal
 from halfmoon.runtime.server.server import Server
-from halfmoon.runtime.service_manager import READY, notify
 from halfmoon.runtime.tls import ClientTls
 from halfmoon.settings.http import HttpSettings
 from halfmoon.settings.tls import TlsMode, TlsSettings

@@ -109,4 +109,4 @@ def _optional(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        raise UsageError(f"{name.partition('.')[0]} is not installed: pip install halfmoon[compression]") from None
+        raise UsageError(f"{name.partition('.')[0]} is not installed: pip install 'halfmoon[compression]'") from None

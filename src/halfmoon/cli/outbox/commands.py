@@ -224,7 +224,7 @@ def _opened(url: str) -> AbstractContextManager[Provider]:
     except ModuleNotFoundError as exc:
         if exc.name != "sqlalchemy":  # something else is missing, and says what
             raise
-        raise UsageError("the outbox needs SQLAlchemy: install halfmoon[sqlalchemy]") from exc
+        raise UsageError("the outbox needs SQLAlchemy: pip install 'halfmoon[sqlalchemy]'") from exc
     return database.opened(url)
 
 

@@ -58,7 +58,7 @@ def _of_django(alias: str) -> Ledger:
     try:
         module = import_module("halfmoon.events.dedup.django")
     except ImportError as exc:
-        raise UsageError(f"dedup={alias!r:.60} is the alias of a Django database: install halfmoon[django] ({exc})") from exc
+        raise UsageError(f"dedup={alias!r:.60} is the alias of a Django database: pip install 'halfmoon[django]' ({exc})") from exc
     made: Ledger = module.DjangoLedger(alias)
     return made
 

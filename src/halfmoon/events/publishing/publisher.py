@@ -431,7 +431,7 @@ def _provider(session: Any, provider: Provider | None, bind: Any) -> Provider:
     except ModuleNotFoundError as exc:
         if exc.name != "sqlalchemy":  # something else is missing, and says what
             raise
-        raise UsageError(f"session=… needs SQLAlchemy: install halfmoon[sqlalchemy] ({exc})") from exc
+        raise UsageError(f"session=… needs SQLAlchemy: pip install 'halfmoon[sqlalchemy]' ({exc})") from exc
     made: Provider = module.provider(session, bind=bind)
     return made
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from halfmoon.runtime.descriptors import KEPT_MAX, allow_descriptors
-from halfmoon.runtime.service_manager import STOPPING, notify
+from halfmoon.runtime.readiness import STOPPING, notify
 
 Address = tuple[str, int]
 

@@ -13,8 +13,8 @@ from uuid import uuid4
 
 import pytest
 
-from halfmoon.runtime import service_manager
-from halfmoon.runtime.service_manager import READY, STOPPING, notify
+from halfmoon.runtime import readiness
+from halfmoon.runtime.readiness import READY, STOPPING, notify
 
 
 @pytest.fixture(params=["a path", "an abstract name"])
@@ -61,7 +61,7 @@ def test_a_socket_that_cannot_be_reached_is_logged_and_stops_nothing(
 def test_a_manager_that_never_reads_is_not_waited_for(
     manager: socket.socket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(service_manager, "_SEND_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(readiness, "_SEND_SECONDS_MAX", 0.01)
 
     sent = [notify(READY) for _ in range(2_000)]
 

@@ -1,0 +1,69 @@
+"""Install the pinned packages of a file into the environment of this interpreter, and say meanwhile what happens: pip alone says
+nothing for minutes, or hundreds of lines.
+
+    .venv/bin/python tools/install.py constraints.txt
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from threading import Event, Thread
+
+PAUSE_SECONDS = 10
+"""How often it says again what it does."""
+PIP = (
+    "-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--progress-bar", "off", "--require-hashes", "-r",
+)  # fmt: skip
+
+_LARGE_MB = 20
+_DOWNLOAD = re.compile(r"^ *(?:Downloading|Using cached) (?:\S*/)?(\S+) \((\d+(?:\.\d+)?) MB\)")
+_BUILD = re.compile(r"^ *Building wheel for (\S+) .*: started")
+
+
+def step_in(line: str) -> str:
+    """Return what is worth saying of a line of pip's: a large file, what is built, that the rest is unpacked; empty for others."""
+    if (found := _DOWNLOAD.match(line)) and float(found[2]) >= _LARGE_MB:
+        return f"{found[1]}, {float(found[2]):.0f} MB"
+    if found := _BUILD.match(line):
+        return f"building {found[1]}"
+    if line.startswith("Installing collected packages: "):
+        return f"unpacking {line.count(',') + 1} packages"
+    return ""
+
+
+def install(pins: Path, pause_seconds: float = PAUSE_SECONDS) -> int:
+    """Run pip; return its exit code. What it said last is shown where it failed."""
+    began, last, ended = time.monotonic(), deque[str](maxlen=30), Event()
+    count = len(re.findall(r"^[a-z0-9.-]+==", pins.read_text(), re.M))
+    doing = "looking for them"
+
+    def say() -> None:
+        print(f"  {time.monotonic() - began:3.0f} s  {doing}", flush=True)
+
+    def repeat() -> None:
+        while not ended.wait(pause_seconds):
+            say()
+
+    print(f"installing {count} packages, with Spark 1.6 GB, into {sys.prefix}:", flush=True)
+    say()
+    Thread(target=repeat, daemon=True).start()
+    with subprocess.Popen([sys.executable, *PIP, pins], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:
+        assert pip.stdout is not None
+        for line in pip.stdout:
+            last.append(line)
+            if step := step_in(line):
+                doing = step
+                say()
+    ended.set()
+    if pip.returncode:
+        sys.stderr.write("".join(last))
+    return pip.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(install(Path(sys.argv[1])))
