@@ -10,7 +10,7 @@ from tools import install
 @pytest.mark.parametrize(
     ("line", "step"),
     [
-        ("  Downloading https://example.org/packages/pyspark-4.3.0.tar.gz (453.6 MB)\n", "pyspark-4.3.0.tar.gz, 454 MB"),
+        ("  Downloading https://localhost/packages/pyspark-4.3.0.tar.gz (453.6 MB)\n", "pyspark-4.3.0.tar.gz, 454 MB"),
         ("Using cached pyarrow-26.0.1-cp311-cp311-linux.whl (55.1 MB)\n", "pyarrow-26.0.1-cp311-cp311-linux.whl, 55 MB"),
         ("  Building wheel for pyspark (pyproject.toml): started\n", "building pyspark"),
         ("  Building wheel for pyspark (pyproject.toml): still running...\n", ""),
