@@ -21,7 +21,7 @@ SPARK = {
 """Where tests use a Spark session, and what they share one with. The first that fits counts."""
 FIRST = (
     "tests/interop/test_store_both_ways", "tests/interop/test_transaction_index", "tests/spark/", "tests/cli/spark/test_commands",
-    "tests/interop/", "tests/docs/", "tests/examples/", "tests/integration/", "tests/cli/demo/", "tests/events/",
+    "tests/interop/", "tests/packaging/", "tests/docs/", "tests/examples/", "tests/integration/", "tests/cli/demo/", "tests/events/",
     "tests/simulation/", "tests/client/", "tests/cli/", "tests/store/",
 )  # fmt: skip
 """Where tests take seconds, the slowest first."""
@@ -60,7 +60,7 @@ ALONE = ("test_store_both_ways", "test_transaction_index")
 """Files whose tests start servers of their own, and take longest: dealt out one by one."""
 MAY_BE_LATE = (
     "tests/cli/", "tests/client/test_", "tests/docs/", "tests/events/", "tests/examples/", "tests/integration/", "tests/interop/",
-    "tests/programs/", "tests/runtime/", "tests/spark/",
+    "tests/packaging/", "tests/programs/", "tests/runtime/", "tests/spark/",
 )  # fmt: skip
 """Where tests have processes, threads or sockets, and a deadline. All others decide by themselves, and never need a second try."""
 _INTEROP = "tests/interop/"

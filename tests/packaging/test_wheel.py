@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -81,9 +82,11 @@ class Environment:
 
 
 @pytest.fixture(scope="module")
-def installed(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+def installed(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     """An environment with the wheel."""
-    return Environment(tmp_path_factory.mktemp("installed") / "env", wheels)
+    there = tmp_path_factory.mktemp("installed")
+    yield Environment(there / "env", wheels)
+    shutil.rmtree(there)
 
 
 @pytest.fixture
