@@ -21,8 +21,8 @@ SPARK = {
 """Where tests use a Spark session, and what they share one with. The first that fits counts."""
 FIRST = (
     "tests/interop/test_store_both_ways", "tests/interop/test_transaction_index", "tests/spark/", "tests/cli/spark/test_commands",
-    "tests/interop/", "tests/packaging/", "tests/docs/", "tests/examples/", "tests/integration/", "tests/cli/demo/", "tests/events/",
-    "tests/simulation/", "tests/client/", "tests/cli/", "tests/store/",
+    "tests/interop/", "tests/packaging/", "tests/docs/", "tests/examples/", "tests/integration/", "tests/cli/demo/",
+    "tests/events/", "tests/simulation/", "tests/client/", "tests/cli/", "tests/store/",
 )  # fmt: skip
 """Where tests take seconds, the slowest first."""
 SLOW = (

@@ -26,6 +26,7 @@ from halfmoon.testing.local import LocalCluster
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     "README.md",
+    "docs/install.md",
     "docs/getting-started.md",
     "docs/transactions.md",
     "docs/redelivery.md",

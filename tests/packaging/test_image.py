@@ -154,6 +154,7 @@ def test_a_broker_runs_in_it_as_another_user_and_keeps_messages_in_its_volume(im
         assert first.run(*words("HEALTHCHECK")) == (0, "")
         first.process.send_signal(getattr(signal, OF_THE_IMAGE["STOPSIGNAL"]))
         assert first.ends()[0] == 0
+    assert list((image / "tmp").iterdir()) == [], "what a read-only image would refuse"
     with container(image, "--insecure") as second:
         ready(second)
         read = second.run("halfmoon", "consume", "--topic", "orders", "--count", "1")
