@@ -17,8 +17,10 @@ from threading import Event, Thread
 PAUSE_SECONDS = 10
 """How often it says again what it does."""
 PIP = (
-    "-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--progress-bar", "off", "--require-hashes", "-r",
+    "-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--progress-bar", "off",
+    "--config-settings=--build-option=--compression=stored", "--require-hashes", "-r",
 )  # fmt: skip
+"""Spark comes as source, and its wheel is unpacked a moment after it was made: uncompressed it takes half the time."""
 
 _LARGE_MB = 20
 _DOWNLOAD = re.compile(r"^ *(?:Downloading|Using cached) (?:\S*/)?(\S+) \((\d+(?:\.\d+)?) MB\)")
