@@ -4,9 +4,9 @@
 
 From nothing to topics as tables, streams, a join, a lake table, a copy made exactly once and a picture of lag.
 
-Run it cell by cell in an editor that knows `# %%`, or whole: `python spark_tour.py [DIRECTORY]`. It needs
-Halfmoon, what `pip install 'halfmoon[lake]'` adds to it, and Java 17 or newer. It starts a broker of its own, and leaves its files in
-the directory. Imports stand in the first cell that uses them.
+Run it cell by cell in an editor that knows `# %%`, or whole: `python spark_tour.py [DIRECTORY]`. It needs Halfmoon, what
+`pip install 'halfmoon[lake]'` adds to it, and Java 17 or newer. It starts a broker of its own, and leaves its files in the
+directory. Imports stand in the first cell that uses them.
 """
 # ruff: noqa: E402
 
