@@ -126,7 +126,7 @@ def test_a_short_flag_means_the_same_in_every_command():
     assert {short: sorted(long) for short, long in meanings.items() if len(long) > 1} == {}
     assert {short: min(long) for short, long in meanings.items()} == {
         "-a": "--all", "-c": "--count", "-f": "--follow", "-g": "--group", "-k": "--key", "-n": "--nameserver", "-o": "--option",
-        "-p": "--property", "-t": "--topic", "-y": "--yes",
+        "-p": "--property", "-t": "--topic", "-w": "--watch", "-y": "--yes",
     }  # fmt: skip
 
 
