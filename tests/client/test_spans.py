@@ -351,6 +351,10 @@ def test_settings_switch_spans_off(recorded: InMemorySpanExporter):
 
     assert "send" not in vars(producer._client._sender)
     assert "send" in vars(Producer(group="P_shop", nameserver="127.0.0.1:1")._client._sender)
+    for on in (True, False):
+        consumer = PushConsumer(group="C_mail", nameserver="127.0.0.1:1", spans=on)
+        assert consumer.on_message(print) is print
+        assert (consumer._client._core.listener.function is print) is not on
 
 
 # ---------------------------------------------------------------- nobody records

@@ -246,6 +246,11 @@ def test_functions_of_a_group_that_ask_for_different_retries_are_refused():
         Consumers(first, second)
 
 
+def test_a_bus_in_memory_refuses_a_group_that_wants_order(halfmoon_events: MemoryBus):
+    with pytest.raises(UsageError, match="test it with halfmoon_broker"):
+        Consumers(Handler(group="S_mail", topic="TP", code="A", function=print, ordered=True), bus=halfmoon_events)
+
+
 def test_an_event_comes_again_as_often_as_its_function_says(halfmoon_events: MemoryBus):
     @on(OrderModel, group="S_mail", retries=2)
     def mail(paid: OrderModel) -> None:
