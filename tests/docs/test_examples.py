@@ -39,6 +39,7 @@ PAGES = [
     "docs/declarations.md",
     "docs/spark.md",
     "docs/repair-and-backup.md",
+    "docs/tutorials/spark-from-kafka.md",
 ]
 ADDRESS = "127.0.0.1:9876"
 SHORT_LIVED = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
