@@ -8,6 +8,7 @@ import json
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -16,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pla
 
 from halfmoon import AsyncAdmin, AsyncProducer, HalfmoonError, Message
 from halfmoon.programs import monitoring
-from halfmoon.programs.embedded import Programs, both, start, stop
+from halfmoon.programs.embedded import Programs, both, broker, start, stop
 from halfmoon.programs.exposition import OPENMETRICS
 from halfmoon.programs.monitoring import METRICS, Monitoring
 from halfmoon.programs.ports import PortTaken
@@ -62,14 +63,14 @@ async def watched(path, **http: int) -> AsyncIterator[Watched]:
 
 async def test_what_clients_do_is_what_the_page_says(tmp_path):
     async with watched(tmp_path) as servers:
-        [broker] = [program.broker for program in servers.programs if program.broker]
+        [core] = [program.broker for program in servers.programs if program.broker]
         async with AsyncProducer(group="P", nameserver=servers.programs[0].address, retries_max=0) as producer:
             for number in range(7):
                 await producer.send(Message("orders", b"%d" % number))
-            broker.store.maintenance.disk_full = "the disk is full"
+            core.store.maintenance.disk_full = "the disk is full"
             with pytest.raises(HalfmoonError, match="the disk is full"):
                 await producer.send(Message("orders", b"no"))
-            broker.store.maintenance.disk_full = None
+            core.store.maintenance.disk_full = None
             found = await servers.values()
 
     assert found["halfmoon_messages_stored_total", "broker-a"] == 7
@@ -125,9 +126,9 @@ async def test_a_round_that_fails_is_a_500_and_the_next_one_is_made_anew(tmp_pat
 async def test_a_page_has_at_most_so_many_series_and_says_how_many_it_lacks(tmp_path):
     async with watched(tmp_path, http_series_max=1000) as servers:
         async with AsyncAdmin(nameserver=servers.programs[0].address) as admin:
-            [broker] = [program.broker for program in servers.programs if program.broker]
+            [core] = [program.broker for program in servers.programs if program.broker]
             for number in range(1100):
-                broker.topics.ensure(f"t{number}", 1, servers.programs[1].server.clock.now())
+                core.topics.ensure(f"t{number}", 1, servers.programs[1].server.clock.now())
             assert admin
         found = await servers.values()
     topics = [name for name in found if name[0] == "rocketmq_producer_offset"]
@@ -141,27 +142,27 @@ async def test_healthy_and_ready_servers_say_so_and_others_say_why(tmp_path):
         for path in ("/healthz", "/readyz"):
             code, fields, body = await servers.get(path)
             assert (code, fields["Content-Type"], json.loads(body)) == (200, "application/json", {"ok": True, "reasons": []})
-        [broker] = [program.broker for program in servers.programs if program.broker]
+        [core] = [program.broker for program in servers.programs if program.broker]
 
-        broker.store.maintenance.disk_full = 'the disk is "full"'
+        core.store.maintenance.disk_full = 'the disk is "full"'
         assert (await servers.get("/healthz"))[0] == 200
         code, _, body = await servers.get("/readyz")
         assert (code, json.loads(body)["reasons"]) == (503, ['broker broker-a: the disk is "full"'])
         assert (await servers.values())["halfmoon_store_writable", "broker-a"] == 0
-        broker.store.maintenance.disk_full = None
+        core.store.maintenance.disk_full = None
 
-        [link] = broker.registration._links
+        [link] = core.registration._links
         link.is_up = False
         code, _, body = await servers.get("/readyz")
         assert code == 503
         assert json.loads(body)["reasons"] == [f"broker broker-a: not registered with a name server: {link.address}"]
         link.is_up = True
 
-        broker.store.health.failure = "a sync failed"
+        core.store.health.failure = "a sync failed"
         for path in ("/healthz", "/readyz"):
             code, _, body = await servers.get(path)
             assert (code, json.loads(body)["reasons"]) == (503, ["broker broker-a: a sync failed"])
-        broker.store.health.failure = None
+        core.store.health.failure = None
 
 
 async def test_a_port_that_is_taken_is_said_in_words():
@@ -171,3 +172,31 @@ async def test_a_port_that_is_taken_is_said_in_words():
         port = other.getsockname()[1]
         with pytest.raises(PortTaken, match=rf"cannot listen on 127.0.0.1:{port} \(http_port\): .*in use"):
             await Monitoring(HttpSettings(http_port=port)).take()
+
+
+async def test_what_names_no_broker_is_of_all_brokers_of_the_process_and_no_series_comes_twice(tmp_path):
+    watching, own = Monitoring(HttpSettings(http_port=0)), settings()
+    await watching.take()
+    programs = tuple([
+        await broker(own._replace(broker=replace(own.broker, name=name)), tmp_path / name) for name in ("broker-a", "broker-b")
+    ])  # fmt: skip
+    watching.watch([program.server for program in programs])
+    await start(programs)
+    await watching.server.start()
+    now = programs[0].server.clock.now()
+    for count, program in enumerate(programs, 1):
+        program.broker.topics.ensure("orders", 1, now)
+        program.broker.store.append("orders", 0, [(b"x", b"", 0, 0, now, bytes(8), 0, 0, 0)] * count, now)
+        program.broker.offsets.put("G", "orders", 0, 0)
+    _, _, body = await Watched(programs, watching).get("/metrics")
+    await watching.server.stop()
+    await stop(programs)
+
+    series = [line.rpartition(" ")[0] for line in body.decode().splitlines() if not line.startswith("#")]
+    assert len(series) == len(set(series))
+    assert 'rocketmq_group_diff{group="G",topic="orders",countOfOnlineConsumers="0",msgModel="1"} 3\n' in body.decode()
+    for name, count in (("broker-a", 1), ("broker-b", 2)):
+        assert f'halfmoon_messages_stored_total{{broker="{name}"}}' in body.decode()
+        assert f'rocketmq_message_accumulation{{cluster="DefaultCluster",broker="{name}",topic="orders",group="G"}} {count}\n' in (
+            body.decode()
+        )

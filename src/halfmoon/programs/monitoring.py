@@ -16,6 +16,7 @@ from time import perf_counter
 
 from halfmoon import __version__
 from halfmoon.broker.broker import Broker
+from halfmoon.broker.metrics.declared import DIFFERENCE
 from halfmoon.broker.metrics.declared import METRICS as OF_BROKERS
 from halfmoon.broker.metrics.figures import Figures
 from halfmoon.errors import ResponseCode
@@ -153,8 +154,18 @@ class Monitoring:
             yield from _of_server(server)
             if isinstance(server.core, NameServer):
                 yield from name_server_metrics.samples(server.core)
+        differences: dict[tuple[str, tuple[str, ...]], tuple[Metric, float]] = {}
         for figures, server in zip(self._figures, (server for server in self._servers if isinstance(server.core, Broker))):
-            yield from figures.samples(server.clock.now())
+            for sample in figures.samples(server.clock.now()):
+                if sample is None or sample[0].labels is not DIFFERENCE.labels:
+                    yield sample
+                else:  # of no broker: they are of all of this process together
+                    metric, labels, behind = sample
+                    assert not isinstance(behind, TurnTimes)
+                    key = metric.name, labels
+                    differences[key] = metric, behind + (differences[key][1] if key in differences else 0)
+        for (_, labels), (metric, behind) in differences.items():
+            yield metric, labels, behind
 
 
 def _of_server(server: Server) -> Samples:
