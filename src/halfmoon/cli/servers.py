@@ -76,43 +76,15 @@ JSON = Option("--json", "", None, "Print the ready line as JSON.")
 
 OPTIONS = {
     "serve": (
-        DATA,
-        CONFIG,
-        HOST,
-        NAME_SERVER_PORT,
-        BROKER_PORT,
-        BROKER_NAME,
-        CLUSTER,
-        REGISTER_WITH,
-        SET,
-        ACL,
-        ALLOW_REMOTE,
-        INSECURE,
-        BROKERS,
-        EPHEMERAL,
-        UNTIL_EOF,
-        HTTP_PORT,
-        LOG,
-        JSON,
+        DATA, CONFIG, HOST, NAME_SERVER_PORT, BROKER_PORT, BROKER_NAME, CLUSTER, REGISTER_WITH, SET, ACL, ALLOW_REMOTE, INSECURE,
+        BROKERS, EPHEMERAL, UNTIL_EOF, HTTP_PORT, LOG, JSON,
     ),
     "nameserver": (DATA, CONFIG, HOST, NAME_SERVER_PORT, SET, NAMES_REMOTE, HTTP_PORT, LOG, JSON),
     "broker": (
-        DATA,
-        CONFIG,
-        HOST,
-        BROKER_PORT,
-        BROKER_NAME,
-        CLUSTER,
-        REGISTER_WITH,
-        SET,
-        ACL,
-        ALLOW_REMOTE,
-        INSECURE,
-        HTTP_PORT,
-        LOG,
+        DATA, CONFIG, HOST, BROKER_PORT, BROKER_NAME, CLUSTER, REGISTER_WITH, SET, ACL, ALLOW_REMOTE, INSECURE, HTTP_PORT, LOG,
         JSON,
     ),
-}
+}  # fmt: skip
 
 HELP = {
     "serve": """Run a name server and a broker in one process.

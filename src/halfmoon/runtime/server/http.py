@@ -12,7 +12,6 @@ import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from email.utils import formatdate
 from http import HTTPStatus
 from http.client import HTTPException, parse_headers
@@ -121,14 +120,12 @@ class HttpServer:
         begun = False
         try:
             async with asyncio.timeout(REQUEST_S):
-                head = await reader.readuntil(b"\r\n\r\n")
+                head = await _head(reader)
             begun = True
             async with asyncio.timeout(ANSWER_S):
                 await self._answer(writer, head, remote)
                 writer.close()
                 await writer.wait_closed()
-        except asyncio.LimitOverrunError:
-            await self._refuse(writer, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, remote)
         except TimeoutError:
             why = f"did not read its answer in {ANSWER_S:.0f} s" if begun else f"sent no whole request in {REQUEST_S:.0f} s"
             self._log.warning("monitoring: connection cut: peer=%s %s", remote, why)
@@ -168,13 +165,13 @@ class HttpServer:
             log.exception("monitoring: %s failed", path)
             return _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
 
-    async def _refuse(self, writer: asyncio.StreamWriter, status: HTTPStatus, remote: str) -> None:
-        self._log.warning("monitoring: request refused: peer=%s: %d", remote, status)
-        with suppress(TimeoutError, OSError):
-            async with asyncio.timeout(ANSWER_S):
-                await _send(writer, _plain(status))
-                writer.close()
-                await writer.wait_closed()
+
+async def _head(reader: asyncio.StreamReader) -> bytes:
+    """Return the head of a request; empty: it is too long. Raises IncompleteReadError, OSError."""
+    try:
+        return await reader.readuntil(b"\r\n\r\n")
+    except asyncio.LimitOverrunError:
+        return b""
 
 
 async def _send(writer: asyncio.StreamWriter, answer: Answer, *, without_body: bool = False) -> None:
