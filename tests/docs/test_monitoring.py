@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from halfmoon.programs.exposition import process
+from halfmoon.programs.exposition import of_process
 from halfmoon.programs.monitoring import METRICS
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +21,7 @@ OF_PROMETHEUS = {"instance", "job"}
 LABELS: dict[str, set[str]] = {
     **{metric.name: set(metric.labels) for metric in METRICS},
     **{f"{m.name}_{end}": {*m.labels, "le"} for m in METRICS if m.kind == "histogram" for end in ("bucket", "sum", "count")},
-    **{family.samples[0].name: set() for family in process.collect()},
+    **{family.samples[0].name: set() for family in of_process()},
     "up": set(),
 }
 FUNCTIONS = {"sum", "min", "max", "rate", "increase", "topk", "histogram_quantile", "label_values"}

@@ -7,7 +7,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
 from halfmoon.metrics import Metric, TurnTimes
-from halfmoon.programs.exposition import LABEL_LENGTH_MAX, OPENMETRICS, PLAIN, Page
+from halfmoon.programs.exposition import LABEL_LENGTH_MAX, OPENMETRICS, PLAIN, Page, of_process
 
 GAUGE = Metric("halfmoon_thing", "gauge", ("broker", "group"), "A \\ thing\nof two lines.")
 BARE = Metric("halfmoon_bare", "gauge", (), "Without labels.")
@@ -26,7 +26,7 @@ def read(page, content_type, parse):
 
 @pytest.mark.parametrize(("content_type", "parse"), FORMATS)
 def test_every_kind_of_metric_reads_back_as_it_was(content_type, parse):
-    page, times = Page(1000), TurnTimes()
+    page, times = Page(1000, of_process()), TurnTimes()
     for ns in (1000, 10_000_000):
         times.took(ns)
     for sample in [

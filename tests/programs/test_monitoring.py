@@ -81,6 +81,7 @@ async def test_what_clients_do_is_what_the_page_says(tmp_path):
     assert found["halfmoon_connections", "broker-a"] == 1
     assert found["halfmoon_turn_seconds_count", "broker-a"] >= 7
     assert found["halfmoon_metrics_left_out", "series"] == 0
+    assert found["process_resident_memory_bytes",] > 1e6
 
 
 async def test_a_page_has_only_what_is_declared(tmp_path):

@@ -3,7 +3,7 @@ what there is of the process; samples are written here, because it takes ten tim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 
 from prometheus_client import ProcessCollector
@@ -23,15 +23,19 @@ LABEL_LENGTH_MAX = 255
 _LINES_AT_ONCE = 512
 """Lines that become one text while they are gathered, so that none of many holds the event loop."""
 
-process = ProcessCollector(registry=None)
-"""Memory, processor time and open files of this process."""
+_PROCESS = ProcessCollector(registry=None)
+
+
+def of_process() -> list[Family]:
+    """Return memory, processor time and open files of this process. For a thread: with 10,000 files it takes 9 ms."""
+    return list(_PROCESS.collect())
 
 
 class Page:
-    """Samples of one round, by metric. Those beyond ``series_max`` are counted in ``left_out``."""
+    """Samples of one round, by metric. Those beyond ``series_max`` are counted in ``left_out``; those of the process come first."""
 
-    def __init__(self, series_max: int) -> None:
-        self._series_max = series_max
+    def __init__(self, series_max: int, of_process: Sequence[Family] = ()) -> None:
+        self._series_max, self._of_process = series_max, of_process
         self._families: dict[str, tuple[Metric, list[bytes], list[str]]] = {}
         """By name: the declaration, what is text already, and lines that are not yet."""
         self._names: tuple[str, ...] = ()
@@ -72,7 +76,7 @@ class Page:
     def pieces(self, content_type: str) -> Iterable[bytes]:
         """Yield the text piece by piece."""
         encode = _ENCODERS[content_type]
-        yield encode(process).removesuffix(_EOF)
+        yield encode(SimpleNamespace(collect=self._of_process.__iter__)).removesuffix(_EOF)
         for metric, texts, lines in self._families.values():
             name = metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
             family = Family(name, metric.text, metric.kind)

@@ -24,7 +24,7 @@ from halfmoon.hot import NATIVE
 from halfmoon.metrics import Metric, Samples, TurnTimes
 from halfmoon.nameserver import metrics as name_server_metrics
 from halfmoon.nameserver.nameserver import NameServer
-from halfmoon.programs.exposition import OPENMETRICS, PLAIN, Page
+from halfmoon.programs.exposition import OPENMETRICS, PLAIN, Page, of_process
 from halfmoon.programs.ports import PortTaken
 from halfmoon.runtime.server.http import Answer, HttpServer
 from halfmoon.runtime.server.server import Server
@@ -132,8 +132,9 @@ class Monitoring:
             self._page = asyncio.get_running_loop().time(), task.result()
 
     async def _gather(self) -> Page:
-        page, began = Page(self._settings.http_series_max), perf_counter()
-        held = began
+        began = perf_counter()
+        page = Page(self._settings.http_series_max, await asyncio.get_running_loop().run_in_executor(None, of_process))
+        held = perf_counter()
         for sample in self._samples():
             if sample is not None:
                 page.add(sample)
