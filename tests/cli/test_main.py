@@ -80,13 +80,6 @@ def test_a_start_takes_a_quarter_of_a_second_of_processor_time_at_most(words):
     assert min(processor_time_s(words) for _ in range(3)) < 0.25  # the best of three: others keep caches and cores busy
 
 
-def test_a_list_of_topics_takes_little_more_than_twice_what_a_bare_start_takes(cluster):
-    lists, starts = ("-m", "halfmoon", "topic", "list", "-n", cluster.nameserver), ("-m", "halfmoon")
-    taken = [(processor_time_s(lists), processor_time_s(starts)) for _ in range(3)]  # side by side: others slow both down alike
-
-    assert min(listing for listing, _ in taken) < 2.2 * min(start for _, start in taken)
-
-
 def test_a_list_of_topics_loads_no_producer_nor_consumer():
     heavy = {"halfmoon.client.aio", "halfmoon.client.sync", "halfmoon.events", "halfmoon.programs"}
     code = f"import sys; from halfmoon.cli import main, topic; print(sorted({heavy} & set(sys.modules)))"
