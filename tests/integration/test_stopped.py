@@ -124,7 +124,9 @@ def test_a_reader_of_a_kilobyte_a_second_gets_its_messages_and_keeps_nobody_wait
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         frames = inbox.frames()
         while len(frames) < ANSWERS:  # then it reads on, and has lost nothing
-            inbox.feed(slow.recv(1 << 20))
+            more = slow.recv(1 << 20)
+            assert more, f"closed after {len(frames)} of {ANSWERS} answers"
+            inbox.feed(more)
             frames += inbox.frames()
         replies = [decode(header, body, serialization) for serialization, header, body in frames]
         assert [(reply.opaque, reply.code) for reply in replies] == [(opaque, 0) for opaque in range(ANSWERS)]

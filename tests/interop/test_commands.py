@@ -39,6 +39,7 @@ def run(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 def test_brokers_are_shown_with_their_versions_and_figures(cluster: Cluster, run: Run) -> None:
+    until(lambda: (found := run("cluster"))[0] == 0 and found[1][0]["disk_used"], "a broker that looked at its disk", within_s=120)
     code, (broker,), _ = run("cluster")
 
     assert (code, broker["cluster"], broker["name"], broker["id"]) == (0, "DefaultCluster", "broker-a", 0)

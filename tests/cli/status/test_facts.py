@@ -56,6 +56,11 @@ def test_numbers_of_a_broker():
     assert broker.uptime_ms > 0
 
 
+def test_a_broker_that_has_not_looked_at_its_disk_says_no_share():
+    status = status_of(Cluster({"a": {**INFO, "commitLogDiskRatio": "-1.0"}}), Limits(disk=0.01))
+    assert (status.health, status.brokers[0].disk_used) == ("healthy", None)
+
+
 @pytest.mark.parametrize("text", ["", "NaN", "x", "inf", "-1", "1" * 400, "٣"])
 def test_what_is_no_number_is_none_and_stops_nothing(text):
     status = status_of(Cluster({"a": dict.fromkeys(INFO, text)}), Limits(lag=0, pending_age_ms=0))

@@ -8,7 +8,7 @@ import typer
 
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer
 from halfmoon.cli.shared.output import show_json, show_table, span_text
-from halfmoon.cli.status.facts import Broker, brokers_of
+from halfmoon.cli.status.facts import Broker, brokers_of, share_text
 from halfmoon.client.admin import Admin
 
 app = typer.Typer(add_completion=False)
@@ -40,4 +40,4 @@ def _cells(broker: Broker) -> tuple[str, ...]:
     rates = f"{broker.in_per_second:,.0f}", f"{broker.out_per_second:,.0f}"
     up = "-" if broker.uptime_ms is None else span_text(broker.uptime_ms)
     version = broker.version + (f" native {broker.native}" if broker.native else "")
-    return version, *rates, f"{broker.disk_used:.0%}", up, broker.fault or ""
+    return version, *rates, share_text(broker.disk_used), up, broker.fault or ""

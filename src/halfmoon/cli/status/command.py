@@ -11,7 +11,7 @@ from halfmoon.cli.shared.app import App
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, duration_ms
 from halfmoon.cli.shared.output import show_json, show_table, span_text
-from halfmoon.cli.status.facts import DISK_WARNING, Broker, Limits, Status, facts_of, status_of
+from halfmoon.cli.status.facts import DISK_WARNING, Broker, Limits, Status, facts_of, share_text, status_of
 from halfmoon.cli.status.watch import watch
 from halfmoon.client.admin import Admin
 
@@ -92,7 +92,7 @@ def _row(broker: Broker) -> tuple[object, ...]:
         f"{broker.in_per_second:,.0f}",
         f"{broker.out_per_second:,.0f}",
         "-" if count is None else f"{count:,}" + ("" if age is None else f" for {span_text(age)}"),
-        f"{broker.disk_used:.0%}",
+        share_text(broker.disk_used),
         "-" if broker.requests_refused is None else f"{broker.requests_refused:,}",
         "-" if broker.uptime_ms is None else span_text(broker.uptime_ms),
         broker.address,

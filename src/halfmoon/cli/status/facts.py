@@ -41,7 +41,7 @@ class Broker(NamedTuple):
     transactions_pending: int | None
     oldest_pending_ms: int | None
     requests_refused: int | None
-    disk_used: float
+    disk_used: float | None
     fault: str | None
 
 
@@ -79,7 +79,7 @@ def _faults(brokers: list[Broker], backlog: Mapping[str, Backlog], limits: Limit
     for broker in brokers:
         if broker.fault:
             faults.append(f"{broker.name}: {broker.fault}")
-        elif broker.disk_used >= limits.disk:
+        elif broker.disk_used is not None and broker.disk_used >= limits.disk:
             faults.append(f"{broker.name}: its disk is {broker.disk_used:.0%} full")
         age = broker.oldest_pending_ms
         if age is not None and limits.pending_age_ms is not None and age > limits.pending_age_ms:
@@ -122,7 +122,7 @@ def _broker(
         transactions_pending=_count(info.get("transactionsPending")),
         oldest_pending_ms=_count(info.get("transactionsOldestPendingAgeMs")),
         requests_refused=_count(info.get("requestsRefused")),
-        disk_used=_first_number(info.get("commitLogDiskRatio")),
+        disk_used=_share(info.get("commitLogDiskRatio")),
         fault=fault or info.get("brokerFaults") or None,
     )
 
@@ -150,6 +150,17 @@ def _first_number(text: str | None) -> float:
     except (ValueError, IndexError):
         return 0.0
     return number if isfinite(number) else 0.0
+
+
+def _share(text: str | None) -> float | None:
+    """Return a share; None where there is none yet: Apache's brokers say -1 until they have looked at their disk."""
+    share = _first_number(text)
+    return share if share > 0 else None
+
+
+def share_text(share: float | None) -> str:
+    """Return a share in percent, ``-`` for none."""
+    return "-" if share is None else f"{share:.0%}"
 
 
 def _count(text: str | None) -> int | None:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from halfmoon.cli.shared.lines import plain, say
 from halfmoon.cli.shared.output import show_json, span_text, time_text
-from halfmoon.cli.status.facts import Broker, Status, facts_of
+from halfmoon.cli.status.facts import Broker, Status, facts_of, share_text
 
 HISTORY = 60
 """So many rates are drawn."""
@@ -63,7 +63,7 @@ def line(status: Status) -> list[str]:
         words.append(f"in {_rate(status, 'in_per_second')}/s out {_rate(status, 'out_per_second')}/s")
         words.append(f"behind {sum(behind.messages for behind in status.backlog.values()):,}")
         words.append(_pending(status.brokers))
-        words.append(f"disk {max(broker.disk_used for broker in status.brokers):.0%}")
+        words.append(f"disk {share_text(max(broker.disk_used or 0.0 for broker in status.brokers) or None)}")
     return [*words, *(f"[{plain(fault)}]" for fault in status.faults)]
 
 
@@ -153,4 +153,4 @@ def _broker_line(broker: Broker) -> str:
         return f"{plain(broker.name)}/{broker.id} does not answer"
     refused = "" if not broker.requests_refused else f", refused {broker.requests_refused:,}"
     up = "" if broker.uptime_ms is None else f", up for {span_text(broker.uptime_ms)}"
-    return f"{plain(broker.name)}/{broker.id}: {_pending([broker])}, disk {broker.disk_used:.0%}{refused}{up}"
+    return f"{plain(broker.name)}/{broker.id}: {_pending([broker])}, disk {share_text(broker.disk_used)}{refused}{up}"
