@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from halfmoon.cli.shared.lines import plain
-from halfmoon.cli.shared.output import body_text, report, show_table, span_text, time_text
+from halfmoon.cli.shared.output import body_text, rate_text, report, show_table, span_text, time_text
 from halfmoon.errors import ConnectFailed, SettingError, broker_error
 
 
@@ -120,10 +120,20 @@ def test_at_80_columns_the_last_columns_are_left_out_and_a_line_says_which(monke
 def test_at_40_columns_what_stays_whole_stands_below_one_another(monkeypatch):
     lines = table_on(monkeypatch, 40, *PENDING)
 
-    assert lines[:2] == [" group   topic   keys", "   id"]
-    assert lines[3:7] == [" P_shop  orders  o-1", f"   {ID}", " P_漢字  orders", f"   {ID}"]
-    assert lines[7].startswith("left out, for want of room: age, sent, next check (")
+    assert lines[:2] == [" age    group   topic   keys", "   id"]
+    assert lines[3:7] == [" 5m10s  P_shop  orders  o-1", f"   {ID}", " 1h00m  P_漢字  orders", f"   {ID}"]
+    assert lines[7].startswith("left out, for want of room: sent, next check (")
     assert max(map(len, lines[:7])) <= 40
+
+
+def test_a_column_that_would_take_a_line_of_its_own_leaves_its_room_to_those_behind_it(monkeypatch):
+    head = table_on(monkeypatch, 60, "", ("id", "last answer", "left"), [(ID, "unknown, and why is a long story", 15)])[0]
+
+    assert head.split() == ["id", "left"]
+
+
+def test_rates():
+    assert [rate_text(rate) for rate in (0.0, 1 / 60, 3.49, 9.96, 1200.4)] == ["0", "0.017", "3.5", "10", "1,200"]
 
 
 @pytest.mark.parametrize("columns", [80, 40, 10])

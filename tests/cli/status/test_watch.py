@@ -53,6 +53,14 @@ def test_groups_that_are_furthest_behind_come_first_with_how_they_change():
     assert "C_done" not in text
 
 
+def test_a_message_a_minute_and_a_single_group_are_told():
+    screen = Screen(2000)
+    screen.see(status(brokers=[BROKER._replace(in_per_second=1 / 60)]))
+    text = screen.text(80, 24).plain
+    assert "in      0.017/s" in text
+    assert "\n1 group has consumed all" in text
+
+
 def test_bars():
     assert bars([0, 0]) == "▁▁"
     assert bars([0, 1, 2, 4]) == "▁▃▅█"

@@ -7,7 +7,7 @@ import time
 import typer
 
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer
-from halfmoon.cli.shared.output import show_json, show_table, span_text
+from halfmoon.cli.shared.output import rate_text, show_json, show_table, span_text
 from halfmoon.cli.status.facts import Broker, brokers_of, share_text
 from halfmoon.client.admin import Admin
 
@@ -37,7 +37,7 @@ def cluster(nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
 def _cells(broker: Broker) -> tuple[str, ...]:
     if broker.version is None:
         return "-", "-", "-", "-", "-", broker.fault or ""
-    rates = f"{broker.in_per_second:,.0f}", f"{broker.out_per_second:,.0f}"
+    rates = rate_text(broker.in_per_second), rate_text(broker.out_per_second)
     up = "-" if broker.uptime_ms is None else span_text(broker.uptime_ms)
     version = broker.version + (f" native {broker.native}" if broker.native else "")
     return version, *rates, share_text(broker.disk_used), up, broker.fault or ""

@@ -46,7 +46,7 @@ WHOLE = frozenset({
     *("id", "event", "resume by", "msgId", "client id", "access key", "key", "keys"),
     *("topic", "topics", "source", "target", "to", "group", "groups", "deadGroup", "producerGroup"),
 })  # fmt: skip
-"""Columns that a next command needs: never shortened and never left out. Where room is short, others are, last ones first."""
+"""Columns that a next command needs: never shortened and never left out. Where room is short, others are, first ones last."""
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -93,12 +93,13 @@ class _Layout:
         return sum(self._widths[at] + 2 for at in line)
 
     def _shown(self, columns: Sequence[str], room: int) -> list[int]:
-        """Return which columns are shown: as many as there is room for, but those that stay whole in any case."""
-        shown = list(range(len(columns)))
-        stay = {at for at in shown if columns[at] in WHOLE} or {0}
-        for at in sorted(set(shown) - stay, reverse=True):
-            if self._width(shown) > room:
-                shown.remove(at)
+        """Return which columns are shown: those that stay whole, and what there is room for on the lines that they take."""
+        shown = [at for at, name in enumerate(columns) if name in WHOLE] or [0]
+        lines = len(self._side_by_side(shown, room))
+        for at in sorted(set(range(len(columns))) - set(shown)):
+            more = sorted([*shown, at])
+            if len(self._side_by_side(more, room)) == lines:
+                shown = more
         return shown
 
     def _side_by_side(self, shown: Sequence[int], room: int) -> list[list[int]]:
@@ -153,6 +154,11 @@ def span_text(ms: int) -> str:
     if whole < 3600:
         return f"{whole // 60}m{whole % 60:02}s"
     return f"{whole // 3600}h{whole // 60 % 60:02}m" if whole < 86_400 else f"{whole // 86_400}d{whole // 3600 % 24:02}h"
+
+
+def rate_text(per_second: float) -> str:
+    """Return a rate for people: ``1,200``, ``3.5``, ``0.02``. A message a minute is not nothing."""
+    return f"{per_second:,.0f}" if per_second >= 9.95 else f"{per_second:.2g}"
 
 
 def message_facts(message: StoredMessage) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import typer
 from halfmoon.cli.shared.app import App
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, duration_ms
-from halfmoon.cli.shared.output import show_json, show_table, span_text
+from halfmoon.cli.shared.output import rate_text, show_json, show_table, span_text
 from halfmoon.cli.status.facts import DISK_WARNING, Broker, Limits, Status, facts_of, share_text, status_of
 from halfmoon.cli.status.watch import watch
 from halfmoon.client.admin import Admin
@@ -89,8 +89,8 @@ def _row(broker: Broker) -> tuple[object, ...]:
     count, age = broker.transactions_pending, broker.oldest_pending_ms
     return (
         f"{broker.name}/{broker.id}",
-        f"{broker.in_per_second:,.0f}",
-        f"{broker.out_per_second:,.0f}",
+        rate_text(broker.in_per_second),
+        rate_text(broker.out_per_second),
         "-" if count is None else f"{count:,}" + ("" if age is None else f" for {span_text(age)}"),
         share_text(broker.disk_used),
         "-" if broker.requests_refused is None else f"{broker.requests_refused:,}",

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from halfmoon.cli.shared.lines import plain, say
-from halfmoon.cli.shared.output import show_json, span_text, time_text
+from halfmoon.cli.shared.output import rate_text, show_json, span_text, time_text
 from halfmoon.cli.status.facts import Broker, Status, facts_of, share_text
 
 HISTORY = 60
@@ -112,7 +112,7 @@ class Screen:
         assert self._now is not None
         late = sorted((behind.messages, group) for group, behind in self._now.backlog.items() if behind.messages)[::-1]
         if not late:
-            return [(f"{len(self._now.backlog):,} groups have consumed all", "dim")] if self._now.backlog else []
+            return [(_consumed_text(len(self._now.backlog)), "dim")] if self._now.backlog else []
         widest = min(40, max(len(group) for _, group in late[:room]))
         lines = [("behind:", "bold")]
         for messages, group in late[:room]:
@@ -138,8 +138,12 @@ def bars(values: list[float]) -> str:
     return "".join(_BARS[min(len(_BARS) - 1, int(value / highest * len(_BARS)))] if highest else _BARS[0] for value in values)
 
 
+def _consumed_text(groups: int) -> str:
+    return "1 group has consumed all" if groups == 1 else f"{groups:,} groups have consumed all"
+
+
 def _rate(status: Status, field: str) -> str:
-    return f"{sum(getattr(broker, field) for broker in status.brokers):,.0f}"
+    return rate_text(sum(getattr(broker, field) for broker in status.brokers))
 
 
 def _pending(brokers: list[Broker]) -> str:
