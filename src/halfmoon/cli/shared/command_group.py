@@ -83,8 +83,7 @@ def load(name: str) -> Any:
     apps = import_module(COMMANDS[name][0]).app
     command = typer.main.get_command(apps[name] if isinstance(apps, dict) else apps)
     command.name = name
-    if _columns() < BOXES_MIN:
-        _leave_out_boxes(command)
+    _lay_out(command, boxes=_columns() >= BOXES_MIN)
     return command
 
 
@@ -96,10 +95,13 @@ def _columns() -> int:
     return get_terminal_size().columns
 
 
-def _leave_out_boxes(command: Any) -> None:
-    command.rich_markup_mode = None
+def _lay_out(command: Any, *, boxes: bool) -> None:
+    if not boxes:
+        command.rich_markup_mode = None
+    # With boxes, Typer ends a line where one ends in the source: in all paragraphs but the first.
+    command.help = "\n\n".join(" ".join(part.split()) for part in (command.help or "").split("\n\n"))
     for each in getattr(command, "commands", {}).values():
-        _leave_out_boxes(each)
+        _lay_out(each, boxes=boxes)
 
 
 ANYWHERE = ("--context", "--credentials")
@@ -152,10 +154,9 @@ def halfmoon(
 def run(arguments: Sequence[str]) -> int:
     """Run what the arguments ask for and return the exit code."""
     as_json = "--json" in takewhile("--".__ne__, arguments)
-    command, width = typer.main.get_command(app), None
-    if _columns() < BOXES_MIN:
-        _leave_out_boxes(command)
-        width = _columns()
+    command, boxes = typer.main.get_command(app), _columns() >= BOXES_MIN
+    width = None if boxes else _columns()
+    _lay_out(command, boxes=boxes)
     try:
         given = tls.first(arguments, ANYWHERE)
         code = command.main(
