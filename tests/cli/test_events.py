@@ -175,7 +175,7 @@ def test_only_one_group_runs_when_it_is_named(start, send, module):
     send("a box")
     until(lambda: "stock a box" in running.lines)
 
-    assert running.ready == "halfmoon ready: 1 consumers in groups S_stock"
+    assert running.ready == "halfmoon ready: 1 consumer in group S_stock"
     assert running.stop() == 0
     assert not any(line.startswith("mail") for line in running.lines)
 

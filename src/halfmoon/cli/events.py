@@ -84,7 +84,7 @@ def run_consumers(
 ) -> None:
     """Run consumers until SIGTERM or Ctrl-C; handlers that are running finish first. A second signal stops at once.
 
-    Prints one line once every group is registered. Publishers declared in the same modules answer transaction checks meanwhile.
+    Prints one line once every group is registered. Publishers that these modules make or import answer checks.
 
     Example: halfmoon events run shop.consumers --nameserver 127.0.0.1:9876
     """
@@ -221,7 +221,8 @@ def _say_ready(consumers: Consumers, *, as_json: bool) -> None:
     if as_json:
         show_json({"ready": True, "pid": os.getpid(), "groups": consumers.groups, "consumers": count})
     else:
-        say(f"halfmoon ready: {count} consumers in groups {', '.join(consumers.groups)}")
+        consumers_text, groups_text = "consumer" + "s" * (count != 1), "group" + "s" * (len(consumers.groups) != 1)
+        say(f"halfmoon ready: {count} {consumers_text} in {groups_text} {', '.join(consumers.groups)}")
 
 
 def _publisher_facts(publisher: Publisher) -> dict[str, Any]:

@@ -34,6 +34,17 @@ def test_options_that_sign_and_encrypt_are_kept_as_absolute_paths_wherever_they_
     assert "hidden-away" not in Path(os.environ["XDG_CONFIG_HOME"], FILE).read_text()
 
 
+def test_a_context_is_shown_in_lines(run_alone):
+    run_alone("context", "add", "prod", "-n", "a:1")
+
+    assert run_alone("context", "show", "prod").out.splitlines() == [
+        "context          prod",
+        "in use           no",
+        "nameserver       a:1",
+        "chosen by",
+    ]
+
+
 def test_a_context_is_replaced_only_where_that_is_said(run_alone):
     run_alone("context", "add", "prod", "-n", "a:1")
 

@@ -65,10 +65,11 @@ def completion(
 ) -> None:
     """Print the script with which bash, zsh or fish completes commands.
 
-    So it does options, topics, groups and contexts. For bash, put this line into ~/.bashrc: source <(halfmoon completion bash).
-    For zsh the same into ~/.zshrc, behind compinit. For fish: halfmoon completion fish >
-    ~/.config/fish/completions/halfmoon.fish. Names of topics and groups are asked of the cluster that the line chooses, and
-    are left out when it does not answer within half a second.
+    Put this line into ~/.bashrc: source <(halfmoon completion bash), or the same with zsh into ~/.zshrc, behind compinit.
+
+    For fish: halfmoon completion fish > ~/.config/fish/completions/halfmoon.fish
+
+    Names of topics and groups are asked of the cluster that the line chooses, and left out when it does not answer in 0.5 s.
 
     Example: halfmoon completion bash
     """

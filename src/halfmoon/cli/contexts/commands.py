@@ -40,7 +40,7 @@ def add(
 ) -> None:
     """Add a context; --credentials, --tls and the options beside it are kept in it. Secrets are not, only the paths of files.
 
-    Example: halfmoon context add prod --nameserver mq1:9876;mq2:9876 --credentials prod.yml --tls
+    Example: halfmoon context add prod --nameserver 'mq1:9876;mq2:9876' --credentials prod.yml --tls
     """
     given = context.find_root().params
     credentials, ca, cert, key = (_absolute(given[option]) for option in ("credentials", "tls_ca", "tls_cert", "tls_key"))
@@ -99,7 +99,8 @@ def show(
     if as_json:
         show_json(facts)
     for field, value in facts.items() if not as_json else ():
-        say(f"{field}: {value}")
+        text = ("yes" if value else "no") if isinstance(value, bool) else value or ""
+        say(f"{field.replace('_', ' '):<16} {text}".rstrip())
 
 
 @app.command()

@@ -108,7 +108,8 @@ def module_named(name: str) -> ModuleType:
             raise ModuleRefused(name, f"there is no module {exc.name}; is its directory on PYTHONPATH?") from exc
         raise ModuleRefused(name, f"it needs {exc.name}, which is not installed ({_where(exc)})") from exc
     except Exception as exc:
-        raise ModuleRefused(name, f"{type(exc).__name__}: {exc} ({_where(exc)})") from exc
+        text = exc.msg if isinstance(exc, SyntaxError) else exc  # whose text would name file and line once more
+        raise ModuleRefused(name, f"{type(exc).__name__}: {text} ({_where(exc)})") from exc
 
 
 def _where(error: BaseException) -> str:
