@@ -101,7 +101,7 @@ class BrokerSettings:
     topics_max: int = setting(
         50_000, low=100, high=1_000_000, why="Maximum number of topics, so that senders cannot fill the memory."
     )
-    groups_max: int = setting(50_000, low=100, high=1_000_000, why="Maximum number of consumer groups, for the same reason.")
+    groups_max: int = setting(50_000, low=100, high=1_000_000, why="Maximum number of consumer groups, to bound memory.")
     queues_max: int = setting(1024, low=8, high=16384, why="Maximum number of queues of a topic; BenchmarkTest has 1024.")
 
     delay_levels: str = setting(
@@ -112,12 +112,15 @@ class BrokerSettings:
     )
     timer_enable: bool = setting(True, java="timerWheelEnable", why="Accept messages with a delivery time (5.x clients).")
     timer_delay_max_s: int = setting(
-        3_456_000, java="timerMaxDelaySec", low=1, high=3_456_000, why="Longest delay of such a message; 40 days."
+        3_456_000, java="timerMaxDelaySec", low=1, high=3_456_000, why="How far ahead a delivery time may be: at most 40 days."
     )
     timer_messages_max: int = setting(
-        4_000_000, low=1, high=100_000_000, why="Maximum number of such messages that wait: 16 to 24 bytes of memory each."
+        4_000_000,
+        low=1,
+        high=100_000_000,
+        why="Maximum number of messages that wait for their time: 16 to 24 bytes of memory each.",
     )
-    recall_enable: bool = setting(True, java="recallMessageEnable", why="Producers may cancel such a message.")
+    recall_enable: bool = setting(True, java="recallMessageEnable", why="Producers may cancel a message that waits for its time.")
     reject_transactions: bool = setting(False, java="rejectTransactionMessage", why="Refuse half messages.")
     half_messages_readable: bool = setting(
         True,
@@ -171,7 +174,11 @@ class BrokerSettings:
     )
     long_polling: bool = setting(True, java="longPollingEnable", why="Hold a pull that finds nothing until a message arrives.")
     short_polling_ms: int = setting(
-        1000, java="shortPollingTimeMills", low=1, high=60_000, why="How long such a pull is held when long polling is off."
+        1000,
+        java="shortPollingTimeMills",
+        low=1,
+        high=60_000,
+        why="How long a pull that finds nothing is held when long polling is off.",
     )
     holds_max: int = setting(
         100_000, low=100, high=10_000_000, why="Maximum number of held pulls; further ones are answered at once."
@@ -242,12 +249,14 @@ class BrokerSettings:
     )  # fmt: skip
     order_lock_orphan_ms: int = setting(
         30_000, low=0, high=3_600_000,
-        why="The same once the owner's connection is lost: Java clients stop consuming 30 s after a renewal.",
+        why="How long an orderly consumer's lock holds once its connection is lost: Java's stop 30 s after a renewal.",
     )  # fmt: skip
     query_max: int = setting(
         64, java="maxMsgsNumBatch", low=1, high=4096, why="Maximum number of messages in the reply to a query."
     )
-    unique_query_max: int = setting(32, java="defaultQueryMaxNum", low=1, high=4096, why="The same for a query by unique key.")
+    unique_query_max: int = setting(
+        32, java="defaultQueryMaxNum", low=1, high=4096, why="Maximum number of messages in the reply to a query by unique key."
+    )
 
 
 CHANGEABLE: dict[str, frozenset[str]] = {
