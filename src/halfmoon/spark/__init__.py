@@ -75,4 +75,4 @@ __all__ = [
     "verify",
 ]
 
-__getattr__, __dir__ = lazy(__name__, _MODULES)
+__getattr__, __dir__ = lazy(__name__, _MODULES, extra="lake")
