@@ -23,7 +23,7 @@ HEAD = """# Monitoring
 `--http-port` (setting `http_port`) makes `halfmoon serve`, `nameserver` and `broker` answer HTTP on a port of its own:
 
 ```
-halfmoon serve --http-port 9100
+halfmoon serve --data ./data --http-port 9100
 ```
 
 - **`/metrics`**: figures of all servers of the process, in Prometheus' text format 0.0.4; in OpenMetrics 1.0 and with gzip where
