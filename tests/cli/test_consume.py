@@ -180,6 +180,22 @@ def test_following_shows_what_comes_until_it_is_interrupted(run, topic, cluster)
     assert code == 0
 
 
+@pytest.mark.parametrize("way", [[], ["C_head"]])
+def test_following_ends_once_nobody_reads_even_where_no_message_comes(run, topic, cluster, way):
+    command = [sys.executable, "-m", "halfmoon.cli.main", "consume", topic, *way, "--follow", "-n", cluster.nameserver]
+    _send(run, topic, "the only one")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            assert process.stdout.readline().endswith("the only one\n")
+            process.stdout.close()
+            assert process.wait(60) == 1
+            assert process.stderr.read() == ""
+        finally:
+            process.kill()
+
+
 @pytest.mark.parametrize("way", [[], ["--group", "C_missing"]])
 def test_a_topic_that_is_not_there_is_said_to_be_missing_with_near_names(run, topic, way):
     ran = run("consume", "--topic", topic + "x", *way)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from halfmoon.cli.shared.app import App
-from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.lines import check_reader, say
 from halfmoon.cli.shared.options import LOCAL, TIME_FORMS, Json, NameServer, Topic, duration_ms, time_ms
 from halfmoon.cli.shared.output import body_text, message_facts, show_json, time_text
 from halfmoon.cli.shared.reading import FIRST, LAST, check_topic, read, starts_and_ends
@@ -123,6 +123,7 @@ def _consume(
             finally:
                 if done:
                     consumer.commit(done)
+            check_reader()
 
 
 def _show_json(message: StoredMessage) -> None:

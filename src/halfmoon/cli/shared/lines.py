@@ -5,9 +5,10 @@ All that a command writes goes through `say` here, or through the tables and the
 
 from __future__ import annotations
 
+import select
 import sys
 from contextlib import suppress
-from io import TextIOWrapper
+from io import TextIOWrapper, UnsupportedOperation
 
 LINE_MAX = 16_384
 """Characters of one line."""
@@ -28,6 +29,15 @@ def take_all_characters() -> None:
     if isinstance(sys.stdout, TextIOWrapper):
         with suppress(OSError):  # a file that cannot tell where it is stays as it is
             sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def check_reader() -> None:
+    """Raise BrokenPipeError, as a write would, where standard output is a pipe that nobody reads any more."""
+    with suppress(UnsupportedOperation):  # what stands in for standard output in a process, is none
+        pipe = select.poll()
+        pipe.register(sys.stdout.fileno(), 0)
+        if any(seen & select.POLLERR for _, seen in pipe.poll(0)):
+            raise BrokenPipeError
 
 
 def say(text: str = "", *, error: bool = False) -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 
 import halfmoon
+from halfmoon.cli.shared.lines import check_reader
 from halfmoon.client.admin import Admin
 from halfmoon.errors import HalfmoonError, TopicNotFound
 from halfmoon.model import MessageQueue, StoredMessage
@@ -106,7 +107,9 @@ def read(
                 end = ends.get(message.queue, 0)
                 if follow or message.queue_offset < end:
                     yield message
-            if not follow:
+            if follow:
+                check_reader()
+            else:
                 before, positions = positions, _leave_ended(consumer, ends)
                 if positions != before:  # a filter that matches little moves on, too
                     last_progress = time.monotonic()
