@@ -51,6 +51,7 @@ def test_transactions_end_as_they_are_told_to(run, rollback, share):
 
     half = found["half"]
     assert found["messages"] == half["messages"] > 0
+    assert found["megabytes_per_second"] > 0 < half["megabytes_per_second"]
     assert found["rolled_back"] == int(found["messages"] * share)
     assert found["failed"] == 0
     assert 0 < half["p50_us"] <= half["p99_us"] <= half["max_us"] <= found["max_us"]

@@ -294,6 +294,7 @@ async def _keep_transacting(
             whole.first_error = whole.first_error or str(exc)
             continue
         half.spans_ns.append(time.perf_counter_ns() - begin)
+        half.bytes += len(message.body)
         await asyncio.sleep(local_s)
         number, whole.messages, half.messages = whole.messages, whole.messages + 1, half.messages + 1
         rolls_back = number * rollback // 100 < (number + 1) * rollback // 100

@@ -45,6 +45,14 @@ def test_a_context_is_shown_in_lines(run_alone):
     ]
 
 
+def test_the_default_context_is_shown_with_the_name_servers_that_it_stands_for(run_alone, monkeypatch):
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    assert run_alone("context", "show", "--json").json()["nameserver"] == "127.0.0.1:9876"
+
+    monkeypatch.setenv("NAMESRV_ADDR", "b:1")
+    assert run_alone("context", "show", "--json").json()["nameserver"] == "b:1"
+
+
 def test_a_context_is_replaced_only_where_that_is_said(run_alone):
     run_alone("context", "add", "prod", "-n", "a:1")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -95,7 +96,9 @@ def show(
     by = ""
     if name is None:
         name, by, _ = chosen(context.find_root().params["context_name"])
-    facts = {**_facts(read(), name), "chosen_by": by or None}
+    facts = _facts(read(), name)
+    facts.setdefault("nameserver", os.environ.get("NAMESRV_ADDR") or LOCAL)
+    facts["chosen_by"] = by or None
     if as_json:
         show_json(facts)
     for field, value in facts.items() if not as_json else ():
