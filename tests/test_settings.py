@@ -98,7 +98,7 @@ def test_an_original_key_of_two_sections_sets_both_or_those_it_is_meant_for() ->
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"assignments": ["wats=5"]}, r"--set: unknown setting 'wats'; did you mean 'watts'\?"),
+        ({"assignments": ["wats=5"]}, r"command line: unknown setting 'wats'; did you mean 'watts'\?"),
         ({"assignments": ["lampwatts=5"]}, r"did you mean 'lampWatts'"),
         ({"assignments": ["lamp.lampWats=5"]}, r"did you mean 'lampWatts'"),
         ({"files": [("x.toml", "[lamp]\nis_onn = true")]}, r"x\.toml: unknown setting 'lamp\.is_onn'; did you mean 'is_on'"),

@@ -200,6 +200,13 @@ def test_the_store_of_a_broker_conf_is_where_its_storePathRootDir_says(start, tm
     assert "storePathCommitLog" in text
 
 
+def test_a_wrong_option_is_refused_with_the_facts_that_every_command_gives(tmp_path):
+    code, error = refused("serve", "--data", tmp_path, "--broker-port", "x", "--json")
+
+    text = "command line: broker.port = 'x': must be a whole number, 0 to 65535"
+    assert (code, json.loads(error)) == (2, {"error": text, "kind": "SettingError", "code": None})
+
+
 def test_a_port_in_use_is_refused_by_number_and_the_directory_is_not_touched(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

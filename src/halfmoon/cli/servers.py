@@ -310,5 +310,6 @@ def _say_ready(programs: Programs, data: Path, watched_at: str, *, as_json: bool
 
 def _refused(name: str, error: Exception, *, as_json: bool) -> int:
     text = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
-    say(json.dumps({"error": text, "kind": type(error).__name__}) if as_json else f"halfmoon {name}: {text}", error=True)
+    facts = {"error": text, "kind": type(error).__name__, "code": None}  # as other commands say it
+    say(json.dumps(facts) if as_json else f"halfmoon {name}: {text}", error=True)
     return 2 if isinstance(error, UsageError) else 1

@@ -130,7 +130,7 @@ def load(
         key, equals, value = assignment.partition("=")
         if not equals:
             raise SettingError(f"not of the form key=value: {assignment!r}")
-        loading.assign(key.strip(), value.strip(), "--set", java_file=False)
+        loading.assign(key.strip(), value.strip(), "command line", java_file=False)
     return loading.loaded()
 
 
