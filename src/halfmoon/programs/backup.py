@@ -45,7 +45,7 @@ from halfmoon.programs.replacing import (
 )
 from halfmoon.programs.verify import check_store
 from halfmoon.runtime.files.disk import RealDisk
-from halfmoon.runtime.files.filesystems import kind_of, sync_file_system
+from halfmoon.runtime.files.filesystems import kind_of, sync_file_system, write_back
 from halfmoon.runtime.files.permissions import OWNER, make_directory
 from halfmoon.store.check.aside import is_folder
 from halfmoon.store.checkpoint import CheckpointFile
@@ -323,7 +323,7 @@ class _Copy:
                 waiting += len(piece)
                 written += len(piece)
                 if waiting >= _SYNC_BYTES:
-                    os.fdatasync(out)
+                    write_back(out)
                     waiting = 0
                 self._went_on(len(piece))
             if written <= _SMALL_BYTES:

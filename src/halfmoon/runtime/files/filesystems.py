@@ -15,7 +15,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 PAGE_BYTES = mmap.PAGESIZE
-_SYNC = ctypes.CDLL(None).syncfs
+_SYSTEM = ctypes.CDLL(None, use_errno=True)
+_SYNC = _SYSTEM.syncfs
+_WRITE_BACK = getattr(_SYSTEM, "sync_file_range", None)  # Linux has it
+if _WRITE_BACK is not None:
+    _WRITE_BACK.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+_WRITE_AND_WAIT = 1 | 2 | 4
 _KERNEL = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
 
 
@@ -66,3 +71,12 @@ def sync_file_system(fd: int) -> bool:
 def whole_pages(end: int) -> int:
     """Return an offset rounded up to whole pages: a mapping is written a page at a time, however small the blocks are."""
     return -(-end // PAGE_BYTES) * PAGE_BYTES
+
+
+def write_back(fd: int) -> None:
+    """Write what is dirty of a file to the device and wait, without a commit of the file system's journal, which holds up others.
+
+    Promises nothing: a sync must follow. Raises OSError.
+    """
+    if _WRITE_BACK is None or _WRITE_BACK(fd, 0, 0, _WRITE_AND_WAIT):
+        os.fdatasync(fd)
