@@ -44,3 +44,11 @@ def test_a_server_stops_cleanly_when_its_standard_input_ends(tmp_path):
     process.stdin.close()
     assert process.wait(60) == 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_whose_standard_input_has_ended_before_it_starts_leaves_nothing_either(tmp_path):
+    command = [sys.executable, "-m", "halfmoon.cli.main", "serve", "--ephemeral", "--until-eof"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, timeout=60)
+    assert (ended.returncode, json.loads(ended.stdout)["ready"]) == (0, True)
+    assert list(tmp_path.iterdir()) == []

@@ -280,6 +280,7 @@ def test_a_toml_file_sets_every_part(start, tmp_path):
     ("options", "words"),
     [
         (("--brokers", "0"), ("--brokers 0: must be a number from 1 to 9",)),
+        (("--brokers", "9" * 5000), ("--brokers 9999",)),
         (("--brokers", "3x"), ("--brokers 3x: must be",)),
         (("--ephemeral",), ("leave out --data",)),
         (("--set", "flushDiskTyp=SYNC_FLUSH"), ("flushDiskTyp", "flushDiskType")),

@@ -361,9 +361,8 @@ class Broker:
         """More runtime information (28): transactions, batches, delays, the compiled twin, and faults if there are any."""
         faults = [self.store.refusal, self.store.health.short]
         faults += [f"{path} is not saved: {reason}" for path, reason in sorted(self.tables.failed.items())]
-        refusals = str(sum(self.peers.refusals.values()))
-        texts = {"nativeVersion": NATIVE or "", "requestsRefused": refusals}
-        texts |= {**self.transactions.pending.texts(now), **self.batches.listing.texts(), **self.delays.texts()}
+        texts = {"nativeVersion": NATIVE or "", "requestsRefused": str(sum(self.peers.refusals.values()))}
+        texts |= self.transactions.pending.texts(now) | self.batches.listing.texts() | self.delays.texts()
         if self.access is not None:
             texts |= self.access.texts()
         if any(faults):

@@ -167,13 +167,13 @@ def serve(name: str, values: Mapping[str, Any]) -> int:
             data = data_directory(name, values.get("data"), settings, os.environ)
             _begin_log(name, values.get("log") or "warning", settings)
             count = _count(values.get("brokers"))
-            if values.get("until_eof"):
-                Thread(target=_stop_at_eof, daemon=True).start()
-            run(
-                lambda: _programs(name, settings, data, count),
-                lambda programs, watched_at: _say_ready(programs, data, watched_at, as_json=as_json),
-                settings.http,
-            )
+
+            def ready(programs: Programs, watched_at: str) -> None:
+                _say_ready(programs, data, watched_at, as_json=as_json)
+                if values.get("until_eof"):  # not before: until the loop has its signals, one ends the process as it stands
+                    Thread(target=_stop_at_eof, daemon=True).start()
+
+            run(lambda: _programs(name, settings, data, count), ready, settings.http)
     except HalfmoonError as exc:
         return _refused(name, exc, as_json=as_json)
     except OSError as exc:
@@ -191,11 +191,10 @@ def _stop_at_eof() -> None:
 
 def _count(text: str | None) -> int:
     """Return how many brokers are asked for. Raises UsageError."""
-    if text is None:
-        return 1
-    if not text.isdecimal() or not 1 <= int(text) <= BROKERS_MAX:
+    numbers = {str(number): number for number in range(1, BROKERS_MAX + 1)}
+    if text is not None and text not in numbers:
         raise UsageError(f"--brokers {text:.20}: must be a number from 1 to {BROKERS_MAX}")
-    return int(text)
+    return 1 if text is None else numbers[text]
 
 
 def settings_from(name: str, values: Mapping[str, Any], environment: Mapping[str, str]) -> Configuration:

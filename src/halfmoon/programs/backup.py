@@ -14,10 +14,11 @@ What makes the copy of a *running* store one moment of it:
 Of a *stopped* store everything is copied as it is, under its lock.
 
 A target that holds an older backup is replaced in one step once the new one is complete and on the device. Until then the new one
-grows beside it (`halfmoon.programs.replacing`); files that cannot have changed are hard links to those of the older one: full files
-of the log that ended below its end, and full files of queues and of the key index, if size and time of the source are those of the
-manifest (``backup.json``) and the target's file was not written since. The copy is synced in steps of 16 MiB: a broker that syncs
-its log meanwhile never waits for gigabytes of ours. Small files, of which there is one a queue, are synced together.
+grows beside it (`halfmoon.programs.replacing`); files that cannot have changed are hard links to those of the older one: full
+files of the log that ended below its end, and full files of queues and of the key index, if size and time of the source are those
+of the manifest (``backup.json``) and the target's file was not written since. The copy is written back in steps of 16 MiB, so that
+a broker that syncs its log meanwhile never waits for gigabytes of ours, and each file is synced at its end. Small files, of which
+there is one a queue, are synced together.
 """
 
 from __future__ import annotations

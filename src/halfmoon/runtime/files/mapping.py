@@ -45,7 +45,7 @@ class Mapping(NamedTuple):
 def mapped(fd: int, size: int, path: str) -> Mapping:
     """Return the first ``size`` bytes of an open file, shared with all who map it. The file may be closed.
 
-    ``path`` is for the error's text. Raises OSError, for a file that somebody cut short as well: a look behind its end is a signal.
+    ``path`` is for the error's text. Raises OSError, for a file that is shorter as well: a look behind its end is a signal.
     """
     if not size:
         return Mapping(memoryview(bytearray()), 0)
