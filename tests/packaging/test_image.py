@@ -150,14 +150,14 @@ def test_a_broker_runs_in_it_as_another_user_and_keeps_messages_in_its_volume(im
         assert first.process.pid
         ready(first)
         user = os.stat(f"/proc/{first.process.pid}").st_uid
-        sent = first.run("halfmoon", "produce", "--topic", "orders", "first order")
+        sent = first.run("halfmoon", "produce", "--topic", "kept", "first order")
         assert first.run(*words("HEALTHCHECK")) == (0, "")
         first.process.send_signal(getattr(signal, OF_THE_IMAGE["STOPSIGNAL"]))
         assert first.ends()[0] == 0
     assert list((image / "tmp").iterdir()) == [], "what a read-only image would refuse"
     with container(image, "--insecure") as second:
         ready(second)
-        read = second.run("halfmoon", "consume", "--topic", "orders", "--count", "1")
+        read = second.run("halfmoon", "consume", "--topic", "kept", "--count", "1")
 
     assert f"{user}:{user}" == OF_THE_IMAGE["USER"] != "0:0"
     assert (sent[0], sent[1][:7]) == (0, "SEND_OK"), sent
