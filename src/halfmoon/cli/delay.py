@@ -10,8 +10,9 @@ from halfmoon.cli.shared.app import App
 from halfmoon.cli.shared.confirmation import Yes, confirm
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, Limit, NameServer, OneTopic, Topic
-from halfmoon.cli.shared.output import show_json, show_table, span_text, time_text
+from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.client.admin import Admin
+from halfmoon.shown.texts import span_text, time_text
 
 app = App(
     no_args_is_help=True,

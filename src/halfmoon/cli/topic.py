@@ -9,10 +9,12 @@ import typer
 from halfmoon.cli.shared.app import App
 from halfmoon.cli.shared.confirmation import Yes, confirm
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.options import LOCAL, All, Cluster, Json, NameServer, Topic, is_users_topic
-from halfmoon.cli.shared.output import show_json, show_table, time_text
+from halfmoon.cli.shared.options import LOCAL, All, Cluster, Json, NameServer, Topic
+from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.cli.shared.reading import near_names
 from halfmoon.client.admin import Admin
+from halfmoon.shown.names import is_users_topic
+from halfmoon.shown.texts import time_text
 
 app = App(
     no_args_is_help=True,

@@ -7,7 +7,7 @@ import time
 import pytest
 import typer
 
-from halfmoon.cli.shared.options import duration_ms, is_users_group, is_users_topic, pairs, time_ms
+from halfmoon.cli.shared.options import duration_ms, pairs, time_ms
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,6 @@ def test_pairs_split_at_the_first_equals_sign():
 def test_a_pair_without_a_name_or_a_sign_is_refused(text):
     with pytest.raises(typer.BadParameter, match="--prop"):
         pairs([text], "--prop")
-
-
-def test_names_of_the_protocol_are_told_from_users():
-    assert not any(map(is_users_topic, ["%RETRY%C", "%DLQ%C", "TBW102", "RMQ_SYS_TRANS_HALF_TOPIC", "DefaultCluster_REPLY_TOPIC"]))
-    assert not any(map(is_users_group, ["TOOLS_CONSUMER", "CID_RMQ_SYS_TRANS"]))
-    assert is_users_topic("orders")
-    assert is_users_group("C_shop")
 
 
 @pytest.mark.parametrize(

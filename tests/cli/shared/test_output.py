@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from halfmoon.cli.shared.lines import plain
-from halfmoon.cli.shared.output import body_text, rate_text, report, show_table, span_text, time_text
+from halfmoon.cli.shared.output import body_text, report, show_table
 from halfmoon.errors import ConnectFailed, SettingError, broker_error
 
 
@@ -31,17 +31,6 @@ def test_a_refusal_is_told_with_its_code_and_to_programs_as_json(capsys):
         "kind": "TopicNotFound",
         "code": 17,
     }
-
-
-def test_times_are_shown_in_utc_and_none_as_nothing():
-    assert time_text(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
-    assert time_text(0) == time_text(-1) == ""
-
-
-@pytest.mark.parametrize("ms", [253_402_300_800_000, 10**18 - 1, 2**63 - 1])
-def test_a_time_that_no_calendar_has_is_shown_as_its_number(ms):
-    assert time_text(253_402_300_799_999) == "9999-12-31T23:59:59.999Z"
-    assert time_text(ms) == f"{ms} ms"
 
 
 @pytest.mark.parametrize("char", ["\x1b", "\x00", "\n", "\r", "\x7f", "\x9b", "\u202e", "\u2066"])
@@ -68,15 +57,6 @@ def test_a_table_shows_every_cell_as_it_is_and_nothing_as_none(capsys):
     assert "[bold]" in out
     assert "1,234" in out
     assert "things: none" in out
-
-
-@pytest.mark.parametrize(
-    ("ms", "text"),
-    [(-5, "0.0s"), (0, "0.0s"), (1234, "1.2s"), (59_999, "59.9s"), (60_000, "1m00s"), (310_000, "5m10s"), (3_599_999, "59m59s"),
-     (7_380_000, "2h03m"), (86_400_000, "1d00h"), (273_600_000, "3d04h")],
-)  # fmt: skip
-def test_a_span_of_time_is_short_and_never_rounds_up_into_the_next_unit(ms, text):
-    assert span_text(ms) == text
 
 
 class Terminal(io.StringIO):
@@ -130,10 +110,6 @@ def test_a_column_that_would_take_a_line_of_its_own_leaves_its_room_to_those_beh
     head = table_on(monkeypatch, 60, "", ("id", "last answer", "left"), [(ID, "unknown, and why is a long story", 15)])[0]
 
     assert head.split() == ["id", "left"]
-
-
-def test_rates():
-    assert [rate_text(rate) for rate in (0.0, 1 / 60, 3.49, 9.96, 1200.4)] == ["0", "0.017", "3.5", "10", "1,200"]
 
 
 @pytest.mark.parametrize("columns", [80, 40, 10])

@@ -7,9 +7,10 @@ import time
 import typer
 
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer
-from halfmoon.cli.shared.output import rate_text, show_json, show_table, span_text
-from halfmoon.cli.status.facts import Broker, brokers_of, share_text
+from halfmoon.cli.shared.output import show_json, show_table
+from halfmoon.cli.status.facts import Broker, brokers_of
 from halfmoon.client.admin import Admin
+from halfmoon.shown.texts import rate_text, share_text, span_text
 
 app = typer.Typer(add_completion=False)
 

@@ -15,9 +15,10 @@ import halfmoon
 from halfmoon.cli.contexts.file import DEFAULT, read
 from halfmoon.cli.shared import tls
 from halfmoon.cli.shared.command_group import COMMANDS, load
-from halfmoon.cli.shared.options import LOCAL, is_users_group, is_users_topic
+from halfmoon.cli.shared.options import LOCAL
 from halfmoon.cli.shared.target import chosen, enter, sign_with
 from halfmoon.errors import HalfmoonError
+from halfmoon.shown.names import is_users_group, is_users_topic
 
 WAIT_S = 0.5
 """How long names of a cluster are waited for."""

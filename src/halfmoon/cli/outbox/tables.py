@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from halfmoon.cli.shared.lines import plain, say
-from halfmoon.cli.shared.output import show_table, span_text, time_text
+from halfmoon.cli.shared.output import show_table
 from halfmoon.events.outbox.status import Backlog, Entry
+from halfmoon.shown.texts import span_text, time_text
 
 
 def facts_of(value: Any) -> dict[str, Any]:

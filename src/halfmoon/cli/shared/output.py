@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -15,7 +14,6 @@ from rich.text import Text
 
 from halfmoon.cli.shared.lines import LINE_MAX, plain, say
 from halfmoon.errors import BrokerError, HalfmoonError, UsageError
-from halfmoon.model import StoredMessage
 
 
 def show_json(value: Any, *, flush: bool = True) -> None:
@@ -130,59 +128,6 @@ def report(error: HalfmoonError, *, as_json: bool) -> int:
         text = f"{error.remark or 'refused'} (code {error.code})" if isinstance(error, BrokerError) else str(error)
         say(f"halfmoon: {text}", error=True)
     return 2 if isinstance(error, UsageError) else 1
-
-
-TIME_MAX_MS = 253_402_300_799_999
-"""The last millisecond of the year 9999."""
-
-
-def time_text(ms: int) -> str:
-    """Return a time of milliseconds since the epoch as ISO 8601 in UTC, empty for none; one that no calendar has as its number."""
-    if ms <= 0:
-        return ""
-    if ms > TIME_MAX_MS:
-        return f"{ms} ms"
-    whole = datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)
-    return whole.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def span_text(ms: int) -> str:
-    """Return a span of time for people: ``0.4s``, ``12.3s``, ``5m10s``, ``2h03m``, ``3d04h``."""
-    tenths, whole = max(0, ms) // 100, max(0, ms) // 1000
-    if whole < 60:
-        return f"{tenths / 10:.1f}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02}s"
-    return f"{whole // 3600}h{whole // 60 % 60:02}m" if whole < 86_400 else f"{whole // 86_400}d{whole // 3600 % 24:02}h"
-
-
-def rate_text(per_second: float) -> str:
-    """Return a rate for people: ``1,200``, ``3.5``, ``0.02``. A message a minute is not nothing."""
-    return f"{per_second:,.0f}" if per_second >= 9.95 else f"{per_second:.2g}"
-
-
-def message_facts(message: StoredMessage) -> dict[str, Any]:
-    """Return what JSON says of a message. The body is text; where it is no UTF-8, ``body`` is null and ``body_hex`` has it."""
-    facts: dict[str, Any] = {
-        "topic": message.topic,
-        "broker": message.broker_name,
-        "queue_id": message.queue_id,
-        "queue_offset": message.queue_offset,
-        "physical_offset": message.physical_offset,
-        "msg_id": message.msg_id,
-        "offset_msg_id": message.offset_msg_id,
-        "tag": message.tag,
-        "keys": list(message.keys),
-        "properties": message.properties,
-        "born_ms": message.born_ms,
-        "store_ms": message.store_ms,
-        "reconsume_times": message.reconsume_times,
-    }
-    try:
-        facts["body"] = message.body.decode()
-    except UnicodeDecodeError:
-        facts["body"], facts["body_hex"] = None, message.body.hex()
-    return facts
 
 
 def body_text(body: bytes, width: int) -> str:

@@ -10,10 +10,11 @@ import typer
 from halfmoon.cli.shared.app import App
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, duration_ms
-from halfmoon.cli.shared.output import rate_text, show_json, show_table, span_text
-from halfmoon.cli.status.facts import DISK_WARNING, Broker, Limits, Status, facts_of, share_text, status_of
+from halfmoon.cli.shared.output import show_json, show_table
+from halfmoon.cli.status.facts import DISK_WARNING, Broker, Limits, Status, facts_of, status_of
 from halfmoon.cli.status.watch import watch
 from halfmoon.client.admin import Admin
+from halfmoon.shown.texts import rate_text, share_text, span_text
 
 app = App(add_completion=False)
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any, NamedTuple
 
-from halfmoon.cli.shared.options import is_users_group
-from halfmoon.cli.shared.output import span_text
 from halfmoon.client.admin import Admin
 from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, UsageError
+from halfmoon.shown.names import is_users_group
+from halfmoon.shown.texts import span_text
 
 DISK_WARNING = 0.90
 """A broker refuses sends from this share of its disk on. Follows diskSpaceWarningLevelRatio."""
@@ -156,11 +156,6 @@ def _share(text: str | None) -> float | None:
     """Return a share; None where there is none yet: Apache's brokers say -1 until they have looked at their disk."""
     share = _first_number(text)
     return share if share > 0 else None
-
-
-def share_text(share: float | None) -> str:
-    """Return a share in percent, ``-`` for none."""
-    return "-" if share is None else f"{share:.0%}"
 
 
 def _count(text: str | None) -> int | None:

@@ -13,8 +13,9 @@ from rich.live import Live
 from rich.text import Text
 
 from halfmoon.cli.shared.lines import plain, say
-from halfmoon.cli.shared.output import rate_text, show_json, span_text, time_text
-from halfmoon.cli.status.facts import Broker, Status, facts_of, share_text
+from halfmoon.cli.shared.output import show_json
+from halfmoon.cli.status.facts import Broker, Status, facts_of
+from halfmoon.shown.texts import rate_text, share_text, span_text, time_text
 
 HISTORY = 60
 """So many rates are drawn."""

@@ -13,13 +13,15 @@ import typer
 
 from halfmoon import sql92
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.options import TIME_FORMS, Json, is_users_topic, time_ms
-from halfmoon.cli.shared.output import message_facts, report, show_json
+from halfmoon.cli.shared.options import TIME_FORMS, Json, time_ms
+from halfmoon.cli.shared.output import report, show_json
 from halfmoon.cli.shared.reading import FIRST, check_topic, read, starts_and_ends
 from halfmoon.errors import StoreError
 from halfmoon.hot import property_of
 from halfmoon.model import StoredMessage, subscription
 from halfmoon.programs.dump import DamagedRange, Wanted, stored_messages
+from halfmoon.shown.names import is_users_topic
+from halfmoon.shown.texts import message_facts
 
 Found = Iterator[StoredMessage | DamagedRange]
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.output import show_table, span_text
+from halfmoon.cli.shared.output import show_table
 from halfmoon.cli.tx.tables import show_notes
 from halfmoon.metrics import TRANSACTIONS
+from halfmoon.shown.texts import span_text
 
 
 def show_figures(brokers: Sequence[Any]) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.output import show_table, span_text, time_text
+from halfmoon.cli.shared.output import show_table
+from halfmoon.shown.texts import span_text, time_text
 
 
 def facts_of(value: Any) -> Any:

@@ -1,0 +1,66 @@
+"""Forms that a browser sends: read within bounds, and only from pages of the console's own. Carries nothing out."""
+
+from __future__ import annotations
+
+import hmac
+from http import HTTPStatus
+from typing import NamedTuple
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.requests import Request
+
+from halfmoon.errors import UsageError
+
+FORM_BYTES_MAX = 13 * 1024 * 1024
+"""Largest form: a body of 4 MiB takes up to three bytes a byte, and there are other fields."""
+
+FIELDS_MAX = 1000
+"""Fields of a form: a page of rows with a box each, and what else it has."""
+
+
+class WrongForm(UsageError):
+    """A form that no page of ours sent, or that is too large; ``status`` is what HTTP calls that."""
+
+    def __init__(self, text: str, status: HTTPStatus) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Form(NamedTuple):
+    """What was sent. ``id`` names the form as it was shown: sent again, it has the same."""
+
+    id: str
+    values: dict[str, str]
+    """Of a name that stands there several times, such as a box of each row, all values, a line each."""
+
+
+async def read_form(request: Request, csrf: str, host: str = "") -> Form:
+    """Read a form and check that a page of this session has sent it. ``host``: the console's own where a proxy stands before it.
+
+    Raises WrongForm.
+    """
+    _check_origin(request, host or request.headers.get("host", ""))
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
+        raise WrongForm("this is no form", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > FORM_BYTES_MAX:
+            raise WrongForm(f"the form is larger than {FORM_BYTES_MAX:,} bytes", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+    try:
+        pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=FIELDS_MAX, errors="strict")
+    except ValueError:
+        raise WrongForm("the form is damaged, or has too many fields", HTTPStatus.BAD_REQUEST) from None
+    values: dict[str, str] = {}
+    for name, value in pairs:
+        values[name] = f"{values[name]}\n{value}" if name in values else value
+    if not hmac.compare_digest(values.pop("csrf", "").encode(), csrf.encode()):
+        raise WrongForm("this form is not of your session: open the page again", HTTPStatus.FORBIDDEN)
+    return Form(values.pop("once", ""), values)
+
+
+def _check_origin(request: Request, host: str) -> None:
+    """Raise WrongForm for a form that a browser says another site has sent."""
+    origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site", "same-origin")
+    if site not in ("same-origin", "none") or (origin is not None and urlsplit(origin).netloc != host):
+        raise WrongForm("another site has sent this form", HTTPStatus.FORBIDDEN)

@@ -1,0 +1,128 @@
+"""What the console is made of: pages that show facts and changes that carry something out, declared as values. Knows no HTTP.
+
+A page is a function that returns plain facts (dicts, lists, msgspec structs); its template shows them, and ``PATH.json`` is the
+same facts. A change is a form that an operator sends; it is written to the audit log before it is carried out, and is carried out
+once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+from halfmoon.client.admin import AsyncAdmin
+from halfmoon.console.access.attempts import Attempts
+from halfmoon.console.access.audit import Audit
+from halfmoon.console.access.sessions import Sessions
+from halfmoon.console.access.users import Users
+from halfmoon.console.sampler import Sampler
+from halfmoon.errors import UsageError
+
+Facts = dict[str, Any]
+
+PAGE_SIZE = 100
+"""Rows of a page."""
+
+TEXT_MAX = 512
+"""Longest name, key or word that a query or a form takes; longer ones are refused in words. Only bodies may be longer."""
+
+
+class Services(NamedTuple):
+    """What pages and changes work with. ``public_url``: where browsers find the console behind a proxy, empty without one."""
+
+    admin: AsyncAdmin
+    sampler: Sampler
+    users: Users
+    sessions: Sessions
+    attempts: Attempts
+    audit: Audit
+    secure: bool = False
+    public_url: str = ""
+
+
+class Asked(NamedTuple):
+    """What a page or a change is asked: the cluster to ask, what stands in the query or form, and for whom."""
+
+    admin: AsyncAdmin
+    values: Mapping[str, str]
+    user: str
+    services: Services
+
+    def text(self, name: str, default: str | None = None, *, length_max: int = TEXT_MAX) -> str:
+        """Return a value without blanks around it. Raises UsageError: there is none and no default, or it is too long."""
+        value = self.values.get(name, "").strip()
+        if len(value) > length_max:
+            raise UsageError(f"{name} is {len(value):,} characters long: at most {length_max:,} are taken")
+        if value:
+            return value
+        if default is None:
+            raise UsageError(f"{name} is missing")
+        return default
+
+    def number(self, name: str, default: int | None = None, *, low: int = 0, high: int = 2**63 - 1) -> int:
+        """Return a whole number. Raises UsageError: there is none and no default, it is none, or it is out of bounds."""
+        text = self.text(name, "" if default is None else str(default), length_max=20)
+        if not text:
+            raise UsageError(f"{name} is missing")
+        digits = text.removeprefix("-")
+        if not (digits.isascii() and digits.isdecimal()):
+            raise UsageError(f"{name} must be a whole number, not {text}")
+        if not low <= int(text) <= high:
+            raise UsageError(f"{name} must be from {low:,} to {high:,}")
+        return int(text)
+
+    def choice(self, name: str, choices: Mapping[str, Any] | tuple[str, ...], default: str | None = None) -> str:
+        """Return one of the choices. Raises UsageError."""
+        text = self.text(name, default)
+        if text not in choices:
+            raise UsageError(f"{name} must be one of {', '.join(choices)}")
+        return text
+
+    @property
+    def now_ms(self) -> int:
+        """The time, in ms since the epoch."""
+        return time.time_ns() // 1_000_000
+
+
+class Page(NamedTuple):
+    """A page at ``path``; ``template`` shows its facts. ``menu``: it stands in the menu under its title.
+
+    ``under``: the path of the page in the menu that it belongs to. ``fragment``: no page of its own but a part that a page gets
+    again and again while it is looked at; asking for it keeps no session alive.
+    """
+
+    path: str
+    title: str
+    template: str
+    facts: Callable[[Asked], Awaitable[Facts]]
+    menu: bool = False
+    under: str = ""
+    operators: bool = False
+    fragment: bool = False
+
+
+class Done(NamedTuple):
+    """What a change did, in a sentence, and the page to show then, with its query."""
+
+    said: str
+    then: str
+
+
+class Change(NamedTuple):
+    """A form sent to ``path`` by an operator. ``audit``: which of its fields the audit log keeps."""
+
+    path: str
+    act: Callable[[Asked], Awaitable[Done]]
+    audit: tuple[str, ...]
+
+
+class Confirm(NamedTuple):
+    """What a change asks for where a name has to be typed: the field `typed` must be equal to it."""
+
+    name: str
+
+    def check(self, asked: Asked) -> None:
+        """Raise UsageError unless the name was typed."""
+        if asked.values.get("typed", "") != self.name:
+            raise UsageError(f"to confirm, type the name exactly: {self.name}")

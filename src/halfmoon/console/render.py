@@ -1,0 +1,93 @@
+"""Facts as HTML and as JSON. What is shown is escaped: markup by the templates, characters that cannot be seen by ``shown``."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from halfmoon.console.page import Facts, Page
+from halfmoon.console.visitors import Visitor
+from halfmoon.logs import escaped
+from halfmoon.shown.texts import rate_text, share_text, span_text, time_text
+
+HERE = Path(__file__).parent
+KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+class Renderer:
+    """Templates and files of the console. ``menu`` are the pages that every page links to."""
+
+    def __init__(self, menu: Sequence[Page]) -> None:
+        files = sorted((HERE / "static").iterdir())
+        self._static = {path.name: (path.read_bytes(), KINDS[path.suffix]) for path in files if path.suffix in KINDS}
+        self._environment = Environment(
+            loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+            lstrip_blocks=True, auto_reload=False,
+        )  # fmt: skip
+        self._environment.filters.update(
+            shown=lambda value: escaped(str(value)), time=time_text, span=span_text, rate=rate_text, share=share_text,
+            count=lambda number: f"{number:,}", size=size_text,
+        )  # fmt: skip
+        version = sha256(b"".join(body for body, _ in self._static.values())).hexdigest()[:16]
+        self._environment.globals.update(menu=menu, version=version, at=at, once=lambda: secrets.token_urlsafe(12))
+
+    def static(self, name: str) -> tuple[bytes, str] | None:
+        """Return a file and its media type; None: there is none."""
+        return self._static.get(name)
+
+    def json(self, facts: Facts) -> bytes:
+        """Return facts as JSON."""
+        return msgspec.json.encode(facts, enc_hook=_plain) + b"\n"
+
+    def page(self, page: Page, facts: Facts, visitor: Visitor, values: Mapping[str, str]) -> str:
+        """Return a page, and take the notice that it shows."""
+        session = visitor.session
+        notice = ""
+        if not page.fragment:
+            notice, session.notice = session.notice, ""
+        here = page.under or page.path
+        return self._environment.get_template(page.template).render(
+            facts, title=page.title, here=here, path=page.path, visitor=visitor, csrf=session.csrf, notice=notice, values=values,
+        )  # fmt: skip
+
+    def said(self, facts: Facts, visitor: Visitor | None) -> str:
+        """Return a page that says what went wrong."""
+        return self.plain("said.html", HTTPStatus(facts["status"]).phrase, visitor, **facts)
+
+    def plain(self, template: str, title: str, visitor: Visitor | None, **facts: Any) -> str:
+        """Return a page that is none of the cluster's; without a visitor it has no menu."""
+        csrf = facts.pop("csrf", visitor.session.csrf if visitor else "")
+        return self._environment.get_template(template).render(
+            facts, title=title, here="", path="", visitor=visitor, csrf=csrf, notice=facts.get("notice", ""), values={}
+        )  # fmt: skip
+
+
+def at(path: str, **query: Any) -> str:
+    """Return the address of a page with a query; what is None or empty is left out."""
+    given = {name: value for name, value in query.items() if value is not None and value != ""}
+    return f"{path}?{urlencode(given, quote_via=quote)}" if given else path
+
+
+def size_text(count: float | None) -> str:
+    """Return a number of bytes for people: ``512 B``, ``1.5 KiB``."""
+    if count is None:
+        return "-"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:,.0f} {unit}" if unit == "B" or count >= 10 else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:,.1f} TiB"
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "_asdict"):
+        return value._asdict()
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, (bytes, bytearray, memoryview)) else str(value)

@@ -1,0 +1,49 @@
+"""Who asks: the session that a cookie names, its user as the file of users has it now, and from where."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from starlette.requests import Request
+
+from halfmoon.console.access.sessions import Session
+from halfmoon.console.access.users import User
+from halfmoon.console.page import Services
+
+
+class Visitor(NamedTuple):
+    """A user who is logged in. ``token`` is the secret of the session, which only the cookie holds besides."""
+
+    user: User
+    session: Session
+    token: str
+    address: str
+
+
+def cookie_name(services: Services) -> str:
+    """Return the name of the cookie. Behind TLS its prefix has browsers take it from nobody else, and send it nowhere else."""
+    return "__Host-halfmoon" if services.secure else "halfmoon"
+
+
+def visitor_of(services: Services, request: Request, *, renews: bool = True) -> Visitor | None:
+    """Return who asks; None: nobody who is logged in, or whose password is still the one-time one and may only change it."""
+    visitor = found(services, request, renews=renews)
+    return None if visitor is None or visitor.user.must_change else visitor
+
+
+def found(services: Services, request: Request, *, renews: bool = True) -> Visitor | None:
+    """Return who asks, also with a one-time password; None: nobody who is logged in."""
+    token = request.cookies.get(cookie_name(services), "")
+    session = services.sessions.find(token, renews=renews) if token else None
+    user = None if session is None else services.users.get(session.user)
+    if session is None or user is None or user.changed_ms != session.changed_ms:
+        return None
+    return Visitor(user, session, token, address_of(services, request))
+
+
+def address_of(services: Services, request: Request) -> str:
+    """Return the address of the browser: behind a proxy that was stated, the last that the proxy has added."""
+    peer = request.client.host if request.client else ""
+    if services.public_url:
+        return request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()[:45] or peer
+    return peer
