@@ -14,9 +14,9 @@ from typing import Any
 
 NAMES = (
     "halfmoon", "halfmoon.audit", "halfmoon.broker", "halfmoon.broker.access", "halfmoon.broker.batches", "halfmoon.broker.delay",
-    "halfmoon.broker.tables", "halfmoon.broker.transactions", "halfmoon.cli", "halfmoon.client", "halfmoon.events",
-    "halfmoon.nameserver", "halfmoon.serve", "halfmoon.runtime", "halfmoon.simulation", "halfmoon.spark", "halfmoon.store",
-    "halfmoon.store.damaged", "halfmoon.store.health", "halfmoon.store.transactions", "halfmoon.wire",
+    "halfmoon.broker.tables", "halfmoon.broker.transactions", "halfmoon.cli", "halfmoon.client", "halfmoon.console",
+    "halfmoon.events", "halfmoon.nameserver", "halfmoon.serve", "halfmoon.runtime", "halfmoon.simulation", "halfmoon.spark",
+    "halfmoon.store", "halfmoon.store.damaged", "halfmoon.store.health", "halfmoon.store.transactions", "halfmoon.wire",
 )  # fmt: skip
 """Every logger of ours. A logger heeds no filter of its parent, so each has its own."""
 
