@@ -6,7 +6,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from halfmoon.errors import UsageError
@@ -24,17 +24,16 @@ def locked(path: Path, flags: int) -> Iterator[int]:
     """
     flags |= os.O_CLOEXEC | os.O_NOFOLLOW
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    made_for: os.stat_result | None = os.stat(path.parent)
     try:
         descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        descriptor, owner = os.open(path, flags), None
-    else:
-        owner = os.stat(path.parent) if os.geteuid() == 0 else None
+        descriptor, made_for = os.open(path, flags), None
     try:
-        if owner is not None:
-            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+        if made_for and os.geteuid() == 0:
+            os.fchown(descriptor, made_for.st_uid, made_for.st_gid)
         end = time.monotonic() + WAIT_S
-        while not _is_locked(descriptor):
+        while not _takes_lock(descriptor):
             if time.monotonic() > end:
                 raise UsageError(f"{path}: another process has had it locked for {WAIT_S} s: see which, and end it")
             time.sleep(0.01)
@@ -43,12 +42,11 @@ def locked(path: Path, flags: int) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _is_locked(descriptor: int) -> bool:
-    try:
+def _takes_lock(descriptor: int) -> bool:
+    with suppress(BlockingIOError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        return True
+    return False
 
 
 def sync_directory(path: Path) -> None:

@@ -126,9 +126,7 @@ class Users:
 
     def reset(self, name: str) -> str:
         """Give a user a new one-time password, and return it."""
-        password = _one_time()
-        self._set_password(name, password, one_time=True)
-        return password
+        return self._set_password(name, _one_time(), one_time=True)
 
     def change_password(self, name: str, new: str) -> None:
         """Set a user's own password. Raises UsageError, in words for the user, for one that does not do."""
@@ -155,12 +153,13 @@ class Users:
             _known(records, name)
             del records[name]
 
-    def _set_password(self, name: str, password: str, *, one_time: bool) -> None:
+    def _set_password(self, name: str, password: str, *, one_time: bool) -> str:
         scrypt = _hash(password)
         with self._changing() as records:
             old, now = _known(records, name), self._now_ms()
             changed_ms = now + (now == old.changed_ms)  # sessions tell passwords apart by it
             records[name] = _Record(old.role, changed_ms, scrypt, one_time)
+        return password
 
     def _records(self) -> _Records:
         """Return what the file holds, read again if it is another than before. Nobody changes what is returned."""

@@ -1,0 +1,98 @@
+"""Sessions of those who are logged in, in memory only: a restart of the console ends them all. Of tokens only hashes are kept."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable
+
+from halfmoon.console.access.users import User
+from halfmoon.errors import UsageError
+
+IDLE_MS, LIFE_MS = 30 * 60_000, 12 * 3_600_000
+SESSIONS_MAX, USER_SESSIONS_MAX = 2_000, 20
+FORMS_MAX = 200
+"""Forms of a session that are remembered."""
+RUNNING = "running"
+
+
+class Session:
+    """One login. ``user`` is the user's name, ``changed_ms`` is of the password (`User.changed_ms`): where that is another now, the
+    session is worth nothing. ``csrf`` is what each form carries, ``notice`` a text for the next page, which takes it."""
+
+    def __init__(self, user: User, now_ms: int) -> None:
+        self.user, self.changed_ms = user.name, user.changed_ms
+        self.created_ms = self.used_ms = now_ms
+        self.csrf = secrets.token_urlsafe(32)
+        self.notice = ""
+        self._done: dict[str, str] = {}
+
+    def begin(self, form_id: str) -> str | None:
+        """Return None where a form is to be carried out now, and then `finish` it; else it was sent before: `RUNNING`, or what was
+        said. Raises UsageError for an id that is empty or over 64 characters, and while 200 forms are running."""
+        if form_id in self._done:
+            return self._done[form_id]
+        if not 1 <= len(form_id) <= 64:
+            raise UsageError("the id of the form is missing or too long: open the page again")
+        if len(self._done) >= FORMS_MAX:
+            over = next((form for form, outcome in self._done.items() if outcome != RUNNING), None)
+            if over is None:
+                raise UsageError(f"{FORMS_MAX} changes of this session are running: wait for one to end")
+            del self._done[over]
+        self._done[form_id] = RUNNING
+        return None
+
+    def finish(self, form_id: str, outcome: str) -> None:
+        """Keep what became of a form, for whoever sends it again."""
+        self._done[form_id] = outcome
+
+
+class Sessions:
+    """All sessions, for one thread. A session ends when it was not used for ``idle_ms``, after ``life_ms``, and when there are too
+    many: then the least recently used one goes. ``now_ms``: milliseconds since the epoch."""
+
+    def __init__(self, now_ms: Callable[[], int], idle_ms: int = IDLE_MS, life_ms: int = LIFE_MS) -> None:
+        self._now_ms, self._idle_ms, self._life_ms = now_ms, idle_ms, life_ms
+        self._sessions: dict[bytes, Session] = {}
+
+    def open(self, user: User) -> tuple[str, Session]:
+        """Begin a session, and return its token and it. Ends those of the same user that another password began."""
+        token, session = secrets.token_urlsafe(32), Session(user, self._now_ms())
+        self._sessions = {key: other for key, other in self._sessions.items() if not self._is_over(other, user)}
+        same = [key for key, other in self._sessions.items() if other.user == user.name]
+        if len(same) >= USER_SESSIONS_MAX or len(self._sessions) >= SESSIONS_MAX:
+            among = same if len(same) >= USER_SESSIONS_MAX else self._sessions
+            del self._sessions[min(among, key=lambda key: self._sessions[key].used_ms)]
+        self._sessions[_key(token)] = session
+        return token, session
+
+    def find(self, token: str, *, renews: bool = True) -> Session | None:
+        """Return the session of a token; None: there is none, or it is over. What a page asks for by itself does not renew it.
+
+        The caller compares ``changed_ms`` with the user's as it is now.
+        """
+        session = self._sessions.get(_key(token))
+        if session is None or self._is_over(session):
+            self.close(token)
+            return None
+        session.used_ms = self._now_ms() if renews else session.used_ms
+        return session
+
+    def close(self, token: str) -> None:
+        """End a session, if there is one of this token."""
+        self._sessions.pop(_key(token), None)
+
+    def close_all(self, user: str, except_token: str | None = None) -> None:
+        """End all sessions of a user, or all but one."""
+        kept = None if except_token is None else _key(except_token)
+        self._sessions = {key: other for key, other in self._sessions.items() if other.user != user or key == kept}
+
+    def _is_over(self, session: Session, user: User | None = None) -> bool:
+        if user is not None and session.user == user.name and session.changed_ms != user.changed_ms:
+            return True
+        now = self._now_ms()  # either way: no session lives on because the clock was set back
+        return abs(now - session.used_ms) >= self._idle_ms or abs(now - session.created_ms) >= self._life_ms
+
+
+def _key(token: str) -> bytes:
+    return hashlib.sha256(token.encode(errors="replace")).digest()
