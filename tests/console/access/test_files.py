@@ -36,13 +36,16 @@ def test_a_file_that_is_there_is_opened_as_it_is(tmp_path: Path):
         assert os.read(descriptor, 9) == b"kept"
 
 
-def test_a_link_is_not_followed(tmp_path: Path):
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_is_not_followed(tmp_path: Path, there: bool):
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    if there:
+        (tmp_path / "elsewhere").touch()
 
     with pytest.raises(OSError), locked(tmp_path / "link", os.O_RDWR):
         pass
 
-    assert not (tmp_path / "elsewhere").exists()
+    assert (tmp_path / "elsewhere").exists() is there
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files for others")

@@ -102,10 +102,10 @@ class Users:
 
         All take the same time, some 0.2 s of processor time: ask `Attempts.refused_ms` first, and let few check at once.
         """
-        record, given = self._records().get(name), _bytes(password)
+        record = self._records().get(name)
         scrypt = _DUMMY if record is None else record.scrypt
-        fits = hmac.compare_digest(scrypt.digest_of(given[:PASSWORD_BYTES_MAX]), scrypt.digest)
-        if record is None or not fits or len(given) > PASSWORD_BYTES_MAX:
+        fits = hmac.compare_digest(scrypt.digest_of(_bytes(password)), scrypt.digest)
+        if record is None or not fits:
             return None
         expired = abs(self._now_ms() - record.changed_ms) >= ONE_TIME_MS  # either way: the clock may have been set back
         return None if record.one_time and expired else record.user(name)
@@ -220,8 +220,8 @@ def _hash(password: str) -> Hash:
 
 
 def _bytes(password: str) -> bytes:
-    """Return a password's bytes, the same however a keyboard composes its letters."""
-    return unicodedata.normalize("NFKC", password).encode("utf-8", "surrogatepass")
+    """Return a password's bytes, the same however a keyboard composes its letters; of one far too long those of its beginning."""
+    return unicodedata.normalize("NFKC", password[: 4 * PASSWORD_BYTES_MAX]).encode("utf-8", "surrogatepass")
 
 
 def _stamp(found: os.stat_result) -> tuple[int, ...]:
