@@ -124,7 +124,7 @@ class Console:
         before = visitor.session.begin(form.id)
         if before is not None:
             said = (
-                "It is being carried out."
+                "This form is being carried out."
                 if before == "running"
                 else f"This form was sent before; it was carried out once. {before}"
             )

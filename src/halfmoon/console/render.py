@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from http import HTTPStatus
@@ -45,17 +46,16 @@ class Renderer:
 
     def json(self, facts: Facts) -> bytes:
         """Return facts as JSON."""
-        return msgspec.json.encode(facts, enc_hook=_plain) + b"\n"
+        return msgspec.json.encode(facts) + b"\n"
 
     def page(self, page: Page, facts: Facts, visitor: Visitor, values: Mapping[str, str]) -> str:
         """Return a page, and take the notice that it shows."""
-        session = visitor.session
-        notice = ""
+        notice, session = "", visitor.session
         if not page.fragment:
             notice, session.notice = session.notice, ""
-        here = page.under or page.path
         return self._environment.get_template(page.template).render(
-            facts, title=page.title, here=here, path=page.path, visitor=visitor, csrf=session.csrf, notice=notice, values=values,
+            facts, title=page.title, here=page.under or page.path, path=page.path, visitor=visitor, csrf=session.csrf,
+            notice=notice, values=defaultdict(str, values),
         )  # fmt: skip
 
     def said(self, facts: Facts, visitor: Visitor | None) -> str:
@@ -85,9 +85,3 @@ def size_text(count: float | None) -> str:
             return f"{count:,.0f} {unit}" if unit == "B" or count >= 10 else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:,.1f} TiB"
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "_asdict"):
-        return value._asdict()
-    return value.decode("utf-8", "backslashreplace") if isinstance(value, (bytes, bytearray, memoryview)) else str(value)

@@ -25,8 +25,9 @@ async def serve(
 ) -> None:
     """Serve the console on a bound socket until SIGTERM or SIGINT. ``data`` holds its users and its audit log."""
     async with AsyncAdmin(cluster) as admin:
+        users = Users(data / "users.json", now_ms)
         services = Services(
-            admin, Sampler(admin), Users(data / "users.json", now_ms), Sessions(now_ms), Attempts(now_ms),
+            admin, Sampler(admin), users, Sessions(now_ms), Attempts(now_ms),
             Audit(data / "audit.jsonl", now_ms), secure=public_url.startswith("https:"), public_url=public_url,
         )  # fmt: skip
         config = uvicorn.Config(

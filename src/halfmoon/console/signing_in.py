@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import secrets
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
@@ -54,16 +53,14 @@ class SigningIn:
         form = await read_form(request, token or secrets.token_urlsafe(), self._host)
         name, password, then = (form.values.get(field, "") for field in ("name", "password", "then"))
         services, address = self._services, address_of(self._services, request)
-        wait_ms = services.attempts.refused_ms(name, address)
-        if wait_ms:
-            text = f"Too many wrong passwords: try again in {span_text(wait_ms)}."
-            return self._form(request, then, text, HTTPStatus.TOO_MANY_REQUESTS)
         async with self._hashing:
+            if wait_ms := services.attempts.refused_ms(name, address):
+                text = f"Too many wrong passwords: try again in {span_text(wait_ms)}."
+                return self._form(request, then, text, HTTPStatus.TOO_MANY_REQUESTS)
             user = await asyncio.to_thread(services.users.check, name, password)
-        if user is None:
-            services.attempts.failed(name, address)
-            services.audit.login_failed(name, address)
-            return self._form(request, then, "This name and password do not fit together.", HTTPStatus.FORBIDDEN)
+            if user is None:
+                self._failed(name, address)
+                return self._form(request, then, "This name and password do not fit together.", HTTPStatus.FORBIDDEN)
         services.attempts.succeeded(name, address)
         services.audit.note(user.name, address, "login", {})
         secret, _ = services.sessions.open(user)
@@ -71,6 +68,11 @@ class SigningIn:
         response.set_cookie(cookie_name(services), secret, path="/", secure=services.secure, httponly=True, samesite="strict")
         response.delete_cookie(self._form_cookie, path="/", secure=services.secure, httponly=True, samesite="strict")
         return response
+
+    def _failed(self, name: str, address: str) -> None:
+        known = self._services.users.get(name) is not None
+        locked_ms = self._services.attempts.failed(name, address)
+        self._services.audit.login_failed(name if known else "", address, locked_ms)
 
     def _form(self, request: Request, then: str, text: str = "", status: HTTPStatus = HTTPStatus.OK) -> Response:
         token = request.cookies.get(self._form_cookie, "")
@@ -112,15 +114,14 @@ class SigningIn:
         form = await read_form(request, visitor.session.csrf, self._host)
         old, new, again = (form.values.get(field, "") for field in ("old", "new", "again"))
         name = visitor.user.name
-        wait_ms = services.attempts.refused_ms(name, visitor.address)
         try:
-            if wait_ms:
-                raise UsageError(f"too many wrong passwords: try again in {span_text(wait_ms)}")
-            if not hmac.compare_digest(new.encode(), again.encode()):
+            if new != again:
                 raise UsageError("the new password and its repetition differ")
             async with self._hashing:
+                if wait_ms := services.attempts.refused_ms(name, visitor.address):
+                    raise UsageError(f"too many wrong passwords: try again in {span_text(wait_ms)}")
                 if await asyncio.to_thread(services.users.check, name, old) is None:
-                    services.attempts.failed(name, visitor.address)
+                    self._failed(name, visitor.address)
                     raise UsageError("the old password is wrong")
                 await asyncio.to_thread(services.users.change_password, name, new)
         except UsageError as exc:

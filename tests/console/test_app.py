@@ -1,0 +1,216 @@
+"""The frame of the console: who sees and does what, forms of its own alone, once, and what goes wrong in words."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from halfmoon.console.app import application
+from halfmoon.console.page import Asked, Change, Done, Facts, Page
+from halfmoon.errors import ConnectFailed, UsageError, broker_error
+from tests.console.conftest import URL, Site
+
+HOSTILE = "<script>alert(1)</script>\u202e\x00'\""
+
+
+class Shop:
+    """Pages and changes of a test, and what was carried out."""
+
+    def __init__(self) -> None:
+        self.sold: list[str] = []
+        self.fails: Exception | None = None
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def clients(self, asked: Asked) -> Facts:
+        """Show what was asked for, where a page of the console shows names."""
+        if self.fails:
+            raise self.fails
+        return {"clients": [], "next": None, "first": True, "without_producers": [asked.text("name", "")]}
+
+    async def sell(self, asked: Asked) -> Done:
+        """Sell a thing."""
+        await self.gate.wait()
+        if self.fails:
+            raise self.fails
+        self.sold.append(asked.text("thing"))
+        return Done(f"{asked.text('thing')} is sold.", "/clients")
+
+
+@pytest.fixture
+def shop() -> Shop:
+    return Shop()
+
+
+@pytest.fixture
+async def console(site: Site, shop: Shop) -> AsyncIterator[Site]:
+    """The console with the pages of the test."""
+    pages = [
+        Page("/clients", "Clients", "clients.html", shop.clients, menu=True),
+        Page("/secret", "Secret", "clients.html", shop.clients, operators=True),
+        Page("/live", "Live", "clients.html", shop.clients, fragment=True),
+        Change("/sell", shop.sell, audit=("thing",)),
+    ]
+    cookies = site.http.cookies
+    await site.http.aclose()
+    transport = httpx.ASGITransport(application(site.services, pages), raise_app_exceptions=True)
+    site.http = httpx.AsyncClient(transport=transport, base_url=URL, cookies=cookies)
+    async with site.http:
+        yield site
+
+
+async def test_nobody_sees_a_page_without_a_login_and_comes_back_to_it_after(console: Site):
+    console.http.cookies.clear()
+
+    page, twin, live = await console.get("/clients", name="x"), await console.get("/clients.json"), await console.get("/nothing")
+
+    assert (page.status_code, page.headers["location"]) == (303, "/login?then=%2Fclients%3Fname%3Dx")
+    assert (twin.status_code, twin.json()["error"]) == (401, "log in first")
+    assert live.status_code == 404
+
+
+async def test_a_page_and_its_twin_show_the_same_and_names_of_others_are_text(console: Site):
+    page, twin = await console.get("/clients", name=HOSTILE), await console.json("/clients", name=HOSTILE)
+
+    assert "<script>alert" not in page.text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;\\u202e\\x00" in page.text
+    assert twin["without_producers"] == [HOSTILE]
+
+
+@pytest.mark.parametrize("path", ["/clients", "/clients.json", "/nothing", "/login", "/static/console.css"])
+async def test_no_answer_can_be_framed_sniffed_or_given_scripts(console: Site, path: str):
+    answer = await console.get(path)
+
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert ("immutable" if "static" in path else "no-store") in answer.headers["cache-control"]
+
+
+async def test_templates_and_scripts_hold_nothing_that_the_policy_forbids():
+    from halfmoon.console.render import HERE
+
+    for path in (HERE / "templates").iterdir():
+        text = path.read_text()
+        assert " style=" not in text, path.name
+        assert "<style" not in text, path.name
+        assert "|safe" not in text, path.name
+        assert " onclick=" not in text, path.name
+        assert "http://" not in text, path.name
+        assert "https://" not in text, path.name
+
+
+async def test_a_change_is_carried_out_recorded_and_said_once(console: Site, shop: Shop):
+    first = await console.post("/sell", thing="shoes")
+    second = await console.get("/clients")
+
+    assert shop.sold == ["shoes"]
+    assert console.said(first) == "shoes is sold."
+    assert console.said(second) == ""
+    entry = console.services.audit.read(1)[0]
+    assert (entry.user, entry.action, entry.fields, entry.outcome) == ("admin", "sell", {"thing": "shoes"}, "done: shoes is sold.")
+
+
+async def test_a_form_that_is_sent_twice_is_carried_out_once(console: Site, shop: Shop):
+    shop.gate.clear()
+    first = asyncio.ensure_future(console.post("/sell", thing="shoes", once="one"))
+    await asyncio.sleep(0.05)
+    during = await console.post("/sell", thing="shoes", once="one")
+    shop.gate.set()
+    await first
+    after = await console.post("/sell", thing="shoes", once="one")
+
+    assert shop.sold == ["shoes"]
+    assert (during.status_code, console.said(during)) == (409, "This form is being carried out.")
+    assert (after.status_code, "shoes is sold." in console.said(after)) == (409, True)
+
+
+async def test_a_viewer_may_look_and_change_nothing(console: Site, shop: Shop):
+    console.log_in("guest", "viewer")
+
+    page, secret, change = await console.get("/clients"), await console.get("/secret"), await console.post("/sell", thing="x")
+
+    assert [page.status_code, secret.status_code, change.status_code] == [200, 403, 403]
+    assert "viewer" in console.said(change)
+    assert shop.sold == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "token"),
+    [
+        ({"Origin": URL}, "forged"), ({"Origin": URL}, ""), ({"Origin": "http://evil.test"}, None), ({"Origin": "null"}, None),
+        ({"Sec-Fetch-Site": "cross-site"}, None), ({"Sec-Fetch-Site": "same-site"}, None),
+    ],
+)  # fmt: skip
+async def test_a_form_of_another_site_or_session_is_refused(console: Site, shop: Shop, headers: dict[str, str], token: str | None):
+    sent = {"csrf": console.csrf if token is None else token, "once": "x", "thing": "shoes"}
+    answer = await console.http.post("/sell", data=sent, headers=headers)
+
+    assert answer.status_code == 403
+    assert console.said(answer) in ("another site has sent this form", "this form is not of your session: open the page again")
+    assert shop.sold == []
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        (b"{}", "application/json", 415),
+        (b"a=1&" * 2000, "application/x-www-form-urlencoded", 400),
+        (b"\xff\xfe", "application/x-www-form-urlencoded", 400),
+        (b"thing=" + b"x" * (14 << 20), "application/x-www-form-urlencoded", 413),
+    ],
+)  # fmt: skip
+async def test_what_is_no_form_or_too_large_is_refused_in_words(console: Site, shop: Shop, body: bytes, kind: str, status: int):
+    answer = await console.http.post("/sell", content=body, headers={"Content-Type": kind, "Origin": URL})
+
+    assert answer.status_code == status
+    assert console.said(answer)
+    assert shop.sold == []
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "text"),
+    [
+        (UsageError("the name is too long"), 400, "the name is too long"),
+        (ConnectFailed("cannot connect", "h:1"), 502, "cannot connect"),
+        (broker_error(17, "no topic"), 409, "no topic (code 17)"),
+        (RuntimeError("a secret"), 500, "The console made a mistake; its log says more."),
+    ],
+)  # fmt: skip
+async def test_what_goes_wrong_is_said_in_words_and_recorded(
+    console: Site, shop: Shop, error: Exception, status: int, text: str, caplog: pytest.LogCaptureFixture
+):
+    shop.fails = error
+    page, twin = await console.get("/clients"), await console.get("/clients.json")
+    change = await console.post("/sell", thing="shoes")
+
+    assert (page.status_code, twin.status_code, change.status_code) == (status, status, status)
+    assert text in console.said(page)
+    assert text in json.loads(twin.text)["error"]
+    assert "a secret" not in page.text
+    assert console.services.audit.read(1)[0].outcome.startswith("failed: ")
+
+
+async def test_a_user_who_was_removed_or_demoted_loses_what_the_role_gave_at_once(console: Site, shop: Shop):
+    console.services.users.set_role("admin", "viewer")
+    demoted = await console.post("/sell", thing="x")
+    console.services.users.remove("admin")
+    removed = await console.get("/clients")
+
+    assert (demoted.status_code, removed.status_code) == (403, 303)
+    assert shop.sold == []
+
+
+@pytest.mark.parametrize("query", [{"after": "x"}, {"after": "-1"}, {"after": "9" * 30}, {"group": "g" * 60_000}])
+async def test_queries_that_make_no_sense_are_said(site: Site, query: dict[str, str]):
+    answer = await site.get("/clients", **query)
+
+    assert answer.status_code == 400
+    assert site.said(answer)
+    assert len(answer.text) < 10_000

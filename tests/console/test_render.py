@@ -1,0 +1,31 @@
+"""What is shown: sizes, addresses with queries, values of every kind as JSON."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from halfmoon.console.render import Renderer, at, size_text
+
+
+class Struct(msgspec.Struct):
+    count: int
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(None, "-"), (0, "0 B"), (1023, "1,023 B"), (1024, "1.0 KiB"), (15 * 1024, "15 KiB"), (5 << 40, "5.0 TiB")],
+)  # fmt: skip
+def test_sizes(count: int | None, text: str):
+    assert size_text(count) == text
+
+
+def test_a_name_in_an_address_stays_one_value():
+    assert at("/topic", name="a&b=c #?/%", after=None, q="") == "/topic?name=a%26b%3Dc%20%23%3F%2F%25"
+    assert at("/topics") == "/topics"
+
+
+def test_facts_of_every_kind_are_json():
+    body = Renderer([]).json({"struct": Struct(1), "body": b"\xff", "set": {1}})
+
+    assert msgspec.json.decode(body) == {"struct": {"count": 1}, "body": "/w==", "set": [1]}

@@ -1,0 +1,28 @@
+"""From where somebody asks, with and without a proxy that was stated."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.requests import Request
+
+from halfmoon.console.visitors import address_of, cookie_name
+from tests.console.conftest import Site
+
+
+def request(forwarded: str | None) -> Request:
+    headers = [] if forwarded is None else [(b"x-forwarded-for", forwarded.encode())]
+    return Request({"type": "http", "headers": headers, "client": ("10.0.0.9", 4000)})
+
+
+async def test_what_a_browser_says_of_its_address_is_not_believed(site: Site):
+    assert address_of(site.services, request("1.2.3.4")) == "10.0.0.9"
+
+
+@pytest.mark.parametrize(("forwarded", "address"), [("6.6.6.6, 1.2.3.4", "1.2.3.4"), (None, "10.0.0.9"), ("", "10.0.0.9")])
+async def test_behind_a_proxy_the_address_that_it_added_counts(site: Site, forwarded: str | None, address: str):
+    assert address_of(site.services._replace(public_url="https://console.test"), request(forwarded)) == address
+
+
+async def test_a_cookie_of_tls_is_kept_from_other_hosts_by_its_name(site: Site):
+    assert cookie_name(site.services) == "halfmoon"
+    assert cookie_name(site.services._replace(secure=True)) == "__Host-halfmoon"
