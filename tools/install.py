@@ -51,7 +51,7 @@ def install(pins: Path, pause_seconds: float = PAUSE_SECONDS) -> int:
         while not ended.wait(pause_seconds):
             say()
 
-    print(f"installing {count} packages, with Spark 1.6 GB, into {sys.prefix}:", flush=True)
+    print(f"installing {count} packages, with Spark 1.8 GB, into {sys.prefix}:", flush=True)
     say()
     Thread(target=repeat, daemon=True).start()
     with subprocess.Popen([sys.executable, *PIP, pins], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:
