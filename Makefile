@@ -22,7 +22,7 @@ PURE := tests/columns tests/wire tests/store tests/broker tests/integration
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup wheel databases check lint quick test spark-4.2 rust-client demo mission simulate fuzz bench conformance docs site constraints clean
+.PHONY: help setup wheel debian check lint quick test spark-4.2 rust-client demo mission simulate fuzz bench conformance docs site constraints clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9.-]+):.*## (.*)/make \1\t\2/' | expand -t 20
@@ -66,8 +66,8 @@ wheel: $(TOOLS)/.installed  ## wheels of halfmoon and, where cargo is, of halfmo
 	fi
 	@ls $(DIST)/halfmoon*.whl
 
-databases: $(INSTALLED)  ## PostgreSQL and MariaDB from Debian for the tests of events, where root may install them
-	@tools/databases.sh $(BIN)/python
+debian: $(INSTALLED)  ## PostgreSQL, MariaDB and Chromium from Debian for tests, where root may install them
+	@tools/debian.sh $(BIN)/python
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -85,7 +85,7 @@ RERUNS := --reruns 1 --rerun-show-tracebacks
 
 # Five processes on two cores: most tests of events, Spark and Apache's brokers wait for others more than they work.
 # With halfmoon-native, what stores, sends and reads runs once more without it.
-test: databases lint $(NATIVE)  ## everything: style, types, all tests, simulation, Apache's clients and brokers
+test: debian lint $(NATIVE)  ## everything: style, types, all tests, simulation, Apache's clients and brokers
 	@rm -f build/mission.json
 	@test -d tests/__pycache__ || $(BIN)/python -m pytest --collect-only -qq >/dev/null || true  # compiled once, not five times at once
 	@! test -e $(NATIVE) || cargo test --manifest-path native/Cargo.toml --no-default-features

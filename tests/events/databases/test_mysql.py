@@ -32,7 +32,7 @@ DRIVERS = {"pymysql": "mysql+pymysql", "MySQLdb": "mysql+mysqldb", "mariadb": "m
 
 def driver(name: str) -> ModuleType:
     """Return a driver's module; skip where it is not installed."""
-    return pytest.importorskip(name, reason=f"the driver {name} is not installed: tools/databases.sh compiles it")
+    return pytest.importorskip(name, reason=f"the driver {name} is not installed: tools/debian.sh compiles it")
 
 
 @pytest.fixture(params=[f"{name}-{way}" for name in DRIVERS for way in ("sqlalchemy", "plain")])

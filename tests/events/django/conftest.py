@@ -105,7 +105,7 @@ def postgres_alias(postgres_server: Postgres) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def mariadb_alias(mariadb_server: MariaDB) -> Iterator[str]:
     """The alias of a MariaDB database with all tables; Django's driver for it is mysqlclient."""
-    pytest.importorskip("MySQLdb", reason="mysqlclient is not installed (make databases)")
+    pytest.importorskip("MySQLdb", reason="mysqlclient is not installed (make debian)")
     with _configured(mariadb_server, "mariadb", "mysql") as alias:
         yield alias
 

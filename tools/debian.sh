@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Gets PostgreSQL and MariaDB for the tests of events, and the two drivers of MariaDB that have to be compiled, where that is easy: as
-# root on a Debian that lacks them. Never fails: without them those tests are skipped, and say so. No server is started and none made:
-# the tests run their own. Usage: tools/databases.sh [PYTHON of the virtual environment that gets the drivers]
+# Gets what tests need of Debian, where that is easy, as root on a Debian that lacks it: PostgreSQL and MariaDB for those of events, with
+# the two drivers of MariaDB that have to be compiled, and Chromium for those of the console. Never fails: without them those tests are
+# skipped, and say so. No server is started and none made: the tests run their own.
+# Usage: tools/debian.sh [PYTHON of the virtual environment that gets the drivers]
 set -uo pipefail
 python=${1:-}
 
@@ -14,6 +15,8 @@ mariadb() {
 } >/dev/null 2>&1
 
 headers() { command -v mariadb_config; } >/dev/null 2>&1
+
+browser() { command -v chromium || command -v google-chrome; } >/dev/null 2>&1
 
 apt() { # COMMAND...
     DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -qq -y -o APT::Install-Recommends=false \
@@ -33,11 +36,13 @@ missing=()
 postgres || missing+=(postgresql)
 mariadb || missing+=(mariadb-server-core) # the server alone: nothing that would start one
 headers || missing+=(libmariadb-dev)
+browser || missing+=(chromium) # it brings a font
 if [ "${#missing[@]}" != 0 ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     get "${missing[@]}"
 fi
 postgres || echo "PostgreSQL is not installed and could not be got (apt-get install postgresql): tests that need it are skipped" >&2
 mariadb || echo "MariaDB is not installed and could not be got (apt-get install mariadb-server-core): tests that need it are skipped" >&2
+browser || echo "Chromium is not installed and could not be got (apt-get install chromium): tests that need it are skipped" >&2
 
 test -n "$python" || exit 0
 drivers() { "$python" -c 'import MySQLdb, mariadb'; } >/dev/null 2>&1
