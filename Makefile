@@ -22,7 +22,7 @@ PURE := tests/columns tests/wire tests/store tests/broker tests/integration
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup wheel debian check lint quick test spark-4.2 rust-client demo mission simulate fuzz bench conformance docs site constraints clean
+.PHONY: help setup wheel debian check lint quick test spark-4.2 rust-client demo mission simulate fuzz bench conformance docs pictures site constraints clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9.-]+):.*## (.*)/make \1\t\2/' | expand -t 20
@@ -125,6 +125,9 @@ conformance: $(INSTALLED)  ## Apache's own integration tests against two masters
 
 docs: $(INSTALLED)  ## write again what is generated from the source
 	@for tool in tools/generate_*.py; do test -e $$tool || continue; echo $$tool; $(BIN)/python $$tool || exit 1; done
+
+pictures: $(INSTALLED)  ## the console's pictures in docs/images once more, by its tests in Chromium
+	CONSOLE_PICTURES=1 $(BIN)/python -m pytest tests/console/browser $(ARGS)
 
 site: $(INSTALLED)  ## the documentation as a site, in build/site; needs no network
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

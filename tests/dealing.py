@@ -1,9 +1,9 @@
 """Which tests run in one process, and in which order, when several processes share them out (``--dist loadgroup``).
 
-The tests of a file stay together. Those of Spark stay together in two parts, for a session takes seconds to start.
-With Apache's clients and brokers those stay together that share a name server and a broker. What takes longest is dealt out first,
-so that all processes end at about the same time; what takes as long as others keeps the order in which it was given. Only the names
-of the tests are known here.
+The tests of a file stay together. Those of Spark stay together in two parts, for a session takes seconds to start; those in a
+browser, so that one at a time runs. With Apache's clients and brokers those stay together that share a name server and a broker.
+What takes longest is dealt out first, so that all processes end at about the same time; what takes as long as others keeps the
+order in which it was given. Only the names of the tests are known here.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from pathlib import PurePosixPath
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
 
-SPARK = {
+TOGETHER = {
     "tests/spark/lake/": "spark: lake and jobs", "tests/spark/jobs/": "spark: lake and jobs",
-    "tests/spark/": "spark", "tests/cli/spark/test_commands": "spark",
+    "tests/spark/": "spark", "tests/cli/spark/test_commands": "spark", "tests/console/browser/": "browser",
 }  # fmt: skip
-"""Where tests use a Spark session, and what they share one with. The first that fits counts."""
+"""Where tests use a Spark session or a browser, and what they share one with. The first that fits counts."""
 FIRST = (
     "tests/interop/test_store_both_ways", "tests/interop/test_transaction_index", "tests/spark/", "tests/cli/spark/test_commands",
-    "tests/interop/", "tests/packaging/", "tests/docs/", "tests/examples/", "tests/integration/", "tests/cli/demo/",
-    "tests/events/", "tests/simulation/", "tests/client/", "tests/cli/", "tests/store/",
+    "tests/console/browser/", "tests/interop/", "tests/packaging/", "tests/docs/", "tests/examples/", "tests/integration/",
+    "tests/cli/demo/", "tests/events/", "tests/simulation/", "tests/client/", "tests/cli/", "tests/store/",
 )  # fmt: skip
 """Where tests take seconds, the slowest first."""
 SLOW = (
@@ -40,7 +40,7 @@ SLOW = (
     "tests/spark/source/test_access", "tests/spark/source/test_tls", "tests/client/real/test_access",
     "tests/spark/source/test_stream", "tests/spark/source/test_files", "tests/spark/lake/test_bodies",
     "tests/spark/lake/test_files", "tests/spark/jobs/test_plots", "tests/cli/spark/test_commands", "tests/cli/demo/test_command",
-    "tests/cli/demo/test_processes",
+    "tests/cli/demo/test_processes", "tests/console/browser/",
     "tests/store/queues/test_missing", "tests/store/log/test_recovery", "tests/store/test_opening", "tests/store/test_damage",
     "tests/store/test_crashes", "tests/store/transactions/test_rebuild", "tests/store/transactions/test_recovery",
     "tests/events/encoding/test_codec", "tests/events/encoding/test_envelope", "tests/events/django/",
@@ -59,8 +59,8 @@ SLOW = (
 ALONE = ("test_store_both_ways", "test_transaction_index")
 """Files whose tests start servers of their own, and take longest: dealt out one by one."""
 MAY_BE_LATE = (
-    "tests/cli/", "tests/client/test_", "tests/docs/", "tests/events/", "tests/examples/", "tests/integration/", "tests/interop/",
-    "tests/packaging/", "tests/programs/", "tests/runtime/", "tests/spark/",
+    "tests/cli/", "tests/client/test_", "tests/console/", "tests/docs/", "tests/events/", "tests/examples/",
+    "tests/integration/", "tests/interop/", "tests/packaging/", "tests/programs/", "tests/runtime/", "tests/spark/",
 )  # fmt: skip
 """Where tests have processes, threads or sockets, and a deadline. All others decide by themselves, and never need a second try."""
 _INTEROP = "tests/interop/"
@@ -101,14 +101,14 @@ class Dealing(LoadScopeScheduling):  # type: ignore[misc]
 def together(node_id: str) -> str:
     """Return a text that is the same for all tests that must run in one process."""
     file, _, test = node_id.partition("::")
-    if spark := next((name for place, name in SPARK.items() if file.startswith(place)), ""):
-        return spark
+    if shared := next((name for place, name in TOGETHER.items() if file.startswith(place)), ""):
+        return shared
     if not file.startswith(_INTEROP):
         return file
     if alone(file):
         return node_id
-    shared = _SHARED.search(test)
-    return f"{file} {shared.group(1)}" if shared else file
+    server = _SHARED.search(test)
+    return f"{file} {server.group(1)}" if server else file
 
 
 def rank(node_id: str) -> int:

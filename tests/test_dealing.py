@@ -9,7 +9,7 @@ from subprocess import run
 
 import pytest
 
-from tests.dealing import FIRST, MAY_BE_LATE, SLOW, SPARK, left_out, rank, together
+from tests.dealing import FIRST, MAY_BE_LATE, SLOW, TOGETHER, left_out, rank, together
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,7 @@ def test_what_shares_a_server_stays_together(one: str, other: str, same: bool) -
         ("spark/source/test_source.py::test_a", "spark/sink/test_sink.py::test_a[ours]", True),
         ("spark/lake/test_kills.py::test_a", "spark/jobs/test_query.py::test_a", True),
         ("spark/lake/test_kills.py::test_a", "spark/source/test_source.py::test_a", False),
+        ("console/browser/test_chromium.py::test_a", "console/browser/test_accessibility.py::test_a", True),
     ],
 )
 def test_what_shares_a_file_or_a_session_stays_together(one: str, other: str, same: bool) -> None:
@@ -64,7 +65,7 @@ def test_what_takes_longest_comes_first_and_all_places_are_there() -> None:
     root = Path(__file__).parents[1]
 
     assert ranks == sorted(set(ranks))
-    assert [place for place in (*FIRST, *SLOW, *SPARK, *MAY_BE_LATE) if not list(root.glob(f"{place}*"))] == []
+    assert [place for place in (*FIRST, *SLOW, *TOGETHER, *MAY_BE_LATE) if not list(root.glob(f"{place}*"))] == []
 
 
 CONFTEST = """
