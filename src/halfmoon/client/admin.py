@@ -16,7 +16,7 @@ from halfmoon.client.blocking import Blocking
 from halfmoon.client.core.admin.access import accounts, delete_account, explain_access, put_account
 from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.client.core.admin.batches import batches
-from halfmoon.client.core.admin.dead_letters import dead_letter, dead_letters
+from halfmoon.client.core.admin.dead_letters import dead_letter, dead_letter_page, dead_letters
 from halfmoon.client.core.admin.delay import cancel_delayed, delayed_messages
 from halfmoon.client.core.admin.find import message_by_id, message_by_offset_id, messages_by_key
 from halfmoon.client.core.admin.replay import replay_dead_letter, replays
@@ -129,6 +129,7 @@ class Operations:
     batches = Operation(batches)
 
     dead_letters = Operation(dead_letters)
+    dead_letter_page = Operation(dead_letter_page)
     dead_letter = Operation(dead_letter)
     replays = Operation(replays)
     replay_dead_letter = Operation(replay_dead_letter)

@@ -5,25 +5,38 @@ What a dead letter tells is what stands in its record. A reason is there when it
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+import msgspec
+
 from halfmoon import sql92
 from halfmoon.client.core.admin.admin import AdminCore
-from halfmoon.client.core.admin.find import PULL_COUNT, message_by_offset_id, messages_by_unique_key, read_page
+from halfmoon.client.core.admin.find import PULL_COUNT, broker_of, message_by_offset_id, messages_by_unique_key, read_page
 from halfmoon.client.core.ask import ask
+from halfmoon.client.core.cursor import cursor, places
 from halfmoon.client.core.names import DLQ_PREFIX, RETRY_PREFIX, check_group, unwrap, wrap
 from halfmoon.effects import Op
 from halfmoon.errors import HalfmoonError, QueryNotFound, TopicNotFound, UsageError
 from halfmoon.model import RECONSUME_REASON, DeadLetter, MessageQueue, StoredMessage, subscription
 from halfmoon.wire import properties as wire_properties
-from halfmoon.wire.headers.offset import GetMinOffset, OffsetReply, SearchOffsetByTimestamp
+from halfmoon.wire.headers.offset import GetMaxOffset, GetMinOffset, OffsetReply, SearchOffsetByTimestamp
 
 READ_MAX = 100_000
 """Dead letters of one queue that one question reads: some 3,000 pulls. Ask from a later time for those behind."""
 
 BYTES_MAX = 256 * 1024 * 1024
 """Bodies of the dead letters of one answer together, so that many large ones do not fill the memory."""
+
+PAGE_BYTES_MAX = 16 * 1024 * 1024
+"""Bodies of one page together. One dead letter is on a page, however large it is."""
+
+STEP_BYTES_MAX = 1024 * 1024
+"""Bodies that are read at a time, unless one has more."""
+
+PAGE_LOOKED_MAX = 10_000
+"""Dead letters that one page looks at for those that match: under a second."""
 
 
 class DeadLetterFilter(NamedTuple):
@@ -102,16 +115,24 @@ def dead_letters(
 
 
 def dead_letter(admin: AdminCore, name: str, group: str | None = None) -> Op[DeadLetter]:
-    """Return the dead letter with a broker's id, or the newest one of a group with a sender's id. Raises QueryNotFound."""
+    """Return the dead letter with a broker's id, or the newest one of a group with a sender's id. Raises QueryNotFound.
+
+    With a group, only brokers that have dead letters of it are asked, whatever address a broker's id names.
+    """
+    topic = DLQ_PREFIX
     try:
         if group is None:
             message = yield from message_by_offset_id(admin, name)
         else:
             check_group(group)
-            message = (yield from messages_by_unique_key(admin, DLQ_PREFIX + group, name))[-1]
+            topic = DLQ_PREFIX + wrap(group, admin.settings.namespace)
+            if broker_of(name) in {address for _, address in (yield from _queues(admin, topic))}:
+                message = yield from message_by_offset_id(admin, name)
+            else:
+                message = (yield from messages_by_unique_key(admin, DLQ_PREFIX + group, name))[-1]
     except (HalfmoonError, IndexError) as exc:
         raise QueryNotFound(f"there is no dead letter {name!r}: {exc}") from exc
-    if not message.topic.startswith(DLQ_PREFIX):
+    if not message.topic.startswith(topic):
         raise QueryNotFound(f"message {name} of topic {message.topic} is no dead letter")
     for place, address in (yield from _queues(admin, message.topic)):
         if address == message.store_host:
@@ -170,3 +191,129 @@ def _read(
             break
         at = page.next_offset
     return letters[:count_max]
+
+
+# ---------------------------------------------------------------- page by page
+
+
+class DeadLetterPage(msgspec.Struct):
+    """Some dead letters. ``next`` is where the next page begins, None at the end; ``short`` says why there are fewer than asked."""
+
+    letters: list[DeadLetter]
+    next: str | None = None
+    short: str = ""
+
+
+class _Reader(msgspec.Struct):
+    """Reads one queue between two offsets, up or down from ``at``. ``found`` are matching messages that no page has yet."""
+
+    queue: MessageQueue
+    address: str
+    low: int
+    high: int
+    at: int
+    down: bool
+    count: int = PULL_COUNT
+    found: deque[StoredMessage] = msgspec.field(default_factory=deque)
+
+    @property
+    def name(self) -> str:
+        return f"{self.queue.queue_id}@{self.queue.broker_name}"
+
+    @property
+    def place(self) -> int:
+        """Where another page goes on: behind the message that it begins with when it reads down."""
+        return self.found[0].queue_offset + self.down if self.found else self.at
+
+    @property
+    def at_end(self) -> bool:
+        return not self.found and (self.at <= self.low if self.down else self.at >= self.high)
+
+    def read(self, admin: AdminCore, meant: Callable[[StoredMessage], bool]) -> Op[int]:
+        """Read some messages, and return how many it was. Where those of a step down are large, a shorter step is taken."""
+        while True:
+            begin = max(self.low, self.at - self.count) if self.down else self.at
+            end = self.at if self.down else min(self.high, self.at + self.count)
+            here, held_bytes, messages = begin, 0, list[StoredMessage]()
+            while here < end and held_bytes <= STEP_BYTES_MAX:
+                page = yield from read_page(admin, self.address, self.queue, here, end - here)
+                if page is None:  # its first record does not decode
+                    page = yield from read_page(admin, self.address, self.queue, here, 1, alone=True)
+                    assert page is not None
+                messages += page.messages
+                held_bytes += sum(message.held_bytes for message in page.messages)
+                here = page.next_offset if page.next_offset > here else end
+            if here >= end or not self.down:
+                break
+            self.count = here - begin
+        self.found.extend(filter(meant, reversed(messages) if self.down else messages))
+        moved, self.at = (end - begin, begin) if self.down else (here - begin, here)
+        self.count = min(PULL_COUNT, 2 * self.count)
+        return moved
+
+
+def dead_letter_page(
+    admin: AdminCore,
+    group: str,
+    *,
+    after: str = "",
+    newest_first: bool = True,
+    begin_ms: int = 0,
+    end_ms: int | None = None,
+    key: str | None = None,
+    reason: str | None = None,
+    expression: str = "*",
+    count_max: int = 100,
+    bytes_max: int = PAGE_BYTES_MAX,
+) -> Op[DeadLetterPage]:
+    """Return dead letters of a group by the time they died, chosen as `dead_letters` does; ``after`` is `next` of a page before.
+
+    A page is shorter where its bodies reach ``bytes_max``, or where it looked at `PAGE_LOOKED_MAX` dead letters. Those that died
+    since the first page are left out when the newest come first. Raises UsageError; the error of any broker.
+    """
+    check_group(group)
+    choice = DeadLetterFilter(begin_ms, end_ms, key, reason, expression)
+    known, meant = places(after, 1) if after else None, choice.test()
+    readers = []
+    for queue, address in (yield from _queues(admin, DLQ_PREFIX + wrap(group, admin.settings.namespace))):
+        low, high = yield from _ends(admin, queue, address, choice)
+        reader = _Reader(queue, address, low, high, high if newest_first else low, newest_first)
+        if known is not None:  # a queue that is not in it is newer than the page
+            reader.at = min(max(low, known.get(reader.name, [low])[0]), high)
+        readers.append(reader)
+    page, looked = DeadLetterPage([]), 0
+    while len(page.letters) < count_max and not all(reader.at_end for reader in readers):
+        empty = next((reader for reader in readers if not reader.found and not reader.at_end), None)
+        if empty is not None and looked >= PAGE_LOOKED_MAX:
+            page.short = f"{looked:,} dead letters were looked at; the next page looks at others"
+            break
+        if empty is not None:
+            looked += yield from empty.read(admin, meant)
+            continue
+        ready = [reader for reader in readers if reader.found]
+        reader = (max if newest_first else min)(ready, key=lambda reader: (reader.found[0].store_ms, reader.queue))
+        bytes_max -= len(reader.found[0].body)
+        if bytes_max < 0 and page.letters:
+            page.short = "these dead letters are large; others are on the next page"
+            break
+        page.letters.append(_letter(admin, reader.found.popleft(), reader.address))
+    if not all(reader.at_end for reader in readers):
+        page.next = cursor({reader.name: [reader.place] for reader in readers})
+    return page
+
+
+def _ends(admin: AdminCore, queue: MessageQueue, address: str, choice: DeadLetterFilter) -> Op[tuple[int, int]]:
+    """Return the offsets of a queue between which all that died in a span of time lies, the last excluded."""
+    name, number = queue.topic, queue.queue_id
+    low: GetMinOffset | SearchOffsetByTimestamp = GetMinOffset(topic=name, queue_id=number)
+    if choice.begin_ms > 0:
+        low = SearchOffsetByTimestamp(topic=name, queue_id=number, timestamp=choice.begin_ms - 1)
+    requests = [low, GetMaxOffset(topic=name, queue_id=number)]
+    if choice.end_ms is not None:  # a broker answers the last one before it, or one behind
+        requests.append(SearchOffsetByTimestamp(topic=name, queue_id=number, timestamp=choice.end_ms))
+    offsets = []
+    for request in requests:
+        reply = yield from ask(address, request, b"", admin.settings.request_timeout_ms)
+        offsets.append(max(0, reply.header(OffsetReply).offset))
+    high = offsets[1] if choice.end_ms is None else min(offsets[1], offsets[2] + 1)
+    return min(offsets[0], high), high

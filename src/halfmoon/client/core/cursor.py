@@ -1,0 +1,33 @@
+"""Cursors: where the next page of a list begins, as a text that is handed back as it came. Pure functions."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import msgspec
+
+from halfmoon.errors import UsageError
+
+CURSOR_LENGTH_MAX = 8192
+"""Characters of a cursor: room for some hundred brokers."""
+
+_PLACES = dict[str, list[Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]]]
+
+
+def cursor(places: Mapping[str, Sequence[int]]) -> str:
+    """Return the cursor that stands for places in lists, by the list's name."""
+    return urlsafe_b64encode(msgspec.json.encode(places)).decode().rstrip("=")
+
+
+def places(text: str, length: int) -> dict[str, list[int]]:
+    """Return the places of ``length`` numbers each that a cursor stands for. Raises UsageError for any other text."""
+    try:
+        packed = text.encode("ascii") if len(text) <= CURSOR_LENGTH_MAX else b""
+        found = msgspec.json.decode(urlsafe_b64decode(packed + b"=" * (-len(packed) % 4)), type=_PLACES)
+    except ValueError:  # those of base64 and msgspec are such
+        found = {}
+    if not found or any(len(place) != length for place in found.values()):
+        raise UsageError("this is no place in the list: begin at its first page")
+    return found
