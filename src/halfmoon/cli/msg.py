@@ -54,7 +54,7 @@ def get(
     else:
         with Admin(nameserver=nameserver) as admin:
             message = admin.message_by_offset_id(msg_id) if topic is None else admin.message_by_id(topic, msg_id)
-            _name_brokers(admin, [message])
+            _name_broker(admin, message)
     if as_json:
         show_json(message_facts(message))
     else:
@@ -88,7 +88,6 @@ def find(
         with Admin(nameserver=nameserver) as admin:
             by_key = admin.messages_by_key(topic, key, count_max=count, begin_ms=begin, end_ms=end)
             messages = [message for message in by_key if not tags or message.tag in tags]
-            _name_brokers(admin, messages)
     if as_json:
         show_json([message_facts(message) for message in messages])
     else:
@@ -179,12 +178,11 @@ def _at(nameserver: str, queue: MessageQueue, offset: int) -> StoredMessage:
     raise QueryNotFound(f"no message at {queue.broker_name}/{queue.queue_id}@{offset} of topic {queue.topic}")
 
 
-def _name_brokers(admin: Admin, messages: list[StoredMessage]) -> None:
-    """Set the broker name of each message: an answer to a query has its address only."""
+def _name_broker(admin: Admin, message: StoredMessage) -> None:
+    """Set the broker name of a message: an answer to a query has its address only."""
     brokers = admin.cluster().broker_addr_table
     names = {address: name for name, data in brokers.items() for address in data.broker_addrs.values()}
-    for message in messages:
-        message.broker_name = names.get(message.store_host, message.store_host)
+    message.broker_name = names.get(message.store_host, message.store_host)
 
 
 def _by_time(nameserver: str, topic: str, begin: int, end: int | None, tags: frozenset[str], count: int) -> list[StoredMessage]:

@@ -18,7 +18,7 @@ from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.client.core.admin.batches import batches
 from halfmoon.client.core.admin.dead_letters import dead_letter, dead_letter_page, dead_letters
 from halfmoon.client.core.admin.delay import cancel_delayed, delayed_messages
-from halfmoon.client.core.admin.find import message_by_id, message_by_offset_id, messages_by_key
+from halfmoon.client.core.admin.find import find_message, message_by_id, message_by_offset_id, messages_at, messages_by_key
 from halfmoon.client.core.admin.replay import replay_dead_letter, replays
 from halfmoon.client.core.admin.resend import resend
 from halfmoon.client.core.admin.reset import consume_directly, consumer_offsets, reset_offsets
@@ -113,6 +113,8 @@ class Operations:
     messages_by_key = Operation(messages_by_key)
     message_by_id = Operation(message_by_id)
     message_by_offset_id = Operation(message_by_offset_id)
+    find_message = Operation(find_message)
+    messages_at = Operation(messages_at)
     trace = Operation(trace)
     resend = Operation(resend)
     delayed_messages = Operation(delayed_messages)

