@@ -27,7 +27,9 @@ from halfmoon.client.core.admin.transactions import (
     check_transaction,
     decide_transaction,
     end_transaction,
+    expired_page,
     expired_transactions,
+    pending_page,
     pending_transactions,
     resume_half,
     transaction,
@@ -121,12 +123,14 @@ class Operations:
     cancel_delayed = Operation(cancel_delayed)
 
     pending_transactions = Operation(pending_transactions)
+    pending_page = Operation(pending_page)
     transaction = Operation(transaction)
     check_transaction = Operation(check_transaction)
     decide_transaction = Operation(decide_transaction)
     end_transaction = Operation(end_transaction)
     transaction_stats = Operation(transaction_stats)
     expired_transactions = Operation(expired_transactions)
+    expired_page = Operation(expired_page)
     resume_half = Operation(resume_half)
     batches = Operation(batches)
 

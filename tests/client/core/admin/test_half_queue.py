@@ -11,7 +11,9 @@ from halfmoon.client.core.admin.half_queue import decided_by
 from halfmoon.client.core.admin.transactions import (
     check_transaction,
     decide_transaction,
+    expired_page,
     expired_transactions,
+    pending_page,
     pending_transactions,
     transaction,
     transaction_stats,
@@ -74,6 +76,42 @@ def test_what_expired_is_told_with_reason_history_and_whether_it_was_resumed():
     assert [each.resumed for each in script.run(expired_transactions(core))] == [True, False]
 
 
+def test_expired_ones_are_paged_the_newest_first_also_while_more_expire():
+    script = Scripted()
+    core, apache = admin(script), Apache(script)
+    apache.queues[EXPIRED] = [(b"b", {"UNIQ_KEY": f"U{number}"}) for number in range(7)]
+
+    sizes, names, cursor = [], [], None
+    while not sizes or cursor:
+        part = script.run(expired_page(core, count=3, after=cursor))
+        sizes.append(len(part.transactions))
+        names += [each.msg_id for each in part.transactions]
+        cursor = part.next
+        apache.queues[EXPIRED].append((b"b", {"UNIQ_KEY": "later"}))
+
+    assert (sizes, names) == ([3, 3, 1], [f"U{number}" for number in reversed(range(7))])
+    assert script.run(expired_page(core, count=1)).transactions[0].msg_id == "later"
+
+
+def test_a_half_queue_is_paged_by_what_copies_share_so_a_check_between_two_pages_loses_and_repeats_nothing():
+    script = Scripted()
+    core, apache = admin(script), Apache(script)
+    for unique in "EDCBA":
+        apache.half(unique)
+
+    first = script.run(pending_page(core, count=2))
+    for unique in "ABCD":
+        apache.half(unique, checks=1)
+    rest = script.run(pending_page(core, count=3, after=first.next))
+
+    assert ([each.msg_id for each in first.transactions], [each.msg_id for each in rest.transactions]) == (
+        ["A", "B"],
+        ["C", "D", "E"],
+    )
+    assert rest.next is None
+    assert script.run(pending_page(core, group="Q")).transactions == []
+
+
 class Apache:
     """The queues of one broker that knows no request of ours, at both addresses; topics are lists of (body, properties)."""
 
@@ -127,7 +165,7 @@ class Apache:
         topic, at = seen.request.topic, seen.request.queue_offset
         if topic == OP and not self.op_topic:
             return Reply(17, remark="topic not exist")
-        end = min(len(self._queue(seen)), at + 2)
+        end = min(len(self._queue(seen)), at + min(2, seen.request.max_msg_nums))
         body = b"".join(self.record(topic, offset) for offset in range(at, end))
         header = PullMessageReply(suggest_which_broker_id=0, next_begin_offset=max(at, end), min_offset=0, max_offset=end)
         return Reply(0 if body else 19, header, body)

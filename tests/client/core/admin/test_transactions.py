@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from halfmoon.client.core.admin.transactions import (
+    PAGE_REQUESTS_MAX,
     check_transaction,
     decide_transaction,
     history_of,
+    pending_page,
     pending_transactions,
     transaction,
     transaction_stats,
@@ -90,10 +96,91 @@ def test_pages_are_followed_also_those_with_nothing_of_the_group_and_never_in_a_
 def test_a_list_that_lacks_a_broker_is_an_error():
     script = Scripted()
     core = admin(script)
-    for request, operation in ((ListPendingTransactions, pending_transactions), (GetTransactionStats, transaction_stats)):
+    lists = ((ListPendingTransactions, each) for each in (pending_transactions, pending_page))
+    for request, operation in (*lists, (GetTransactionStats, transaction_stats)):
         script.on(request, lambda seen: page() if seen.address == "broker-a:1" else ConnectFailed("refused", "broker-b:1"))
         with pytest.raises(ConnectFailed):
             script.run(operation(core))
+
+
+class Tables:
+    """Two brokers with tables of pending transactions, each of whose answers looks at five of them and gives three."""
+
+    def __init__(self, script: Scripted, random: Random, count: int) -> None:
+        self.of = {
+            address: [one(index, time) for index, time in enumerate(sorted(random.choices(range(1, 50), k=count)))]
+            for address in ("broker-a:1", "broker-b:1")
+        }
+        for table in self.of.values():
+            for each in table:
+                each.group = random.choice("PPQ")
+        script.on(ListPendingTransactions, self.listed)
+
+    def listed(self, seen) -> Reply:
+        """Answer as a broker does."""
+        pending = [each for each in self.of[seen.address] if each.state == "PREPARED" and each.index >= seen.request.start]
+        looked = pending[:5]
+        meant = [each for each in looked if seen.request.group in (None, each.group)][: min(3, seen.request.count)]
+        behind = looked if len(meant) < min(3, seen.request.count) else meant
+        return page(*meant, following=behind[-1].index + 1 if behind and behind[-1] is not pending[-1] else -1)
+
+    def pending(self, group: str | None) -> list[tuple[int, str, int]]:
+        """Return what a list has to have: time, broker, index."""
+        return sorted(
+            (each.stored_ms, address.partition(":")[0], each.index)
+            for address, table in self.of.items()
+            for each in table
+            if each.state == "PREPARED" and group in (None, each.group)
+        )
+
+
+@given(st.randoms(use_true_random=False), st.integers(0, 40), st.sampled_from([None, "P", "Q", "none"]), st.integers(1, 9))
+def test_all_pages_together_are_the_whole_list_in_its_order_while_transactions_are_decided(random, count, group, size):
+    script = Scripted()
+    core, tables = admin(script), Tables(script, random, count)
+    before, seen, cursor, sizes = tables.pending(group), [], None, []
+    while not sizes or cursor is not None:
+        part = script.run(pending_page(core, group=group, count=size, after=cursor))
+        seen += [(each.since_ms, each.broker, each.index) for each in part.transactions]
+        sizes.append(len(part.transactions))
+        cursor = part.next
+        for table in tables.of.values():
+            for each in random.sample(table, min(random.choice([0, 2]), len(table))):
+                each.state = "COMMITTED"
+        assert len(sizes) < 200
+    left = set(tables.pending(group))
+
+    assert max(sizes) <= size
+    assert len(seen) == len(set(seen))
+    assert [time for time, *_ in seen] == sorted(time for time, *_ in seen)
+    assert left & set(before) <= set(seen) <= set(before)
+
+
+def test_a_page_of_a_group_with_few_of_many_ends_after_so_many_requests_and_says_where_to_go_on():
+    script = Scripted()
+    core = admin(script)
+    script.on(ListPendingTransactions, lambda seen: page(following=seen.request.start + 8192))
+
+    found = script.run(pending_page(core, group="rare"))
+
+    assert (found.transactions, len(script.asked(ListPendingTransactions))) == ([], 2 * PAGE_REQUESTS_MAX)
+    script.run(pending_page(core, group="rare", after=found.next))
+    assert script.asked(ListPendingTransactions)[-1].request.start == (2 * PAGE_REQUESTS_MAX - 1) * 8192
+
+
+@pytest.mark.parametrize(
+    "cursor", ["", "x", "é", "e30", "eyJwbGFjZXMiOnsiYSI6MX19", "eyJwbGFjZXMiOnsiYSI6WyJ4IiwxXX19", "A" * 9000]
+)
+def test_a_damaged_cursor_is_refused_or_begins_anew(cursor):
+    script = Scripted()
+    core = admin(script)
+    script.on(ListPendingTransactions, by_broker(a=page(one(0, 10)), b=page()))
+
+    if cursor == "e30":  # {}
+        assert len(script.run(pending_page(core, after=cursor)).transactions) == 1
+    else:
+        with pytest.raises(UsageError, match="damaged"):
+            script.run(pending_page(core, after=cursor))
 
 
 def test_one_transaction_is_found_at_whichever_broker_has_it():

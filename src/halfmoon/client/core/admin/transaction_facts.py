@@ -36,6 +36,13 @@ class TransactionAt(Transaction):
         return self.checks[-1].answer if self.checks else ""
 
 
+class PendingPage(Body):
+    """Some pending transactions, the oldest first. ``next``: the cursor of those that follow, None at the end."""
+
+    transactions: list[TransactionAt] = []
+    next: str | None = None
+
+
 class TransactionStatsAt(TransactionStats):
     """Pending transactions of one broker by group, and counters since its start; no counters where they are not known."""
 
@@ -64,3 +71,10 @@ class ExpiredTransaction(Body):
     broker: str = ""
     address: str = ""
     not_reported: list[str] = []
+
+
+class ExpiredPage(Body):
+    """Some expired half messages, the newest first. ``next``: the cursor of those before, None at the end."""
+
+    transactions: list[ExpiredTransaction] = []
+    next: str | None = None
