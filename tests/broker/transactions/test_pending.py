@@ -133,6 +133,24 @@ def test_figures_say_what_is_pending_by_group_and_what_happened(make_talk):
     assert java_hash(GROUP) in talk.broker.transactions.index.pending_by_group
 
 
+def test_decisions_are_counted_by_the_age_of_their_half_messages_and_expiring_is_none(make_talk):
+    talk = make_talk(transaction_check_max=2, **CHECKS)
+    produce(talk, GROUP)
+    for age_ms, decision in ((0, COMMIT), (1000, ROLLBACK), (2500, COMMIT), (9000, COMMIT)):
+        sent = prepare(talk, f"u{age_ms}")
+        talk.wait(age_ms)
+        end(talk, sent, decision, oneway=True)
+    prepare(talk, "never")
+    talk.wait(20_000)
+    prepare(talk, "by hand")
+    talk.wait(4000)
+    assert talk.ask(DecideTransaction(id="by hand", commit=True, operator="ann")).code == 0
+
+    stats = from_json(TransactionStats, talk.ask(GetTransactionStats()).body)
+    assert (stats.counters["expired"], stats.counters["rollbacks"]) == (1, 2)
+    assert (stats.decided_after[:5], sum(stats.decided_after), len(stats.decided_after)) == ([2, 1, 1, 1, 0], 5, 19)
+
+
 @pytest.mark.parametrize(("bound", "value"), [("RECORDS_MAX", 4), ("BYTES_MAX", 1000), ("LOOKS_MAX", 6)])
 def test_a_listing_ends_early_when_it_read_enough_and_all_pages_together_are_whole(make_talk, monkeypatch, bound, value):
     monkeypatch.setattr(pending, bound, value)

@@ -52,6 +52,8 @@ _OP_TAG = tag_hash(b"d")
 OPS_AT_ONCE = 256
 """Owed op records that one turn writes."""
 _READABLE_MAX = 65_536
+DECIDED_AFTER = 19
+"""Spans of time in which decisions are counted; the last begins at 73 hours."""
 
 
 class Answer(IntEnum):
@@ -104,6 +106,8 @@ class Decisions:
         self._pending_replies, self._host = context.pending_replies, context.host
         self._index, self._cache, self._sends, self._late_decisions, self._warn = index, cache, sends, late, warn
         self.counters = Counters()
+        self.decided_after = [0] * DECIDED_AFTER
+        """How many were decided after how long, as in `TransactionStats`."""
         self._readable: set[tuple[str, int]] = set()
         """Queues that consumers see; valid until topics change (`_epoch`)."""
         self._epoch = -1
@@ -335,7 +339,7 @@ class Decisions:
             if isinstance(appended, Exception):
                 self._write_apart(halves, completions, decided, stored[:place], appended, now, by)
                 return [number for later in numbers[place + 1 :] for number in later] + rolled_back
-        self._ended(completions, decided, stored)
+        self._ended(completions, decided, stored, now)
         return []
 
     def _write_apart(
@@ -348,7 +352,7 @@ class Decisions:
         if stored:
             indexes = indexes[: sum(map(len, numbers[:place]))]
             ops = self._sends.append_all([(OP_TOPIC, 0, "", self._ops(indexes, now, by))], now)
-            self._ended(completions, (groups[:place], numbers[:place], [], indexes, []), stored + ops)
+            self._ended(completions, (groups[:place], numbers[:place], [], indexes, []), stored + ops, now)
         if isinstance(exc, MessageRefused) and len(numbers[place]) > 1:  # one of them cannot be stored, so none was
             for number in numbers[place]:
                 self._write(halves, completions, halves.decide(completions, [number]), now, by)
@@ -388,7 +392,7 @@ class Decisions:
         if (change := self._topics.make_readable(topic, queue_id, now)) is not None:
             self._warn("%s: a transaction to queue %d is committed", change, queue_id)
 
-    def _ended(self, completions: Completions, decided: Decided, stored: list[Appended | Exception]) -> None:
+    def _ended(self, completions: Completions, decided: Decided, stored: list[Appended | Exception], now: int) -> None:
         """Enter decisions whose records are stored into the index and answer their callers.
 
         The last of ``stored`` are the op records, which may have failed.
@@ -418,8 +422,19 @@ class Decisions:
                 self._stats.add("TRANSACTION_COMMITS", group, commits)
             if rollbacks and group:  # without a group it expired
                 self._stats.add("TRANSACTION_ROLLBACKS", group, rollbacks)
+        if groups and groups[0][0]:
+            self._count_ages(indexes, now // 1000)
         if callers:
             self._succeed(callers)
+
+    def _count_ages(self, indexes: list[int], now_s: int) -> None:
+        """Count decisions by the age of their half messages. The lowest index is the oldest: most often, all are young."""
+        if now_s - self._index.stored_s(min(indexes)) < 2:
+            self.decided_after[0] += len(indexes)
+            return
+        for index in indexes:
+            age_s = max(0, now_s - self._index.stored_s(index))
+            self.decided_after[min((age_s >> 1).bit_length(), DECIDED_AFTER - 1)] += 1
 
     def _owe(self, indexes: list[int], entries: bytes) -> None:
         """Remember commits whose op records could not be stored."""

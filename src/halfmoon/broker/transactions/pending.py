@@ -165,8 +165,9 @@ class Pending:
             ]
         }
         return TransactionStats(
-            now, index.pending_count, self.oldest_ms(), list(groups.values()), self.counters(), rates, self._checks.next_round_ms
-        )
+            now, index.pending_count, self.oldest_ms(), list(groups.values()), self.counters(), rates, self._checks.next_round_ms,
+            list(self._decisions.decided_after),
+        )  # fmt: skip
 
     def oldest_ms(self) -> int:
         """Return when the oldest pending half message was stored, to the second; -1 when none is pending."""

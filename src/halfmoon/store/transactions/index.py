@@ -115,6 +115,10 @@ class TransactionIndex:
         """Return the record of a half message; None outside of [first, end). In a hole everything is 0."""
         return self._table.half(index)
 
+    def stored_s(self, index: int) -> int:
+        """Return when a half message of the table was stored, in seconds since the epoch."""
+        return self._table.stored_s(index)
+
     def pending(self, start: int, count_max: int, records_max: int = 4096) -> tuple[list[Half], int]:
         """Return pending half messages from an index on, in order, and the index to go on at: ``end`` when there are no more.
 

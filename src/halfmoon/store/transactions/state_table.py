@@ -29,6 +29,7 @@ BLOCK = 4096
 """Records of a block; the last block of a file may be shorter."""
 _GROUP_AND_STATE = Struct(">16xii")
 _NUMBER = Struct(">i")
+_STORED = Struct(">12xI")
 _STATE_AT = 20
 _PREPARED = b"\x04"
 
@@ -201,6 +202,10 @@ class StateTable:
             return None
         physical_offset, size, store_s, group_hash, state = STATE.unpack(self._records(index, index + 1))
         return Half(index, physical_offset, size, store_s, group_hash, _STATES.get(state, State.NONE))
+
+    def stored_s(self, index: int) -> int:
+        """Return when the half message at an index of the table was stored, in seconds since the epoch."""
+        return int(_STORED.unpack_from(self._records(index, index + 1))[0])
 
     def _records(self, index: int, stop: int) -> memoryview:
         """Return records of one file. Most often that is the one of the last call."""
