@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from halfmoon.console.charts import Series, bar_chart, line_chart
 from halfmoon.console.page import Facts, Page
 from halfmoon.console.visitors import Visitor
 from halfmoon.logs import escaped
@@ -38,7 +39,10 @@ class Renderer:
             count=lambda number: f"{number:,}", size=size_text,
         )  # fmt: skip
         version = sha256(b"".join(body for body, _ in self._static.values())).hexdigest()[:16]
-        self._environment.globals.update(menu=menu, version=version, at=at, once=lambda: secrets.token_urlsafe(12))
+        self._environment.globals.update(
+            menu=menu, version=version, at=at, once=lambda: secrets.token_urlsafe(12), line_chart=line_chart, bar_chart=bar_chart,
+            Series=Series,
+        )  # fmt: skip
 
     def static(self, name: str) -> tuple[bytes, str] | None:
         """Return a file and its media type; None: there is none."""

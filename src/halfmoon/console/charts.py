@@ -1,0 +1,132 @@
+"""Small charts as SVG, drawn here: a page needs no script and no library for them. Pure functions.
+
+A chart is a figure: a drawing, and under it the same facts as a line of text, for those who do not see the drawing or want
+numbers. Its colours are classes of the style sheet. Templates call `line_chart` and `bar_chart` by their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import floor, isfinite, log10
+from typing import NamedTuple, TypeGuard
+
+from markupsafe import Markup
+
+from halfmoon.logs import escaped
+from halfmoon.shown.texts import rate_text, time_text
+
+WIDTH, HEIGHT, TOP, BOTTOM = 360, 140, 18, 120
+"""The drawing and, between top and bottom, the lines or bars in it: units that are pixels where a screen is 360 wide."""
+COLUMNS = 180
+"""Points of a line; each is the highest of the values that fall on it, and a gap if one of them is missing."""
+BARS_MAX = 40
+
+Point = tuple[int, float | None]
+"""A time in ms since the epoch and a value; None: there is none, and the line has a gap."""
+
+
+class Series(NamedTuple):
+    """A line of a chart: what it shows, and its points in the order of time."""
+
+    label: str
+    points: Sequence[Point]
+
+
+def line_chart(
+    title: str, series: Sequence[Series], span_ms: tuple[int, int], *, text: Callable[[float], str] = rate_text, top: float = 0
+) -> Markup:
+    """Return lines over the time from ``span_ms[0]`` to ``span_ms[1]``.
+
+    The axis begins at 0 and ends at ``top`` or higher, where a value is. Values that are no finite numbers are gaps.
+    """
+    known = [[value for _, value in each.points if _is_number(value)] for each in series]
+    top = _round_up(max([top, *(value for values in known for value in values)]))
+    lines = Markup("").join(
+        Markup('<path class="line-{}" d="{}"/>').format(at, _path(each.points, span_ms, top)) for at, each in enumerate(series)
+    )
+    texts = [f"{each.label}: {_summary(each.points, values, text)}" for each, values in zip(series, known)]
+    middle = (span_ms[0] + span_ms[1]) // 2
+    times = [(0, "start", _clock(span_ms[0])), (WIDTH // 2, "middle", _clock(middle)), (WIDTH, "end", f"{_clock(span_ms[1])} UTC")]
+    return _figure(title, texts, lines, text(top), times, keys=len(series) > 1)
+
+
+def bar_chart(title: str, bars: Sequence[tuple[str, float]], *, text: Callable[[float], str] = rate_text) -> Markup:
+    """Return a bar for each label and value, at most `BARS_MAX`; values that are no finite numbers count as 0."""
+    bars = [(label, max(0.0, value) if _is_number(value) else 0.0) for label, value in bars[:BARS_MAX]]
+    top = _round_up(max([0.0, *(value for _, value in bars)]))
+    width, every = WIDTH / max(1, len(bars)), max(1, -(-len(bars) // 6))
+    drawn, labels = [], []
+    for at, (label, value) in enumerate(bars):
+        y = _y(value, top)
+        drawn.append(f'<rect x="{at * width + 1:.1f}" y="{y:.1f}" width="{width - 2:.1f}" height="{BOTTOM - y:.1f}"/>')
+        if at % every == 0:
+            labels.append((round((at + 0.5) * width), "middle", label))
+    texts = [f"{label}: {text(value)}" for label, value in bars] or ["none"]
+    return _figure(title, texts, Markup("").join(map(Markup, drawn)), text(top), labels)
+
+
+def _figure(
+    title: str, texts: Sequence[str], drawn: Markup, top: str, labels: Iterable[tuple[int, str, str]], *, keys: bool = False
+) -> Markup:
+    under = Markup("").join(
+        Markup('<text x="{}" y="{}" text-anchor="{}">{}</text>').format(x, HEIGHT - 4, anchor, escaped(label))
+        for x, anchor, label in labels
+    )
+    key = '<i class="key-{}"></i>{}' if keys else "{1}"
+    said = Markup("<br/>" if keys else "; ").join(Markup(key).format(at, escaped(text)) for at, text in enumerate(texts))
+    return Markup(
+        '<figure class="chart"><figcaption>{title}</figcaption><svg viewBox="0 0 {width} {height}" role="img">'
+        '<title>{title}</title><desc>{desc}</desc><path class="axis" d="M0 {top}H{width}M0 {bottom}H{width}"/>'
+        '<text x="0" y="{above}">{most}</text>'
+        "{drawn}{under}</svg><p>{said}</p></figure>"
+    ).format(
+        title=escaped(title), width=WIDTH, height=HEIGHT, desc="; ".join(map(escaped, texts)), top=TOP, bottom=BOTTOM,
+        above=TOP - 5, most=top, drawn=drawn, under=under, said=said,
+    )  # fmt: skip
+
+
+def _path(points: Sequence[Point], span_ms: tuple[int, int], top: float) -> str:
+    """Return a line as SVG writes it: a move where it begins and after each gap, of one point a dot."""
+    start_ms, end_ms = span_ms
+    columns: dict[int, float | None] = {}
+    for at_ms, value in points:
+        if start_ms <= at_ms <= end_ms:
+            column = (at_ms - start_ms) * COLUMNS // max(1, end_ms - start_ms)
+            before = columns.get(column, 0.0)
+            columns[column] = max(before or 0.0, value) if before is not None and _is_number(value) else None
+    parts, is_gap = [], True
+    for column, highest in columns.items():
+        if highest is None:
+            is_gap = True
+            continue
+        place = f"{column * WIDTH // COLUMNS} {_y(highest, top):.1f}"
+        parts.append(f"M{place}h.1" if is_gap else f"L{place}")
+        is_gap = False
+    return "".join(parts) or "M0 0"
+
+
+def _summary(points: Sequence[Point], known: Sequence[float], text: Callable[[float], str]) -> str:
+    if not known:
+        return "not known"
+    newest = points[-1][1]
+    return f"{text(newest) if _is_number(newest) else 'not known'} now, lowest {text(min(known))}, highest {text(max(known))}"
+
+
+def _y(value: float, top: float) -> float:
+    return BOTTOM - (BOTTOM - TOP) * min(1.0, max(0.0, value / top))
+
+
+def _round_up(value: float) -> float:
+    """Return 1, 2 or 5 times a power of ten that is not below a value; 1 for 0."""
+    if not 1e-9 < value < 1e300:
+        return max(1.0, value)
+    power = 10.0 ** floor(log10(value))
+    return next((power * step for step in (1, 2, 5) if power * step >= value), power * 10)
+
+
+def _clock(ms: int) -> str:
+    return time_text(ms)[11:16]
+
+
+def _is_number(value: float | None) -> TypeGuard[float]:
+    return value is not None and isfinite(value)
