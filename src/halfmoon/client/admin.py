@@ -100,6 +100,7 @@ class Operations:
     search_offset = Operation(AdminCore.search_offset)
 
     groups = Operation(AdminCore.groups)
+    group_configs = Operation(AdminCore.group_configs)
     create_group = Operation(AdminCore.create_group)
     delete_group = Operation(AdminCore.delete_group)
     clients = Operation(AdminCore.clients)

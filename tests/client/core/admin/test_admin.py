@@ -142,6 +142,16 @@ def test_names_come_back_sorted_and_without_the_namespace():
     assert script.run(core.groups()) == ["g"]
 
 
+def test_a_broker_is_asked_for_its_groups_which_come_by_the_names_of_users():
+    script = Scripted()
+    core = admin(script, namespace="ns")
+    config = SubscriptionGroupConfig("ns%g", consume_enable=False)
+    script.on(GetAllSubscriptiongroupConfig, Reply(body=to_json(SubscriptionGroupTable(subscription_group_table={"ns%g": config}))))
+
+    assert script.run(core.group_configs("broker-b:1")) == {"g": config}
+    assert addresses(script, GetAllSubscriptiongroupConfig) == ["broker-b:1"]
+
+
 def test_an_unknown_topic_is_an_error_of_its_own():
     script = Scripted()
 

@@ -255,6 +255,11 @@ class AdminCore:
                 names |= set(from_json(GroupList, reply.body).group_list)
         return sorted({unwrap(name, self.settings.namespace) for name in names})
 
+    def group_configs(self, broker_address: str) -> Op[dict[str, SubscriptionGroupConfig]]:
+        """Return the configurations of a broker's consumer groups, by name."""
+        table = yield from self._body(broker_address, GetAllSubscriptiongroupConfig(), SubscriptionGroupTable)
+        return {unwrap(name, self.settings.namespace): config for name, config in table.subscription_group_table.items()}
+
     def create_group(self, group: str, *, cluster: str | None = None, config: SubscriptionGroupConfig | None = None) -> Op[None]:
         """Create or change a consumer group on every master of a cluster, or of all."""
         check_group(group)
