@@ -1,0 +1,169 @@
+"""Why a consumer group does not get on, in sentences, from what brokers and members said. Asks nobody and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from halfmoon.errors import HalfmoonError
+from halfmoon.model import MessageQueue
+from halfmoon.shown.texts import span_text
+
+STALLED_MS, SILENT_MS, LEFT_BEHIND = 30_000, 120_000, 200
+"""A listener hangs whose member has messages of a queue in process and neither begins nor ends one for so long, or has done so many
+later ones while the oldest is not done. And for so long may a pull take (ProcessQueue.isPullExpired, RocketMQ 4.9.8)."""
+NAMED_MAX = 5
+"""Queues and members that a sentence names; the others are counted."""
+REBALANCE = "Wait 20 s: members share queues out anew. If it stays, "
+
+
+class Known(msgspec.Struct):
+    """What is known of a group. ``members`` are client ids, ``infos`` how they are, or the error of one that does not say.
+
+    ``unreadable``: topics and brokers that give them out to nobody; ``disabled``: brokers at which the group may not consume.
+    """
+
+    members: list[str] = []
+    model: str = ""
+    queues: Mapping[MessageQueue, Any] = {}
+    infos: Mapping[str, Any] = {}
+    unreadable: list[str] = []
+    disabled: list[str] = []
+    dead_letters: int = 0
+
+    def lag(self, queues: Iterable[MessageQueue] | None = None) -> int:
+        """How many messages of some queues, or of all, are not consumed."""
+        known = [self.queues[queue] for queue in (self.queues if queues is None else queues) if queue in self.queues]
+        return sum(max(0, one.broker_offset - one.consumer_offset) for one in known)
+
+    def answers(self) -> dict[str, Any]:
+        """What those members said that answered."""
+        return {member: info for member, info in self.infos.items() if not isinstance(info, HalfmoonError)}
+
+    def has_consumed(self) -> bool:
+        """Whether there is progress in any queue."""
+        return any(one.consumer_offset > 0 for one in self.queues.values())
+
+
+class Finding(msgspec.Struct):
+    """What is the case and what to do next. ``blocks``: messages wait because of it. ``offset``: of the message that it is on."""
+
+    what: str
+    do: str
+    blocks: bool = True
+    queue: MessageQueue | None = None
+    offset: int = -1
+    msg_id: str = ""
+
+
+def findings(known: Known, now_ms: int) -> list[Finding]:
+    """Return what blocks a group, then what else is worth knowing."""
+    return sorted([*_state(known), *_sharing(known), *_members(known, now_ms)], key=lambda finding: not finding.blocks)
+
+
+def subscriptions(info: Any) -> list[str]:
+    """Return what a member subscribes to: topics with expressions."""
+    return sorted(f"{data.topic} {data.sub_string or '*'}" for data in info.subscription_set)
+
+
+def started_ms(info: Any) -> int:
+    """Return when a member started, ms since the epoch; 0: it does not say."""
+    text = info.properties.get("PROP_CONSUMER_START_TIMESTAMP", "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0
+
+
+def _state(known: Known) -> Iterator[Finding]:
+    for broker in known.disabled:
+        do = "Find out who switched it off, then switch it on (mqadmin updateSubGroup -s true)."
+        yield Finding(f"Broker {broker} does not let this group consume: consumeEnable is false.", do)
+    for place in known.unreadable:
+        yield Finding(f"{place} may not be read: the topic's permission lacks 4.", "Give the topic the permission 6 on its page.")
+    if known.model == "broadcasting":
+        what = "The group broadcasts: every member gets all messages and keeps its own progress, so brokers know no lag."
+        yield Finding(what, "Look at the members' own figures.", blocks=False)
+    if not known.members and known.lag():
+        do = "Start a consumer of this group. If one runs, see in its log which name server and group it uses."
+        yield Finding(f"No member is online, and {_count(known.lag())} wait.", do)
+    elif not known.members:
+        what = "nothing waits" if known.has_consumed() else "the group has never consumed"
+        yield Finding(f"No member is online, and {what}.", "Start a consumer, unless none is meant to run.", blocks=False)
+    failed = sum(one.consume_failed_msgs for info in known.answers().values() for one in info.status_table.values())
+    retries = known.lag(queue for queue in known.queues if queue.topic.startswith("%RETRY%"))
+    for count, what, do in (
+        (retries, "wait to be consumed again", "See in the members' logs why the listener failed."),
+        (failed, "failed in the last hour", "See in the members' logs why; they are consumed again."),
+        (known.dead_letters, "became dead letters", "Read the reasons, repair, then replay them."),
+    ):
+        if count:
+            yield Finding(f"{_count(count)} {what}.", do, blocks=False)
+
+
+def _sharing(known: Known) -> Iterator[Finding]:
+    """Members that want different things; and queues of none, where every member said what it holds (those that pop hold none)."""
+    answers, wanted = known.answers(), dict[tuple[str, ...], list[str]]()
+    for member, info in answers.items():
+        wanted.setdefault(tuple(subscriptions(info)), []).append(member)
+    if len(wanted) > 1:
+        each = "; ".join(f"{_some(members)}: {_some(texts) or 'nothing'}" for texts, members in wanted.items())
+        do = "Give all members the same topics and expressions: brokers know one subscription of a group, so messages are skipped."
+        yield Finding(f"Members subscribe differently. {each}.", do)
+    pops = any(info.properties.get("PROP_CONSUME_TYPE") == "CONSUME_POP" for info in answers.values())
+    if known.members and len(answers) == len(known.members) and known.model != "broadcasting" and not pops:
+        held = {queue for info in answers.values() for queue in info.mq_table}
+        if unheld := [queue for queue in known.queues if queue not in held and known.lag([queue])]:
+            do = f"{REBALANCE}see whether every member subscribes to the topic."
+            yield Finding(f"No member holds {_queues(unheld)}, where {_count(known.lag(unheld))} wait.", do)
+
+
+def _members(known: Known, now_ms: int) -> Iterator[Finding]:
+    for member, info in known.infos.items():
+        if isinstance(info, HalfmoonError):
+            do = "Look at its process and its log. Clients of some languages never answer this."
+            yield Finding(f"Member {member} does not say how it is: {info}.", do, blocks=False)
+            continue
+        late = {queue: held for queue, held in info.mq_table.items() if known.lag([queue])}
+        in_order = info.properties.get("PROP_CONSUMEORDERLY") == "true"
+        yield from _stuck(member, info, late, now_ms)
+        for verb, do, queues in (
+            ("is giving up", f"{REBALANCE}restart it.", [queue for queue, held in late.items() if held.droped]),
+            ("consumes in order and has no lock of", "Locks of members that are gone end after a minute. If it stays, restart it.",
+             [queue for queue, held in late.items() if in_order and not (held.locked or held.droped)]),
+            (f"has not pulled for {span_text(SILENT_MS)} from", "See whether it is suspended or cut off; else restart it.",
+             [q for q, held in late.items() if not held.cached_msg_count and 0 < held.last_pull_timestamp < now_ms - SILENT_MS]),
+        ):  # fmt: skip
+            if queues:
+                yield Finding(f"Member {member} {verb} {_queues(queues)}.", do)
+
+
+def _stuck(member: str, info: Any, late: Mapping[MessageQueue, Any], now_ms: int) -> Iterator[Finding]:
+    """Apache's clients note when a message was done, ours when one was begun; ours say 0 before the first."""
+    filtered = {data.topic for data in info.subscription_set if data.sub_string not in ("", "*")}
+    busy = {queue: held for queue, held in late.items() if held.cached_msg_count}
+    last = {queue: max(held.last_consume_timestamp, started_ms(info)) for queue, held in busy.items()}
+    stuck = {queue: ms for queue, ms in last.items() if ms < now_ms - STALLED_MS}
+    done = {queue: one.cached_msg_max_offset - one.cached_msg_min_offset + 1 - one.cached_msg_count for queue, one in busy.items()}
+    passed = {queue: count for queue, count in done.items() if count >= LEFT_BEHIND and queue.topic not in filtered}
+    if queues := stuck or passed:
+        queue = min(stuck, key=stuck.__getitem__) if stuck else max(passed, key=passed.__getitem__)
+        since = f"none began or ended for {span_text(now_ms - last[queue])}" if stuck else f"{done[queue]:,} later ones are done"
+        count = _count(sum(busy[each].cached_msg_count for each in queues))
+        do = "Look at what its listener waits for: a database, a lock, another service. A restart hands its messages to the others."
+        yield Finding(
+            f"Member {member} has {count} of {_queues(queues)} in process, and {since}.", do, queue=queue,
+            offset=busy[queue].cached_msg_min_offset,
+        )  # fmt: skip
+
+
+def _count(count: int) -> str:
+    return f"{count:,} {'message' if count == 1 else 'messages'}"
+
+
+def _queues(queues: Iterable[MessageQueue]) -> str:
+    names = [f"{queue.topic} {queue.broker_name}/{queue.queue_id}" for queue in sorted(queues)]
+    return f"queue {names[0]}" if len(names) == 1 else f"{len(names):,} queues ({_some(names)})"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join([*names[:NAMED_MAX], *([f"{len(names) - NAMED_MAX:,} more"] if len(names) > NAMED_MAX else [])])
