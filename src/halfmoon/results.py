@@ -1,10 +1,59 @@
-"""What administration finds out about clients, groups and messages, as plain values. They do nothing."""
+"""What administration finds out about brokers, clients, groups and messages, as plain values. They do nothing."""
 
 from __future__ import annotations
 
 import msgspec
 
 from halfmoon.model import MessageQueue
+
+DISK_WARNING = 0.90
+"""A broker refuses sends from this share of its disk on. Follows diskSpaceWarningLevelRatio."""
+
+
+class StatusLimits(msgspec.Struct, frozen=True):
+    """From where on a cluster counts as degraded; None: not at all."""
+
+    lag: int | None = None
+    pending_age_ms: int | None = None
+    disk: float = DISK_WARNING
+
+
+class BrokerStatus(msgspec.Struct, frozen=True):
+    """One broker. Rates are those of the last seconds, as it counts them; None: it does not say, or there is none."""
+
+    name: str
+    id: int
+    address: str
+    cluster: str
+    version: str | None
+    native: str | None
+    uptime_ms: int | None
+    in_per_second: float
+    out_per_second: float
+    in_today: int
+    out_today: int
+    transactions_pending: int | None
+    oldest_pending_ms: int | None
+    requests_refused: int | None
+    disk_used: float | None
+    fault: str | None
+
+
+class Backlog(msgspec.Struct, frozen=True):
+    """How far a group is behind: messages, and the age of what it consumed last where it has not consumed all."""
+
+    messages: int
+    behind_ms: int | None
+
+
+class ClusterStatus(msgspec.Struct, frozen=True):
+    """A cluster at one moment. ``health`` is healthy, degraded or down."""
+
+    at_ms: int
+    health: str
+    faults: list[str]
+    brokers: list[BrokerStatus]
+    backlog: dict[str, Backlog]
 
 
 class ConnectedClient(msgspec.Struct):

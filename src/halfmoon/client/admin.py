@@ -22,7 +22,8 @@ from halfmoon.client.core.admin.find import find_message, message_by_id, message
 from halfmoon.client.core.admin.replay import replay_dead_letter, replays
 from halfmoon.client.core.admin.resend import resend
 from halfmoon.client.core.admin.reset import consume_directly, consumer_offsets, reset_offsets
-from halfmoon.client.core.admin.trace import trace
+from halfmoon.client.core.admin.status import backlogs, brokers, status
+from halfmoon.client.core.admin.trace.trace import trace
 from halfmoon.client.core.admin.transactions import (
     check_transaction,
     decide_transaction,
@@ -83,6 +84,8 @@ class Operations:
     """What administration clients can do. To add something: an operation in `halfmoon.client.core.admin`, and its line here."""
 
     cluster = Operation(AdminCore.cluster)
+    status = Operation(status)
+    brokers = Operation(brokers)
     broker_runtime_info = Operation(AdminCore.broker_runtime_info)
     broker_config = Operation(AdminCore.broker_config)
     update_broker_config = Operation(AdminCore.update_broker_config)
@@ -109,6 +112,7 @@ class Operations:
     consumer_running_info = Operation(AdminCore.consumer_running_info)
     consume_stats = Operation(AdminCore.consume_stats)
     lag = Operation(AdminCore.lag)
+    backlogs = Operation(backlogs)
     reset_offsets = Operation(reset_offsets)
     consumer_offsets = Operation(consumer_offsets)
     consume_directly = Operation(consume_directly)

@@ -11,22 +11,23 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from halfmoon.cli.status.facts import Backlog, Broker, Status
 from halfmoon.cli.status.watch import Screen, bars, line
+from halfmoon.results import Backlog, BrokerStatus, ClusterStatus
 from halfmoon.testing.local import LocalCluster
 from tests.waiting import until
 
-BROKER = Broker("broker-a", 0, "127.0.0.1:10911", "C", "V4", None, 90_000, 1200.0, 900.0, 1, 2, 3, 61_000, 4, 0.25, None)
+BROKER = BrokerStatus("broker-a", 0, "127.0.0.1:10911", "C", "V4", None, 90_000, 1200.0, 900.0, 1, 2, 3, 61_000, 4, 0.25, None)
 
 
 def status(**changes):
-    return Status(1_700_000_000_000, "healthy", [], [BROKER], {"C_shop": Backlog(0, None)})._replace(**changes)
+    return replace(ClusterStatus(1_700_000_000_000, "healthy", [], [BROKER], {"C_shop": Backlog(0, None)}), **changes)
 
 
 def test_a_status_in_one_line():
     assert line(status()) == ["healthy", "in 1,200/s out 900/s", "behind 0", "pending 3 for 1m01s", "disk 25%"]
-    assert line(Status(0, "down", ["no\x1b[2Jbody"], [], {})) == ["down", "[no·[2Jbody]"]
+    assert line(ClusterStatus(0, "down", ["no\x1b[2Jbody"], [], {})) == ["down", "[no·[2Jbody]"]
 
 
 @pytest.mark.parametrize(("width", "height"), [(200, 50), (80, 24), (40, 12), (20, 3), (1, 1)])
@@ -55,7 +56,7 @@ def test_groups_that_are_furthest_behind_come_first_with_how_they_change():
 
 def test_a_message_a_minute_and_a_single_group_are_told():
     screen = Screen(2000)
-    screen.see(status(brokers=[BROKER._replace(in_per_second=1 / 60)]))
+    screen.see(status(brokers=[replace(BROKER, in_per_second=1 / 60)]))
     text = screen.text(80, 24).plain
     assert "in      0.017/s" in text
     assert "\n1 group has consumed all" in text

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import typer
 
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer
 from halfmoon.cli.shared.output import show_json, show_table
-from halfmoon.cli.status.facts import Broker, brokers_of
 from halfmoon.client.admin import Admin
+from halfmoon.results import BrokerStatus
 from halfmoon.shown.texts import rate_text, share_text, span_text
 
 app = typer.Typer(add_completion=False)
@@ -25,9 +23,9 @@ def cluster(nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
     Example: halfmoon cluster
     """
     with Admin(nameserver=nameserver) as admin:
-        brokers = sorted(brokers_of(admin, time.time_ns() // 1_000_000), key=lambda each: (each.cluster, each.name, each.id))
+        brokers = sorted(admin.brokers(), key=lambda each: (each.cluster, each.name, each.id))
     if as_json:
-        show_json([broker._asdict() for broker in brokers])
+        show_json(brokers)
     else:
         columns = ("cluster", "broker", "id", "address", "version", "in/s", "out/s", "disk", "up", "fault")
         show_table("", columns, [(each.cluster, each.name, each.id, each.address, *_cells(each)) for each in brokers])
@@ -35,7 +33,7 @@ def cluster(nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-def _cells(broker: Broker) -> tuple[str, ...]:
+def _cells(broker: BrokerStatus) -> tuple[str, ...]:
     if broker.version is None:
         return "-", "-", "-", "-", "-", broker.fault or ""
     rates = rate_text(broker.in_per_second), rate_text(broker.out_per_second)

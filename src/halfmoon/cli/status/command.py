@@ -11,9 +11,9 @@ from halfmoon.cli.shared.app import App
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, duration_ms
 from halfmoon.cli.shared.output import show_json, show_table
-from halfmoon.cli.status.facts import DISK_WARNING, Broker, Limits, Status, facts_of, status_of
 from halfmoon.cli.status.watch import watch
 from halfmoon.client.admin import Admin
+from halfmoon.results import DISK_WARNING, BrokerStatus, ClusterStatus, StatusLimits
 from halfmoon.shown.texts import rate_text, share_text, span_text
 
 app = App(add_completion=False)
@@ -51,22 +51,22 @@ def status(
     Example: halfmoon status --watch
     """
     age = thresholds.max_pending_age
-    limits = Limits(thresholds.max_lag, duration_ms(age, "--max-pending-age") if age else None, thresholds.max_disk / 100)
+    limits = StatusLimits(thresholds.max_lag, duration_ms(age, "--max-pending-age") if age else None, thresholds.max_disk / 100)
     with Admin(nameserver=nameserver) as admin:
         if live:
             pause_ms = duration_ms(interval, "--interval", at_least="500ms", at_most="1h")
-            watch(lambda: status_of(admin, limits), pause_ms, as_json=as_json)
+            watch(lambda: admin.status(limits), pause_ms, as_json=as_json)
             return
-        found = status_of(admin, limits)
+        found = admin.status(limits)
     if as_json:
-        show_json(facts_of(found))
+        show_json(found)
     else:
         _show(found)
     if found.health != "healthy":
         raise typer.Exit(1)
 
 
-def _show(status: Status) -> None:
+def _show(status: ClusterStatus) -> None:
     say(status.health)
     for fault in status.faults:
         say(f"  {fault}")
@@ -86,7 +86,7 @@ BROKER_COLUMNS = (
 """What matters most first: a narrow terminal leaves out the last ones."""
 
 
-def _row(broker: Broker) -> tuple[object, ...]:
+def _row(broker: BrokerStatus) -> tuple[object, ...]:
     count, age = broker.transactions_pending, broker.oldest_pending_ms
     return (
         f"{broker.name}/{broker.id}",

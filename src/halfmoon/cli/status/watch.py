@@ -14,7 +14,7 @@ from rich.text import Text
 
 from halfmoon.cli.shared.lines import plain, say
 from halfmoon.cli.shared.output import show_json
-from halfmoon.cli.status.facts import Broker, Status, facts_of
+from halfmoon.results import BrokerStatus, ClusterStatus
 from halfmoon.shown.texts import rate_text, share_text, span_text, time_text
 
 HISTORY = 60
@@ -23,7 +23,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = {"healthy": "bold green", "degraded": "bold yellow", "down": "bold red"}
 
 
-def watch(ask: Callable[[], Status], interval_ms: int, *, as_json: bool) -> None:
+def watch(ask: Callable[[], ClusterStatus], interval_ms: int, *, as_json: bool) -> None:
     """Show what ``ask`` returns again and again, until Ctrl-C."""
     with suppress(KeyboardInterrupt):
         if as_json or not sys.stdout.isatty():
@@ -32,17 +32,17 @@ def watch(ask: Callable[[], Status], interval_ms: int, *, as_json: bool) -> None
             _live(ask, interval_ms)
 
 
-def _lines(ask: Callable[[], Status], interval_ms: int, *, as_json: bool) -> None:
+def _lines(ask: Callable[[], ClusterStatus], interval_ms: int, *, as_json: bool) -> None:
     while True:
         status = ask()
         if as_json:
-            show_json(facts_of(status))
+            show_json(status)
         else:
             say(" ".join((time_text(status.at_ms), *line(status))))
         _wait(interval_ms)
 
 
-def _live(ask: Callable[[], Status], interval_ms: int) -> None:
+def _live(ask: Callable[[], ClusterStatus], interval_ms: int) -> None:
     console = Console()
     screen = Screen(interval_ms)
     with Live(console=console, screen=True, auto_refresh=False) as live:
@@ -57,7 +57,7 @@ def _wait(interval_ms: int) -> None:
     time.sleep(interval_ms / 1000)
 
 
-def line(status: Status) -> list[str]:
+def line(status: ClusterStatus) -> list[str]:
     """Return a status in some words, the health first."""
     words = [status.health]
     if status.brokers:
@@ -73,12 +73,12 @@ class Screen:
 
     def __init__(self, interval_ms: int) -> None:
         self._interval_ms = interval_ms
-        self._before: Status | None = None
-        self._now: Status | None = None
+        self._before: ClusterStatus | None = None
+        self._now: ClusterStatus | None = None
         self._in: deque[float] = deque(maxlen=HISTORY)
         self._out: deque[float] = deque(maxlen=HISTORY)
 
-    def see(self, status: Status) -> None:
+    def see(self, status: ClusterStatus) -> None:
         """Take what was asked for last."""
         self._before, self._now = self._now, status
         self._in.append(sum(broker.in_per_second for broker in status.brokers))
@@ -143,17 +143,17 @@ def _consumed_text(groups: int) -> str:
     return "1 group has consumed all" if groups == 1 else f"{groups:,} groups have consumed all"
 
 
-def _rate(status: Status, field: str) -> str:
+def _rate(status: ClusterStatus, field: str) -> str:
     return rate_text(sum(getattr(broker, field) for broker in status.brokers))
 
 
-def _pending(brokers: list[Broker]) -> str:
+def _pending(brokers: list[BrokerStatus]) -> str:
     count = sum(broker.transactions_pending or 0 for broker in brokers)
     ages = [broker.oldest_pending_ms for broker in brokers if broker.oldest_pending_ms is not None]
     return f"pending {count:,}" + (f" for {span_text(max(ages))}" if ages else "")
 
 
-def _broker_line(broker: Broker) -> str:
+def _broker_line(broker: BrokerStatus) -> str:
     if broker.version is None:
         return f"{plain(broker.name)}/{broker.id} does not answer"
     refused = "" if not broker.requests_refused else f", refused {broker.requests_refused:,}"

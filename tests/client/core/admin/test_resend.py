@@ -12,7 +12,7 @@ from halfmoon.wire.headers.group import GetAllSubscriptiongroupConfig
 from halfmoon.wire.headers.send import SendMessageReply, SendMessageV2
 from halfmoon.wire.properties import decode
 from tests.client.core.admin.test_admin import admin
-from tests.client.core.admin.test_trace import Records
+from tests.client.core.admin.trace.test_trace import Records
 from tests.client.messages import message
 from tests.client.scripted import REFUSED, Reply, Scripted
 

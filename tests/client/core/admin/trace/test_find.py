@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.client.core.admin import trace_find
+from halfmoon.client.core.admin.trace import find
 from halfmoon.errors import ConnectFailed, QueryNotFound, UsageError
 from halfmoon.wire.bodies import TopicList, to_json
 from halfmoon.wire.headers.pull import QueryMessage, ViewMessageById
 from halfmoon.wire.headers.route import GetAllTopicListFromNameserver
 from halfmoon.wire.ids import offset_msg_id, pack_host
-from tests.client.core.admin.test_trace import Records
+from tests.client.core.admin.trace.test_trace import Records
 from tests.client.scripted import Reply
 
 
@@ -47,7 +47,7 @@ def test_its_topic_is_found_and_topics_of_groups_are_not_searched_for_it():
 
 def test_more_topics_than_may_be_searched_want_the_topic_named():
     records = Records()
-    names = [f"topic_{number}" for number in range(trace_find.TOPICS_MAX + 1)]
+    names = [f"topic_{number}" for number in range(find.TOPICS_MAX + 1)]
     records.script.on(GetAllTopicListFromNameserver, Reply(body=to_json(TopicList(names))))
 
     with pytest.raises(UsageError, match="name the message's topic"):
@@ -60,7 +60,7 @@ def test_questions_are_asked_a_few_at_a_time():
     records.trace()
 
     at = [seen.at for seen in records.script.asked(QueryMessage)]
-    assert max(at.count(moment) for moment in at) <= trace_find.SIDE_BY_SIDE
+    assert max(at.count(moment) for moment in at) <= find.SIDE_BY_SIDE
 
 
 def test_an_id_that_names_no_broker_of_the_cluster_has_nobody_asked():

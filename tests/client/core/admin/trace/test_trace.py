@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.client.core.admin import trace_find
-from halfmoon.client.core.admin.trace import trace
+from halfmoon.client.core.admin.trace import find
+from halfmoon.client.core.admin.trace.trace import trace
 from halfmoon.wire.bodies import GroupList, SubscriptionGroupConfig, SubscriptionGroupTable, TopicList, to_json
 from halfmoon.wire.headers.group import GetAllSubscriptiongroupConfig
 from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset
@@ -55,14 +55,14 @@ class Records:
 
 
 def test_no_more_than_some_groups_are_looked_at_and_that_is_said():
-    names = tuple(f"C{number:03}" for number in range(trace_find.GROUPS_MAX + 1))
+    names = tuple(f"C{number:03}" for number in range(find.GROUPS_MAX + 1))
     records = Records(groups=names)
     records.add("orders")
 
     life = records.trace()
 
     assert [group.group for group in life.groups] == list(names[:-1])
-    assert f"only {trace_find.GROUPS_MAX} groups of the topic are looked at" in life.not_reported
+    assert f"only {find.GROUPS_MAX} groups of the topic are looked at" in life.not_reported
 
 
 @pytest.mark.parametrize(

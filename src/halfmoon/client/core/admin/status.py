@@ -2,79 +2,38 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any
 
-from halfmoon.client.admin import Admin
+from halfmoon.client.core.admin.admin import AdminCore
+from halfmoon.effects import Op, gather, now
 from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, UsageError
+from halfmoon.results import Backlog, BrokerStatus, ClusterStatus, StatusLimits
 from halfmoon.shown.names import is_users_group
 from halfmoon.shown.texts import span_text
 
-DISK_WARNING = 0.90
-"""A broker refuses sends from this share of its disk on. Follows diskSpaceWarningLevelRatio."""
+SIDE_BY_SIDE = 16
+"""Groups that are asked for at once: few enough that what a broker does besides hardly waits."""
 
 
-class Limits(NamedTuple):
-    """From where on a cluster counts as degraded; None: not at all."""
+def status(admin: AdminCore, limits: StatusLimits | None = None, *, groups: bool = True) -> Op[ClusterStatus]:
+    """Return how a cluster is. One that cannot be reached is down, with the reason; groups that never consumed are left out.
 
-    lag: int | None = None
-    pending_age_ms: int | None = None
-    disk: float = DISK_WARNING
-
-
-class Broker(NamedTuple):
-    """One broker. Rates are those of the last seconds, as it counts them; None: it does not say, or there is none."""
-
-    name: str
-    id: int
-    address: str
-    cluster: str
-    version: str | None
-    native: str | None
-    uptime_ms: int | None
-    in_per_second: float
-    out_per_second: float
-    in_today: int
-    out_today: int
-    transactions_pending: int | None
-    oldest_pending_ms: int | None
-    requests_refused: int | None
-    disk_used: float | None
-    fault: str | None
-
-
-class Backlog(NamedTuple):
-    """How far a group is behind: messages, and the age of what it consumed last where it has not consumed all."""
-
-    messages: int
-    behind_ms: int | None
-
-
-class Status(NamedTuple):
-    """A cluster at one moment. ``health`` is healthy, degraded or down."""
-
-    at_ms: int
-    health: str
-    faults: list[str]
-    brokers: list[Broker]
-    backlog: dict[str, Backlog]
-
-
-def status_of(admin: Admin, limits: Limits) -> Status:
-    """Ask a cluster. One that cannot be reached is down, with the reason; groups that never consumed are left out."""
-    at_ms = time.time_ns() // 1_000_000
+    Without ``groups`` only the brokers are asked, a request each; with them two more for each group.
+    """
+    at_ms = yield from now()
     try:
-        brokers, backlog = brokers_of(admin, at_ms), _backlogs(admin, at_ms)
+        found = yield from brokers(admin)
+        behind = (yield from backlogs(admin)) if groups else {}
     except (NetworkError, BrokerError, UsageError) as exc:
-        return Status(at_ms, "down", [str(exc)], [], {})
-    faults = _faults(brokers, backlog, limits)
+        return ClusterStatus(at_ms, "down", [str(exc)], [], {})
+    faults = _faults(found, behind, limits or StatusLimits())
     health = "degraded" if faults else "healthy"
-    return Status(at_ms, health if any(broker.version for broker in brokers) else "down", faults, brokers, backlog)
+    return ClusterStatus(at_ms, health if any(broker.version for broker in found) else "down", faults, found, behind)
 
 
-def _faults(brokers: list[Broker], backlog: Mapping[str, Backlog], limits: Limits) -> list[str]:
+def _faults(brokers: list[BrokerStatus], backlog: Mapping[str, Backlog], limits: StatusLimits) -> list[str]:
     faults = []
     for broker in brokers:
         if broker.fault:
@@ -90,24 +49,32 @@ def _faults(brokers: list[Broker], backlog: Mapping[str, Backlog], limits: Limit
     return faults
 
 
-def brokers_of(admin: Admin, at_ms: int) -> list[Broker]:
-    """Ask every broker what it says of itself, by name and id; one that does not answer has a fault that says so."""
-    brokers = []
-    for name, data in sorted(admin.cluster().broker_addr_table.items()):
-        for broker_id, address in sorted(data.broker_addrs.items()):
-            try:
-                info, fault = admin.broker_runtime_info(address), None
-            except HalfmoonError as exc:
-                info, fault = {}, f"does not answer: {exc}"
-            brokers.append(_broker(name, broker_id, address, data.cluster, info, fault, at_ms))
-    return brokers
+def brokers(admin: AdminCore) -> Op[list[BrokerStatus]]:
+    """Return what every broker says of itself, by name and id; one that does not answer has a fault that says so."""
+    at_ms = yield from now()
+    info = yield from admin.cluster()
+    members = [
+        (name, broker_id, address, data.cluster)
+        for name, data in sorted(info.broker_addr_table.items())
+        for broker_id, address in sorted(data.broker_addrs.items())
+    ]
+    outcomes = yield from gather([admin.broker_runtime_info(address) for _, _, address, _ in members])
+    found = []
+    for member, outcome in zip(members, outcomes):
+        if isinstance(outcome, HalfmoonError):
+            found.append(_broker(*member, {}, f"does not answer: {outcome}", at_ms))
+        elif isinstance(outcome, Exception):
+            raise outcome
+        else:
+            found.append(_broker(*member, outcome, None, at_ms))
+    return found
 
 
 def _broker(
     name: str, broker_id: int, address: str, cluster: str, info: Mapping[str, str], fault: str | None, at_ms: int
-) -> Broker:  # fmt: skip
+) -> BrokerStatus:  # fmt: skip
     started_ms = _count(info.get("bootTimestamp"))
-    return Broker(
+    return BrokerStatus(
         name=name,
         id=broker_id,
         address=address,
@@ -127,14 +94,22 @@ def _broker(
     )
 
 
-def _backlogs(admin: Admin, at_ms: int) -> dict[str, Backlog]:
-    backlog = {}
-    for group in filter(is_users_group, admin.groups()):
-        try:
-            backlog[group] = _backlog(list(admin.consume_stats(group).values()), at_ms)
-        except BrokerError:
-            continue
-    return backlog
+def backlogs(admin: AdminCore, groups: Sequence[str] | None = None) -> Op[dict[str, Backlog]]:
+    """Return how far groups are behind: those that are named, or all of the users'. Those that never consumed are left out.
+
+    Raises the error of any broker that does not answer. Costs two requests a group.
+    """
+    at_ms = yield from now()
+    names = [*filter(is_users_group, (yield from admin.groups()))] if groups is None else groups
+    found = {}
+    for some in (names[start : start + SIDE_BY_SIDE] for start in range(0, len(names), SIDE_BY_SIDE)):
+        for name, outcome in zip(some, (yield from gather([admin.consume_stats(name) for name in some]))):
+            if isinstance(outcome, BrokerError):
+                continue
+            if isinstance(outcome, Exception):
+                raise outcome
+            found[name] = _backlog(list(outcome.values()), at_ms)
+    return found
 
 
 def _backlog(queues: list[Any], at_ms: int) -> Backlog:
@@ -165,14 +140,3 @@ def _count(text: str | None) -> int | None:
 
 def _since(info: Mapping[str, str], now: str, morning: str) -> int:
     return int(_first_number(info.get(now)) - _first_number(info.get(morning)))
-
-
-def facts_of(status: Status) -> dict[str, Any]:
-    """Return a status as JSON has it."""
-    return {
-        "at_ms": status.at_ms,
-        "health": status.health,
-        "faults": status.faults,
-        "brokers": [broker._asdict() for broker in status.brokers],
-        "backlog": {group: behind._asdict() for group, behind in status.backlog.items()},
-    }

@@ -1,0 +1,1 @@
+"""A message's life: what happened to it, and how far each group is with it."""
