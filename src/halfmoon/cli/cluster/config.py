@@ -14,9 +14,7 @@ from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.client.admin import Admin
 from halfmoon.errors import BrokerError, HalfmoonError, UsageError
 from halfmoon.model import split_addresses
-from halfmoon.programs.configuration import BROKER, CHANGEABLE, NAME_SERVER
-from halfmoon.settings import describe
-from halfmoon.settings.java_keys import IGNORED
+from halfmoon.programs.described import known_settings, setting_rows, without_effect
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -57,7 +55,7 @@ def get(
         found = {server: _read(admin, of, server) for server in _servers(admin, of, nameserver, broker, cluster)}
     wanted = _wanted(of, keys or [], set().union(*found.values()))
     shown = {
-        server: [row for row in _rows(of, settings) if row["setting"] in wanted and (row["changed"] or not changed)]
+        server: [row for row in setting_rows(of, settings) if row["setting"] in wanted and (row["changed"] or not changed)]
         for server, settings in found.items()
     }
     if as_json:
@@ -70,7 +68,7 @@ def get(
 
 def _wanted(of: str, names: list[str], every: set[str]) -> set[str]:
     """Return the keys that names stand for, all keys without names. Raises UsageError where no server has such a setting."""
-    known = _known(of)
+    known = known_settings(of)
     keys = {_key(known, name) for name in names}
     for key in sorted(keys - every):
         near = get_close_matches(key, every | known.keys(), 1)
@@ -93,7 +91,7 @@ def set_(
 
     Example: halfmoon config set transactionTimeOut=10000 --broker broker-a
     """
-    values = {_key(_known(of), key): value for key, value in pairs(assignments, "setting").items()}
+    values = {_key(known_settings(of), key): value for key, value in pairs(assignments, "setting").items()}
     with Admin(nameserver=nameserver) as admin:
         outcomes = [_change(admin, of, server, values) for server in _servers(admin, of, nameserver, broker, cluster)]
     if as_json:
@@ -118,13 +116,7 @@ def _change(admin: Admin, of: str, server: Server, values: dict[str, str]) -> di
         after = _read(admin, of, server)
     except HalfmoonError as exc:
         return {**facts, "error": f"refused: {exc.remark}" if isinstance(exc, BrokerError) else str(exc)}
-    ours = _is_ours(of, after)
-    without = {
-        key: IGNORED.get(key, "as it always is here") if ours else "it has no such setting" for key in values if key not in after
-    }
-    if not ours:  # ours write a value in their own way, or refuse it
-        differing = {key for key in values.keys() & after if after[key].lower() != values[key].lower()}
-        without |= {key: f"it is {after[key]}" for key in sorted(differing)}
+    without = without_effect(of, values, after)
     changed = {key: {"was": before.get(key), "is": after[key]} for key in values if key not in without}
     return {**facts, "changed": changed, "without_effect": without}
 
@@ -146,32 +138,7 @@ def _read(admin: Admin, of: str, server: Server) -> dict[str, str]:
     return (admin.broker_config if of == "broker" else admin.name_server_config)(server.address)
 
 
-def _known(of: str) -> dict[str, dict[str, Any]]:
-    """Return what is known of the settings of Halfmoon's servers, by the key that stands in their answers."""
-    sections = {"broker": BROKER["broker"], "store": BROKER["store"]} if of == "broker" else {of: NAME_SERVER[of]}
-    return {
-        each.java or each.name: {
-            "name": each.name, "default": each.default, "set": "any time" if each.name in CHANGEABLE[section] else "at start",
-            "reason": each.why, "java": each.java,
-        }
-        for section, cls in sections.items()
-        for each in describe(cls)
-    }  # fmt: skip
-
-
-def _key(known: dict[str, dict[str, Any]], text: str) -> str:
+def _key(settings: dict[str, dict[str, Any]], text: str) -> str:
     """Return the key of a setting that is named by its key or by our name, with or without its table."""
     name = text.rpartition(".")[2]
-    return next((key for key, each in known.items() if text not in known and each["name"] == name), text)
-
-
-def _is_ours(of: str, settings: dict[str, str]) -> bool:
-    """Whether settings are those of a Halfmoon server: RocketMQ has some of them not."""
-    return any(key in settings for key, each in _known(of).items() if each["java"] is None)
-
-
-def _rows(of: str, settings: dict[str, str]) -> list[dict[str, Any]]:
-    known = _known(of) if _is_ours(of, settings) else {}
-    nothing = dict.fromkeys(("name", "default", "set", "reason"))
-    rows = [{"setting": key, "value": value, **known.get(key, nothing)} for key, value in sorted(settings.items())]
-    return [{**row, "changed": row["default"] not in (None, row["value"])} for row in rows]
+    return next((key for key, each in settings.items() if text not in settings and each["name"] == name), text)
