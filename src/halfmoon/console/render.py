@@ -30,6 +30,7 @@ class Renderer:
     def __init__(self, menu: Sequence[Page]) -> None:
         files = sorted((HERE / "static").iterdir())
         self._static = {path.name: (path.read_bytes(), KINDS[path.suffix]) for path in files if path.suffix in KINDS}
+        self._fragments: dict[str, tuple[Facts, str]] = {}
         self._environment = Environment(
             loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
             lstrip_blocks=True, auto_reload=False,
@@ -41,7 +42,7 @@ class Renderer:
         version = sha256(b"".join(body for body, _ in self._static.values())).hexdigest()[:16]
         self._environment.globals.update(
             menu=menu, version=version, at=at, once=lambda: secrets.token_urlsafe(12), line_chart=line_chart, bar_chart=bar_chart,
-            Series=Series,
+            Series=Series, share_text=share_text,
         )  # fmt: skip
 
     def static(self, name: str) -> tuple[bytes, str] | None:
@@ -53,14 +54,19 @@ class Renderer:
         return msgspec.json.encode(facts) + b"\n"
 
     def page(self, page: Page, facts: Facts, visitor: Visitor, values: Mapping[str, str]) -> str:
-        """Return a page, and take the notice that it shows."""
+        """Return a page, and take the notice that it shows. A fragment of the same facts, the very object, is the same for all."""
+        if page.fragment and (last := self._fragments.get(page.path)) and last[0] is facts:
+            return last[1]
         notice, session = "", visitor.session
         if not page.fragment:
             notice, session.notice = session.notice, ""
-        return self._environment.get_template(page.template).render(
+        html = self._environment.get_template(page.template).render(
             facts, title=page.title, here=page.under or page.path, path=page.path, visitor=visitor, csrf=session.csrf,
             notice=notice, values=defaultdict(str, values),
         )  # fmt: skip
+        if page.fragment:
+            self._fragments[page.path] = facts, html
+        return html
 
     def said(self, facts: Facts, visitor: Visitor | None) -> str:
         """Return a page that says what went wrong."""

@@ -1,12 +1,156 @@
-"""What the overview draws: figures of the cluster, asked for once for all who look."""
+"""What the overview shows: figures of the cluster, asked for once for all who look, and kept for half an hour.
+
+One task asks, and waits for each answer before it asks again; looking causes no request. A cluster that does not answer leaves
+gaps, and is asked less and less often until it answers.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from heapq import nlargest
+from time import time_ns
+from typing import Any, Self
+
 from halfmoon.client.admin import AsyncAdmin
+from halfmoon.errors import HalfmoonError
+from halfmoon.results import Backlog, BrokerStatus, ClusterStatus
+from halfmoon.shown.names import is_users_group
+
+log = logging.getLogger("halfmoon.console")
+
+SAMPLE_MS, PAUSE_MAX_MS = 2_000, 30_000
+"""How often brokers are asked, and the longest pause while nothing answers: it doubles each time."""
+BACKLOG_MS, KEPT_MS = 10_000, 30 * 60_000
+GROUPS_MAX, BEHIND_MAX = 500, 10
+"""Groups whose backlog is asked for, the first by name, and those of them that are shown, the furthest behind."""
+LIST_EVERY_MAX = 60
+"""The more groups, the fewer rounds list them anew, down to one in so many: the list of 100,000 is 20 MB."""
+
+RATES = ("in_per_second", "out_per_second", "transactions_pending", "oldest_pending_ms", "disk_used", "requests_refused")
+"""Figures of the cluster: sums over the brokers that answer, but of ages and disks the highest."""
 
 
 class Sampler:
-    """Figures of the cluster as time goes by."""
+    """Figures of the cluster as time goes by. Used with ``async with`` it samples until the end of the block."""
 
-    def __init__(self, admin: AsyncAdmin) -> None:
-        self._admin = admin
+    def __init__(self, admin: AsyncAdmin, now_ms: Callable[[], int] = lambda: time_ns() // 1_000_000) -> None:
+        self._admin, self._now_ms = admin, now_ms
+        self._task: asyncio.Task[None] | None = None
+        self._status: ClusterStatus | None = None
+        self._failing_since_ms: int | None = None
+        self._history = {name: _points(SAMPLE_MS) for name in RATES} | {"backlog": _points(BACKLOG_MS)}
+        self._groups: list[str] = []
+        self._group_count, self._rounds, self._backlog_due_ms = 0, 0, 0
+        self._behind: dict[str, Backlog] = {}
+        self._backlog_fault = ""
+        self._facts: dict[str, Any] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self.run())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def run(self) -> None:
+        """Sample until cancelled."""
+        pause_ms = SAMPLE_MS
+        while True:
+            begun_ms = self._now_ms()
+            await self.sample()
+            pause_ms = SAMPLE_MS if self._failing_since_ms is None else min(PAUSE_MAX_MS, 2 * pause_ms)
+            await asyncio.sleep(max(SAMPLE_MS // 4, min(pause_ms, begun_ms + pause_ms - self._now_ms())) / 1000)
+
+    async def sample(self) -> None:
+        """Ask every broker, and the groups where it is time; what goes wrong is kept as the reason for a gap."""
+        at_ms = self._now_ms()
+        try:
+            self._status = await self._admin.status(groups=False)
+        except Exception as exc:
+            self._status = ClusterStatus(at_ms, "down", [_reason(exc)], [], {})
+        figures = _figures(self._status.brokers)
+        for name in RATES:
+            self._keep(name, at_ms, figures[name], SAMPLE_MS)
+        if self._status.health != "down":
+            self._failing_since_ms = None
+        elif self._failing_since_ms is None:
+            self._failing_since_ms = at_ms
+        if at_ms >= self._backlog_due_ms or at_ms < self._backlog_due_ms - BACKLOG_MS:
+            self._backlog_due_ms = at_ms + BACKLOG_MS
+            await self._sample_backlog()
+        self._facts = None
+
+    async def _sample_backlog(self) -> None:
+        at_ms, total, self._behind, self._backlog_fault = self._now_ms(), None, {}, ""
+        try:
+            if self._failing_since_ms is None:
+                if self._rounds % min(LIST_EVERY_MAX, 1 + self._group_count // GROUPS_MAX) == 0:
+                    names = [*filter(is_users_group, await self._admin.groups())]
+                    self._groups, self._group_count = names[:GROUPS_MAX], len(names)
+                self._behind = await self._admin.backlogs(self._groups)
+                total = sum(behind.messages for behind in self._behind.values())
+                self._rounds += 1
+        except Exception as exc:
+            self._backlog_fault = _reason(exc)
+        self._keep("backlog", at_ms, total, BACKLOG_MS)
+
+    def _keep(self, name: str, at_ms: int, value: float | None, every_ms: int) -> None:
+        points = self._history[name]
+        if points and at_ms - points[-1][0] > 4 * every_ms:  # this machine slept, or the answers took so long
+            points.append((at_ms - 1, None))
+        points.append((at_ms, value))
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What is known now: the same object until there is a newer sample, as all who look are shown the same."""
+        if self._facts is None:
+            self._facts = self._found()
+        return self._facts
+
+    def _found(self) -> dict[str, Any]:
+        status = self._status or ClusterStatus(self._now_ms(), "unknown", [], [], {})
+        late = [(behind.messages, group, behind.behind_ms) for group, behind in self._behind.items() if behind.messages]
+        addresses = {broker.name: broker.address for broker in status.brokers}
+        return {
+            "at_ms": status.at_ms,
+            "health": status.health,
+            "faults": [{"text": fault, "address": addresses.get(fault.partition(": ")[0])} for fault in status.faults],
+            "failing_since_ms": self._failing_since_ms,
+            "brokers": len(status.brokers),
+            **{name: points[-1][1] if points else None for name, points in self._history.items()},
+            "backlog_fault": self._backlog_fault,
+            "groups": self._group_count,
+            "groups_left_out": self._group_count - len(self._groups),
+            "groups_behind": len(late),
+            "furthest_behind": [
+                {"group": group, "messages": messages, "behind_ms": age} for messages, group, age in nlargest(BEHIND_MAX, late)
+            ],
+            "span_ms": (status.at_ms - KEPT_MS, status.at_ms),
+            "history": {name: list(points) for name, points in self._history.items()},
+        }
+
+
+def _points(every_ms: int) -> deque[tuple[int, float | None]]:
+    return deque(maxlen=KEPT_MS // every_ms)
+
+
+def _figures(brokers: list[BrokerStatus]) -> dict[str, float | None]:
+    """Return `RATES`; None where no broker says."""
+    figures: dict[str, float | None] = {}
+    for name in RATES:
+        values = [value for broker in brokers if broker.version and (value := getattr(broker, name)) is not None]
+        total = max if name in ("oldest_pending_ms", "disk_used") else sum
+        figures[name] = total(values) if values else None
+    return figures
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, HalfmoonError):
+        return str(error)
+    log.error("console: a sample failed", exc_info=error)
+    return "the console made a mistake; its log says more"

@@ -1,0 +1,212 @@
+"""What is sampled: sums, gaps with their reason, bounds, and a pace that slows down while nothing answers."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from halfmoon.client.admin import AsyncAdmin
+from halfmoon.console import sampler as module
+from halfmoon.console.sampler import BACKLOG_MS, GROUPS_MAX, KEPT_MS, PAUSE_MAX_MS, SAMPLE_MS, Sampler
+from halfmoon.errors import ConnectFailed
+from halfmoon.results import Backlog, BrokerStatus, ClusterStatus
+from halfmoon.testing.local import LocalCluster
+from tests.waiting import soon
+
+START_MS = 1_700_000_000_000
+BROKER = BrokerStatus("a", 0, "a:1", "C", "V4", None, 1, 10.0, 5.0, 1, 1, 3, 60_000, 2, 0.25, None)
+APACHES = BrokerStatus("b", 0, "b:1", "C", "V4", None, None, 1.5, 0.0, 1, 1, None, None, None, None, None)
+SILENT = BrokerStatus("c", 0, "c:1", "C", None, None, None, 0.0, 0.0, 0, 0, None, None, None, None, "does not answer: no route")
+
+
+class Cluster:
+    """Stands for the asked cluster, in its own time."""
+
+    def __init__(self, *brokers, groups=()):
+        self.brokers, self.names, self.now = list(brokers), list(groups), START_MS
+        self.error, self.group_error, self.asked = None, None, []
+
+    async def status(self, *, groups):
+        assert not groups
+        self.asked.append("status")
+        if self.error:
+            return ClusterStatus(self.now, "down", [str(self.error)], [], {})
+        faults = [f"{broker.name}: {broker.fault}" for broker in self.brokers if broker.fault]
+        health = "degraded" if faults else "healthy"
+        return ClusterStatus(
+            self.now, health if any(broker.version for broker in self.brokers) else "down", faults, self.brokers, {}
+        )
+
+    async def groups(self):
+        self.asked.append("groups")
+        return self.names
+
+    async def backlogs(self, names):
+        self.asked.append(("backlogs", len(names)))
+        if self.group_error:
+            raise self.group_error
+        return {name: Backlog(number, 1000 * number) for number, name in enumerate(names)}
+
+    def sampler(self):
+        return Sampler(self, lambda: self.now)
+
+
+async def sampled(cluster, times=1, every_ms=SAMPLE_MS):
+    sampler = cluster.sampler()
+    for _ in range(times):
+        await sampler.sample()
+        cluster.now += every_ms
+    return sampler
+
+
+async def test_figures_are_sums_over_the_brokers_that_answer_and_of_ages_and_disks_the_highest():
+    facts = (await sampled(Cluster(BROKER, APACHES, SILENT))).facts
+    assert [facts[name] for name in module.RATES] == [11.5, 5.0, 3, 60_000, 0.25, 2]
+    assert (facts["health"], facts["brokers"]) == ("degraded", 3)
+    assert facts["faults"] == [{"text": "c: does not answer: no route", "address": "c:1"}]
+
+
+async def test_what_no_broker_reports_is_not_known():
+    facts = (await sampled(Cluster(APACHES))).facts
+    assert [facts[name] for name in module.RATES] == [1.5, 0.0, None, None, None, None]
+
+
+async def test_before_the_first_sample_nothing_is_known():
+    facts = Cluster(BROKER).sampler().facts
+    assert (facts["health"], facts["in_per_second"], facts["history"]["backlog"]) == ("unknown", None, [])
+
+
+async def test_a_cluster_that_does_not_answer_is_a_gap_with_its_reason_and_since_when():
+    cluster = Cluster(BROKER, groups=["C_shop"])
+    sampler = await sampled(cluster)
+    cluster.error = ConnectFailed("no route", "ns:1")
+    for _ in range(6):
+        await sampler.sample()
+        cluster.now += SAMPLE_MS
+    facts = sampler.facts
+    assert (facts["health"], facts["faults"], facts["failing_since_ms"]) == (
+        "down", [{"text": "no route", "address": None}], START_MS + SAMPLE_MS,
+    )  # fmt: skip
+    assert [value for _, value in facts["history"]["in_per_second"]] == [10.0] + [None] * 6
+    assert [value for _, value in facts["history"]["backlog"]] == [0, None]
+    assert facts["in_per_second"] is facts["backlog"] is None
+    assert cluster.asked.count("groups") == 1, "a cluster that is down is not asked for groups too"
+
+    cluster.error = None
+    await sampler.sample()
+    assert (sampler.facts["health"], sampler.facts["failing_since_ms"], sampler.facts["in_per_second"]) == ("healthy", None, 10.0)
+
+
+async def test_brokers_that_all_are_silent_are_a_gap_too():
+    facts = (await sampled(Cluster(SILENT))).facts
+    assert (facts["health"], facts["in_per_second"], facts["failing_since_ms"]) == ("down", None, START_MS)
+
+
+async def test_a_backlog_that_cannot_be_asked_for_is_a_gap_of_its_own():
+    cluster = Cluster(BROKER, groups=["C_one", "C_two"])
+    sampler = await sampled(cluster)
+    assert [each["group"] for each in sampler.facts["furthest_behind"]] == ["C_two"]
+    cluster.now, cluster.group_error = START_MS + BACKLOG_MS, ConnectFailed("a is gone", "a:1")
+    await sampler.sample()
+    facts = sampler.facts
+    assert (facts["health"], facts["backlog"], facts["backlog_fault"], facts["furthest_behind"]) == (
+        "healthy",
+        None,
+        "a is gone",
+        [],
+    )
+
+
+async def test_a_mistake_of_ours_is_logged_and_a_gap(caplog):
+    cluster = Cluster(BROKER)
+    cluster.brokers = [object()]
+    sampler = cluster.sampler()
+    await sampler.sample()
+    assert sampler.facts["faults"][0]["text"] == "the console made a mistake; its log says more"
+    assert "a sample failed" in caplog.text
+
+
+async def test_groups_are_asked_for_every_ten_seconds_at_most_500_and_the_ten_furthest_behind_are_kept():
+    cluster = Cluster(BROKER, groups=[f"C_{number:04}" for number in range(GROUPS_MAX + 7)])
+    facts = (await sampled(cluster, times=6)).facts
+    assert cluster.asked.count(("backlogs", GROUPS_MAX)) == 2
+    assert cluster.asked.count("groups") == 1, "a long list is asked for less often"
+    assert (facts["groups"], facts["groups_left_out"], facts["groups_behind"]) == (GROUPS_MAX + 7, 7, GROUPS_MAX - 1)
+    assert facts["backlog"] == sum(range(GROUPS_MAX))
+    assert [each["group"] for each in facts["furthest_behind"]] == [f"C_{number:04}" for number in range(499, 489, -1)]
+
+
+async def test_half_an_hour_is_kept():
+    cluster = Cluster(BROKER, groups=["C_shop"])
+    facts = (await sampled(cluster, times=KEPT_MS // SAMPLE_MS + 50)).facts
+    assert {name: len(points) for name, points in facts["history"].items()} == {
+        **dict.fromkeys(module.RATES, KEPT_MS // SAMPLE_MS), "backlog": KEPT_MS // BACKLOG_MS,
+    }  # fmt: skip
+    assert facts["history"]["in_per_second"][0][0] >= facts["span_ms"][0]
+
+
+async def test_time_in_which_nothing_was_sampled_is_a_gap():
+    facts = (await sampled(Cluster(BROKER), times=2, every_ms=60_000)).facts
+    assert [value for _, value in facts["history"]["in_per_second"]] == [10.0, None, 10.0]
+
+
+async def test_all_who_look_are_given_the_same_until_the_next_sample():
+    sampler = await sampled(Cluster(BROKER))
+    facts = sampler.facts
+    assert sampler.facts is facts
+    await sampler.sample()
+    assert sampler.facts is not facts
+
+
+async def test_the_pause_doubles_while_nothing_answers_and_is_short_again_afterwards(monkeypatch: pytest.MonkeyPatch):
+    cluster, pauses = Cluster(BROKER), []
+    cluster.error = ConnectFailed("no route", "ns:1")
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+        cluster.now += int(seconds * 1000)
+        if len(pauses) == 7:
+            cluster.error = None
+        if len(pauses) == 9:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(module.asyncio, "sleep", sleep)
+    with suppress(asyncio.CancelledError):
+        await cluster.sampler().run()
+    assert pauses == [4, 8, 16, *[PAUSE_MAX_MS / 1000] * 4, 2, 2]
+
+
+async def test_a_slow_answer_is_waited_for_and_followed_by_a_pause(monkeypatch: pytest.MonkeyPatch):
+    cluster, pauses = Cluster(BROKER), []
+
+    async def slow(*, groups):
+        cluster.now += 10 * SAMPLE_MS
+        return ClusterStatus(cluster.now, "healthy", [], [BROKER], {})
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+        raise asyncio.CancelledError
+
+    cluster.status = slow
+    monkeypatch.setattr(module.asyncio, "sleep", sleep)
+    with suppress(asyncio.CancelledError):
+        await cluster.sampler().run()
+    assert pauses == [SAMPLE_MS / 4 / 1000]
+
+
+async def test_a_broker_that_dies_while_it_is_sampled_and_comes_back(tmp_path):
+    with LocalCluster(tmp_path / "data") as cluster:
+        async with AsyncAdmin(nameserver=cluster.nameserver, request_timeout_ms=1_000) as admin:
+            sampler = Sampler(admin)
+            await sampler.sample()
+            assert sampler.facts["health"] == "healthy"
+            await asyncio.to_thread(cluster.kill)
+            await sampler.sample()
+            assert sampler.facts["health"] == "down"
+            assert cluster.nameserver in sampler.facts["faults"][0]["text"]
+            await asyncio.to_thread(cluster.start)
+            async with sampler:
+                await soon(lambda: sampler.facts["health"] == "healthy")
+            assert sampler._task.cancelled()
