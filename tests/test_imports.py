@@ -111,6 +111,10 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
         "threading",
     ): "a lock around what a library does once a type, and not safely; nothing else waits for it",
     ("halfmoon.programs.monitoring", "halfmoon"): "the version, which only the package itself knows",
+    (
+        "halfmoon.console.pages.settings",
+        "halfmoon.programs.described",
+    ): "the reasons of settings stand where the servers declare them",
 }
 """Single imports that break the table on purpose: (module, what it imports) and the reason."""
 
@@ -138,6 +142,10 @@ LAZY = {
     ): "an extra, asked for where the application has it",
     ("halfmoon.events.declarations.asyncapi", "pydantic"): "no dependency: asked for a schema only by who has a class of it",
     ("halfmoon.broker.access.accounts", "yaml"): "a start without access control need not wait 20 ms for it",
+    (
+        "halfmoon.console.pages.settings",
+        "halfmoon.programs.described",
+    ): "it brings the whole store, 100 ms that a start need not wait",
     ("halfmoon.programs.embedded", "halfmoon.programs.monitoring"): "prometheus-client and what HTTP needs, where it is asked for",
     ("halfmoon.arrays", "numpy"): "a start without keys to index need not wait 60 ms for it; it is optional besides",
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from halfmoon.console.page import Change, Page
-from halfmoon.console.pages import clients
+from halfmoon.console.pages import audit, brokers, clients, overview, settings
 
-ALL: tuple[Page | Change, ...] = (*clients.PAGES,)
+ALL: tuple[Page | Change, ...] = (*overview.PAGES, *clients.PAGES, *brokers.PAGES, *settings.PAGES, *audit.PAGES)
 """In the order of the menu."""
