@@ -45,14 +45,14 @@ def test_a_point_is_the_highest_of_its_values_and_a_gap_if_one_is_missing():
 
 def test_the_newest_the_lowest_and_the_highest_value_stand_below_and_for_screen_readers():
     root = ElementTree.fromstring(line_chart("Rates", [line([3, 1200, 7]), Series("out", [(SPAN[0], None)])], SPAN))
-    said = "in: 7 now, lowest 3, highest 1,200"
+    said = "in: 7 now, from 3 to 1,200"
     assert "".join(root.find("p").itertext()) == f"{said}out: not known"
     assert root.find("svg/desc").text == f"{said}; out: not known"
     assert root.find("svg/title").text == root.find("figcaption").text == "Rates"
 
 
 def test_when_the_newest_is_missing_no_older_value_passes_for_it():
-    assert "in: not known now, lowest 3, highest 3" in line_chart("Rates", [line([3, None])], SPAN)
+    assert "in: not known now, from 3 to 3" in line_chart("Rates", [line([3, None])], SPAN)
 
 
 def test_the_axes_say_the_top_and_the_time():

@@ -1,7 +1,6 @@
-"""Small charts as SVG, drawn here: a page needs no script and no library for them. Pure functions.
+"""Small charts as SVG, drawn here: a page needs no script and no library for them. Pure functions, which templates call by name.
 
-A chart is a figure: a drawing, and under it the same facts as a line of text, for those who do not see the drawing or want
-numbers. Its colours are classes of the style sheet. Templates call `line_chart` and `bar_chart` by their names.
+Under a drawing stand its facts as text, for those who do not see it or want numbers. Its colours are classes of the style sheet.
 """
 
 from __future__ import annotations
@@ -16,17 +15,15 @@ from halfmoon.logs import escaped
 from halfmoon.shown.texts import rate_text, time_text
 
 WIDTH, HEIGHT, TOP, BOTTOM = 360, 140, 18, 120
-"""The drawing and, between top and bottom, the lines or bars in it: units that are pixels where a screen is 360 wide."""
+"""The drawing, and between top and bottom its lines or bars: pixels of a screen that is 360 wide."""
 COLUMNS = 180
 """Points of a line; each is the highest of the values that fall on it, and a gap if one of them is missing."""
 BARS_MAX = 40
-
 Point = tuple[int, float | None]
-"""A time in ms since the epoch and a value; None: there is none, and the line has a gap."""
 
 
 class Series(NamedTuple):
-    """A line of a chart: what it shows, and its points in the order of time."""
+    """A line: what it shows, and its points in order, each a time in ms since the epoch and a value; None: a gap."""
 
     label: str
     points: Sequence[Point]
@@ -109,7 +106,7 @@ def _summary(points: Sequence[Point], known: Sequence[float], text: Callable[[fl
     if not known:
         return "not known"
     newest = points[-1][1]
-    return f"{text(newest) if _is_number(newest) else 'not known'} now, lowest {text(min(known))}, highest {text(max(known))}"
+    return f"{text(newest) if _is_number(newest) else 'not known'} now, from {text(min(known))} to {text(max(known))}"
 
 
 def _y(value: float, top: float) -> float:

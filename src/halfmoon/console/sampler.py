@@ -127,9 +127,7 @@ class Sampler:
             "groups": self._group_count,
             "groups_left_out": self._group_count - len(self._groups),
             "groups_behind": len(late),
-            "furthest_behind": [
-                {"group": group, "messages": messages, "behind_ms": age} for messages, group, age in nlargest(BEHIND_MAX, late)
-            ],
+            "furthest_behind": [dict(zip(("messages", "group", "behind_ms"), each)) for each in nlargest(BEHIND_MAX, late)],
             "span_ms": (status.at_ms - KEPT_MS, status.at_ms),
             "history": {name: list(points) for name, points in self._history.items()},
         }

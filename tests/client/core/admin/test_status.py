@@ -150,6 +150,13 @@ def test_a_broker_that_stops_answering_is_not_asked_for_every_group():
     assert len(script.asked(GetConsumeStats)) == SIDE_BY_SIDE
 
 
+def test_a_cluster_without_brokers_is_down():
+    script, core = script_of({})
+    for groups in (True, False):
+        found = script.run(status(core, groups=groups))
+        assert (found.health, found.faults) == ("down", ["no broker is known"])
+
+
 def test_without_groups_only_brokers_are_asked():
     script, core = script_of({"a": INFO, "b": INFO}, {"C_shop": [(2, 1, 0)]})
     assert script.run(status(core, groups=False)).backlog == {}

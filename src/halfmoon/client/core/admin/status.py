@@ -34,7 +34,7 @@ def status(admin: AdminCore, limits: StatusLimits | None = None, *, groups: bool
 
 
 def _faults(brokers: list[BrokerStatus], backlog: Mapping[str, Backlog], limits: StatusLimits) -> list[str]:
-    faults = []
+    faults = [] if brokers else ["no broker is known"]
     for broker in brokers:
         if broker.fault:
             faults.append(f"{broker.name}: {broker.fault}")
