@@ -77,7 +77,8 @@ async def _servers(asked: Asked) -> tuple[list[Server], Server]:
 
 def _rows(server: Server, read: dict[str, str]) -> list[dict[str, Any]]:
     """Return a row for each setting, of secrets without the value. Which of Apache's can be set is not known: all may be tried."""
-    rows, ours = _known().setting_rows(server.kind, read), _known().is_ours(server.kind, read)
+    rows: list[dict[str, Any]] = _known().setting_rows(server.kind, read)
+    ours = _known().is_ours(server.kind, read)
     for row in rows:
         is_secret = SECRET.search(row["setting"]) is not None
         row["can_be_set"] = not is_secret and (row["set"] == "any time" or not ours)
