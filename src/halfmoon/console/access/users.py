@@ -164,11 +164,11 @@ class Users:
     def _records(self) -> _Records:
         """Return what the file holds, read again if it is another than before. Nobody changes what is returned."""
         try:
-            found = os.stat(self._path)
-            if self._read[0] != _stamp(found):
-                with self._path.open("rb") as file:
-                    found = os.fstat(file.fileno())
-                    self._read = (_stamp(found), _decoder.decode(file.read(FILE_BYTES_MAX)))
+            with self._path.open("rb") as file:
+                found = os.fstat(file.fileno())
+                stamp = found.st_mtime_ns, found.st_ino, found.st_size
+                if self._read[0] != stamp:
+                    self._read = stamp, _decoder.decode(file.read(FILE_BYTES_MAX))
         except FileNotFoundError:
             return {}
         except OSError as exc:
@@ -222,7 +222,3 @@ def _hash(password: str) -> Hash:
 def _bytes(password: str) -> bytes:
     """Return a password's bytes, the same however a keyboard composes its letters; of one far too long those of its beginning."""
     return unicodedata.normalize("NFKC", password[: 4 * PASSWORD_BYTES_MAX]).encode("utf-8", "surrogatepass")
-
-
-def _stamp(found: os.stat_result) -> tuple[int, ...]:
-    return found.st_mtime_ns, found.st_ino, found.st_size
