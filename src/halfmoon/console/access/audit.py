@@ -55,7 +55,12 @@ class Entry(msgspec.Struct, frozen=True):
     ended_ms: int | None = None
 
 
-_decoder = json_decoder(Entry)
+class _Head(msgspec.Struct, frozen=True):
+    id: str
+    ended_ms: int | None
+
+
+_entries, _heads = json_decoder(Entry), json_decoder(_Head)
 
 
 class Audit:
@@ -110,22 +115,30 @@ class Audit:
         """
         self._tick()
         found: list[Entry] = []
-        ended: dict[str, Entry] = {}
+        ended: dict[str, bytes] = {}
         wanted = before is None
-        for entry in self._backwards():
-            if entry.ended_ms is not None:
-                ended[entry.id] = entry
+        for line in self._lines_backwards():
+            try:
+                head = _heads.decode(line)  # of those that are passed over nothing else is read
+                if head.ended_ms is not None:
+                    ended[head.id] = line
+                    continue
+                end = ended.pop(head.id, None)
+                if wanted:
+                    found.append(self._joined(_entries.decode(line), end))
+            except ValueError:  # a line that was cut short
                 continue
-            if entry.outcome == BEGUN and (end := ended.pop(entry.id, None)):
-                entry = msgspec.structs.replace(entry, outcome=end.outcome, ended_ms=end.ended_ms)
-            elif entry.outcome == BEGUN and entry.id not in self._running:
-                entry = msgspec.structs.replace(entry, outcome=UNKNOWN)
-            if wanted:
-                found.append(entry)
             if len(found) == count:
                 break
-            wanted = wanted or entry.id == before
+            wanted = wanted or head.id == before
         return found
+
+    def _joined(self, entry: Entry, end: bytes | None) -> Entry:
+        if end is not None:
+            ended = _entries.decode(end)
+            return msgspec.structs.replace(entry, outcome=ended.outcome, ended_ms=ended.ended_ms)
+        is_unknown = entry.outcome == BEGUN and entry.id not in self._running
+        return msgspec.structs.replace(entry, outcome=UNKNOWN) if is_unknown else entry
 
     def _tick(self) -> None:
         """Write what was counted when a minute is over."""
@@ -178,13 +191,11 @@ class Audit:
     def _paths(self) -> list[Path]:
         return [self._path, *(self._path.with_name(f"{self._path.name}.{number}") for number in range(1, FILES_MAX))]
 
-    def _backwards(self) -> Iterator[Entry]:
+    def _lines_backwards(self) -> Iterator[bytes]:
         for path in self._paths():
             try:
                 with path.open("rb") as file:
-                    for line in _lines_backwards(file.fileno()):
-                        with suppress(ValueError):  # one that was cut short
-                            yield _decoder.decode(line)
+                    yield from _lines_backwards(file.fileno())
             except FileNotFoundError:
                 continue
             except OSError as exc:
