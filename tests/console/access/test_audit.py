@@ -9,8 +9,9 @@ import signal
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 
@@ -111,6 +112,29 @@ def test_what_is_running_has_only_begun(audit):
     audit.end(first, "done: deleted")
 
     assert [entry.outcome for entry in audit.read(10)] == ["done: deleted"] * 2
+
+
+def test_a_thread_that_reads_never_sees_a_change_between_its_begin_and_its_end(audit, clock, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    seen, ended = set(), Event()
+
+    def read() -> None:
+        while not ended.is_set():
+            seen.update(entry.outcome for entry in audit.read(3))
+
+    with ThreadPoolExecutor() as pool:
+        readers = [pool.submit(read) for _ in range(2)]
+        try:
+            for number in range(300):
+                change(audit, str(number))
+                audit.login_failed("", f"10.0.0.{number % 256}")
+                clock.passes(7)
+        finally:
+            ended.set()
+        assert [reader.result() for reader in readers] == [None] * 2
+
+    assert "done: deleted" in seen
+    assert UNKNOWN not in seen
 
 
 def test_at_most_a_thousand_changes_run(audit, monkeypatch):

@@ -15,6 +15,7 @@ from contextlib import suppress
 from errno import ENOSPC
 from itertools import islice, pairwise
 from pathlib import Path
+from threading import RLock
 
 import msgspec
 
@@ -64,31 +65,34 @@ _entries, _heads = json_decoder(Entry), json_decoder(_Head)
 
 
 class Audit:
-    """The log in ``path``, and in ``path.1`` to ``path.7``, which are older: 8 MB each. Several processes may write it, each in one
-    thread. ``now_ms``: milliseconds since the epoch."""
+    """The log in ``path``, and in ``path.1`` to ``path.7``, which are older: 8 MB each. Threads and processes may share it.
+    ``now_ms``: milliseconds since the epoch."""
 
     def __init__(self, path: Path, now_ms: Callable[[], int]) -> None:
         self._path, self._now_ms = Path(os.path.realpath(path)), now_ms
         self._running: dict[str, Entry] = {}
         self._failures: dict[tuple[str, str], int] = {}
         self._minute_ms = now_ms()
+        self._lock = RLock()  # what has begun is running, or its end is in the file: no reader comes between
 
     def begin(self, user: str, address: str, action: str, fields: Mapping[str, object]) -> str:
         """Write that a change is about to be made, durably, and return its id. Values are cut; passwords and tokens are left out.
 
         Raises NotAudited, or UsageError: then it must not be made.
         """
-        if len(self._running) >= RUNNING_MAX:
-            raise UsageError(f"{RUNNING_MAX:,} changes are running: wait for one to end")
         entry = self._entry(user, address, action, fields, BEGUN)
-        self._write(entry)
-        self._running[entry.id] = entry
+        with self._lock:
+            if len(self._running) >= RUNNING_MAX:
+                raise UsageError(f"{RUNNING_MAX:,} changes are running: wait for one to end")
+            self._write(entry)
+            self._running[entry.id] = entry
         return entry.id
 
     def end(self, change_id: str, outcome: str) -> None:
         """Write what became of a change, once: "done: ..." or "failed: ...". Where that fails it is logged: the change is made."""
-        begun = self._running.pop(change_id)
-        self._write_or_log(msgspec.structs.replace(begun, outcome=_cut(outcome), fields={}, ended_ms=self._now_ms()))
+        with self._lock:
+            begun = self._running.pop(change_id)
+            self._write_or_log(msgspec.structs.replace(begun, outcome=_cut(outcome), fields={}, ended_ms=self._now_ms()))
 
     def note(self, user: str, address: str, action: str, fields: Mapping[str, object], outcome: str = "done") -> None:
         """Write what needs no permission, such as a login. Where that fails it is logged."""
@@ -99,21 +103,26 @@ class Audit:
 
         ``name`` is empty unless there is a user of that name: people type passwords there. ``locked_ms``: `Attempts.failed`.
         """
-        self._tick()
         outcome = "failed: locked out" if locked_ms else "failed: wrong name or password"
         kind = network_of(address), outcome
-        if kind not in self._failures and len(self._failures) >= KINDS_MAX:
-            kind = OTHERS, outcome
-        self._failures[kind] = self._failures.get(kind, -1) + 1
-        if not self._failures[kind]:
-            self.note(name, address, "login", {}, outcome)
+        with self._lock:
+            self._tick()
+            if kind not in self._failures and len(self._failures) >= KINDS_MAX:
+                kind = OTHERS, outcome
+            self._failures[kind] = self._failures.get(kind, -1) + 1
+            if not self._failures[kind]:
+                self.note(name, address, "login", {}, outcome)
 
     def read(self, count: int, before: str | None = None) -> list[Entry]:
         """Return the newest entries first, of all or of those before the one with an id, each change with its outcome.
 
         Costs what is read: a page of old entries up to 64 MB. Raises NotAudited where a file cannot be read.
         """
-        self._tick()
+        with self._lock:
+            self._tick()
+            return self._read(count, before)
+
+    def _read(self, count: int, before: str | None) -> list[Entry]:
         found: list[Entry] = []
         ended: dict[str, bytes] = {}
         wanted = before is None
