@@ -147,6 +147,9 @@ LAZY = {
         "halfmoon.programs.described",
     ): "it brings the whole store, 100 ms that a start need not wait",
     ("halfmoon.programs.embedded", "halfmoon.programs.monitoring"): "prometheus-client and what HTTP needs, where it is asked for",
+    ("halfmoon.cli.servers", "halfmoon.cli.console.child"): "a start without --console loads nothing for it",
+    ("halfmoon.cli.servers", "halfmoon.cli.console.listening"): "as above",
+    ("halfmoon.cli.console.commands", "halfmoon.console.server"): "Starlette and uvicorn are an extra",
     ("halfmoon.arrays", "numpy"): "a start without keys to index need not wait 60 ms for it; it is optional besides",
 }
 """Imports inside functions that save time for many and dodge nothing, each with its reason."""

@@ -46,7 +46,8 @@ def page() -> str:
         command = load(name)
         inner = getattr(command, "commands", None)
         if inner:
-            parts.append(f"## halfmoon {name}\n\n{_help(command)[0]}\n")
+            alone = getattr(command, "invoke_without_command", False)
+            parts.append("\n".join(_section(name, command, "##")) if alone else f"## halfmoon {name}\n\n{_help(command)[0]}\n")
             parts += ["\n".join(_section(words, each, "###")) for words, each in _inner(name, inner)]
         else:
             parts.append("\n".join(_section(name, command, "##")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.errors import SettingError
-from halfmoon.programs.configuration import BROKER, NAME_SERVER, configuration, is_loopback, outward_address
+from halfmoon.programs.configuration import BROKER, NAME_SERVER, configuration, outward_address
 
 EVERYTHING = {**NAME_SERVER, **BROKER}
 
@@ -52,18 +52,6 @@ def test_an_address_that_was_set_wins_over_the_host():
 
 def test_a_broker_that_listens_everywhere_tells_an_address_that_is_none_of_the_wildcards():
     assert outward_address("0.0.0.0") not in ("", "0.0.0.0", "::")
-
-
-@pytest.mark.parametrize(
-    ("host", "own"), [("127.0.0.1", True), ("127.8.9.1", True), ("::1", True), ("[::1]", True), ("localhost", True)]
-)
-def test_loopback_addresses_are_known(host, own):
-    assert is_loopback(host) is own
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.0.2.1", "example.org"])
-def test_other_addresses_are_not_loopback(host):
-    assert not is_loopback(host)
 
 
 @pytest.mark.parametrize("text", ["[broker\n", "[brokr]\nport = 1\n", "[broker]\nprt = 1\n"])

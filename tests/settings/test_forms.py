@@ -14,6 +14,7 @@ from halfmoon.client.settings import AdminSettings, ProducerSettings, PullSettin
 from halfmoon.errors import SettingError, UsageError
 from halfmoon.programs.configuration import BROKER, NAME_SERVER, configuration
 from halfmoon.settings import describe
+from halfmoon.settings.forms import is_loopback
 
 
 @pytest.mark.parametrize(
@@ -204,3 +205,15 @@ def test_a_home_in_storePathRootDir_is_the_users_and_a_java_expression_is_refuse
     assert servers.data_directory("broker", None, found, {}) == Path("~/store").expanduser()
     with pytest.raises(SettingError, match="without"):
         configuration(BROKER, assignments=["storePathRootDir=${user.home}/store"])
+
+
+@pytest.mark.parametrize(
+    ("host", "own"), [("127.0.0.1", True), ("127.8.9.1", True), ("::1", True), ("[::1]", True), ("localhost", True)]
+)
+def test_loopback_addresses_are_known(host, own):
+    assert is_loopback(host) is own
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.0.2.1", "example.org"])
+def test_other_addresses_are_not_loopback(host):
+    assert not is_loopback(host)

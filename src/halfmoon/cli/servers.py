@@ -15,16 +15,21 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.places import data_home
 from halfmoon.errors import HalfmoonError, SettingError, UsageError
 from halfmoon.logs import to_stderr
 from halfmoon.programs.cluster import BROKERS_MAX, cluster
-from halfmoon.programs.configuration import BROKER, NAME_SERVER, Configuration, configuration, is_loopback
-from halfmoon.programs.embedded import SMALL, Program, Programs, broker, name_server, run
+from halfmoon.programs.configuration import BROKER, NAME_SERVER, Configuration, configuration
+from halfmoon.programs.embedded import SMALL, Program, Programs, broker, kill, name_server, run
 from halfmoon.programs.ephemeral import temporary_directory
+from halfmoon.settings.forms import is_loopback
 from halfmoon.settings.java_keys import PLACES
+
+if TYPE_CHECKING:
+    from halfmoon.cli.console.child import ConsoleChild
 
 
 class Option(NamedTuple):
@@ -71,13 +76,15 @@ UNTIL_EOF = Option("--until-eof", "", None, "Stop when standard input ends, as a
 HTTP_PORT = Option(
     "--http-port", "PORT", "http.http_port", "Port for monitoring: /metrics, /healthz and /readyz; 0 takes a free one."
 )
+CONSOLE = Option("--console", "", None, "Run the console beside it, in a process of its own, on loopback (console.md).")
+CONSOLE_PORT = Option("--console-port", "PORT", None, "Port of the console; 0 takes a free one.", "8480")
 LOG = Option("--log", "LEVEL", None, "Log level (stderr): error, warning, info or debug.", "warning")
 JSON = Option("--json", "", None, "Print the ready line as JSON.")
 
 OPTIONS = {
     "serve": (
         DATA, CONFIG, HOST, NAME_SERVER_PORT, BROKER_PORT, BROKER_NAME, CLUSTER, REGISTER_WITH, SET, ACL, ALLOW_REMOTE, INSECURE,
-        BROKERS, EPHEMERAL, UNTIL_EOF, HTTP_PORT, LOG, JSON,
+        BROKERS, EPHEMERAL, UNTIL_EOF, HTTP_PORT, CONSOLE, CONSOLE_PORT, LOG, JSON,
     ),
     "nameserver": (DATA, CONFIG, HOST, NAME_SERVER_PORT, SET, NAMES_REMOTE, HTTP_PORT, LOG, JSON),
     "broker": (
@@ -167,13 +174,18 @@ def serve(name: str, values: Mapping[str, Any]) -> int:
             data = data_directory(name, values.get("data"), settings, os.environ)
             _begin_log(name, values.get("log") or "warning", settings)
             count = _count(values.get("brokers"))
+            console = _console(values, data)
+            if console is not None:
+                held.enter_context(console)
 
             def ready(programs: Programs, watched_at: str) -> None:
-                _say_ready(programs, data, watched_at, as_json=as_json)
+                _say_ready(programs, data, watched_at, console.url if console else "", as_json=as_json)
+                if console is not None:
+                    console.start(programs)
                 if values.get("until_eof"):  # not before: until the loop has its signals, one ends the process as it stands
                     Thread(target=_stop_at_eof, daemon=True).start()
 
-            run(lambda: _programs(name, settings, data, count), ready, settings.http)
+            run(lambda: _programs(name, settings, data, count, console), ready, settings.http)
     except HalfmoonError as exc:
         return _refused(name, exc, as_json=as_json)
     except OSError as exc:
@@ -241,12 +253,8 @@ def data_directory(name: str, given: str | None, settings: Configuration, enviro
     Raises SettingError when a part of the store is wanted in another place than its own in that directory.
     """
     chosen = given or settings.store.data or environment.get("HALFMOON_DATA")
-    if chosen:
-        data = Path(chosen).expanduser()
-    else:
-        home = environment.get("XDG_DATA_HOME", "")
-        data = Path(home if os.path.isabs(home) else "~/.local/share").expanduser() / "halfmoon"
-        data = data / "nameserver" if name == "nameserver" else data
+    own = "nameserver" if name == "nameserver" else ""
+    data = Path(chosen).expanduser() if chosen else data_home(environment) / own
     for ignored in settings.ignored:
         if ignored.key not in PLACES:
             continue
@@ -258,9 +266,32 @@ def data_directory(name: str, given: str | None, settings: Configuration, enviro
     return data
 
 
-async def _programs(name: str, settings: Configuration, data: Path, count: int) -> Programs:
+def _console(values: Mapping[str, Any], data: Path) -> ConsoleChild | None:
+    """Return the console of `serve`, its port bound; None where it is not wanted, which then costs no import."""
+    port = values.get("console_port")
+    if not values.get("console"):
+        if port is not None:
+            raise UsageError("--console-port is for --console")
+        return None
+    from halfmoon.cli.console.child import ConsoleChild
+    from halfmoon.cli.console.listening import PORT
+
+    default = 0 if values.get("ephemeral") else PORT
+    if port is not None and not (port.isascii() and port.isdecimal() and len(port) < 6 and int(port) < 65536):
+        raise UsageError(f"--console-port {port:.20}: must be a number from 0 to 65535")
+    return ConsoleChild(default if port is None else int(port), data / "console")
+
+
+async def _programs(name: str, settings: Configuration, data: Path, count: int, console: ConsoleChild | None) -> Programs:
     if name == "serve":
-        return await cluster(settings, data, count)
+        programs = await cluster(settings, data, count)
+        try:
+            if console is not None:
+                console.check(programs)
+        except BaseException:
+            await kill(programs)
+            raise
+        return programs
     return (await name_server(settings, data),) if name == "nameserver" else (await broker(settings, data),)
 
 
@@ -282,7 +313,7 @@ def _begin_log(name: str, level: str, settings: Configuration) -> None:
         log.warning("monitoring on %s knows no accounts: other machines may read names and figures", settings.http.http_host)
 
 
-def _say_ready(programs: Programs, data: Path, watched_at: str, *, as_json: bool) -> None:
+def _say_ready(programs: Programs, data: Path, watched_at: str, console: str, *, as_json: bool) -> None:
     """Write the one line that says clients may connect."""
     names = next((program for program in programs if program.broker is None), None)
     brokers: list[Program] = [program for program in programs if program.broker is not None]
@@ -304,6 +335,9 @@ def _say_ready(programs: Programs, data: Path, watched_at: str, *, as_json: bool
     if watched_at:
         facts["http"] = watched_at
         texts.append(f"monitoring {watched_at}/metrics")
+    if console:
+        facts["console"] = console
+        texts.append(f"console {console}")
     say(json.dumps(facts) if as_json else f"halfmoon ready: {', '.join(texts)}, data in {data}")
 
 

@@ -1,11 +1,18 @@
-"""The console as a process: a socket, the application, uvicorn. Ends with the process that started it, if one did."""
+"""The console as a process: a socket, the application, uvicorn, and signals that stop it in order."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import socket
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from time import time_ns
+from typing import NamedTuple
 
 import uvicorn
 
@@ -18,26 +25,92 @@ from halfmoon.console.app import application
 from halfmoon.console.page import Services
 from halfmoon.console.pages import ALL
 from halfmoon.console.sampler import Sampler
+from halfmoon.errors import SettingError
+
+
+class Place(NamedTuple):
+    """Where a console is found: its bound socket, the certificate and key that it shows (empty: no TLS; a key in the same file),
+    and the URL under which browsers find it behind a proxy (empty: there is none)."""
+
+    listening: socket.socket
+    certificate: str = ""
+    private_key: str = ""
+    public_url: str = ""
+
+    @property
+    def secure(self) -> bool:
+        """Whether browsers speak TLS, so that cookies go over nothing else."""
+        return self.public_url.startswith("https:") if self.public_url else bool(self.certificate)
 
 
 async def serve(
-    listening: socket.socket, data: Path, cluster: AdminSettings, ready: Callable[[], None], *, public_url: str = ""
+    place: Place, data: Path, cluster: AdminSettings, ready: Callable[[int], None], *, parent: int | None = None
 ) -> None:
-    """Serve the console on a bound socket until SIGTERM or SIGINT. ``data`` holds its users and its audit log."""
+    """Serve the console until SIGTERM or SIGINT, a second of which ends the process at once.
+
+    ``data`` holds its users and its audit log; ``ready`` is told how many users there are. ``parent``: a descriptor of a pipe, at
+    whose end it stops as well. Raises SettingError: a certificate or the file of users is wrong.
+    """
+    context = _context(place.certificate, place.private_key) if place.certificate else None
     async with AsyncAdmin(cluster) as admin:
         users = Users(data / "users.json", now_ms)
         services = Services(
             admin, Sampler(admin), users, Sessions(now_ms), Attempts(now_ms),
-            Audit(data / "audit.jsonl", now_ms), secure=public_url.startswith("https:"), public_url=public_url,
+            Audit(data / "audit.jsonl", now_ms), secure=place.secure, public_url=place.public_url,
         )  # fmt: skip
         config = uvicorn.Config(
             application(services, ALL), loop="asyncio", http="h11", ws="none", lifespan="off", log_config=None, access_log=False,
             server_header=False, proxy_headers=False, timeout_graceful_shutdown=2, limit_concurrency=200,
             h11_max_incomplete_event_size=16 * 1024,
         )  # fmt: skip
-        server = uvicorn.Server(config)
-        ready()
-        await server.serve(sockets=[listening])
+        config.load()
+        config.ssl = context  # uvicorn's own would ask for the password of an encrypted key
+        server = _Server(config)
+        _stop_when_asked(server, parent)
+        ready(len(users.all()))
+        await server.serve(sockets=[place.listening])
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone: uvicorn's way ends a process that stopped cleanly by the signal that asked for it."""
+        yield
+
+
+def _stop_when_asked(server: uvicorn.Server, parent: int | None) -> None:
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        if server.should_exit:
+            os._exit(1)
+        server.should_exit = True
+
+    def read_parent() -> None:
+        if not os.read(parent or 0, 4096):
+            loop.remove_reader(parent or 0)
+            server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    if parent is not None:
+        loop.add_reader(parent, read_parent)
+
+
+def _context(certificate: str, private_key: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(certificate, private_key or None, password=lambda: "")
+    except OSError as exc:  # SSLError is one
+        reason = getattr(exc, "reason", None) or exc.strerror or exc
+        raise SettingError(f"certificate {certificate} with key {private_key or certificate} does not load: {reason}") from None
+    return context
+
+
+def first_user(data: Path) -> str:
+    """Return the command that makes a user of the console whose directory is given."""
+    return f"halfmoon console user add NAME --role operator --data {quote(str(data.parent))}"
 
 
 def now_ms() -> int:

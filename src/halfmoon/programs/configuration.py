@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -75,19 +74,9 @@ def configuration(
     where = host if host is not None else name_server.host
     if not forms.HOST.fits(where):
         raise SettingError(f"--host {where!r:.200}: must be {forms.HOST.what}")
-    if broker.address == BrokerSettings().address and not is_loopback(where):
+    if broker.address == BrokerSettings().address and not forms.is_loopback(where):
         values["broker"] = replace(broker, address=outward_address(where))
     return Configuration(where, ignored=tuple(loaded.ignored), **values)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to what listens on a host name or address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def outward_address(host: str) -> str:

@@ -45,6 +45,7 @@ class ClientTls(NamedTuple):
             context.verify_mode = ssl.CERT_NONE
         elif self.ca:
             _trust(context, self.ca)
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # a server's own certificate may be named, whoever signed it
         else:
             context.load_default_certs()
         if self.cert:

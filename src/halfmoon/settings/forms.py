@@ -42,6 +42,16 @@ def is_host(text: str) -> bool:
     return is_ip(text) or (len(text) < 254 and _HOST.fullmatch(text) is not None)
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to what listens on a host name or address."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
 def are_addresses(text: str) -> bool:
     """Whether a text is empty or ``host:port`` addresses joined by ``;`` or ``,``."""
     parts = [part.strip() for part in re.split("[;,]", text)]

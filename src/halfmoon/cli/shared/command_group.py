@@ -43,6 +43,7 @@ COMMANDS = {
     "cluster": ("halfmoon.cli.cluster.overview", "Show clusters and their brokers."),
     "context": ("halfmoon.cli.contexts.commands", "Name clusters, and choose the one that commands ask."),
     "status": ("halfmoon.cli.status.command", "Show whether the cluster is healthy, degraded or down."),
+    "console": ("halfmoon.cli.console.commands", "Look into a cluster and change it, in a browser."),
     "bench": ("halfmoon.cli.bench", "Benchmark a cluster with this client, which reaches its limit long before a broker does."),
     "fsck": ("halfmoon.cli.store.fsck", "Check every record of the log, and compare every index with it."),
     "backup": (

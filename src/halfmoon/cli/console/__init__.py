@@ -1,0 +1,1 @@
+"""`halfmoon console`, and the console that `halfmoon serve` starts beside it."""

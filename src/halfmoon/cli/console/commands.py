@@ -1,0 +1,102 @@
+"""`halfmoon console`: the console over any cluster, in this process. Decides where it may listen; its users are in `users`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from halfmoon.cli.console.listening import HOST, PORT, check_extra, listen, url_of
+from halfmoon.cli.console.users import Data, user
+from halfmoon.cli.shared.app import App
+from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.options import LOCAL, Json, NameServer
+from halfmoon.cli.shared.output import show_json
+from halfmoon.cli.shared.places import console_directory
+from halfmoon.client.settings import AdminSettings
+from halfmoon.errors import UsageError
+from halfmoon.logs import to_stderr
+from halfmoon.settings.forms import is_loopback
+
+app = App(add_completion=False, invoke_without_command=True)
+app.add_typer(user, name="user")
+
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+@app.callback()
+def console(
+    context: typer.Context,
+    nameserver: NameServer = LOCAL,
+    data: Data = None,
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.")] = HOST,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")] = PORT,
+    certificate: Annotated[
+        Path | None, typer.Option("--certificate", metavar="FILE", help="Certificate chain (PEM): speak HTTPS.")
+    ] = None,
+    private_key: Annotated[
+        Path | None, typer.Option("--private-key", metavar="FILE", help="Its key (PEM); default: in the same file.")
+    ] = None,
+    behind_proxy: Annotated[
+        str | None,
+        typer.Option("--behind-proxy", metavar="URL", help="Where browsers find it: a proxy there is the only one to connect."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Look into a cluster and change it, in a browser.
+
+    Prints one line when browsers may connect. Any RocketMQ cluster works; halfmoon serve --console runs it beside a broker. An
+    address that other machines reach needs --certificate, or --behind-proxy with the URL of a proxy that speaks TLS. SIGTERM or
+    Ctrl-C stops it cleanly, a second one at once.
+
+    Example: halfmoon console -n 127.0.0.1:9876
+    """
+    if context.invoked_subcommand is not None:
+        if any(str(context.get_parameter_source(name)).endswith("COMMANDLINE") for name in context.params):
+            raise UsageError("options of these commands stand behind them: halfmoon console user list --data DIR")
+        return
+    public_url = "" if behind_proxy is None else public_url_of(behind_proxy)
+    if private_key is not None and certificate is None:
+        raise UsageError("--private-key is for --certificate")
+    if not is_loopback(host) and certificate is None and not public_url:
+        raise UsageError(
+            f"--host {host} would send passwords over the network as they are: give --certificate FILE, or --behind-proxy URL of "
+            "a proxy that speaks TLS (docs/console.md)"
+        )
+    check_extra()
+    from halfmoon.console.server import Place, first_user, serve
+
+    to_stderr(logging.WARNING)
+    directory = console_directory(data, os.environ)
+    with listen(host, port) as listening:
+        place = Place(listening, str(certificate or ""), str(private_key or ""), public_url)
+        url, users = url_of(listening, secure=certificate is not None), directory / "users.json"
+
+        def ready(user_count: int) -> None:
+            if as_json:
+                facts = {"ready": True, "pid": os.getpid(), "url": url, "users": str(users), "user_count": user_count}
+                show_json({**facts, "public_url": public_url or url, "nameserver": nameserver})
+                return
+            say(f"halfmoon console ready: {url}, users in {users}")
+            if not user_count:
+                say(f"there are no users yet; this makes the first: {first_user(directory)}")
+
+        asyncio.run(serve(place, directory, AdminSettings(nameserver=nameserver), ready))
+
+
+def public_url_of(text: str) -> str:
+    """Return a proxy's URL as browsers write it where they say which page sent a form. Raises UsageError: it is none."""
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    if not host or parts.scheme not in DEFAULT_PORTS or parts.path not in ("", "/") or parts.query or parts.fragment or "@" in text:
+        raise UsageError(f"--behind-proxy {text:.200}: must be a URL such as https://console.example, without a path")
+    shown = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{shown}" + ("" if port in (None, DEFAULT_PORTS[parts.scheme]) else f":{port}")
