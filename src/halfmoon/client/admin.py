@@ -17,7 +17,7 @@ from halfmoon.client.core.admin.access import accounts, delete_account, explain_
 from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.client.core.admin.batches import batches
 from halfmoon.client.core.admin.dead_letters import dead_letter, dead_letter_page, dead_letters
-from halfmoon.client.core.admin.delay import cancel_delayed, delayed_messages
+from halfmoon.client.core.admin.delay import cancel_delayed, delayed_messages, delayed_page
 from halfmoon.client.core.admin.find import find_message, message_by_id, message_by_offset_id, messages_at, messages_by_key
 from halfmoon.client.core.admin.replay import replay_dead_letter, replays
 from halfmoon.client.core.admin.resend import resend
@@ -125,6 +125,7 @@ class Operations:
     trace = Operation(trace)
     resend = Operation(resend)
     delayed_messages = Operation(delayed_messages)
+    delayed_page = Operation(delayed_page)
     cancel_delayed = Operation(cancel_delayed)
 
     pending_transactions = Operation(pending_transactions)

@@ -72,6 +72,18 @@ def test_a_list_that_begins_far_behind_reads_few_entries(talk, monkeypatch):
     assert [(one.due_ms - talk.now, one.level) for one in found] == [(4001, 2), (4002, 1), (4003, 2)]
 
 
+def test_a_list_begins_with_how_many_are_due_in_a_minute_an_hour_and_a_day(talk):
+    for seconds in (1, 59, 60, 61, 3600, 3601, 86_400, 86_401):
+        send_at(talk, START_MS + 1000 * seconds, key=f"u{seconds}")
+    for level in (1, 5, 6, 18):  # 1 s, 1 m, 2 m, 2 h
+        talk.send(TOPIC, properties=f"DELAY\x01{level}\x02")
+
+    assert listed(talk).due_within == {60: 5, 3600: 8, 86_400: 12 - 1}
+    assert listed(talk, after_ms=START_MS).due_within == {}
+    talk.wait(60_000)
+    assert listed(talk).due_within == {60: 2, 3600: 4, 86_400: 7}
+
+
 def test_the_progress_of_the_levels_can_be_asked(talk):
     talk.send(TOPIC, properties="DELAY\x011\x02")
     talk.wait(1000)

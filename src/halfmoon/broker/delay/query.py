@@ -27,6 +27,8 @@ COUNT_MAX = 1000
 _LOOKED_AT, _READ_BYTES = 2000, 4 << 20
 """About how many entries and bytes of records one request reads; beyond them the reply ends and says that there is more."""
 _PAGE = 128
+WITHIN_S = (60, 3600, 86_400)
+"""Spans for which a list says how many are due: the next minute, hour and day."""
 
 Place = tuple[int, int, int]
 """Due time, level (0: the timer), queue offset."""
@@ -57,9 +59,10 @@ class Listing:
             read += 0 if message is None else message.size_bytes
             if message is not None and header.topic in (None, "", message.topic):
                 messages.append(message)
+        due_within = {seconds: self.due_count(request.now + 1000 * seconds) for seconds in WITHIN_S if after[0] < 0}
         body = DelayedMessages(
-            now_ms=request.now, by_level=self.counts(), more=more, last_ms=last[0], last_level=last[1], last_offset=last[2],
-            messages=messages,
+            now_ms=request.now, by_level=self.counts(), due_within=due_within, more=more, last_ms=last[0], last_level=last[1],
+            last_offset=last[2], messages=messages,
         )  # fmt: skip
         return Reply(body=to_json(body))
 
@@ -71,6 +74,14 @@ class Listing:
         }
         counts[0] = self._timer.index.count
         return {level: count for level, count in sorted(counts.items()) if count > 0}
+
+    def due_count(self, until_ms: int) -> int:
+        """Return how many are due by then. One that the timer stores anew before it is due counts from that time on."""
+        levels = [
+            self._first(queue, (until_ms, 2**31, 0)) - max(queue.offset, self._store.queue_min(SCHEDULE_TOPIC, queue.level - 1))
+            for queue in self._level_queues.values()
+        ]
+        return self._timer.index.due_count(until_ms) + sum(levels)
 
     def _timed(self, after: Place) -> Iterator[Place]:
         behind = (after[0], after[2] if after[1] == 0 else -1 if after[1] < 0 else 2**62)

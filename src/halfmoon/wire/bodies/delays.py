@@ -56,6 +56,8 @@ class DelayedMessages(Body):
     now_ms: I64 = 0
     by_level: dict[int, int] = {}
     """How many wait, by level; 0: for a point in time."""
+    due_within: dict[int, int] = {}
+    """How many are due within so many seconds; only where a list begins."""
     more: bool = False
     last_ms: I64 = -1
     last_level: I32 = -1

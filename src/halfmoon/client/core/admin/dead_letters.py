@@ -271,27 +271,19 @@ def dead_letter_page(
     A page is shorter where its bodies reach ``bytes_max``, or where it looked at `PAGE_LOOKED_MAX` dead letters. Those that died
     since the first page are left out when the newest come first. Raises UsageError; the error of any broker.
     """
-    check_group(group)
     choice = DeadLetterFilter(begin_ms, end_ms, key, reason, expression)
-    known, meant = places(after, 1) if after else None, choice.test()
-    readers = []
-    for queue, address in (yield from _queues(admin, DLQ_PREFIX + wrap(group, admin.settings.namespace))):
-        low, high = yield from _ends(admin, queue, address, choice)
-        reader = _Reader(queue, address, low, high, high if newest_first else low, newest_first)
-        if known is not None:  # a queue that is not in it is newer than the page
-            reader.at = min(max(low, known.get(reader.name, [low])[0]), high)
-        readers.append(reader)
+    meant = choice.test()
+    readers = yield from _readers(admin, group, choice, after, down=newest_first)
     page, looked = DeadLetterPage([]), 0
-    while len(page.letters) < count_max and not all(reader.at_end for reader in readers):
-        empty = next((reader for reader in readers if not reader.found and not reader.at_end), None)
+    while len(page.letters) < count_max and (left := [reader for reader in readers if not reader.at_end]):
+        empty = next((reader for reader in left if not reader.found), None)
         if empty is not None and looked >= PAGE_LOOKED_MAX:
             page.short = f"{looked:,} dead letters were looked at; the next page looks at others"
             break
         if empty is not None:
             looked += yield from empty.read(admin, meant)
             continue
-        ready = [reader for reader in readers if reader.found]
-        reader = (max if newest_first else min)(ready, key=lambda reader: (reader.found[0].store_ms, reader.queue))
+        reader = (max if newest_first else min)(left, key=lambda reader: (reader.found[0].store_ms, reader.queue))
         bytes_max -= len(reader.found[0].body)
         if bytes_max < 0 and page.letters:
             page.short = "these dead letters are large; others are on the next page"
@@ -300,6 +292,19 @@ def dead_letter_page(
     if not all(reader.at_end for reader in readers):
         page.next = cursor({reader.name: [reader.place] for reader in readers})
     return page
+
+
+def _readers(admin: AdminCore, group: str, choice: DeadLetterFilter, after: str, *, down: bool) -> Op[list[_Reader]]:
+    check_group(group)
+    known = places(after, 1) if after else None
+    readers = []
+    for queue, address in (yield from _queues(admin, DLQ_PREFIX + wrap(group, admin.settings.namespace))):
+        low, high = yield from _ends(admin, queue, address, choice)
+        reader = _Reader(queue, address, low, high, high if down else low, down)
+        if known is not None:  # a queue that is not in it is newer than the page
+            reader.at = min(max(low, known.get(reader.name, [low])[0]), high)
+        readers.append(reader)
+    return readers
 
 
 def _ends(admin: AdminCore, queue: MessageQueue, address: str, choice: DeadLetterFilter) -> Op[tuple[int, int]]:

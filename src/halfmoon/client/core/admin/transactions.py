@@ -161,7 +161,7 @@ def _pending(
         count = min(PAGE_MAX, count_max - len(rows))
         request = ListPendingTransactions(group=group, start=at, count=count, older_than_ms=older_than_ms)
         try:
-            reply = yield from _asked(admin, broker.address, request)
+            reply = yield from ask_halfmoon(admin, broker.address, request)
         except RequestNotSupported:
             return (yield from _pending_in_queue(admin, broker, group, older_than_ms, count_max, start))
         page = from_json(_Page, reply)
@@ -382,7 +382,7 @@ def transaction_stats(admin: AdminCore) -> Op[list[TransactionStatsAt]]:
 
 def _stats(admin: AdminCore, broker: Master) -> Op[TransactionStatsAt]:
     try:
-        stats = from_json(TransactionStatsAt, (yield from _asked(admin, broker.address, GetTransactionStats())))
+        stats = from_json(TransactionStatsAt, (yield from ask_halfmoon(admin, broker.address, GetTransactionStats())))
     except RequestNotSupported:
         stats = yield from _stats_of_queue(admin, broker)
     stats.broker, stats.address = broker.name, broker.address
@@ -480,11 +480,11 @@ def history_of(text: str) -> list[TransactionCheck]:
 
 
 def _ask_about(admin: AdminCore, broker: Master, request: Header) -> Op[TransactionAt]:
-    """Ask a Halfmoon broker something about one transaction; return the transaction. Raises as `_asked`."""
-    return _placed(admin, broker, from_json(TransactionAt, (yield from _asked(admin, broker.address, request))))
+    """Ask a Halfmoon broker something about one transaction; return the transaction. Raises as `ask_halfmoon`."""
+    return _placed(admin, broker, from_json(TransactionAt, (yield from ask_halfmoon(admin, broker.address, request))))
 
 
-def _asked(admin: AdminCore, address: str, request: Header) -> Op[bytes]:
+def ask_halfmoon(admin: AdminCore, address: str, request: Header) -> Op[bytes]:
     """Ask one of Halfmoon's own requests. Raises RequestNotSupported for another broker: those of 4.7.1 answer nothing at all."""
     if address not in admin.foreign_brokers:
         try:
