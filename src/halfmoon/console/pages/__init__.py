@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from halfmoon.console.page import Change, Page
-from halfmoon.console.pages import audit, brokers, clients, overview, settings
+from halfmoon.console.pages import audit, brokers, clients, dead_letters, delays, overview, settings
 
-ALL: tuple[Page | Change, ...] = (*overview.PAGES, *clients.PAGES, *brokers.PAGES, *settings.PAGES, *audit.PAGES)
+ALL: tuple[Page | Change, ...] = (
+    *overview.PAGES, *dead_letters.PAGES, *delays.PAGES, *clients.PAGES, *brokers.PAGES, *settings.PAGES, *audit.PAGES,
+)  # fmt: skip
 """In the order of the menu."""

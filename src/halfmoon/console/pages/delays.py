@@ -1,0 +1,51 @@
+"""Delayed messages: what is due when, and cancelling one."""
+
+from __future__ import annotations
+
+from msgspec.structs import asdict
+
+from halfmoon.console.page import PAGE_SIZE, Asked, Change, Done, Facts, Page
+from halfmoon.console.render import at
+from halfmoon.errors import HalfmoonError, IllegalOperation
+
+CURSOR_MAX = 8192
+SPANS = {60: "minute", 3600: "hour", 86_400: "day"}
+
+
+async def delays(asked: Asked) -> Facts:
+    """Return a page of delayed messages, perhaps of one topic, the next first, and how many wait."""
+    after = asked.text("after", "", length_max=CURSOR_MAX)
+    page = await asked.admin.delayed_page(topic=asked.text("topic", "") or None, after=after, count_max=PAGE_SIZE)
+    return {
+        "messages": [asdict(message) for message in page.messages],
+        "levels": [{"level": level, "count": count} for level, count in sorted(page.by_level.items())],
+        "due_within": [{"span": SPANS.get(s, f"{s} s"), "count": count} for s, count in sorted(page.due_within.items())],
+        "now_ms": page.now_ms, "total": sum(page.by_level.values()), "next": page.next, "first": not after, "short": page.short,
+        "not_reported": page.not_reported,
+    }  # fmt: skip
+
+
+async def cancel(asked: Asked) -> Done:
+    """Cancel a message that waits for a point in time."""
+    topic, name = asked.text("topic"), asked.text("id")
+    try:
+        await asked.admin.cancel_delayed(topic, name)
+    except IllegalOperation as exc:
+        raise IllegalOperation(f"nothing was cancelled: {await _why(asked, topic, name)}", exc.address) from exc
+    return Done(f"{name} to {topic} is cancelled; it will not be delivered.", at("/delays", topic=asked.text("of", "")))
+
+
+async def _why(asked: Asked, topic: str, name: str) -> str:
+    try:
+        message = await asked.admin.find_message(name, topic)
+        if message.topic == topic:
+            return f"{name} was delivered to {topic} already"
+    except HalfmoonError:
+        pass
+    return f"{name} to {topic} was cancelled before, was delivered, or waits on a delay level, on which nothing can be cancelled"
+
+
+PAGES = (
+    Page("/delays", "Delays", "delays.html", delays, menu=True),
+    Change("/delays/cancel", cancel, ("topic", "id")),
+)
