@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from halfmoon.console.page import Change, Page
-from halfmoon.console.pages import audit, brokers, clients, dead_letters, delays, overview, settings
+from halfmoon.console.pages import audit, brokers, clients, dead_letters, delays, groups, overview, settings
 
 ALL: tuple[Page | Change, ...] = (
-    *overview.PAGES, *dead_letters.PAGES, *delays.PAGES, *clients.PAGES, *brokers.PAGES, *settings.PAGES, *audit.PAGES,
-)  # fmt: skip
+    *overview.PAGES,
+    *groups.PAGES,
+    *dead_letters.PAGES,
+    *delays.PAGES,
+    *clients.PAGES,
+    *brokers.PAGES,
+    *settings.PAGES,
+    *audit.PAGES,
+)
 """In the order of the menu."""
