@@ -57,6 +57,7 @@ FORBIDDEN_WORDS = {"manager", "helper", "helpers", "util", "utils", "impl"}
 
 _KNOWN_HOSTS = (
     "127.0.0.1",
+    "0.0.0.0",
     "rocketmq.apache.org",
     "www.apache.org",
     "maven.apache.org/POM/",
@@ -67,10 +68,13 @@ _KNOWN_HOSTS = (
 )
 """Beginnings of what may stand behind ``http://``: pages that answers name, XML name spaces, made-up hosts of tests."""
 
+_MADE_UP = r"[\w-]+(?:\.[\w-]+)*\.test\b|(?:[\w-]+\.)*example\.com\b|console\.example\b|Host\.Example\b"
+"""Hosts that are nobody's."""
+
 _PLACES = ["/" + "work/", "/" + "root/", "/" + "home/"]
 FOREIGN = re.compile(
     r"https?://(?!"
-    + "|".join(re.escape(host) for host in _KNOWN_HOSTS)
+    + "|".join([*(re.escape(host) for host in _KNOWN_HOSTS), _MADE_UP])
     + r")[\w-]+\.[\w.-]+|"
     + "|".join(rf"(?<![\w.}}]){re.escape(place)}" for place in _PLACES)
 )

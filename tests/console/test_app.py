@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -214,3 +215,12 @@ async def test_queries_that_make_no_sense_are_said(site: Site, query: dict[str, 
     assert answer.status_code == 400
     assert site.said(answer)
     assert len(answer.text) < 10_000
+
+
+async def test_a_file_of_users_that_does_not_read_is_named_in_words(console: Site, tmp_path: Path):
+    (tmp_path / "users.json").write_text("{")
+
+    answer = await console.get("/clients")
+
+    assert answer.status_code == 500
+    assert "users.json" in console.said(answer)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -23,7 +24,7 @@ from halfmoon.console.page import Asked, Change, Page, Services
 from halfmoon.console.render import Renderer
 from halfmoon.console.signing_in import SigningIn
 from halfmoon.console.visitors import Visitor, visitor_of
-from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, UsageError
+from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, SettingError, UsageError
 
 log = logging.getLogger("halfmoon.console")
 
@@ -159,7 +160,8 @@ class Console:
     # ------------------------------------------------------------ what went wrong
 
     def _failed(self, request: Request, error: HalfmoonError, visitor: Visitor | None = None) -> Response:
-        visitor = visitor or visitor_of(self.services, request, renews=False)
+        with suppress(HalfmoonError):  # a file of users that does not read is what went wrong
+            visitor = visitor or visitor_of(self.services, request, renews=False)
         return self._said(request, visitor, _status_of(error), text_of(error), kind=type(error).__name__)
 
     def _said(self, request: Request, visitor: Visitor | None, status: HTTPStatus, text: str, kind: str = "") -> Response:
@@ -177,6 +179,8 @@ def text_of(error: HalfmoonError) -> str:
 def _status_of(error: HalfmoonError) -> HTTPStatus:
     if isinstance(error, WrongForm):
         return error.status
+    if isinstance(error, SettingError):
+        return HTTPStatus.INTERNAL_SERVER_ERROR  # a file of the console, not what was asked
     if isinstance(error, UsageError):
         return HTTPStatus.BAD_REQUEST
     return HTTPStatus.BAD_GATEWAY if isinstance(error, NetworkError) else HTTPStatus.CONFLICT

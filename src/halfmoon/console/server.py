@@ -52,10 +52,10 @@ async def serve(
     whose end it stops as well. Raises SettingError: a certificate or the file of users is wrong.
     """
     context = _context(place.certificate, place.private_key) if place.certificate else None
-    async with AsyncAdmin(cluster) as admin:
+    async with AsyncAdmin(cluster) as admin, Sampler(admin) as sampler:
         users = Users(data / "users.json", now_ms)
         services = Services(
-            admin, Sampler(admin), users, Sessions(now_ms), Attempts(now_ms),
+            admin, sampler, users, Sessions(now_ms), Attempts(now_ms),
             Audit(data / "audit.jsonl", now_ms), secure=place.secure, public_url=place.public_url,
         )  # fmt: skip
         config = uvicorn.Config(

@@ -8,12 +8,13 @@ from typing import Annotated
 
 import msgspec
 
+from halfmoon.conversion import json_decoder
 from halfmoon.errors import UsageError
 
 CURSOR_LENGTH_MAX = 8192
 """Characters of a cursor: room for some hundred brokers."""
 
-_PLACES = dict[str, list[Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]]]
+_decoder = json_decoder(dict[str, list[Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]]])
 
 
 def cursor(places: Mapping[str, Sequence[int]]) -> str:
@@ -25,7 +26,7 @@ def places(text: str, length: int) -> dict[str, list[int]]:
     """Return the places of ``length`` numbers each that a cursor stands for. Raises UsageError for any other text."""
     try:
         packed = text.encode("ascii") if len(text) <= CURSOR_LENGTH_MAX else b""
-        found = msgspec.json.decode(urlsafe_b64decode(packed + b"=" * (-len(packed) % 4)), type=_PLACES)
+        found: dict[str, list[int]] = _decoder.decode(urlsafe_b64decode(packed + b"=" * (-len(packed) % 4)))
     except ValueError:  # those of base64 and msgspec are such
         found = {}
     if not found or any(len(place) != length for place in found.values()):
