@@ -184,11 +184,9 @@ def test_a_port_that_is_taken_is_said_and_the_directory_not_touched(tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize(
-    "words", [["--console-port", "0"], ["--console", "--console-port", "65536"], ["--console", "--console-port=x"]]
-)
+@pytest.mark.parametrize("words", ["--console-port=0", "--console --console-port=65536", "--console --console-port=x"])
 def test_a_wrong_port_is_refused(tmp_path, words):
-    code, said = refused("serve", "--data", tmp_path / "new", *FREE, *words)
+    code, said = refused("serve", "--data", tmp_path / "new", *FREE, *words.split())
 
     assert code == 2
     assert "--console-port" in said

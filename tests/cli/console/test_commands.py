@@ -38,7 +38,7 @@ def test_an_address_that_others_reach_is_refused_without_a_certificate_or_a_prox
     ("text", "url"),
     [
         ("https://host.example", "https://host.example"),
-        ("https://Host.Example:443/", "https://host.example"),
+        ("https://host.EXAMPLE:443/", "https://host.example"),
         ("http://host.example:8080", "http://host.example:8080"),
         ("https://[::1]:80", "https://[::1]:80"),
     ],
@@ -48,7 +48,7 @@ def test_the_url_of_a_proxy_is_as_browsers_write_it(text, url):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "host.example", "ftp://host.example", "https://", "https://host.example/console", "https://a@host.example",
+    "text", ["", "host.example", "ftp://host.example", "https://", "https://host.example/console", "https://host@host",
              "https://host.example:port", "https://host.example?x=1", "https://[::1"],
 )  # fmt: skip
 def test_what_is_no_url_of_a_proxy_is_refused(text):
@@ -56,12 +56,9 @@ def test_what_is_no_url_of_a_proxy_is_refused(text):
         public_url_of(text)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [["--port", "1", "user", "list"], ["--data", "x", "user", "list"], ["--private-key", "x"], ["--certificate", "/dev/null"]],
-)
+@pytest.mark.parametrize("words", ["--port 1 user list", "--data x user list", "--private-key x", "--certificate /dev/null"])
 def test_options_that_make_no_sense_are_refused(run_alone, tmp_path, words):
-    ran = run_alone("console", *words, *(["--data", tmp_path, "--port", "0"] if "user" not in words else []))
+    ran = run_alone("console", *([] if "user" in words else ["--data", tmp_path, "--port", "0"]), *words.split())
 
     assert (ran.code, ran.out) == (2, "")
     assert "Traceback" not in ran.err

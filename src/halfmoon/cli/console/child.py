@@ -86,7 +86,7 @@ class ConsoleChild:
     def _run(self, programs: Programs) -> int:
         """Run one child to its end; return its exit code, that of a signal as a negative number."""
         facts = {
-            "listening": self._listening.fileno(), "data": str(self._data), "level": logging.getLogger().level,
+            "listening": self._listening.fileno(), "data": str(self._data), "level": logging.root.level,
             "cluster": cluster_of(programs),
         }  # fmt: skip
         self._child = child = subprocess.Popen(

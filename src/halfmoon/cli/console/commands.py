@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -18,7 +19,7 @@ from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer
 from halfmoon.cli.shared.output import show_json
 from halfmoon.cli.shared.places import console_directory
-from halfmoon.client.settings import AdminSettings
+from halfmoon.client.admin import AdminSettings
 from halfmoon.errors import UsageError
 from halfmoon.logs import to_stderr
 from halfmoon.settings.forms import is_loopback
@@ -69,24 +70,29 @@ def console(
             "a proxy that speaks TLS (docs/console.md)"
         )
     check_extra()
+    to_stderr(logging.WARNING)
+    pair = str(certificate or ""), str(private_key or "")
+    with listen(host, port) as listening:
+        _run(listening, pair, public_url, console_directory(data, os.environ), nameserver, as_json=as_json)
+
+
+def _run(
+    listening: socket.socket, pair: tuple[str, str], public_url: str, directory: Path, nameserver: str, *, as_json: bool
+) -> None:
     from halfmoon.console.server import Place, first_user, serve
 
-    to_stderr(logging.WARNING)
-    directory = console_directory(data, os.environ)
-    with listen(host, port) as listening:
-        place = Place(listening, str(certificate or ""), str(private_key or ""), public_url)
-        url, users = url_of(listening, secure=certificate is not None), directory / "users.json"
+    url, users = url_of(listening, secure=bool(pair[0])), directory / "users.json"
 
-        def ready(user_count: int) -> None:
-            if as_json:
-                facts = {"ready": True, "pid": os.getpid(), "url": url, "users": str(users), "user_count": user_count}
-                show_json({**facts, "public_url": public_url or url, "nameserver": nameserver})
-                return
-            say(f"halfmoon console ready: {url}, users in {users}")
-            if not user_count:
-                say(f"there are no users yet; this makes the first: {first_user(directory)}")
+    def ready(user_count: int) -> None:
+        if as_json:
+            facts = {"ready": True, "pid": os.getpid(), "url": url, "users": str(users), "user_count": user_count}
+            show_json({**facts, "public_url": public_url or url, "nameserver": nameserver})
+            return
+        say(f"halfmoon console ready: {url}, users in {users}")
+        if not user_count:
+            say(f"there are no users yet; this makes the first: {first_user(directory)}")
 
-        asyncio.run(serve(place, directory, AdminSettings(nameserver=nameserver), ready))
+    asyncio.run(serve(Place(listening, *pair, public_url), directory, AdminSettings(nameserver=nameserver), ready))
 
 
 def public_url_of(text: str) -> str:
@@ -97,6 +103,6 @@ def public_url_of(text: str) -> str:
     except ValueError:
         host = port = None
     if not host or parts.scheme not in DEFAULT_PORTS or parts.path not in ("", "/") or parts.query or parts.fragment or "@" in text:
-        raise UsageError(f"--behind-proxy {text:.200}: must be a URL such as https://console.example, without a path")
+        raise UsageError(f"--behind-proxy {text:.200}: must be a URL such as https://HOST, without a path")
     shown = f"[{host}]" if ":" in host else host
     return f"{parts.scheme}://{shown}" + ("" if port in (None, DEFAULT_PORTS[parts.scheme]) else f":{port}")
