@@ -20,7 +20,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from halfmoon.console.forms import Form, WrongForm, read_form
-from halfmoon.console.page import Asked, Change, Page, Services
+from halfmoon.console.page import Asked, Change, Download, Page, Services
 from halfmoon.console.render import Renderer
 from halfmoon.console.signing_in import SigningIn
 from halfmoon.console.visitors import Visitor, visitor_of
@@ -57,7 +57,7 @@ def application(services: Services, pages: Iterable[Page | Change]) -> Starlette
             continue
         shown = console.guarded(partial(console.show, each))
         routes.append(Route(each.path, shown))
-        if not each.fragment:
+        if each.template and not each.fragment:
             routes.append(Route("/overview.json" if each.path == "/" else f"{each.path}.json", shown))
     unknown: Any = console.guarded(console.unknown)
     return Starlette(routes=routes, exception_handlers={404: unknown, 405: unknown})
@@ -108,6 +108,9 @@ class Console:
             facts = await page.facts(asked)
         except HalfmoonError as exc:
             return self._failed(request, exc, visitor)
+        if isinstance(facts, Download):
+            kept = {"Content-Disposition": 'attachment; filename="message-body.bin"'}
+            return Response(facts.body, media_type="application/octet-stream", headers=kept)
         if _wants_json(request):
             return Response(self.renderer.json(facts), media_type="application/json")
         return Response(self.renderer.page(page, facts, visitor, asked.values), media_type="text/html")

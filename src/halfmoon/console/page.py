@@ -85,6 +85,12 @@ class Asked(NamedTuple):
         return time.time_ns() // 1_000_000
 
 
+class Download(NamedTuple):
+    """What a page without a template answers: bytes that a browser keeps as a file and never shows."""
+
+    body: bytes
+
+
 class Page(NamedTuple):
     """A page at ``path``; ``template`` shows its facts. ``menu``: it stands in the menu under its title.
 
@@ -95,7 +101,7 @@ class Page(NamedTuple):
     path: str
     title: str
     template: str
-    facts: Callable[[Asked], Awaitable[Facts]]
+    facts: Callable[[Asked], Awaitable[Facts | Download]]
     menu: bool = False
     under: str = ""
     operators: bool = False

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from halfmoon.console.page import Change, Page
-from halfmoon.console.pages import audit, brokers, clients, dead_letters, delays, groups, overview, settings
+from halfmoon.console.pages import audit, brokers, clients, dead_letters, delays, groups, messages, overview, settings, topics
 
 ALL: tuple[Page | Change, ...] = (
     *overview.PAGES,
+    *topics.PAGES,
+    *messages.PAGES,
     *groups.PAGES,
     *dead_letters.PAGES,
     *delays.PAGES,

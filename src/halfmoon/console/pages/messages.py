@@ -1,0 +1,167 @@
+"""Messages: found by id, key or time, or read from a queue; one in full with its life, and sent again. Keeps nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+from halfmoon.client.admin import AsyncAdmin
+from halfmoon.console.page import PAGE_SIZE, Asked, Change, Done, Download, Facts, Page
+from halfmoon.console.pages.bodies import body_facts
+from halfmoon.console.pages.topics import gathered, route_of
+from halfmoon.console.render import at
+from halfmoon.errors import HalfmoonError, UsageError
+from halfmoon.model import MessageQueue, PullResult, StoredMessage
+from halfmoon.shown.texts import message_facts, time_text
+
+READ_MAX = 32
+"""Messages of one read, as brokers answer it, and of one search by key."""
+QUEUES_MAX = 256
+"""Queues that one search by time reads."""
+LIFE_S = 10
+"""How long a message's life is waited for: brokers that do not answer make it long."""
+SINCE = "1h"
+"""Since when a topic is read if neither a time nor a key is given."""
+START_CHARS, FIELD_CHARS = 60, 120
+
+_AGE = re.compile(r"(\d{1,9})(s|m|h|d)")
+_AGE_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+async def messages(asked: Asked) -> Facts:
+    """Return messages of a topic, as the query says: from an offset of a queue on, those with a key, or those since a time."""
+    topic, broker, key = asked.text("topic", ""), asked.text("broker", ""), asked.text("key", "")
+    since = asked.text("since", "")
+    facts: Facts = {"topic": topic, "key": key, "since": since, "rows": [], "more": None, "said": "", "queue": None}
+    if not topic:
+        return facts
+    await route_of(asked.admin, topic)
+    if broker:
+        return facts | await _of_queue(asked, MessageQueue(topic, broker, asked.number("queue", high=2**31 - 1)))
+    if key:
+        begin_ms = _moment(since, asked.now_ms) if since else 0
+        found = await asked.admin.messages_by_key(topic, key, count_max=READ_MAX, begin_ms=begin_ms)
+        said = f"At most {READ_MAX} are shown: give a later time for others." if len(found) == READ_MAX else ""
+        return facts | {"rows": [row(message) for message in found], "said": said}
+    return facts | await _since(asked, topic, _moment(since or SINCE, asked.now_ms))
+
+
+async def _of_queue(asked: Asked, queue: MessageQueue) -> Facts:
+    """Return one read of a queue: from an offset on, or the newest."""
+    offset = asked.number("offset", -1, low=-1)
+    if offset < 0:
+        offset = max(0, await asked.admin.max_offset(queue) - READ_MAX)
+    page = await _read(asked.admin, queue, offset)
+    low, high = page.min_offset, page.max_offset
+    start = page.messages[0].queue_offset if page.messages else offset
+    ends = {"broker": queue.broker_name, "queue_id": queue.queue_id, "offset": start, "min_offset": low, "max_offset": high,
+            "next": page.next_offset if page.next_offset < high else None,
+            "before": max(low, min(start, high) - READ_MAX) if start > low else None}  # fmt: skip
+    skipped = f"Left out, because they do not decode: offsets {', '.join(map(str, page.skipped))}." if page.skipped else ""
+    return {"rows": [row(message) for message in page.messages], "queue": ends, "said": skipped}
+
+
+async def _read(admin: AsyncAdmin, queue: MessageQueue, offset: int) -> PullResult:
+    """Read a queue from an offset on, or from its oldest message where those before are deleted."""
+    page = await admin.messages_at(queue, offset, READ_MAX)
+    moved = not page.messages and page.next_offset > offset
+    return await admin.messages_at(queue, page.next_offset, READ_MAX) if moved else page
+
+
+async def _since(asked: Asked, topic: str, since: int) -> Facts:
+    """Return the first messages of a topic stored since a time, in its order, of all queues; ``more`` is the time to go on from."""
+    admin = asked.admin
+    queues = [queue for queue, ends in (await admin.topic_stats(topic)).items() if ends.last_update_timestamp >= since]
+    if len(queues) > QUEUES_MAX:
+        raise UsageError(f"{len(queues):,} queues have messages since then, more than {QUEUES_MAX}: choose one on the topic's page")
+
+    async def first(queue: MessageQueue) -> tuple[list[Facts], int | None]:
+        # the millisecond before: of several stored in the same one, Apache's 4.x answers any
+        page = await _read(admin, queue, max(0, await admin.search_offset(queue, since - 1)))
+        known_to = page.messages[-1].store_ms if page.messages and page.next_offset < page.max_offset else None
+        return [row(message) for message in page.messages if message.store_ms >= since], known_to
+
+    found: list[Facts] = []
+    horizons, silent = [], []
+    for queue, answer in zip(queues, await gathered(first, queues)):
+        if isinstance(answer, HalfmoonError):
+            silent.append(f"{queue.broker_name}/{queue.queue_id}: {answer}")
+        else:
+            found += answer[0]
+            horizons += [answer[1]] if answer[1] is not None else []
+    horizon = min(horizons, default=None)  # beyond it, a queue may have more than was read of it
+    rows = sorted((each for each in found if horizon is None or each["store_ms"] <= horizon), key=lambda each: each["store_ms"])
+    more = horizon is not None or len(rows) > PAGE_SIZE
+    rows = rows[:PAGE_SIZE]
+    last = rows[-1]["store_ms"] if rows else horizon
+    said = f"Not read: {'; '.join(silent[:3])}." if silent else ""
+    if more and last == since:
+        said, more = f"{said} More than these were stored in that millisecond: read the queues one by one.", False
+    return {"rows": rows, "said": said, "more": time_text(last) if more and last else None}
+
+
+def _moment(text: str, now_ms: int) -> int:
+    """Return a time in ms since the epoch: an age such as 10m, or an ISO 8601 time, UTC unless it says otherwise."""
+    if age := _AGE.fullmatch(text):
+        return max(0, now_ms - int(age[1]) * _AGE_MS[age[2]])
+    try:
+        moment = datetime.fromisoformat(text)
+        return max(0, int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
+    except (ValueError, OverflowError):
+        raise UsageError(f"since must be an age such as 10m, 2h or 3d, or a time such as 2026-11-26 07:56, not {text}") from None
+
+
+def row(message: StoredMessage) -> Facts:
+    """Return what a list shows of a message: its fields cut short, and not more of its body than the beginning."""
+    return {
+        "topic": message.topic, "broker": message.broker_name, "queue_id": message.queue_id, "queue_offset": message.queue_offset,
+        "offset_msg_id": message.offset_msg_id, "msg_id": message.msg_id[:FIELD_CHARS], "tag": (message.tag or "")[:FIELD_CHARS],
+        "keys": " ".join(message.keys)[:FIELD_CHARS], "born_ms": message.born_ms, "store_ms": message.store_ms,
+        "size_bytes": len(message.body), "start": message.body[: 4 * START_CHARS].decode("utf-8", "backslashreplace")[:START_CHARS],
+    }  # fmt: skip
+
+
+# ---------------------------------------------------------------- one
+
+
+async def _asked_for(asked: Asked) -> StoredMessage:
+    return await asked.admin.find_message(asked.text("id"), asked.text("topic", "") or None)
+
+
+async def message(asked: Asked) -> Facts:
+    """Return a message: its fields, the beginning of its body, and its life. Raises QueryNotFound."""
+    found = await _asked_for(asked)
+    facts: Facts = {"life": None, "no_life": ""}
+    try:
+        async with asyncio.timeout(LIFE_S):
+            facts["life"] = await asked.admin.trace(found.offset_msg_id, found.topic)
+    except TimeoutError:
+        facts["no_life"] = f"the brokers did not answer within {LIFE_S} seconds"
+    except HalfmoonError as exc:
+        facts["no_life"] = str(exc)
+    fields: dict[str, Any] = {name: value for name, value in message_facts(found).items() if not name.startswith("body")}
+    fields |= {"born_host": found.born_host, "store_host": found.store_host, "flag": found.flag, "sys_flag": found.sys_flag}
+    return facts | {"message": fields, "body": body_facts(found.body)}
+
+
+async def body(asked: Asked) -> Download:
+    """Return a message's body as its sender gave it."""
+    return Download((await _asked_for(asked)).body)
+
+
+async def resend(asked: Asked) -> Done:
+    """Send a copy of a message again: to its topic, where every group gets it, or to one group alone."""
+    found, group = await _asked_for(asked), asked.text("group", "")
+    copy = await asked.admin.resend(found, group=group or None)
+    to = f"group {group} alone gets it" if group else f"all groups of topic {found.topic} get it"
+    return Done(f"A copy of the message is stored, and {to}: {copy}", at("/message", topic=found.topic, id=found.offset_msg_id))
+
+
+PAGES = (
+    Page("/messages", "Messages", "messages.html", messages, menu=True),
+    Page("/message", "Message", "message.html", message, under="/messages"),
+    Page("/message/body", "Body", "", body),
+    Change("/message/resend", resend, ("topic", "id", "group")),
+)

@@ -1,0 +1,225 @@
+"""Topics: their names, what one has and who reads it; created, changed, deleted. Keeps the list of names for seconds."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from halfmoon.client.admin import AsyncAdmin
+from halfmoon.console.page import PAGE_SIZE, Asked, Change, Confirm, Done, Facts, Page
+from halfmoon.console.render import at
+from halfmoon.errors import ConsumerNotOnline, HalfmoonError, TopicNotFound, UsageError
+from halfmoon.model import MessageQueue
+from halfmoon.shown.names import is_users_topic
+
+PERMISSIONS = {"6": "read and write", "4": "read only", "2": "write only", "0": "neither read nor write"}
+QUEUES_MAX = 65_535
+NAMES_MS = 5_000
+"""How long a list of names is shown again: of 100,000 topics it takes some 80 ms and 3 MB from the name server."""
+AT_ONCE = 16
+"""Questions of one page that are under way at the same time."""
+GROUPS_MAX, SENDERS_MAX = 50, 8
+MINUTE_MS = 60_000
+
+X = TypeVar("X")
+T = TypeVar("T")
+
+
+async def answer(question: Awaitable[T]) -> T | HalfmoonError:
+    """Return an answer, or the error where there is none."""
+    try:
+        return await question
+    except HalfmoonError as exc:
+        return exc
+
+
+async def gathered(ask: Callable[[X], Awaitable[T]], items: Iterable[X]) -> list[T | HalfmoonError]:
+    """Ask a question of each item, `AT_ONCE` at a time; return answers and errors in their order."""
+    free = asyncio.Semaphore(AT_ONCE)
+
+    async def one(item: X) -> T | HalfmoonError:
+        async with free:
+            return await answer(ask(item))
+
+    return await asyncio.gather(*map(one, items))
+
+
+# ---------------------------------------------------------------- names
+
+
+class Names:
+    """The names of all topics, sorted, asked for once for all who look. ``users``: without those of the protocol and brokers."""
+
+    def __init__(self) -> None:
+        self.all: list[str] = []
+        self.users: list[str] = []
+        self.asked_ms = 0
+        self._asking = asyncio.Lock()
+
+    async def load(self, admin: AsyncAdmin, now_ms: int) -> None:
+        """Ask for them unless that was done a moment ago."""
+        async with self._asking:
+            if 0 <= now_ms - self.asked_ms < NAMES_MS:
+                return
+            names, info = await admin.topics(), await admin.cluster()
+            of_brokers = info.broker_addr_table.keys() | info.cluster_addr_table.keys()
+            self.all, self.asked_ms = names, now_ms
+            self.users = [name for name in names if is_users_topic(name) and name not in of_brokers]
+
+
+_names: WeakKeyDictionary[AsyncAdmin, Names] = WeakKeyDictionary()
+
+
+async def topics(asked: Asked) -> Facts:
+    """Return 100 topics by name; of these alone the name servers are asked for brokers, queues and permissions."""
+    part, after, everything = asked.text("q", ""), asked.text("after", ""), asked.text("all", "") == "1"
+    names = _names.setdefault(asked.admin, Names())
+    await names.load(asked.admin, asked.now_ms)
+    found = [name for name in (names.all if everything else names.users) if part.lower() in name.lower()]
+    start = bisect_right(found, after)
+    shown, rows = found[start : start + PAGE_SIZE], []
+    for name, route in zip(shown, await gathered(asked.admin.topic_route, shown)):
+        queues = [] if isinstance(route, HalfmoonError) else route.queue_datas
+        reads, writes = sum(each.read_queue_nums for each in queues), sum(each.write_queue_nums for each in queues)
+        perms = sorted({each.perm & 6 for each in queues})
+        rows.append({"name": name, "brokers": len(queues), "read_queues": reads, "write_queues": writes, "perms": perms})
+    more = start + PAGE_SIZE < len(found)
+    return {
+        "topics": rows, "found": len(found), "q": part, "all": everything, "next": shown[-1] if more else None, "first": not after,
+        "age_ms": max(0, asked.now_ms - names.asked_ms), "permissions": PERMISSIONS,
+    }  # fmt: skip
+
+
+# ---------------------------------------------------------------- one
+
+
+async def route_of(admin: AsyncAdmin, topic: str) -> Any:
+    """Return a topic's route. Raises TopicNotFound in plain words."""
+    try:
+        return await admin.topic_route(topic)
+    except TopicNotFound:
+        raise TopicNotFound(f"there is no topic {topic}") from None
+
+
+async def topic(asked: Asked) -> Facts:
+    """Return a topic's brokers, 100 of its queues, the groups that read it, and who sent last. Raises TopicNotFound."""
+    name, start = asked.text("name"), asked.number("after", 0)
+    admin, missing = asked.admin, []
+    route = await route_of(admin, name)
+    addresses = {data.broker_name: data.broker_addrs.get(0, "") for data in route.broker_datas}
+    brokers = [
+        {"broker": data.broker_name, "read_queues": data.read_queue_nums, "write_queues": data.write_queue_nums,
+         "perm": data.perm & 6, "address": addresses.get(data.broker_name, "")}
+        for data in sorted(route.queue_datas, key=lambda data: data.broker_name)
+    ]  # fmt: skip
+    ends, readers = await answer(admin.topic_stats(name)), await answer(admin.groups(name))
+    if isinstance(ends, HalfmoonError):
+        ends, missing = {}, [f"offsets of queues: {ends}"]
+    if isinstance(readers, HalfmoonError):
+        readers, missing = [], [*missing, f"which groups read it: {readers}"]
+    if len(readers) > GROUPS_MAX:
+        missing.append(f"{len(readers) - GROUPS_MAX:,} more groups that read it")
+    shown = list(ends)[start : start + PAGE_SIZE]
+    filled = [queue for queue in ends if ends[queue].max_offset > ends[queue].min_offset]
+    lately = sorted(filled, key=lambda queue: -ends[queue].last_update_timestamp)[:SENDERS_MAX]
+    return {
+        "name": name, "brokers": brokers, "queues": await gathered(lambda queue: _queue(asked, queue, ends[queue]), shown),
+        "queue_count": len(ends), "first": start == 0, "next": str(start + PAGE_SIZE) if start + PAGE_SIZE < len(ends) else None,
+        "messages": sum(each.max_offset - each.min_offset for each in ends.values()),
+        "groups": await gathered(lambda group: _reader(admin, group, name), readers[:GROUPS_MAX]), "group_count": len(readers),
+        "senders": await _senders(admin, {queue: ends[queue].max_offset - 1 for queue in lately}),
+        "not_reported": missing, "is_users": is_users_topic(name), "permissions": PERMISSIONS,
+    }  # fmt: skip
+
+
+async def _queue(asked: Asked, queue: MessageQueue, ends: Any) -> Facts:
+    """Return a queue's ends, when it got its last message, and how many came within a minute; None: its broker does not say."""
+    since, low, high = asked.now_ms - MINUTE_MS, ends.min_offset, ends.max_offset
+    per_minute: int | None = 0
+    if ends.last_update_timestamp >= since:
+        then = await answer(asked.admin.search_offset(queue, since))
+        per_minute = None if isinstance(then, HalfmoonError) else max(0, high - then)
+    return {
+        "broker": queue.broker_name, "queue_id": queue.queue_id, "min_offset": low, "max_offset": high, "messages": high - low,
+        "last_ms": ends.last_update_timestamp, "per_minute": per_minute,
+    }  # fmt: skip
+
+
+async def _reader(admin: AsyncAdmin, group: str, topic: str) -> Facts:
+    """Return how far behind a group is in a topic, and how many of its consumers are online; None: nobody says."""
+    lag, members = await answer(admin.lag(group, topic)), await answer(admin.consumer_connections(group))
+    online = None if isinstance(members, HalfmoonError) else len(members.connection_set)
+    online = 0 if isinstance(members, ConsumerNotOnline) else online
+    return {"group": group, "lag": None if isinstance(lag, HalfmoonError) else lag, "online": online}
+
+
+async def _senders(admin: AsyncAdmin, newest: dict[MessageQueue, int]) -> list[Facts]:
+    """Return who sent the newest message of each queue, the last first. One is read at a time: each may have megabytes."""
+    latest: dict[str, int] = {}
+    for queue, offset in newest.items():
+        with suppress(HalfmoonError):
+            for message in (await admin.messages_at(queue, offset, 1)).messages:
+                latest.setdefault(message.born_host.rpartition(":")[0], message.store_ms)
+    return [{"host": host, "last_ms": ms} for host, ms in latest.items()]
+
+
+# ---------------------------------------------------------------- changes
+
+
+def _changed(asked: Asked) -> str:
+    """Return the name of a topic that is changed, whose list is then asked for anew. Raises UsageError: it is not the users'."""
+    name = asked.text("name")
+    if not is_users_topic(name):
+        raise UsageError(f"{name} belongs to RocketMQ itself and is not changed here")
+    _names.pop(asked.admin, None)
+    return name
+
+
+async def create(asked: Asked) -> Done:
+    """Create a topic on every master. Raises UsageError: there is one of this name."""
+    name, count = _changed(asked), asked.number("queues", 8, low=1, high=QUEUES_MAX)
+    perm = int(asked.choice("perm", PERMISSIONS, "6"))
+    try:
+        await asked.admin.topic_route(name)
+    except TopicNotFound:
+        await asked.admin.create_topic(name, queue_count=count, perm=perm)
+        return Done(f"Topic {name} has {count} queues on each broker.", at("/topic", name=name))
+    raise UsageError(f"there is a topic {name} already: change it on its own page")
+
+
+async def change(asked: Asked) -> Done:
+    """Set the queues and the permission of a topic, on one of its brokers or on all of them; other brokers do not get it."""
+    name, only = _changed(asked), asked.text("broker", "")
+    reads, writes = (asked.number(field, low=1, high=QUEUES_MAX) for field in ("read_queues", "write_queues"))
+    perm = int(asked.choice("perm", PERMISSIONS))
+    route = await route_of(asked.admin, name)
+    targets = {data.broker_name: data.broker_addrs.get(0) for data in route.broker_datas if only in ("", data.broker_name)}
+    if not targets or not all(targets.values()):
+        raise UsageError(f"no master is known of {only or ' and '.join(targets) or 'its brokers'}: nothing was changed")
+    for address in targets.values():
+        await asked.admin.create_topic(
+            name, queue_count=reads, write_queue_count=writes, perm=perm, order=bool(route.order_topic_conf), broker_address=address
+        )
+    said = f"Topic {name} has {reads} queues to read and {writes} to write on {' and '.join(targets)}: {PERMISSIONS[str(perm)]}."
+    return Done(said, at("/topic", name=name))
+
+
+async def delete(asked: Asked) -> Done:
+    """Delete a topic with its messages, once its name was typed."""
+    name = _changed(asked)
+    Confirm(name).check(asked)
+    await asked.admin.delete_topic(name)
+    return Done(f"Topic {name} and its messages are deleted.", "/topics")
+
+
+PAGES = (
+    Page("/topics", "Topics", "topics.html", topics, menu=True),
+    Page("/topic", "Topic", "topic.html", topic, under="/topics"),
+    Change("/topics/create", create, ("name", "queues", "perm")),
+    Change("/topic/change", change, ("name", "broker", "read_queues", "write_queues", "perm")),
+    Change("/topic/delete", delete, ("name",)),
+)
