@@ -169,7 +169,7 @@ def test_with_a_certificate_it_speaks_https_on_any_address(start, tmp_path):
         *("--host", "0.0.0.0", "--certificate", pair.cert, "--private-key", pair.key),
     )
 
-    port = started.facts["url"].removeprefix("https://0.0.0.0:")
+    port = started.facts["url"].rpartition(":")[2]
     with Browser(f"https://127.0.0.1:{port}", authority.trusting()) as browser:
         assert "; Secure" in browser.get("/login").headers["set-cookie"]
 
