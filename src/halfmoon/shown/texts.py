@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from halfmoon.model import StoredMessage
 
 TIME_MAX_MS = 253_402_300_799_999
@@ -58,6 +60,15 @@ def message_facts(message: StoredMessage) -> dict[str, Any]:
     except UnicodeDecodeError:
         facts["body"], facts["body_hex"] = None, message.body.hex()
     return facts
+
+
+def facts_of(value: Any) -> Any:
+    """Return what JSON says of a struct: its fields by their names here, not those of the wire; values inside likewise."""
+    if isinstance(value, msgspec.Struct):
+        return {name: facts_of(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, list):
+        return [facts_of(item) for item in value]
+    return value
 
 
 def share_text(share: float | None) -> str:

@@ -6,6 +6,7 @@ import pytest
 
 from halfmoon.cli.tx import tables
 from halfmoon.client.core.admin.transaction_facts import READ_FROM_QUEUES, ExpiredTransaction, TransactionAt
+from halfmoon.shown.texts import facts_of
 from halfmoon.wire.bodies.transactions import TransactionCheck
 
 NOW = 1_000_000
@@ -45,11 +46,11 @@ def test_the_last_answer_is_a_word(fields: dict[str, object], text: str):
 
 
 def test_facts_are_fields_by_name_and_values_inside_likewise():
-    facts = tables.facts_of([pending(checks=[TransactionCheck(answer="COMMIT")])])
+    facts = facts_of([pending(checks=[TransactionCheck(answer="COMMIT")])])
 
     assert facts[0]["broker"] == "broker-a"
     assert facts[0]["checks"][0]["answer"] == "COMMIT"
-    assert tables.facts_of(7) == 7
+    assert facts_of(7) == 7
 
 
 def test_what_a_broker_does_not_report_is_said_once_a_broker(capsys: pytest.CaptureFixture[str]):

@@ -11,10 +11,9 @@ from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer
 from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.cli.tx.metrics import label_text, metric_name
-from halfmoon.cli.tx.tables import facts_of
 from halfmoon.client.admin import Admin
 from halfmoon.metrics import BATCHES
-from halfmoon.shown.texts import span_text
+from halfmoon.shown.texts import facts_of, span_text
 
 
 def batches(

@@ -16,8 +16,9 @@ from halfmoon.cli.shared.options import LOCAL, Json, Limit, NameServer, duration
 from halfmoon.cli.shared.output import show_json
 from halfmoon.cli.tx import batches as batch_commands
 from halfmoon.cli.tx.metrics import exposition, show_figures
-from halfmoon.cli.tx.tables import facts_of, show_expired, show_notes, show_one, show_pending
+from halfmoon.cli.tx.tables import show_expired, show_notes, show_one, show_pending
 from halfmoon.client.admin import Admin
+from halfmoon.shown.texts import facts_of
 
 app = App(
     no_args_is_help=True,

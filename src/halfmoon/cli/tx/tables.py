@@ -6,20 +6,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.output import show_table
 from halfmoon.shown.texts import span_text, time_text
-
-
-def facts_of(value: Any) -> Any:
-    """Return what JSON says of a transaction or of figures: its fields by their names, values inside likewise."""
-    if isinstance(value, msgspec.Struct):
-        return {name: facts_of(getattr(value, name)) for name in value.__struct_fields__}
-    if isinstance(value, list):
-        return [facts_of(item) for item in value]
-    return value
 
 
 def show_pending(transactions: Sequence[Any]) -> None:

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from halfmoon.console.page import Change, Page
-from halfmoon.console.pages import audit, brokers, clients, dead_letters, delays, groups, messages, overview, settings, topics
+from halfmoon.console.pages import (
+    audit,
+    brokers,
+    clients,
+    dead_letters,
+    delays,
+    groups,
+    messages,
+    overview,
+    settings,
+    topics,
+    transactions,
+)
 
 ALL: tuple[Page | Change, ...] = (
     *overview.PAGES,
     *topics.PAGES,
     *messages.PAGES,
     *groups.PAGES,
+    *transactions.PAGES,
     *dead_letters.PAGES,
     *delays.PAGES,
     *clients.PAGES,

@@ -1,0 +1,86 @@
+"""Transactions in the console: why each is pending, what operators decide, and who may."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from halfmoon import AsyncTransactionProducer, LocalTransactionState, Message
+from tests.console.conftest import Site
+
+
+@pytest.fixture(scope="module")
+def broker_settings() -> dict[str, Any]:
+    """The broker asks nobody by itself while these tests run."""
+    return {"transactionCheckInterval": 600_000}
+
+
+async def left(site: Site, topic: str, group: str, body: bytes = b"order", key: str = "k") -> str:
+    """Leave a half message undecided by a producer that goes away; return its id."""
+    producer = AsyncTransactionProducer(
+        group=group, nameserver=site.nameserver, check=lambda message: LocalTransactionState.UNKNOWN
+    )
+    async with producer, producer.half(Message(topic, body, keys=[key])) as half:
+        half.leave()
+    return half.transaction_id
+
+
+async def test_a_transaction_whose_producer_died_says_so_and_is_decided_once(site: Site, topic: str):
+    name = await left(site, topic, "P_dead", b"<script>alert(1)</script>\n\x1b[31m\xe2\x80\xae", "<b>key</b>")
+    [row] = (await site.json("/transactions", group="P_dead"))["transactions"]
+    assert (row["msg_id"], "nobody to ask" in row["why"]) == (name, True)
+    page = await site.text("/transaction", id=name)
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert "\\x1b[31m\\u202e" in page
+    assert "<b>key" not in await site.text("/transactions")
+    place = row["offset_msg_id"]
+
+    assert "tick the box" in site.said(await site.post("/transaction/decide", id=place, decision="commit"))
+    assert "no producer" in site.said(await site.post("/transaction/check", id=place))
+    answers = await asyncio.gather(
+        *(site.post("/transaction/decide", once=f"o{n}", follow=False, id=place, decision="commit", sure="yes") for n in range(2))
+    )
+    assert {answer.status_code for answer in answers} == {303}
+    again = await site.post("/transaction/decide", id=place, decision="commit", sure="yes")
+    assert "Nothing was changed" in site.said(again)
+    other = await site.post("/transaction/decide", id=place, decision="rollback", sure="yes")
+    assert (other.status_code, "decided: COMMITTED" in site.said(other)) == (409, True)
+    assert [each.max_offset for each in (await site.admin.topic_stats(topic)).values()] == [1]
+    assert (await site.json("/transactions", group="P_dead"))["transactions"] == []
+
+
+async def test_a_viewer_looks_and_decides_nothing_and_a_form_sent_twice_is_carried_out_once(site: Site, topic: str):
+    name = await left(site, topic, "P_viewer")
+    site.log_in("eve", "viewer")
+    assert "Roll back" not in await site.text("/transaction", id=name)
+    for path in ("/transaction/decide", "/transaction/check", "/transaction/resume"):
+        assert (await site.post(path, id=name, decision="commit", sure="yes")).status_code == 403
+    site.log_in("admin")
+    for status in (200, 409):
+        answer = await site.post("/transaction/decide", once="same", id=name, decision="rollback", sure="yes")
+        assert answer.status_code == status
+    [stats] = (await site.json("/transactions"))["brokers"]
+    assert stats["counters"]["rollbacks"] == 1
+    assert "Time to decision" in await site.text("/transactions")
+
+
+async def test_an_answer_of_unknown_is_the_reason_and_stands_in_the_history(site: Site, topic: str):
+    producer = AsyncTransactionProducer(
+        group="P_unsure", nameserver=site.nameserver, check=lambda message: LocalTransactionState.UNKNOWN
+    )
+    async with producer:
+        async with producer.half(Message(topic, b"x")) as half:
+            half.leave()
+        before = (await site.json("/transaction", id=half.transaction_id))["transaction"]
+        assert "not due yet" in before["why"]
+        assert "is asked" in site.said(await site.post("/transaction/check", id=half.transaction_id))
+        async with asyncio.timeout(60):
+            while (found := (await site.json("/transaction", id=half.transaction_id))["transaction"])["last_answer"] != "UNKNOWN":
+                await asyncio.sleep(0.05)
+    assert [each["answer"] for each in found["checks"]] == ["UNKNOWN"]
+    assert "No transaction has expired." in await site.text("/transactions/expired")
+    assert (await site.get("/transactions", after="damaged")).status_code == 400
+    assert (await site.get("/transaction", id="none")).status_code == 409
