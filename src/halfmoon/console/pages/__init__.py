@@ -5,6 +5,7 @@ from __future__ import annotations
 from halfmoon.console.page import Change, Page
 from halfmoon.console.pages import (
     audit,
+    batches,
     brokers,
     clients,
     dead_letters,
@@ -23,6 +24,7 @@ ALL: tuple[Page | Change, ...] = (
     *messages.PAGES,
     *groups.PAGES,
     *transactions.PAGES,
+    *batches.PAGES,
     *dead_letters.PAGES,
     *delays.PAGES,
     *clients.PAGES,
