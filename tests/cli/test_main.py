@@ -157,6 +157,7 @@ def test_no_option_names_a_unit_of_time():
 LISTS = {
     *(
         "topic list",
+        "console user list",
         "group list",
         "msg find",
         "msg dump",
@@ -179,7 +180,7 @@ def test_commands_that_list_or_find_take_fail_if_empty():
 
 ASKING = {
     *("topic delete", "group delete", "group reset", "tx commit", "tx rollback", "delay cancel", "dlq replay", "outbox drop"),
-    *("acl remove", "spark replay", "spark dlq replay", "fsck"),
+    *("acl remove", "spark replay", "spark dlq replay", "fsck", "console user remove"),
 }
 
 

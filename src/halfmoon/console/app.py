@@ -24,7 +24,7 @@ from halfmoon.console.page import Asked, Change, Download, Page, Services
 from halfmoon.console.render import Renderer
 from halfmoon.console.signing_in import SigningIn
 from halfmoon.console.visitors import Visitor, visitor_of
-from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, SettingError, UsageError
+from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, QueryNotFound, SettingError, TopicNotFound, UsageError
 
 log = logging.getLogger("halfmoon.console")
 
@@ -186,6 +186,8 @@ def _status_of(error: HalfmoonError) -> HTTPStatus:
         return HTTPStatus.INTERNAL_SERVER_ERROR  # a file of the console, not what was asked
     if isinstance(error, UsageError):
         return HTTPStatus.BAD_REQUEST
+    if isinstance(error, TopicNotFound | QueryNotFound):
+        return HTTPStatus.NOT_FOUND
     return HTTPStatus.BAD_GATEWAY if isinstance(error, NetworkError) else HTTPStatus.CONFLICT
 
 

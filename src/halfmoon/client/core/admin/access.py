@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from halfmoon.client.core.admin.admin import AdminCore
-from halfmoon.client.core.admin.transactions import masters
+from halfmoon.client.core.admin.pages import masters
 from halfmoon.client.core.ask import ask
 from halfmoon.effects import Op
 from halfmoon.errors import UsageError

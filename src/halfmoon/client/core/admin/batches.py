@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from halfmoon.client.core.admin.admin import AdminCore
-from halfmoon.client.core.admin.transactions import HALFMOON_TIMEOUT_MS, Master, masters
+from halfmoon.client.core.admin.pages import Master, masters
+from halfmoon.client.core.admin.transactions import HALFMOON_TIMEOUT_MS
 from halfmoon.client.core.ask import ask
 from halfmoon.effects import Op, gather
 from halfmoon.errors import RequestNotSupported, RequestTimeout

@@ -8,7 +8,8 @@ from itertools import islice, takewhile
 import msgspec
 
 from halfmoon.client.core.admin.admin import AdminCore
-from halfmoon.client.core.admin.transactions import Master, ask_halfmoon, masters
+from halfmoon.client.core.admin.pages import Master, masters
+from halfmoon.client.core.admin.transactions import ask_halfmoon
 from halfmoon.client.core.ask import ask
 from halfmoon.client.core.cursor import cursor, places
 from halfmoon.client.core.names import unwrap, wrap

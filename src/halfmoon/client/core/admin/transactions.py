@@ -6,12 +6,8 @@ Halfmoon brokers answer from their table (31001 to 31005). Any other answers cod
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections import deque
-from collections.abc import Callable, Mapping
 from itertools import count as numbers
 from operator import itemgetter
-from typing import Generic, NamedTuple, TypeVar
 
 from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.client.core.admin.find import broker_of, message_by_offset_id
@@ -31,6 +27,7 @@ from halfmoon.client.core.admin.half_queue import (
     state_of,
     transaction_at,
 )
+from halfmoon.client.core.admin.pages import END, PAGE_MAX, Listed, Master, Place, count_of, masters, merged, of_all, places_of
 from halfmoon.client.core.admin.transaction_facts import (
     COMMITTED,
     EXPIRED,
@@ -46,9 +43,9 @@ from halfmoon.client.core.admin.transaction_facts import (
 from halfmoon.client.core.ask import ask
 from halfmoon.client.core.names import unwrap, wrap
 from halfmoon.effects import Op, gather, now
-from halfmoon.errors import BrokerError, PeerError, QueryNotFound, RequestNotSupported, RequestTimeout, UsageError
+from halfmoon.errors import BrokerError, QueryNotFound, RequestNotSupported, RequestTimeout, UsageError
 from halfmoon.model import LocalTransactionState, StoredMessage
-from halfmoon.wire.bodies import GroupTransactions, PendingTransactions, TransactionCheck, from_json, to_json
+from halfmoon.wire.bodies import GroupTransactions, PendingTransactions, TransactionCheck, from_json
 from halfmoon.wire.headers.transaction import (
     CheckTransaction,
     DecideTransaction,
@@ -59,11 +56,7 @@ from halfmoon.wire.headers.transaction import (
     ResumeCheckHalfMessage,
 )
 from halfmoon.wire.ids import parse_offset_msg_id
-from halfmoon.wire.json import Body
 from halfmoon.wire.table import Header
-
-PAGE_MAX = 1000
-"""Most transactions of one answer."""
 
 EXPIRED_MAX, EXPIRED_PAGE_MAX = 10_000, 100
 """Most expired ones of one answer, and of a page: what became of each is looked up, all of a page at once."""
@@ -75,36 +68,6 @@ HALFMOON_TIMEOUT_MS, HALFMOON_STATISTIC = 2000, "transactionsPending"
 """Timeout of Halfmoon's own requests, and a runtime statistic that only Halfmoon brokers have."""
 ILLEGAL_OPERATION = 604
 """What 5.x answers to a decision that must come from a check."""
-
-
-class Master(NamedTuple):
-    """A broker that is asked."""
-
-    name: str
-    address: str
-
-
-T = TypeVar("T")
-Place = tuple[int, str]
-"""Where a broker's list goes on: a half queue offset at one with a table; at others behind a birth time and an id, which the copies
-of a half message share. Of the expired: below a queue offset."""
-END: Place = (-1, "")
-
-
-class _Listed(NamedTuple, Generic[T]):
-    """What a broker listed: each row with the place behind it, and the place behind all that it has looked at."""
-
-    rows: list[tuple[Place, T]]
-    then: Place
-
-
-def masters(admin: AdminCore) -> Op[list[Master]]:
-    """Return all masters, by name. Raises UsageError when there are none."""
-    table = (yield from admin.cluster()).broker_addr_table
-    brokers = [Master(name, table[name].broker_addrs[0]) for name in sorted(table) if 0 in table[name].broker_addrs]
-    if not brokers:
-        raise UsageError("no broker is known")
-    return brokers
 
 
 # ---------------------------------------------------------------- what is pending
@@ -138,20 +101,20 @@ def pending_page(
     All pages together have each transaction once that stays pending meanwhile. A page may have fewer than ``count``, and even none
     while others follow, where a group has few of very many. Raises as `pending_transactions`; UsageError for a damaged cursor.
     """
-    wanted, count, places = None if group is None else wrap(group, admin.settings.namespace), _count(count), _places(after)
+    wanted, count, places = None if group is None else wrap(group, admin.settings.namespace), count_of(count), places_of(after)
 
-    def listed(broker: Master) -> Op[_Listed[TransactionAt]]:
+    def listed(broker: Master) -> Op[Listed[TransactionAt]]:
         start = places.get(broker.name, (0, ""))
         return _pending(admin, broker, wanted, older_than_ms, count, start, PAGE_REQUESTS_MAX)
 
-    pages = yield from _of_all(admin, places, listed)
-    return PendingPage(*_merged(pages, count, lambda transaction: transaction.since_ms, places))
+    pages = yield from of_all(admin, places, listed)
+    return PendingPage(*merged(pages, count, lambda transaction: transaction.since_ms, places))
 
 
 def _pending(
     admin: AdminCore, broker: Master, group: str | None, older_than_ms: int, count_max: int, start: Place = (0, ""),
     requests_max: int | None = None,
-) -> Op[_Listed[TransactionAt]]:  # fmt: skip
+) -> Op[Listed[TransactionAt]]:  # fmt: skip
     """List what is pending at a broker from a place on, by so many requests at most."""
     rows: list[tuple[Place, TransactionAt]] = []
     at = start[0]
@@ -167,7 +130,7 @@ def _pending(
         page = from_json(_Page, reply)
         rows += [((transaction.index + 1, ""), _placed(admin, broker, transaction)) for transaction in page.transactions]
         at = page.next if page.next > at else -1
-    return _Listed(rows, (max(at, -1), ""))
+    return Listed(rows, (max(at, -1), ""))
 
 
 class _Page(PendingTransactions):
@@ -185,7 +148,7 @@ def _placed(admin: AdminCore, broker: Master, transaction: TransactionAt) -> Tra
 
 def _pending_in_queue(
     admin: AdminCore, broker: Master, group: str | None, older_than_ms: int, count_max: int, start: Place
-) -> Op[_Listed[TransactionAt]]:
+) -> Op[Listed[TransactionAt]]:
     time, queue = (yield from now()), (yield from half_queue(admin, broker.address))
     halves = [half for half in queue.pending() if time - since_ms(half) >= older_than_ms]
     halves = [half for half in halves if group is None or half.properties.get("PGROUP") == group]
@@ -203,7 +166,7 @@ def _pending_in_queue(
                 "half and op queue are too long to be read to their ends: decided ones may be among these"
             )
         rows.append((place, transaction))
-    return _Listed(rows, rows[-1][0] if len(found) > count_max else END)
+    return Listed(rows, rows[-1][0] if len(found) > count_max else END)
 
 
 def _counted(admin: AdminCore, broker: Master, half: StoredMessage, known: dict[str, int]) -> Op[int]:
@@ -211,60 +174,6 @@ def _counted(admin: AdminCore, broker: Master, half: StoredMessage, known: dict[
     if group not in known:
         known[group] = yield from producer_count(admin, broker.address, group)
     return known[group]
-
-
-# ---------------------------------------------------------------- pages of all brokers
-
-
-class _Cursor(Body):
-    """Where the lists of brokers go on."""
-
-    places: dict[str, Place] = {}  # noqa: RUF012
-
-
-def _count(count: int) -> int:
-    return min(max(count, 1), PAGE_MAX)
-
-
-def _places(cursor: str | None) -> dict[str, Place]:
-    """Return where the list of each broker goes on, as a cursor says. Raises UsageError."""
-    if cursor is None:
-        return {}
-    try:
-        return from_json(_Cursor, urlsafe_b64decode(cursor + "==")).places
-    except (ValueError, PeerError):
-        raise UsageError("the place where the page begins is damaged: begin with the first one") from None
-
-
-def _of_all(admin: AdminCore, places: Mapping[str, Place], listed: Callable[[Master], Op[_Listed[T]]]) -> Op[dict[str, _Listed[T]]]:
-    """Return what brokers list that have not ended. Raises the error of any: a list without its rows would look complete."""
-    brokers = [broker for broker in (yield from masters(admin)) if places.get(broker.name) != END]
-    found: dict[str, _Listed[T]] = {}
-    for broker, outcome in zip(brokers, (yield from gather([listed(broker) for broker in brokers]))):
-        if isinstance(outcome, Exception):
-            raise outcome
-        found[broker.name] = outcome
-    return found
-
-
-def _merged(
-    pages: Mapping[str, _Listed[T]], count: int, order: Callable[[T], int], places: dict[str, Place]
-) -> tuple[list[T], str | None]:
-    """Return the first rows of all brokers in their order, and the cursor of what follows; None: nothing does."""
-    rows = {name: deque(listed.rows) for name, listed in pages.items()}
-    places = {**places, **{name: listed.then for name, listed in pages.items() if not listed.rows}}
-    taken: list[T] = []
-    # A broker that has more than it listed ends the page: what it has next may come before the next of the others.
-    while len(taken) < count and all(rows[name] or listed.then == END for name, listed in pages.items()):
-        name = min((name for name in rows if rows[name]), key=lambda name: order(rows[name][0][1]), default=None)
-        if name is None:
-            return taken, None
-        place, row = rows[name].popleft()
-        taken.append(row)
-        places[name] = place if rows[name] else pages[name].then
-    if not any(rows.values()) and all(listed.then == END for listed in pages.values()):
-        return taken, None
-    return taken, urlsafe_b64encode(to_json(_Cursor(places))).decode().rstrip("=")
 
 
 # ---------------------------------------------------------------- one transaction
@@ -427,16 +336,16 @@ def expired_page(admin: AdminCore, *, count: int = 100, after: str | None = None
 
     Raises the error of any broker, and UsageError for a damaged cursor.
     """
-    count, places = min(_count(count), EXPIRED_PAGE_MAX), _places(after)
+    count, places = min(count_of(count), EXPIRED_PAGE_MAX), places_of(after)
 
-    def listed(broker: Master) -> Op[_Listed[tuple[Master, StoredMessage]]]:
+    def listed(broker: Master) -> Op[Listed[tuple[Master, StoredMessage]]]:
         begin, end = yield from ends(admin, broker.address, EXPIRED_TOPIC)
         end = min(end, places.get(broker.name, (end, ""))[0])
         low = max(begin, end - count)
         copies, _ = yield from records(admin, broker.address, EXPIRED_TOPIC, low, max(0, end - low))
-        return _Listed([((copy.queue_offset, ""), (broker, copy)) for copy in reversed(copies)], (low, "") if low > begin else END)
+        return Listed([((copy.queue_offset, ""), (broker, copy)) for copy in reversed(copies)], (low, "") if low > begin else END)
 
-    copies, following = _merged((yield from _of_all(admin, places, listed)), count, lambda row: -row[1].store_ms, places)
+    copies, following = merged((yield from of_all(admin, places, listed)), count, lambda row: -row[1].store_ms, places)
     transactions = []
     for outcome in (yield from gather([_expired_one(admin, broker, copy) for broker, copy in copies])):
         if isinstance(outcome, Exception):

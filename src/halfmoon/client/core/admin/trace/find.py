@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.client.core.admin.find import QUERY_TIMEOUT_MS, broker_of, message_by_offset_id
 from halfmoon.client.core.admin.half_queue import EXPIRED_TOPIC, HALF_TOPIC
-from halfmoon.client.core.admin.transactions import Master
+from halfmoon.client.core.admin.pages import Master
 from halfmoon.client.core.ask import ask
 from halfmoon.client.core.consume.pull import unpacked
 from halfmoon.client.core.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic

@@ -9,9 +9,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from halfmoon.client.core.admin.admin import AdminCore
+from halfmoon.client.core.admin.pages import masters
 from halfmoon.client.core.admin.trace.find import GROUPS_MAX, Copies, copies_of, groups_of, located, traced
 from halfmoon.client.core.admin.transaction_facts import COMMITTED, EXPIRED, PREPARED, ROLLED_BACK, TransactionAt
-from halfmoon.client.core.admin.transactions import masters, transaction
+from halfmoon.client.core.admin.transactions import transaction
 from halfmoon.client.core.ask import call
 from halfmoon.client.core.names import DLQ_PREFIX, RETRY_PREFIX, unwrap
 from halfmoon.effects import Op

@@ -1,0 +1,99 @@
+"""Masters, and pages of lists of which each has a part: merged in their order, with a cursor that says where each list goes on."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Generic, NamedTuple, TypeVar
+
+from halfmoon.client.core.admin.admin import AdminCore
+from halfmoon.effects import Op, gather
+from halfmoon.errors import PeerError, UsageError
+from halfmoon.wire.bodies import from_json, to_json
+from halfmoon.wire.json import Body
+
+PAGE_MAX = 1000
+"""Most rows of one answer."""
+
+
+class Master(NamedTuple):
+    """A broker that is asked."""
+
+    name: str
+    address: str
+
+
+T = TypeVar("T")
+Place = tuple[int, str]
+"""Where a broker's list goes on: a half queue offset at one with a table; at others behind a birth time and an id, which the copies
+of a half message share. Of the expired: below a queue offset."""
+END: Place = (-1, "")
+
+
+class Listed(NamedTuple, Generic[T]):
+    """What a broker listed: each row with the place behind it, and the place behind all that it has looked at."""
+
+    rows: list[tuple[Place, T]]
+    then: Place
+
+
+def masters(admin: AdminCore) -> Op[list[Master]]:
+    """Return all masters, by name. Raises UsageError when there are none."""
+    table = (yield from admin.cluster()).broker_addr_table
+    brokers = [Master(name, table[name].broker_addrs[0]) for name in sorted(table) if 0 in table[name].broker_addrs]
+    if not brokers:
+        raise UsageError("no broker is known")
+    return brokers
+
+
+class _Cursor(Body):
+    """Where the lists of brokers go on."""
+
+    places: dict[str, Place] = {}  # noqa: RUF012
+
+
+def count_of(count: int) -> int:
+    """Return how many rows a page has."""
+    return min(max(count, 1), PAGE_MAX)
+
+
+def places_of(cursor: str | None) -> dict[str, Place]:
+    """Return where the list of each broker goes on, as a cursor says. Raises UsageError."""
+    if cursor is None:
+        return {}
+    try:
+        return from_json(_Cursor, urlsafe_b64decode(cursor + "==")).places
+    except (ValueError, PeerError):
+        raise UsageError("the place where the page begins is damaged: begin with the first one") from None
+
+
+def of_all(admin: AdminCore, places: Mapping[str, Place], listed: Callable[[Master], Op[Listed[T]]]) -> Op[dict[str, Listed[T]]]:
+    """Return what brokers list that have not ended. Raises the error of any: a list without its rows would look complete."""
+    brokers = [broker for broker in (yield from masters(admin)) if places.get(broker.name) != END]
+    found: dict[str, Listed[T]] = {}
+    for broker, outcome in zip(brokers, (yield from gather([listed(broker) for broker in brokers]))):
+        if isinstance(outcome, Exception):
+            raise outcome
+        found[broker.name] = outcome
+    return found
+
+
+def merged(
+    pages: Mapping[str, Listed[T]], count: int, order: Callable[[T], int], places: dict[str, Place]
+) -> tuple[list[T], str | None]:
+    """Return the first rows of all brokers in their order, and the cursor of what follows; None: nothing does."""
+    rows = {name: deque(listed.rows) for name, listed in pages.items()}
+    places = {**places, **{name: listed.then for name, listed in pages.items() if not listed.rows}}
+    taken: list[T] = []
+    # A broker that has more than it listed ends the page: what it has next may come before the next of the others.
+    while len(taken) < count and all(rows[name] or listed.then == END for name, listed in pages.items()):
+        name = min((name for name in rows if rows[name]), key=lambda name: order(rows[name][0][1]), default=None)
+        if name is None:
+            return taken, None
+        place, row = rows[name].popleft()
+        taken.append(row)
+        places[name] = place if rows[name] else pages[name].then
+    if not any(rows.values()) and all(listed.then == END for listed in pages.values()):
+        return taken, None
+    return taken, urlsafe_b64encode(to_json(_Cursor(places))).decode().rstrip("=")
