@@ -7,12 +7,14 @@ import re
 import msgspec
 
 from halfmoon.console.page import Facts
+from halfmoon.conversion import json_decoder
 
 CHARS_MAX = 16_384
 """Characters of one view: HTML may need five for one, and a page has three views in at most 500 KB."""
 HEX_BYTES = 4096
 INDENT_MAX = 40
 
+_checker = json_decoder(msgspec.Raw)
 _OPEN, _CLOSE = ("{", "["), ("}", "]")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"?|[{}\[\],:]|[^\s"{}\[\],:]+', re.DOTALL)
 
@@ -26,7 +28,7 @@ def body_facts(body: bytes) -> Facts:
         return facts | {"cut": len(body) > HEX_BYTES}
     if text.lstrip().startswith(_OPEN):
         try:
-            msgspec.json.decode(body, type=msgspec.Raw)  # all of it is checked, but nothing of it is built
+            _checker.decode(body)  # all of it is checked, but nothing of it is built
             facts["json"] = printable(indented(text))
         except RecursionError:
             facts["no_json"] = "It is nested too deep to be shown as JSON."
