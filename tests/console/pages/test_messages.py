@@ -206,7 +206,7 @@ async def test_a_body_is_downloaded_as_it_was_sent_and_never_shown_as_a_page(sit
     assert answer.headers["content-disposition"] == 'attachment; filename="message-body.bin"'
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert (await site.get("/message/body.json", topic=topic, id=result.msg_id)).status_code == 404
-    assert (await site.get("/message/body", topic=topic, id="nix")).status_code == 409
+    assert (await site.get("/message/body", topic=topic, id="nix")).status_code == 404
 
 
 @pytest.mark.parametrize(

@@ -83,4 +83,4 @@ async def test_an_answer_of_unknown_is_the_reason_and_stands_in_the_history(site
     assert [each["answer"] for each in found["checks"]] == ["UNKNOWN"]
     assert "No transaction has expired." in await site.text("/transactions/expired")
     assert (await site.get("/transactions", after="damaged")).status_code == 400
-    assert (await site.get("/transaction", id="none")).status_code == 409
+    assert (await site.get("/transaction", id="none")).status_code == 404
