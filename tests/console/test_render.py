@@ -29,3 +29,11 @@ def test_facts_of_every_kind_are_json():
     body = Renderer([]).json({"struct": Struct(1), "body": b"\xff", "set": {1}})
 
     assert msgspec.json.decode(body) == {"struct": {"count": 1}, "body": "/w==", "set": [1]}
+
+
+async def test_every_template_compiles():
+    renderer = Renderer([])
+
+    await renderer.warm()
+
+    assert len(renderer._environment.cache or ()) >= len(renderer._environment.list_templates()) > 20

@@ -43,7 +43,7 @@ Answer = Callable[[Request], Awaitable[Response]]
 
 
 def application(services: Services, pages: Iterable[Page | Change]) -> Starlette:
-    """Return the application over pages and changes, whose paths differ."""
+    """Return the application over pages and changes, whose paths differ. Its ``state.warm`` makes first looks at pages quick."""
     pages = list(pages)
     console = Console(services, Renderer([page for page in pages if isinstance(page, Page) and page.menu]))
     signing_in = SigningIn(services, console.renderer)
@@ -60,7 +60,9 @@ def application(services: Services, pages: Iterable[Page | Change]) -> Starlette
         if each.template and not each.fragment:
             routes.append(Route("/overview.json" if each.path == "/" else f"{each.path}.json", shown))
     unknown: Any = console.guarded(console.unknown)
-    return Starlette(routes=routes, exception_handlers={404: unknown, 405: unknown})
+    made = Starlette(routes=routes, exception_handlers={404: unknown, 405: unknown})
+    made.state.warm = console.renderer.warm
+    return made
 
 
 class Console:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -48,6 +49,12 @@ class Renderer:
     def static(self, name: str) -> tuple[bytes, str] | None:
         """Return a file and its media type; None: there is none."""
         return self._static.get(name)
+
+    async def warm(self) -> None:
+        """Compile all templates, one after the other between answers: else the first look at each page waits for its own."""
+        for name in self._environment.list_templates():
+            self._environment.get_template(name)
+            await asyncio.sleep(0)
 
     def json(self, facts: Facts) -> bytes:
         """Return facts as JSON."""

@@ -58,8 +58,9 @@ async def serve(
             admin, sampler, users, Sessions(now_ms), Attempts(now_ms),
             Audit(data / "audit.jsonl", now_ms), secure=place.secure, public_url=place.public_url,
         )  # fmt: skip
+        made = application(services, ALL)
         config = uvicorn.Config(
-            application(services, ALL), loop="asyncio", http="h11", ws="none", lifespan="off", log_config=None, access_log=False,
+            made, loop="asyncio", http="h11", ws="none", lifespan="off", log_config=None, access_log=False,
             server_header=False, proxy_headers=False, timeout_graceful_shutdown=2, limit_concurrency=200,
             h11_max_incomplete_event_size=16 * 1024,
         )  # fmt: skip
@@ -68,7 +69,9 @@ async def serve(
         server = _Server(config)
         _stop_when_asked(server, parent)
         ready(len(users.all()))
+        warming = asyncio.create_task(made.state.warm())
         await server.serve(sockets=[place.listening])
+        warming.cancel()
 
 
 class _Server(uvicorn.Server):
