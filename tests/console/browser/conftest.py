@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
+from halfmoon.testing.local import LocalCluster
 from tests.console.browser.chromium import DESKTOP, PHONE, WITHIN_MS, Watch, program
+from tests.console.browser.running import Console, Visit
+from tests.console.browser.shop import Shop
 
 VISITOR: dict[str, Any] = {
     "locale": "en-US",
@@ -75,3 +78,23 @@ def page(open_page: Callable[..., Page]) -> Page:
 def phone(open_page: Callable[..., Page]) -> Page:
     """A page as wide as a small telephone: 360 x 740 pixels, touched instead of clicked."""
     return open_page(viewport=PHONE, has_touch=True)
+
+
+@pytest.fixture(scope="module")
+def console(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+    """A console process over the cluster of the module."""
+    with Console(cluster.nameserver, tmp_path_factory.mktemp("console")) as running:
+        yield running
+
+
+@pytest.fixture
+def visit(console: Console, open_page: Callable[..., Page]) -> Visit:
+    """Opens a page of the console for a user who is logged in: an operator unless said otherwise."""
+    return Visit(console, open_page)
+
+
+@pytest.fixture(scope="module")
+def shop(cluster: LocalCluster) -> Iterator[Shop]:
+    """A shop at the cluster of the module."""
+    with Shop(cluster.nameserver) as running:
+        yield running
