@@ -1,4 +1,4 @@
-"""A shop as its cluster shows it: orders and payments, groups that keep up and one that does not, dead letters, delays, and an order
+"""A shop as its cluster shows it: orders and payments, groups that keep up and such that do not, dead letters, delays, and an order
 service that died and left a transaction.
 """
 
@@ -35,11 +35,15 @@ os._exit(9)
 
 
 class Shop:
-    """A context manager. ``pays``: set it, and the worker of payments succeeds from now on, with what it got in ``paid``."""
+    """A context manager. ``pays``: set it, and the worker of payments succeeds from now on, with what it got in ``paid``.
+
+    ``half_id``: the message of the transaction that was left.
+    """
 
     def __init__(self, nameserver: str) -> None:
         self.nameserver = nameserver
         self.pays, self.paid = False, list[bytes]()
+        self.half_id = ""
         self._shipping = self._consumer(SHIPPING, ORDERS, lambda messages: None)
         self._paying = self._consumer(PAYING, PAYMENTS, self._pay)
 
@@ -74,7 +78,7 @@ class Shop:
             self._shipping.start()
             self._paying.start()
             until(lambda: self.lag(admin, SHIPPING) == 0 and len(admin.dead_letters(PAYING)) == 3)
-        self.order_service_dies("order-4790")
+        self.half_id = self.order_service_dies("order-4790")
         return self
 
     def __exit__(self, *error: object) -> None:
