@@ -139,6 +139,7 @@ async def test_a_viewer_may_look_and_change_nothing(console: Site, shop: Shop):
 
     assert [page.status_code, secret.status_code, change.status_code] == [200, 403, 403]
     assert "viewer" in console.said(change)
+    assert "<h1>Not allowed</h1>" in change.text
     assert shop.sold == []
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import msgspec
 import pytest
 
-from halfmoon.console.render import Renderer, at, size_text
+from halfmoon.console.render import HERE, Renderer, at, size_text
 
 
 class Struct(msgspec.Struct):
@@ -37,3 +40,10 @@ async def test_every_template_compiles():
     await renderer.warm()
 
     assert len(renderer._environment.cache or ()) >= len(renderer._environment.list_templates()) > 20
+
+
+@pytest.mark.parametrize("path", sorted((HERE / "templates").iterdir()), ids=lambda path: path.name)
+def test_no_template_takes_a_method_of_a_dict_for_a_value_in_it(path: Path):
+    methods = "|".join(name for name in dir(dict) if not name.startswith("_"))
+
+    assert re.findall(rf"\w\.(?:{methods})\b(?!\()", path.read_text()) == []

@@ -84,7 +84,7 @@ async def test_a_wrong_password_and_an_unknown_name_are_answered_the_same(strang
     wrong, unknown = await log_in(stranger, "root", "x"), await log_in(stranger, "nobody", "x")
 
     assert (wrong.status_code, unknown.status_code) == (403, 403)
-    assert stranger.said(wrong) == stranger.said(unknown) == "This name and password do not fit together."
+    assert stranger.said(wrong) == stranger.said(unknown) == "Wrong name or password."
 
 
 async def test_who_guesses_is_locked_out_and_told_for_how_long_and_costs_no_more_hashes(

@@ -62,6 +62,8 @@ log = logging.getLogger("halfmoon.broker")
 PULL_JSON = b'{"code":%d,' % request_type(PullMessage).code
 CREATE_TOPIC = frozenset(request_type(header).code for header in (UpdateAndCreateTopic, UpdateAndCreateTopicList))
 NOT_SUPPORTED = int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+NOT_ONLINE = int(ResponseCode.CONSUMER_NOT_ONLINE)
+"""What who asks for the members of a group without members is told; no fault, so it counts in metrics alone."""
 EXPIRE_SCAN_MS = 10_000
 """How often silent clients are looked for. Follows ClientHousekeepingService."""
 
@@ -361,7 +363,8 @@ class Broker:
         """More runtime information (28): transactions, batches, delays, the compiled twin, and faults if there are any."""
         faults = [self.store.refusal, self.store.health.short]
         faults += [f"{path} is not saved: {reason}" for path, reason in sorted(self.tables.failed.items())]
-        texts = {"nativeVersion": NATIVE or "", "requestsRefused": str(sum(self.peers.refusals.values()))}
+        refused = sum(count for code, count in self.peers.refusals.items() if code != NOT_ONLINE)
+        texts = {"nativeVersion": NATIVE or "", "requestsRefused": str(refused)}
         texts |= self.transactions.pending.texts(now) | self.batches.listing.texts() | self.delays.texts()
         if self.access is not None:
             texts |= self.access.texts()

@@ -22,6 +22,11 @@ from halfmoon.logs import escaped
 from halfmoon.shown.texts import rate_text, share_text, span_text, time_text
 
 HERE = Path(__file__).parent
+HEADINGS = {
+    HTTPStatus.BAD_REQUEST: "Not understood", HTTPStatus.FORBIDDEN: "Not allowed", HTTPStatus.NOT_FOUND: "Not found",
+    HTTPStatus.CONFLICT: "Not done", HTTPStatus.BAD_GATEWAY: "No answer from the cluster",
+}  # fmt: skip
+"""What pages are called that say what went wrong, where HTTP's own word says little to an operator."""
 KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
@@ -77,7 +82,8 @@ class Renderer:
 
     def said(self, facts: Facts, visitor: Visitor | None) -> str:
         """Return a page that says what went wrong."""
-        return self.plain("said.html", HTTPStatus(facts["status"]).phrase, visitor, **facts)
+        status = HTTPStatus(facts["status"])
+        return self.plain("said.html", HEADINGS.get(status, status.phrase), visitor, **facts)
 
     def plain(self, template: str, title: str, visitor: Visitor | None, **facts: Any) -> str:
         """Return a page that is none of the cluster's; without a visitor it has no menu."""

@@ -60,7 +60,7 @@ class SigningIn:
             user = await asyncio.to_thread(services.users.check, name, password)
             if user is None:
                 self._failed(name, address)
-                return self._form(request, then, "This name and password do not fit together.", HTTPStatus.FORBIDDEN)
+                return self._form(request, then, "Wrong name or password.", HTTPStatus.FORBIDDEN)
         services.attempts.succeeded(name, address)
         services.audit.note(user.name, address, "login", {})
         secret, _ = services.sessions.open(user)
