@@ -1,0 +1,66 @@
+"""Connections of browsers: each has a time for what it does, and one that says nothing gives way to one that does."""
+
+from __future__ import annotations
+
+import asyncio
+
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+REQUESTS_MAX = 200
+"""Requests at a time, and connections."""
+WAIT_S = 10.0
+"""Longest wait for a request, from its first byte or the answer before to the end of its headers."""
+REQUEST_S = 300.0
+"""How long a request may take, its body and the answer included: some 14 KB a second for the largest body."""
+
+
+class Connection(H11Protocol):
+    """One connection. Where all are taken, the one that has waited longest for a request is closed for a new one.
+
+    uvicorn alone waits for ever for the first request and for the rest of its headers, and counts all who wait as busy.
+    """
+
+    _deadline: asyncio.TimerHandle | None = None
+    _serving: RequestResponseCycle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn says it
+        """Give way to it, if need be, and wait for a request."""
+        if len(self.connections) >= REQUESTS_MAX - 1:
+            waiting = [other for other in self.connections if isinstance(other, Connection) and other._serving is None]
+            if waiting:
+                oldest = min(waiting, key=Connection._ends_at)
+                oldest.transport.abort()
+                self.connections.discard(oldest)  # else it counts until the event loop comes to it
+        super().connection_made(transport)
+        self._expect(WAIT_S)
+
+    def data_received(self, data: bytes) -> None:
+        """Read a part of a request."""
+        super().data_received(data)
+        self._look()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        super().on_response_complete()
+        self._look()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the time."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        super().connection_lost(exc)
+
+    def _look(self) -> None:
+        """Begin a new time if a request has begun or ended; single bytes give none."""
+        serving = None if self.cycle is None or self.cycle.response_complete else self.cycle
+        if serving is not self._serving:
+            self._serving = serving
+            self._expect(REQUEST_S if serving else WAIT_S)
+
+    def _expect(self, seconds: float) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self.loop.call_later(seconds, self.transport.abort)
+
+    def _ends_at(self) -> float:
+        return self._deadline.when() if self._deadline is not None else 0.0
