@@ -143,6 +143,17 @@ async def test_a_viewer_may_look_and_change_nothing(console: Site, shop: Shop):
     assert shop.sold == []
 
 
+async def test_of_a_viewer_no_form_is_read(console: Site):
+    console.log_in("guest", "viewer")
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b"csrf="
+        raise AssertionError
+
+    sent = {"Content-Type": "application/x-www-form-urlencoded", "Origin": URL}
+    assert (await console.http.post("/sell", content=body(), headers=sent)).status_code == 403
+
+
 @pytest.mark.parametrize(
     ("headers", "token"),
     [

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from http import HTTPStatus
 
 import pytest
 from starlette.requests import Request
 
-from halfmoon.console.forms import WrongForm, read_form
+from halfmoon.console import forms
+from halfmoon.console.forms import SMALL_BYTES_MAX, WrongForm, read_form
 
 
-def request(body: bytes, **headers: str) -> Request:
+def request(body: bytes, chunk: int = 7, **headers: str) -> Request:
     sent = {"content-type": "application/x-www-form-urlencoded", "host": "console.test", **headers}
-    parts = iter([{"type": "http.request", "body": body[at : at + 7], "more_body": True} for at in range(0, len(body), 7)])
+    parts = iter([{"type": "http.request", "body": body[at : at + chunk], "more_body": True} for at in range(0, len(body), chunk)])
 
     async def receive() -> dict[str, object]:
         return next(parts, {"type": "http.request", "body": b"", "more_body": False})
@@ -38,3 +40,29 @@ async def test_another_origin_is_refused_unless_a_proxy_has_that_address(origin:
 async def test_a_token_with_characters_that_are_no_ascii_is_wrong_and_no_more():
     with pytest.raises(WrongForm):
         await read_form(request(b"csrf=%C3%A9"), "t")
+
+
+async def test_a_form_of_anybody_is_small():
+    sent = b"csrf=t&password=" + b"x" * SMALL_BYTES_MAX
+
+    with pytest.raises(WrongForm) as refused:
+        await read_form(request(sent), "t", is_small=True)
+
+    assert refused.value.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    assert len((await read_form(request(sent), "t")).values["password"]) == SMALL_BYTES_MAX
+
+
+async def test_a_form_that_does_not_end_or_is_broken_off_is_said_in_words(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(forms, "SMALL_S", 0.05)
+    asked = request(b"csrf=t")
+
+    async def silence() -> dict[str, object]:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    async def gone() -> dict[str, object]:
+        return {"type": "http.disconnect"}
+
+    for receive in (silence, gone):
+        with pytest.raises(WrongForm, match="did not arrive whole"):
+            await read_form(Request(asked.scope, receive), "t", is_small=True)

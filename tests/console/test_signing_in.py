@@ -176,3 +176,13 @@ async def test_a_new_password_ends_the_other_sessions_of_that_user(site: Site):
     site.http.cookies.update(before)
 
     assert (mine.status_code, (await site.get("/clients")).status_code) == (200, 303)
+
+
+@pytest.mark.parametrize("path", ["/login", "/password", "/logout"])
+async def test_forms_that_need_no_role_are_small(site: Site, path: str):
+    if path == "/login":
+        site.http.cookies.clear()
+
+    answer = await site.http.post(path, data={"csrf": site.csrf, "password": "x" * 20_000}, headers={"Origin": URL})
+
+    assert answer.status_code == 413

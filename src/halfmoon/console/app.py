@@ -122,11 +122,11 @@ class Console:
         visitor = visitor_of(self.services, request)
         if visitor is None:
             return _sign_in_first(request)
-        form = await read_form(request, visitor.session.csrf, urlsplit(self.services.public_url).netloc)
         if visitor.user.role != "operator":
             return self._said(
                 request, visitor, HTTPStatus.FORBIDDEN, f"{visitor.user.name} is a viewer: only operators may change anything."
             )
+        form = await read_form(request, visitor.session.csrf, urlsplit(self.services.public_url).netloc)
         before = visitor.session.begin(form.id)
         if before is not None:
             said = (

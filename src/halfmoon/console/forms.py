@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from halfmoon.errors import UsageError
 
 FORM_BYTES_MAX = 13 * 1024 * 1024
 """Largest form: a body of 4 MiB takes up to three bytes a byte, and there are other fields."""
+
+SMALL_BYTES_MAX, SMALL_S = 16 * 1024, 10.0
+"""Largest form that is read of who may be anybody: a name and a password; and how long it may take."""
 
 FIELDS_MAX = 1000
 """Fields of a form: a page of rows with a box each, and what else it has."""
@@ -34,29 +38,39 @@ class Form(NamedTuple):
     """Of a name that stands there several times, such as a box of each row, all values, a line each."""
 
 
-async def read_form(request: Request, csrf: str, host: str = "") -> Form:
+async def read_form(request: Request, csrf: str, host: str = "", *, is_small: bool = False) -> Form:
     """Read a form and check that a page of this session has sent it. ``host``: the console's own where a proxy stands before it.
 
-    Raises WrongForm.
+    ``is_small``: it has 16 KiB at most, and 10 seconds. Raises WrongForm.
     """
     _check_origin(request, host or request.headers.get("host", ""))
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
         raise WrongForm("this is no form", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > FORM_BYTES_MAX:
-            raise WrongForm(f"the form is larger than {FORM_BYTES_MAX:,} bytes", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+    try:
+        async with asyncio.timeout(SMALL_S if is_small else None):
+            body = await _body(request, SMALL_BYTES_MAX if is_small else FORM_BYTES_MAX)
+    except (TimeoutError, ClientDisconnect):
+        raise WrongForm("the form did not arrive whole", HTTPStatus.REQUEST_TIMEOUT) from None
     try:
         pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=FIELDS_MAX, errors="strict")
     except ValueError:
         raise WrongForm("the form is damaged, or has too many fields", HTTPStatus.BAD_REQUEST) from None
-    values: dict[str, str] = {}
+    lines: dict[str, list[str]] = {}
     for name, value in pairs:
-        values[name] = f"{values[name]}\n{value}" if name in values else value
+        lines.setdefault(name, []).append(value)
+    values = {name: "\n".join(each) for name, each in lines.items()}
     if not hmac.compare_digest(values.pop("csrf", "").encode(), csrf.encode()):
         raise WrongForm("this form is not of your session: open the page again", HTTPStatus.FORBIDDEN)
     return Form(values.pop("once", ""), values)
+
+
+async def _body(request: Request, bytes_max: int) -> bytearray:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > bytes_max:
+            raise WrongForm(f"the form is larger than {bytes_max:,} bytes", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+    return body
 
 
 def _check_origin(request: Request, host: str) -> None:

@@ -50,7 +50,7 @@ class SigningIn:
     async def log_in(self, request: Request) -> Response:
         """Log in, and say in words why not."""
         token = request.cookies.get(self._form_cookie, "")
-        form = await read_form(request, token or secrets.token_urlsafe(), self._host)
+        form = await read_form(request, token or secrets.token_urlsafe(), self._host, is_small=True)
         name, password, then = (form.values.get(field, "") for field in ("name", "password", "then"))
         services, address = self._services, address_of(self._services, request)
         async with self._hashing:
@@ -89,7 +89,7 @@ class SigningIn:
         """End the session."""
         visitor = found(self._services, request)
         if visitor is not None:
-            await read_form(request, visitor.session.csrf, self._host)
+            await read_form(request, visitor.session.csrf, self._host, is_small=True)
             self._services.sessions.close(visitor.token)
             self._services.audit.note(visitor.user.name, visitor.address, "logout", {})
         response = _to("/login")
@@ -111,7 +111,7 @@ class SigningIn:
         services, visitor = self._services, found(self._services, request)
         if visitor is None:
             return _to("/login?then=/password")
-        form = await read_form(request, visitor.session.csrf, self._host)
+        form = await read_form(request, visitor.session.csrf, self._host, is_small=True)
         old, new, again = (form.values.get(field, "") for field in ("old", "new", "again"))
         name = visitor.user.name
         try:
