@@ -1,0 +1,168 @@
+"""Each change of the console, made in the browser as an operator makes it, and looked at behind it with `Admin`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from halfmoon import Admin
+from halfmoon.errors import QueryNotFound
+from tests.console.browser.chromium import Watch
+from tests.console.browser.running import Visit
+from tests.console.browser.shop import INVOICES, ORDERS, PAYING, PAYMENTS, SHIPPING, Shop
+from tests.waiting import until
+
+
+@pytest.fixture
+def admin(shop: Shop) -> Iterator[Admin]:
+    with Admin(nameserver=shop.nameserver) as admin:
+        yield admin
+
+
+def form(page: Page, button: str) -> Locator:
+    """Return the form with a button."""
+    return page.locator("form").filter(has=page.get_by_role("button", name=button, exact=True))
+
+
+def said(page: Page, text: str) -> None:
+    """Wait for the sentence that says what was done."""
+    expect(page.get_by_role("status").filter(has_text=text)).to_be_visible()
+
+
+def test_a_topic_is_created_changed_and_deleted_with_its_name_typed(visit: Visit, admin: Admin) -> None:
+    page = visit("/topics")
+    form(page, "Create").get_by_label("Name").fill("returns")
+    form(page, "Create").get_by_label("Queues on each broker").fill("3")
+    form(page, "Create").get_by_role("button").click()
+    said(page, "returns")
+    page.goto("/topic?name=returns")
+    change = form(page, "Change")
+    change.get_by_label("Queues to read").fill("2")
+    change.get_by_label("Queues to write").fill("2")
+    change.get_by_label("Permission").select_option("read only")
+    change.get_by_role("button").click()
+    said(page, "returns")
+    (made,) = [config for config in admin.topic_configs(admin.topic_route("returns").broker_datas[0].broker_addrs[0]).items()
+               if config[0] == "returns"]  # fmt: skip
+
+    button = page.get_by_role("button", name="Delete topic")
+    expect(button).to_be_disabled()
+    form(page, "Delete topic").get_by_role("textbox").fill("return")
+    expect(button).to_be_disabled()
+    form(page, "Delete topic").get_by_role("textbox").fill("returns")
+    button.click()
+    said(page, "returns")
+
+    assert (made[1].read_queue_nums, made[1].write_queue_nums, made[1].perm) == (2, 2, 4)
+    assert "returns" not in admin.topics()
+
+
+def test_a_group_is_created_and_deleted_with_its_name_typed(visit: Visit, admin: Admin) -> None:
+    page = visit("/groups")
+    form(page, "Create group").get_by_label("New group").fill("returns-worker")
+    form(page, "Create group").get_by_role("button").click()
+    said(page, "returns-worker")
+    there = "returns-worker" in admin.groups()
+
+    page.goto("/group?name=returns-worker")
+    form(page, "Delete group").get_by_role("textbox").fill("returns-worker")
+    page.get_by_role("button", name="Delete group").click()
+    said(page, "returns-worker")
+
+    assert there
+    assert "returns-worker" not in admin.groups()
+
+
+def test_a_message_is_sent_again_to_its_topic_or_to_one_group(visit: Visit, shop: Shop, admin: Admin) -> None:
+    (message,) = admin.messages_by_key(ORDERS, "order-4709")
+    page = visit(f"/message?topic={ORDERS}&id={message.offset_msg_id}")
+
+    form(page, "Send again").get_by_role("button").click()
+
+    expect(page.get_by_role("status")).to_be_visible()
+    assert len(until(lambda: len(found := admin.messages_by_key(ORDERS, "order-4709")) == 2 and found)) == 2
+    page.goto(f"/message?topic={ORDERS}&id={message.offset_msg_id}")
+    form(page, "Send again").get_by_role("combobox").select_option(f"group {SHIPPING} alone")
+    form(page, "Send again").get_by_role("button").click()
+    said(page, SHIPPING)
+    assert len(admin.messages_by_key(ORDERS, "order-4709")) == 2
+
+
+def test_a_delayed_message_is_cancelled_and_never_comes(visit: Visit, admin: Admin) -> None:
+    page = visit(f"/delays?topic={INVOICES}")
+    row = page.get_by_role("row").filter(has_text="invoice-24")
+
+    row.get_by_role("button", name="Cancel").click()
+
+    expect(page.get_by_role("status")).to_be_visible()
+    waiting = [each.keys for each in admin.delayed_messages(topic=INVOICES).messages]
+    assert not any("invoice-24" in keys for keys in waiting)
+    assert any("invoice-1" in keys for keys in waiting)
+
+
+def test_a_setting_is_changed_and_marked(visit: Visit, shop: Shop, admin: Admin) -> None:
+    page = visit("/settings")
+    page.get_by_role("link", name="Change autoCreateTopicEnable").click()
+    form(page, "Change").get_by_label("Value").fill("false")
+    form(page, "Change").get_by_role("button").click()
+    said(page, "autoCreateTopicEnable")
+
+    page.get_by_role("link", name="Show those that differ from the default").click()
+
+    row = page.get_by_role("row").filter(has_text="autoCreateTopicEnable")
+    expect(row).to_contain_text("changed")
+    (broker,) = admin.brokers()
+    assert admin.broker_config(broker.address)["autoCreateTopicEnable"] == "false"
+    admin.update_broker_config(broker.address, {"autoCreateTopicEnable": "true"})
+
+
+def test_a_setting_that_does_not_fit_is_refused_in_words(visit: Visit, watch: Watch, admin: Admin) -> None:
+    watch.expect("400|409")
+    page = visit("/settings")
+    page.get_by_role("link", name="Change fileReservedTime").click()
+    form(page, "Change").get_by_label("Value").fill("much")
+    form(page, "Change").get_by_role("button").click()
+
+    expect(page.get_by_role("alert")).to_contain_text("fileReservedTime")
+
+
+def test_a_producer_that_is_gone_is_asked_in_vain_and_its_transaction_rolled_back_for_ever(
+    visit: Visit, watch: Watch, shop: Shop, admin: Admin
+) -> None:
+    name = shop.order_service_dies("order-4888", INVOICES)
+    page = visit(f"/transaction?id={name}")
+    watch.expect("4\\d\\d")
+    form(page, "Ask now").get_by_role("button").click()
+    expect(page.get_by_role("alert")).to_be_visible()
+    page.goto(f"/transaction?id={name}")
+    roll = form(page, "Roll back")
+    roll.get_by_role("checkbox").check()
+
+    roll.get_by_role("button").click()
+
+    said(page, "rolled back")
+    assert admin.messages_by_key(INVOICES, "order-4888") == []
+    assert admin.transaction(name).state == "ROLLED_BACK"
+
+
+def test_a_dead_letter_is_replayed_with_another_body(visit: Visit, shop: Shop, admin: Admin) -> None:
+    letter = next(each for each in admin.dead_letters(PAYING) if "order-4702" in each.message.keys)
+    page = visit(f"/dead-letter?group={PAYING}&id={letter.message.offset_msg_id}")
+    page.get_by_label("To topic").fill(PAYMENTS)
+    page.get_by_text("Edit the copy").click()
+    page.get_by_label("Body").fill('{"order": 4702, "amount": 1}')
+    page.get_by_label("Keys").fill("order-4702 repaired")
+
+    page.get_by_role("button", name="Replay", exact=True).click()
+
+    expect(page.get_by_text("repaired").or_(page.get_by_role("status")).first).to_be_visible()
+
+    def repaired() -> bytes:
+        try:
+            return next((message.body for message in admin.messages_by_key(PAYMENTS, "repaired")), b"")
+        except QueryNotFound:
+            return b""
+
+    assert until(repaired) == b'{"order": 4702, "amount": 1}'
