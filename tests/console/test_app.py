@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import pytest
 
+from halfmoon.console.access.audit import UNKNOWN
 from halfmoon.console.app import application
 from halfmoon.console.page import Asked, Change, Done, Facts, Page
-from halfmoon.errors import ConnectFailed, UsageError, broker_error
+from halfmoon.errors import ConnectFailed, ConnectionLost, RequestTimeout, UsageError, broker_error
 from tests.console.conftest import URL, Site
 
 HOSTILE = "<script>alert(1)</script>\u202e\x00'\""
@@ -141,6 +143,58 @@ async def test_a_viewer_may_look_and_change_nothing(console: Site, shop: Shop):
     assert "viewer" in console.said(change)
     assert "<h1>Not allowed</h1>" in change.text
     assert shop.sold == []
+
+
+async def test_a_form_that_failed_is_not_carried_out_when_sent_again_and_the_reason_is_said_anew(console: Site, shop: Shop):
+    shop.fails = UsageError("there are no shoes")
+    await console.post("/sell", thing="shoes", once="one")
+    shop.fails = None
+    again = await console.post("/sell", thing="shoes", once="one")
+
+    assert console.said(again) == "This form was sent before and is not carried out again. It failed: there are no shoes"
+    assert shop.sold == []
+
+
+@pytest.mark.parametrize("error", [ConnectionLost("it ended", "h:1"), RequestTimeout("no answer", "h:1")])
+async def test_of_a_change_that_a_broker_does_not_answer_it_is_recorded_that_nobody_knows(
+    console: Site, shop: Shop, error: Exception
+):
+    shop.fails = error
+    await console.post("/sell", thing="shoes")
+
+    assert console.services.audit.read(1)[0].outcome.startswith("not known: ")
+
+
+async def test_of_a_change_under_way_when_the_console_ends_it_is_recorded_that_nobody_knows(console: Site, shop: Shop):
+    shop.gate.clear()
+    under_way = asyncio.ensure_future(console.post("/sell", thing="shoes"))
+    await asyncio.sleep(0.05)
+    under_way.cancel()
+    with suppress(asyncio.CancelledError):
+        await under_way
+
+    assert console.services.audit.read(1)[0].outcome == UNKNOWN
+
+
+async def test_who_loses_the_role_while_a_form_arrives_changes_nothing(console: Site, shop: Shop):
+    async def body() -> AsyncIterator[bytes]:
+        yield f"csrf={console.csrf}&once=one&".encode()
+        console.services.users.set_role("admin", "viewer")
+        yield b"thing=shoes"
+
+    sent = {"Content-Type": "application/x-www-form-urlencoded", "Origin": URL}
+    answer = await console.http.post("/sell", content=body(), headers=sent)
+
+    assert (answer.status_code, shop.sold) == (403, [])
+
+
+@pytest.mark.parametrize("path", ["/clients/", "/login/", "/clients.json/", "/static/console.css/"])
+async def test_a_path_with_another_end_is_no_page_and_leads_nowhere(console: Site, path: str):
+    answer = await console.http.get(path, headers={"Host": "evil.test"})
+
+    assert answer.status_code == 404
+    assert "location" not in answer.headers
+    assert "content-security-policy" in answer.headers
 
 
 async def test_of_a_viewer_no_form_is_read(console: Site):

@@ -7,6 +7,7 @@ and what goes wrong in it is said in words.
 from __future__ import annotations
 
 import logging
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -19,12 +20,23 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from halfmoon.console.access.audit import UNKNOWN
 from halfmoon.console.forms import Form, WrongForm, read_form
-from halfmoon.console.page import Asked, Change, Download, Page, Services
+from halfmoon.console.page import Asked, Change, Done, Download, Page, Services
 from halfmoon.console.render import Renderer
 from halfmoon.console.signing_in import SigningIn
 from halfmoon.console.visitors import Visitor, visitor_of
-from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, QueryNotFound, SettingError, TopicNotFound, UsageError
+from halfmoon.errors import (
+    BrokerError,
+    ConnectionLost,
+    HalfmoonError,
+    NetworkError,
+    QueryNotFound,
+    RequestTimeout,
+    SettingError,
+    TopicNotFound,
+    UsageError,
+)
 
 log = logging.getLogger("halfmoon.console")
 
@@ -61,6 +73,7 @@ def application(services: Services, pages: Iterable[Page | Change]) -> Starlette
             routes.append(Route("/overview.json" if each.path == "/" else f"{each.path}.json", shown))
     unknown: Any = console.guarded(console.unknown)
     made = Starlette(routes=routes, exception_handlers={404: unknown, 405: unknown})
+    made.router.redirect_slashes = False  # it leads where the header Host says, and out of TLS behind a proxy
     made.state.warm = console.renderer.warm
     return made
 
@@ -119,43 +132,59 @@ class Console:
 
     async def carry_out(self, change: Change, request: Request) -> Response:
         """Carry out a change and show the page that it names, which says what was done; a form sent twice is carried out once."""
-        visitor = visitor_of(self.services, request)
-        if visitor is None:
-            return _sign_in_first(request)
-        if visitor.user.role != "operator":
-            return self._said(
-                request, visitor, HTTPStatus.FORBIDDEN, f"{visitor.user.name} is a viewer: only operators may change anything."
-            )
+        if isinstance(visitor := self._operator(request), Response):
+            return visitor
         form = await read_form(request, visitor.session.csrf, urlsplit(self.services.public_url).netloc)
+        if isinstance(visitor := self._operator(request), Response):  # a form may take minutes to arrive
+            return visitor
         before = visitor.session.begin(form.id)
         if before is not None:
             said = (
                 "This form is being carried out."
                 if before == "running"
-                else f"This form was sent before; it was carried out once. {before}"
+                else f"This form was sent before and is not carried out again. {before}"
             )
             return self._said(request, visitor, HTTPStatus.CONFLICT, said)
-        outcome = "failed"
+        outcome = "It failed; the audit log says why."
         try:
-            response, outcome = await self._recorded(change, form, visitor)
-            return response
+            done = await self._recorded(change, form, visitor)
+            outcome = visitor.session.notice = done.said
+            return RedirectResponse(done.then, HTTPStatus.SEE_OTHER)
+        except HalfmoonError as exc:
+            outcome = f"It failed: {text_of(exc)}"
+            raise
         finally:
             visitor.session.finish(form.id, outcome)
 
-    async def _recorded(self, change: Change, form: Form, visitor: Visitor) -> tuple[Response, str]:
+    def _operator(self, request: Request) -> Visitor | Response:
+        """Return the operator who asks, or the answer to who is none."""
+        visitor = visitor_of(self.services, request)
+        if visitor is None:
+            return _sign_in_first(request)
+        if visitor.user.role != "operator":
+            text = f"{visitor.user.name} is a viewer: only operators may change anything."
+            return self._said(request, visitor, HTTPStatus.FORBIDDEN, text)
+        return visitor
+
+    async def _recorded(self, change: Change, form: Form, visitor: Visitor) -> Done:
         audit, kept = self.services.audit, {name: form.values[name] for name in change.audit if name in form.values}
         entry = audit.begin(visitor.user.name, visitor.address, change.path.strip("/").replace("/", " "), kept)
         outcome = "failed: the console made a mistake"
         try:
             done = await change.act(Asked(self.services.admin, form.values, visitor.user.name, self.services))
             outcome = f"done: {done.said}"
+            return done
+        except (ConnectionLost, RequestTimeout) as exc:  # it may have been carried out
+            outcome = f"not known: {text_of(exc)}"
+            raise
         except HalfmoonError as exc:
             outcome = f"failed: {text_of(exc)}"
             raise
+        except CancelledError:
+            outcome = UNKNOWN
+            raise
         finally:
             audit.end(entry, outcome)
-        visitor.session.notice = done.said
-        return RedirectResponse(done.then, HTTPStatus.SEE_OTHER), done.said
 
     async def unknown(self, request: Request) -> Response:
         """Answer that there is no such page."""

@@ -44,7 +44,8 @@ class NotAudited(HalfmoonError):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One change, login or refusal. ``outcome`` is "begun", "done: ..." or "failed: ..."; times are ms since the epoch."""
+    """One change, login or refusal. ``outcome`` is "begun", "done: ...", "failed: ..." or "not known: ..."; times are ms
+    since the epoch."""
 
     at_ms: int
     id: str
