@@ -9,8 +9,8 @@ from halfmoon.console.visitors import address_of, cookie_name
 from tests.console.conftest import Site
 
 
-def request(forwarded: str | None) -> Request:
-    headers = [] if forwarded is None else [(b"x-forwarded-for", forwarded.encode())]
+def request(*forwarded: str) -> Request:
+    headers = [(b"x-forwarded-for", each.encode()) for each in forwarded]
     return Request({"type": "http", "headers": headers, "client": ("10.0.0.9", 4000)})
 
 
@@ -18,9 +18,15 @@ async def test_what_a_browser_says_of_its_address_is_not_believed(site: Site):
     assert address_of(site.services, request("1.2.3.4")) == "10.0.0.9"
 
 
-@pytest.mark.parametrize(("forwarded", "address"), [("6.6.6.6, 1.2.3.4", "1.2.3.4"), (None, "10.0.0.9"), ("", "10.0.0.9")])
-async def test_behind_a_proxy_the_address_that_it_added_counts(site: Site, forwarded: str | None, address: str):
-    assert address_of(site.services._replace(public_url="https://console.test"), request(forwarded)) == address
+@pytest.mark.parametrize(
+    ("forwarded", "address"),
+    [
+        (["6.6.6.6, 1.2.3.4"], "1.2.3.4"), ([], "10.0.0.9"), ([""], "10.0.0.9"), (["6.6.6.6", "1.2.3.4"], "1.2.3.4"),
+        (["1.2.3.4:50123"], "1.2.3.4"), (["[2001:db8::1]:50123"], "2001:db8::1"), (["2001:db8::1"], "2001:db8::1"),
+    ],
+)  # fmt: skip
+async def test_behind_a_proxy_the_address_that_it_added_counts(site: Site, forwarded: list[str], address: str):
+    assert address_of(site.services._replace(public_url="https://console.test"), request(*forwarded)) == address
 
 
 async def test_a_cookie_of_tls_is_kept_from_other_hosts_by_its_name(site: Site):

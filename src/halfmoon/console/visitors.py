@@ -44,6 +44,11 @@ def found(services: Services, request: Request, *, renews: bool = True) -> Visit
 def address_of(services: Services, request: Request) -> str:
     """Return the address of the browser: behind a proxy that was stated, the last that the proxy has added."""
     peer = request.client.host if request.client else ""
-    if services.public_url:
-        return request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()[:45] or peer
-    return peer
+    if not services.public_url:
+        return peer
+    last = ",".join(request.headers.getlist("x-forwarded-for")).rpartition(",")[2].strip()  # some proxies add a line of their own
+    if last.startswith("["):
+        last = last[1:].partition("]")[0]
+    elif last.count(":") == 1:  # others say the port as well
+        last = last.partition(":")[0]
+    return last[:45] or peer

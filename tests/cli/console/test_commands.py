@@ -34,6 +34,13 @@ def test_an_address_that_others_reach_is_refused_without_a_certificate_or_a_prox
     assert "--behind-proxy" in ran.err
 
 
+def test_a_proxy_without_tls_makes_no_address_safe_that_others_reach(run_alone):
+    ran = run_alone("console", *NOWHERE, "--host", "0.0.0.0", "--behind-proxy", "http://host.example")
+
+    assert ran.code == 2
+    assert "as they are" in ran.err
+
+
 @pytest.mark.parametrize(
     ("text", "url"),
     [

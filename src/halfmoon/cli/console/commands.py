@@ -64,7 +64,7 @@ def console(
     public_url = "" if behind_proxy is None else public_url_of(behind_proxy)
     if private_key is not None and certificate is None:
         raise UsageError("--private-key is for --certificate")
-    if not is_loopback(host) and certificate is None and not public_url:
+    if not is_loopback(host) and certificate is None and not public_url.startswith("https:"):
         raise UsageError(
             f"--host {host} would send passwords over the network as they are: give --certificate FILE, or --behind-proxy URL of "
             "a proxy that speaks TLS (docs/console.md)"
