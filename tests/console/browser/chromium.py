@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
@@ -25,10 +26,22 @@ def program() -> str | None:
     return shutil.which("chromium") or shutil.which("google-chrome")
 
 
-def shot(page: Page, name: str) -> None:
-    """Write what is seen of the page to ``docs/images/console-NAME.png``, where ``make pictures`` asks for it."""
-    if "CONSOLE_PICTURES" in os.environ:
-        page.screenshot(path=IMAGES / f"console-{name}.png", animations="disabled")
+def shot(page: Page, name: str, height: int = DESKTOP["height"]) -> None:
+    """Write the page's top, down to its end or so many pixels, to ``docs/images/console-NAME.png``, where ``make pictures`` asks for
+    it: in 128 colours where Pillow is installed.
+    """
+    if "CONSOLE_PICTURES" not in os.environ:
+        return
+    end = page.evaluate("document.querySelector('main').getBoundingClientRect().bottom")
+    seen = page.screenshot(clip={"x": 0, "y": 0, "width": DESKTOP["width"], "height": min(height, end)}, animations="disabled")
+    with suppress(ImportError):
+        from PIL import Image  # a dependency of what documents are made with
+
+        picture = io.BytesIO()
+        few = Image.open(io.BytesIO(seen)).convert("RGB").quantize(128, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+        few.save(picture, "PNG", optimize=True)
+        seen = picture.getvalue()
+    (IMAGES / f"console-{name}.png").write_bytes(seen)
 
 
 class Watch:

@@ -16,6 +16,7 @@ from tests.cli.console.browsing import Browser
 
 STOP_S = 60.0
 TABS_MAX = 200
+NAMES = {"operator": "ada", "viewer": "vera"}
 
 
 class Console:
@@ -51,6 +52,7 @@ class Console:
             added = self.command(f"console user add {name} --role {role}")
             with Browser(self.url) as browser:
                 browser.log_in(name, added["password"])
+                browser.get("/")  # which says that the password is changed, once
                 self._cookies[name] = browser.cookies["halfmoon"]
         return self._cookies[name]
 
@@ -66,7 +68,7 @@ class Visit:
 
     def __call__(self, path: str = "/", *, name: str = "", role: str = "operator", **options: Any) -> Page:
         page = self._open_page(base_url=self._console.url, **options)
-        cookie = self._console.cookie(name or f"a-{role}", role)
+        cookie = self._console.cookie(name or NAMES[role], role)
         page.context.add_cookies([{"name": "halfmoon", "value": cookie, "url": self._console.url}])
         page.goto(path)
         return page

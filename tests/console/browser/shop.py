@@ -48,7 +48,9 @@ class Shop:
         self._paying = self._consumer(PAYING, PAYMENTS, self._pay)
 
     def _consumer(self, group: str, topic: str, listen: Any) -> PushConsumer:
-        consumer = PushConsumer(group=group, nameserver=self.nameserver, consume_from=ConsumeFrom.FIRST_OFFSET)
+        consumer = PushConsumer(
+            group=group, nameserver=self.nameserver, consume_from=ConsumeFrom.FIRST_OFFSET, persist_offsets_ms=200
+        )
         consumer.subscribe(topic)
         consumer.on_message(listen)
         return consumer

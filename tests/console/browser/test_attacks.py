@@ -10,8 +10,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
-from halfmoon import Admin, ConsumeContext, ConsumeFrom, Message, Producer, PushConsumer, TransactionProducer
-from halfmoon.model import LocalTransactionState
+from halfmoon import Admin, ConsumeContext, ConsumeFrom, LocalTransactionState, Message, Producer, PushConsumer, TransactionProducer
 from halfmoon.testing.local import LocalCluster
 from tests.cli.console.browsing import OWN
 from tests.console.browser.chromium import Watch
