@@ -27,8 +27,8 @@ def program() -> str | None:
 
 
 def shot(page: Page, name: str, height: int = DESKTOP["height"]) -> None:
-    """Write the page's top, down to its end or so many pixels, to ``docs/images/console-NAME.png``, where ``make pictures`` asks for
-    it: in 128 colours where Pillow is installed.
+    """Write the page's top, down to its end or so many pixels, to ``docs/images/console-NAME.png``, where ``make pictures``
+    asks for it: in 128 colours where Pillow is installed.
     """
     if "CONSOLE_PICTURES" not in os.environ:
         return
