@@ -203,6 +203,7 @@ def test_a_broker_killed_and_started_again_is_seen_on_the_open_overview(
         expect(page.get_by_text("The cluster is healthy")).to_be_visible()
         mortal.kill()
         expect(page.get_by_text("The cluster is down")).to_be_visible()
+        expect(page.locator(".error").get_by_role("listitem").first).to_contain_text(mortal.nameserver)
         other = Visit(console, open_page)("/groups")
         expect(other.get_by_role("alert")).to_contain_text("connect")
         mortal.start()
@@ -212,3 +213,12 @@ def test_a_broker_killed_and_started_again_is_seen_on_the_open_overview(
         expect(page.locator(".tile", has_text="Disk used").locator("strong")).to_contain_text("%")
         other.reload()
         expect(other.get_by_role("heading", name="Groups")).to_be_visible()
+
+
+def test_a_console_that_ended_is_named_on_the_open_overview(open_page: Callable[..., Page], tmp_path: Path, watch: Watch) -> None:
+    watch.expect("ERR_CONNECTION_REFUSED")
+    with Console("127.0.0.1:9", tmp_path) as console:
+        page = Visit(console, open_page)("/")
+        expect(page.get_by_text("The cluster is down")).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_text("The console does not answer; what follows is older.")
+    expect(page.get_by_text("The cluster is down")).to_be_visible()
