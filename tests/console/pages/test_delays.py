@@ -116,3 +116,4 @@ async def test_brokers_that_keep_no_list_are_named(site: Site, monkeypatch):
 
     assert "keeps no list of delayed messages" in page
     assert "None waits." not in page
+    assert "wait in all" not in page
