@@ -52,6 +52,8 @@ async def test_figures_charts_and_the_groups_furthest_behind(site, cluster_of):
     await sampler.sample()
     page = await site.text("/")
     text = text_of(page)
+    assert '<a href="/groups">Backlog</a>' in page
+    assert '<a href="/transactions">Pending transactions</a>' in page
     for tile in ("Messages in 10 a second", "Messages out 5 a second", "Backlog 435 messages in 29 groups",
                  "Pending transactions 3 the oldest for 1m00s", "Disk used 25%", "Requests refused 2"):  # fmt: skip
         assert tile in text
