@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from functools import partial
 from html import unescape
@@ -291,3 +292,14 @@ async def test_large_bodies_make_a_page_short_and_it_says_so(site: Site, dead: D
     assert all(len(each["body"]) == 100 for each in first["letters"])
     assert "This page is short" in await site.text("/dead-letters", group=dead.group)
     assert len(await site.text("/dead-letter", group=dead.group, id=ids[0])) < 4.5 * (1 << 20)
+
+
+async def test_two_tabs_that_replay_a_letter_at_once_send_one_copy(site: Site, dead: Dead):
+    (name,) = dead.die(letter(dead))
+    one, many = partial(site.post, "/dead-letter/replay"), partial(site.post, "/dead-letters/replay", to="group")
+
+    answers = await asyncio.gather(*(post(group=dead.group, id=name, once=f"tab {n}") for n, post in enumerate((one, many) * 4)))
+
+    assert len((await site.json("/dead-letter", group=dead.group, id=name))["replays"]) == 1
+    refusals = ("is being replayed by another form", "replayed before", "; nothing was sent.")
+    assert sum(any(text in answer.text for text in refusals) for answer in answers) == 7

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +23,7 @@ OUTCOMES_MAX, CURSOR_MAX, EDITED_MAX = 32, 8192, 64 * 1024
 TARGETS = (("group", "its group alone"), ("topic", "the topic it came from, to all groups"))
 _outcomes: dict[str, Facts] = {}
 """What the last forms did, by a secret: for the page that shows it."""
+_under_way: set[str] = set()
 _PROTOCOL = RESERVED_PROPERTIES | {DEAD_LETTER_ID, DEAD_LETTER_TOPIC, RECONSUME_REASON}
 
 
@@ -159,11 +162,26 @@ async def replay_one(asked: Asked) -> Done:
     group, name = asked.text("group"), asked.text("id")
     letter = await asked.admin.dead_letter(name, group)
     changes = _changes(asked, letter)
-    done = await asked.admin.replay_dead_letter(letter, to=asked.text("to", "") or None, again="again" in asked.values, **changes)
+    with _alone(letter):
+        done = await asked.admin.replay_dead_letter(
+            letter, to=asked.text("to", "") or None, again="again" in asked.values, **changes
+        )
     edited = f", with another {', '.join(changes)}" if changes else ""
     said = f"It was replayed to {done.topic} before, as {done.offset_msg_id}; nothing was sent."
     said = said if done.already else f"{name} was replayed to {done.topic}{edited}, as {done.offset_msg_id}."
     return Done(said, at("/dead-letter", group=group, id=name))
+
+
+@contextmanager
+def _alone(letter: DeadLetter) -> Iterator[None]:
+    """Keep other forms from a letter while one replays it: each of them would find that nothing was sent yet, and send."""
+    if letter.offset_msg_id in _under_way:
+        raise UsageError(f"{letter.offset_msg_id} is being replayed by another form")
+    _under_way.add(letter.offset_msg_id)
+    try:
+        yield
+    finally:
+        _under_way.remove(letter.offset_msg_id)
 
 
 # ---------------------------------------------------------------- many
@@ -197,7 +215,8 @@ async def _replayed(asked: Asked, group: str, name: str, to: str) -> Facts:
         letter = await asked.admin.dead_letter(name, group)
         if to == "topic" and not letter.topic:
             raise UsageError("it is not known which topic it came from")
-        done = await asked.admin.replay_dead_letter(letter, to=letter.topic if to == "topic" else None)
+        with _alone(letter):
+            done = await asked.admin.replay_dead_letter(letter, to=letter.topic if to == "topic" else None)
     except HalfmoonError as exc:
         return {"id": name, "outcome": "failed", "reason": str(exc), "copy": ""}
     return {"id": name, "outcome": "replayed before" if done.already else "replayed", "reason": "", "copy": done.offset_msg_id}
