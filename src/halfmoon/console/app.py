@@ -21,6 +21,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from halfmoon.console.access.audit import UNKNOWN
+from halfmoon.console.access.sessions import RUNNING
 from halfmoon.console.forms import Form, WrongForm, read_form
 from halfmoon.console.page import Asked, Change, Done, Download, Page, Services
 from halfmoon.console.render import Renderer
@@ -139,19 +140,15 @@ class Console:
             return visitor
         before = visitor.session.begin(form.id)
         if before is not None:
-            said = (
-                "This form is being carried out."
-                if before == "running"
-                else f"This form was sent before and is not carried out again. {before}"
-            )
+            said = "This form is being carried out." if before == RUNNING else f"This form was sent before; {before}"
             return self._said(request, visitor, HTTPStatus.CONFLICT, said)
-        outcome = "It failed; the audit log says why."
+        outcome = "it failed, and the audit log says why."
         try:
             done = await self._recorded(change, form, visitor)
-            outcome = visitor.session.notice = done.said
+            outcome, visitor.session.notice = f"it was carried out once. {done.said}", done.said
             return RedirectResponse(done.then, HTTPStatus.SEE_OTHER)
         except HalfmoonError as exc:
-            outcome = f"It failed: {text_of(exc)}"
+            outcome = f"it failed: {text_of(exc)}"
             raise
         finally:
             visitor.session.finish(form.id, outcome)
