@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,8 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from halfmoon.console import connections
-from halfmoon.console.connections import REQUESTS_MAX, Connection
+from halfmoon.console.connections import REQUESTS_MAX, connection_of
+from tests.authority import Authority
 
 GET = b"GET / HTTP/1.1\r\nHost: console.test\r\n\r\n"
 
@@ -23,11 +26,12 @@ async def hello(_scope: Any, _receive: Any, send: Any) -> None:
 
 
 @asynccontextmanager
-async def serving(app: Any) -> AsyncIterator[int]:
+async def serving(app: Any, context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     """Listen with connections of the console's; the port."""
-    config, state = uvicorn.Config(app, http=Connection, lifespan="off", limit_concurrency=REQUESTS_MAX), ServerState()
+    made_of = connection_of(context)
+    config, state = uvicorn.Config(app, http=made_of, lifespan="off", limit_concurrency=REQUESTS_MAX), ServerState()
     config.load()
-    made = lambda: Connection(config, state, {})  # noqa: E731
+    made = lambda: made_of(config, state, {})  # noqa: E731
     server = await asyncio.get_running_loop().create_server(made, "127.0.0.1", 0)
     async with server:
         yield server.sockets[0].getsockname()[1]
@@ -35,9 +39,9 @@ async def serving(app: Any) -> AsyncIterator[int]:
             each.transport.abort()
 
 
-async def asked(port: int, sent: bytes = GET) -> bytes:
+async def asked(port: int, sent: bytes = GET, trusting: ssl.SSLContext | None = None) -> bytes:
     """Return the beginning of an answer."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
     writer.write(sent)
     try:
         return await asyncio.wait_for(reader.read(12), 20)
@@ -60,6 +64,23 @@ async def test_who_says_nothing_gives_way_to_who_asks():
             writer.write(b"GET / HTTP/1.1\r\nX-")
 
         answers = [await asked(port) for _ in range(5)]
+
+        assert answers == [b"HTTP/1.1 200"] * 5
+        assert await asyncio.wait_for(silent[0][0].read(1), 20) == b""
+        for _, writer in silent:
+            writer.close()
+
+
+async def test_who_does_not_shake_hands_gives_way_to_who_does(tmp_path: Path):
+    authority = Authority(tmp_path)
+    pair = authority.pair("console")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.cert, pair.key)
+
+    async with serving(hello, context) as port:
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(REQUESTS_MAX + 50)]
+        silent[-1][1].write(b"this is no TLS")
+        answers = [await asked(port, trusting=authority.trusting()) for _ in range(5)]
 
         assert answers == [b"HTTP/1.1 200"] * 5
         assert await asyncio.wait_for(silent[0][0].read(1), 20) == b""

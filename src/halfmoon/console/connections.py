@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
@@ -17,9 +18,13 @@ REQUEST_S = 300.0
 class Connection(H11Protocol):
     """One connection. Where all are taken, the one that has waited longest for a request is closed for a new one.
 
-    uvicorn alone waits for ever for the first request and for the rest of its headers, and counts all who wait as busy.
+    uvicorn alone waits for ever for the first request and for the rest of its headers, and counts all who wait as busy. Given
+    a context for TLS it knows nothing of connections before they have shaken hands, and asyncio bounds neither them nor its log.
     """
 
+    context: ssl.SSLContext | None = None
+    _handshake: asyncio.Task[None] | None = None
+    _early = b""
     _deadline: asyncio.TimerHandle | None = None
     _serving: RequestResponseCycle | None = None
 
@@ -31,11 +36,33 @@ class Connection(H11Protocol):
                 oldest = min(waiting, key=Connection._ends_at)
                 oldest.transport.abort()
                 self.connections.discard(oldest)  # else it counts until the event loop comes to it
-        super().connection_made(transport)
+        self.transport = transport
         self._expect(WAIT_S)
+        if self.context is None:
+            super().connection_made(transport)
+            return
+        self.connections.add(self)
+        transport.pause_reading()
+        self._handshake = self.loop.create_task(self._shake_hands(transport, self.context))
+
+    async def _shake_hands(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
+        try:
+            secure = await self.loop.start_tls(transport, self, context, server_side=True, ssl_handshake_timeout=WAIT_S)
+        except OSError:  # SSLError is one
+            secure = None
+        if secure is None:
+            transport.abort()
+            self.connections.discard(self)
+        elif not transport.is_closing():
+            super().connection_made(secure)
+            if self._early:
+                self.data_received(self._early)
 
     def data_received(self, data: bytes) -> None:
         """Read a part of a request."""
+        if self.flow is None:  # it came with the end of the handshake, before its task was told
+            self._early += data
+            return
         super().data_received(data)
         self._look()
 
@@ -64,3 +91,13 @@ class Connection(H11Protocol):
 
     def _ends_at(self) -> float:
         return self._deadline.when() if self._deadline is not None else 0.0
+
+
+def connection_of(context: ssl.SSLContext | None) -> type[Connection]:
+    """Return `Connection` for a server that speaks TLS, or plain HTTP where the context is None."""
+
+    class Speaking(Connection):
+        pass
+
+    Speaking.context = context
+    return Speaking

@@ -22,7 +22,7 @@ from halfmoon.console.access.audit import Audit
 from halfmoon.console.access.sessions import Sessions
 from halfmoon.console.access.users import Users
 from halfmoon.console.app import application
-from halfmoon.console.connections import REQUESTS_MAX, Connection
+from halfmoon.console.connections import REQUESTS_MAX, connection_of
 from halfmoon.console.page import Services
 from halfmoon.console.pages import ALL
 from halfmoon.console.sampler import Sampler
@@ -61,13 +61,12 @@ async def serve(
         )  # fmt: skip
         made = application(services, ALL)
         config = uvicorn.Config(
-            made, loop="asyncio", http=Connection, ws="none", lifespan="off", log_config=None,
+            made, loop="asyncio", http=connection_of(context), ws="none", lifespan="off", log_config=None,
             log_level="error",  # its warnings are a line for each bad request, whoever sends it
             access_log=False, server_header=False, proxy_headers=False, timeout_graceful_shutdown=2, limit_concurrency=REQUESTS_MAX,
-            h11_max_incomplete_event_size=16 * 1024,
+            h11_max_incomplete_event_size=16 * 1024, backlog=REQUESTS_MAX // 2,  # asyncio accepts so many before it looks at any
         )  # fmt: skip
         config.load()
-        config.ssl = context  # uvicorn's own would ask for the password of an encrypted key
         server = _Server(config)
         _stop_when_asked(server, parent)
         ready(len(users.all()))
