@@ -60,7 +60,7 @@ def test_what_a_page_must_not_do_fails_its_test_and_nothing_else_does(tmp_path: 
 
 
 def test_pictures_are_made_where_they_are_asked_for(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page.set_content("<h1>Overview</h1>")
+    page.set_content("<main><h1>Overview</h1><p style='height: 2000px'>All</main>")
     monkeypatch.setattr(chromium, "IMAGES", tmp_path)
     monkeypatch.delenv("CONSOLE_PICTURES", raising=False)
     shot(page, "no")
