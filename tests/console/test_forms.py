@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from http import HTTPStatus
+from urllib.parse import urlencode
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from starlette.requests import Request
 
 from halfmoon.console import forms
@@ -66,3 +70,35 @@ async def test_a_form_that_does_not_end_or_is_broken_off_is_said_in_words(monkey
     for receive in (silence, gone):
         with pytest.raises(WrongForm, match="did not arrive whole"):
             await read_form(Request(asked.scope, receive), "t", is_small=True)
+
+
+@given(st.lists(st.tuples(st.text(min_size=1), st.text()), max_size=5))
+@example([("a", "%41=+&\r\n \t=\n~"), ("b", "  "), ("\0", "\x7f\u202e\U0001f319")])
+def test_every_text_arrives_as_it_was_sent(pairs: list[tuple[str, str]]):
+    form = asyncio.run(
+        read_form(request(urlencode([("csrf", "t"), *((f"f{name}", value) for name, value in pairs)]).encode()), "t")
+    )
+
+    expected: dict[str, str] = {}
+    for name, value in pairs:
+        expected[f"f{name}"] = f"{expected[f'f{name}']}\n{value}" if f"f{name}" in expected else value
+    assert form.values == expected
+
+
+@pytest.mark.parametrize("body", [b"a=%4", b"a=%", b"a=%%41", b"a=%zz", b"a=%ff", b"a=\xff", b"a=\r\n"])
+async def test_what_no_browser_encodes_is_a_damaged_form(body: bytes):
+    with pytest.raises(WrongForm, match="damaged"):
+        await read_form(request(b"csrf=t&" + body), "t")
+
+
+async def test_the_largest_form_takes_a_few_times_its_size_of_memory():
+    asked = request(b"csrf=t&body=" + b"%C3%A9" * (4 << 19), chunk=1 << 16)
+    tracemalloc.start()
+    try:
+        form = await read_form(asked, "t")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert form.values["body"] == "\u00e9" * (4 << 19)
+    assert peak < 128 << 20
