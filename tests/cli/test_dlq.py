@@ -187,6 +187,16 @@ def test_what_makes_no_sense_is_refused_with_a_word(run, arguments, code, word):
     assert (ran.code, word in ran.err) == (code, True), ran
 
 
+def test_a_dead_letter_of_another_group_is_none_of_this_one_though_their_names_begin_alike(run, cluster, given_up):
+    begin = given_up.group[:-1]
+    assert run("topic", "create", f"%DLQ%{begin}").code == 0
+    theirs = dead(run, "--group", given_up.group)[0]["id"]
+
+    ran = run("dlq", "show", theirs, "--group", begin)
+
+    assert (ran.code, "is no dead letter" in ran.err) == (1, True), ran
+
+
 def test_an_ordinary_message_is_no_dead_letter(run, topic):
     sent = run("produce", "--topic", topic, "--json", "x").json()
 

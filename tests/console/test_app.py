@@ -291,3 +291,23 @@ async def test_a_file_of_users_that_does_not_read_is_named_in_words(console: Sit
 
     assert answer.status_code == 500
     assert "users.json" in console.said(answer)
+
+
+@pytest.mark.parametrize(
+    ("referer", "link"),
+    [
+        (f"{URL}/clients?group=a%26b", "/clients?group=a%26b"),
+        (f"{URL}//evil.test/", None),
+        ("javascript:alert(1)", None),
+        (None, None),
+    ],
+)
+async def test_what_went_wrong_with_a_form_leads_back_to_it(console: Site, shop: Shop, referer: str | None, link: str | None):
+    shop.fails = UsageError("no")
+    sent = {"csrf": console.csrf, "once": "x", "thing": "shoes"}
+    headers = {"Origin": URL} | ({"Referer": referer} if referer else {})
+
+    answer = await console.http.post("/sell", data=sent, headers=headers)
+
+    assert (f'<a href="{link}">Back</a>' in answer.text) == (link is not None)
+    assert ("Back" in answer.text) == (link is not None)

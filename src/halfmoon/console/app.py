@@ -25,7 +25,7 @@ from halfmoon.console.access.sessions import RUNNING
 from halfmoon.console.forms import Form, WrongForm, read_form
 from halfmoon.console.page import Asked, Change, Done, Download, Page, Services
 from halfmoon.console.render import Renderer
-from halfmoon.console.signing_in import SigningIn
+from halfmoon.console.signing_in import SigningIn, inside
 from halfmoon.console.visitors import Visitor, visitor_of
 from halfmoon.errors import (
     BrokerError,
@@ -199,7 +199,13 @@ class Console:
         facts = {"error": text, "kind": kind or status.name, "status": status.value}
         if _wants_json(request):
             return Response(self.renderer.json(facts), status, media_type="application/json")
-        return Response(self.renderer.said(facts, visitor), status, media_type="text/html")
+        return Response(self.renderer.said(facts, visitor, _sent_from(request)), status, media_type="text/html")
+
+
+def _sent_from(request: Request) -> str:
+    """Return the page that a form was sent from, as the browser says, below this console; empty: not known, or no form."""
+    page = urlsplit(request.headers.get("referer", "") if request.method == "POST" else "")
+    return inside(f"{page.path}?{page.query}" if page.query else page.path, "")
 
 
 def text_of(error: HalfmoonError) -> str:

@@ -80,10 +80,10 @@ class Renderer:
             self._fragments[page.path] = facts, html
         return html
 
-    def said(self, facts: Facts, visitor: Visitor | None) -> str:
-        """Return a page that says what went wrong."""
+    def said(self, facts: Facts, visitor: Visitor | None, back: str = "") -> str:
+        """Return a page that says what went wrong, and leads back to where a form was sent from."""
         status = HTTPStatus(facts["status"])
-        return self.plain("said.html", HEADINGS.get(status, status.phrase), visitor, **facts)
+        return self.plain("said.html", HEADINGS.get(status, status.phrase), visitor, back=back, **facts)
 
     def plain(self, template: str, title: str, visitor: Visitor | None, **facts: Any) -> str:
         """Return a page that is none of the cluster's; without a visitor it has no menu."""

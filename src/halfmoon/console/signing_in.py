@@ -44,7 +44,7 @@ class SigningIn:
         """Show the form to log in; who is logged in goes on."""
         visitor = found(self._services, request)
         if visitor is not None:
-            return _to("/password" if visitor.user.must_change else _inside(request.query_params.get("then", "")))
+            return _to("/password" if visitor.user.must_change else inside(request.query_params.get("then", "")))
         return self._form(request, request.query_params.get("then", ""))
 
     async def log_in(self, request: Request) -> Response:
@@ -64,7 +64,7 @@ class SigningIn:
         services.attempts.succeeded(name, address)
         services.audit.note(user.name, address, "login", {})
         secret, _ = services.sessions.open(user)
-        response = _to("/password" if user.must_change else _inside(then))
+        response = _to("/password" if user.must_change else inside(then))
         response.set_cookie(cookie_name(services), secret, path="/", secure=services.secure, httponly=True, samesite="strict")
         response.delete_cookie(self._form_cookie, path="/", secure=services.secure, httponly=True, samesite="strict")
         return response
@@ -79,7 +79,7 @@ class SigningIn:
         if len(token) != 43:
             token = secrets.token_urlsafe(32)
         empty = not self._services.users.all()
-        page = self._renderer.plain("login.html", "Log in", None, csrf=token, then=_inside(then), error=text, empty=empty)
+        page = self._renderer.plain("login.html", "Log in", None, csrf=token, then=inside(then), error=text, empty=empty)
         response = Response(page, status, media_type="text/html")
         secure = self._services.secure
         response.set_cookie(self._form_cookie, token, path="/", secure=secure, httponly=True, samesite="strict", max_age=3600)
@@ -143,7 +143,7 @@ def _to(path: str) -> Response:
     return RedirectResponse(path, HTTPStatus.SEE_OTHER)
 
 
-def _inside(then: str) -> str:
+def inside(path: str, otherwise: str = "/") -> str:
     """Return a path of the console's own, whatever was asked for."""
-    inside = then.startswith("/") and not then.startswith(("//", "/\\")) and then.isprintable() and len(then) < 2048
-    return then if inside else "/"
+    is_own = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable() and len(path) < 2048
+    return path if is_own else otherwise

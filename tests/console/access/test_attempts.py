@@ -90,6 +90,16 @@ def test_a_success_does_not_clear_the_address(attempts):
     assert attempts.failed("user49", HERE) == 10 * MINUTE_MS
 
 
+def test_who_guesses_many_names_on_a_machine_locks_out_nobody_who_has_logged_in_there(attempts):
+    attempts.succeeded("ada", HERE)
+    for number in range(60):
+        attempts.failed(f"user{number}", HERE)
+
+    assert attempts.refused_ms("ada", HERE) == 0
+    assert attempts.refused_ms("ada", THERE) == 0
+    assert attempts.refused_ms("grace", HERE) > 0
+
+
 def test_a_hundred_failures_of_a_name_from_everywhere_lock_it_for_ten_minutes_but_not_where_it_succeeded(attempts, clock):
     attempts.succeeded("ada", HERE)
     for address in addresses(99):

@@ -16,8 +16,8 @@ ENTRIES_MAX = 10_000
 
 class Attempts:
     """Failed logins: 5 of a name from one address lock the pair for a minute, each further one for twice as long, up to an hour;
-    50 from an address in 10 minutes lock the address for 10; 100 of a name in an hour lock it for 10 minutes at addresses where it
-    never succeeded. An IPv6 address counts as its /64. ``now_ms``: milliseconds since the epoch. For one thread.
+    50 from an address in 10 minutes lock the address for 10, 100 of a name in an hour lock it for 10 minutes, but for names at
+    addresses where they succeeded. An IPv6 address counts as its /64. ``now_ms``: milliseconds since the epoch. For one thread.
 
     Ask `refused_ms` right before each check of a password, and tell what became of it.
     """
@@ -34,8 +34,8 @@ class Attempts:
         """Return how long this name may not be tried from this address; 0: it may now. Costs microseconds."""
         name, network = pair = name[:64], network_of(address)
         now = self._now_ms()
-        of_name = 0 if pair in self._succeeded else self._names.left_ms(name, now)
-        return max(of_name, self._pairs.left_ms(pair, now), self._addresses.left_ms(network, now))
+        of_all = 0 if pair in self._succeeded else max(self._names.left_ms(name, now), self._addresses.left_ms(network, now))
+        return max(of_all, self._pairs.left_ms(pair, now))
 
     def failed(self, name: str, address: str) -> int:
         """Count a wrong password, or a name that is not known, and return what `refused_ms` says from now on."""

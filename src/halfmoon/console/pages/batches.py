@@ -27,4 +27,4 @@ async def batches(asked: Asked) -> Facts:
     }  # fmt: skip
 
 
-PAGES = (Page("/batches", "Batch transactions", "batches.html", batches, menu=True),)
+PAGES = (Page("/batches", "Batches", "batches.html", batches, menu=True),)

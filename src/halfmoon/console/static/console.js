@@ -53,6 +53,7 @@ for (const form of document.querySelectorAll("form.change")) {
     form.dataset.sent = "1";
   });
 }
+addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
 
 const menu = document.querySelector("[data-menu]");
 if (menu) menu.open = matchMedia("(min-width: 48rem)").matches;

@@ -129,10 +129,13 @@ def dead_letter(admin: AdminCore, name: str, group: str | None = None) -> Op[Dea
             if broker_of(name) in {address for _, address in (yield from _queues(admin, topic))}:
                 message = yield from message_by_offset_id(admin, name)
             else:
-                message = (yield from messages_by_unique_key(admin, DLQ_PREFIX + group, name))[-1]
-    except (HalfmoonError, IndexError) as exc:
+                found = yield from messages_by_unique_key(admin, DLQ_PREFIX + group, name)
+                if not found:
+                    raise QueryNotFound(f"group {group} has none of this id")
+                message = found[-1]
+    except HalfmoonError as exc:
         raise QueryNotFound(f"there is no dead letter {name!r}: {exc}") from exc
-    if not message.topic.startswith(topic):
+    if not message.topic.startswith(topic) or (group is not None and message.topic != topic):
         raise QueryNotFound(f"message {name} of topic {message.topic} is no dead letter")
     for place, address in (yield from _queues(admin, message.topic)):
         if address == message.store_host:
