@@ -9,7 +9,7 @@ import pytest
 
 from halfmoon.client.admin import AsyncAdmin
 from halfmoon.console import sampler as module
-from halfmoon.console.sampler import BACKLOG_MS, GROUPS_MAX, KEPT_MS, PAUSE_MAX_MS, SAMPLE_MS, Sampler
+from halfmoon.console.sampler import BACKLOG_MS, GROUPS_MAX, KEPT_MS, PAUSE_MAX_MS, SAMPLE_MS, SPAN_MS, Sampler
 from halfmoon.errors import ConnectFailed
 from halfmoon.results import Backlog, BrokerStatus, ClusterStatus
 from halfmoon.testing.local import LocalCluster
@@ -145,6 +145,13 @@ async def test_half_an_hour_is_kept():
         **dict.fromkeys(module.RATES, KEPT_MS // SAMPLE_MS), "backlog": KEPT_MS // BACKLOG_MS,
     }  # fmt: skip
     assert facts["history"]["in_per_second"][0][0] >= facts["span_ms"][0]
+
+
+@pytest.mark.parametrize(("times", "shown_ms"), [(3, SPAN_MS), (200, 199 * SAMPLE_MS), (KEPT_MS // SAMPLE_MS + 50, KEPT_MS)])
+async def test_the_charts_begin_with_what_was_measured_first(times: int, shown_ms: int):
+    begin_ms, end_ms = (await sampled(Cluster(), times=times)).facts["span_ms"]
+
+    assert abs(end_ms - begin_ms - shown_ms) <= SAMPLE_MS
 
 
 async def test_time_in_which_nothing_was_sampled_is_a_gap():

@@ -24,6 +24,8 @@ log = logging.getLogger("halfmoon.console")
 SAMPLE_MS, PAUSE_MAX_MS = 2_000, 30_000
 """How often brokers are asked, and the longest pause while nothing answers: it doubles each time."""
 BACKLOG_MS, KEPT_MS = 10_000, 30 * 60_000
+SPAN_MS = 2 * 60_000
+"""Least time that the charts show; they grow with what was measured, up to all that is kept."""
 GROUPS_MAX, BEHIND_MAX = 500, 10
 """Groups whose backlog is asked for, the first by name, and those of them that are shown, the furthest behind."""
 LIST_EVERY_MAX = 60
@@ -116,6 +118,7 @@ class Sampler:
         status = self._status or ClusterStatus(self._now_ms(), "unknown", [], [], {})
         late = [(behind.messages, group, behind.behind_ms) for group, behind in self._behind.items() if behind.messages]
         addresses = {broker.name: broker.address for broker in status.brokers}
+        begin_ms = min((points[0][0] for points in self._history.values() if points), default=status.at_ms)
         return {
             "at_ms": status.at_ms,
             "health": status.health,
@@ -128,7 +131,7 @@ class Sampler:
             "groups_left_out": self._group_count - len(self._groups),
             "groups_behind": len(late),
             "furthest_behind": [dict(zip(("messages", "group", "behind_ms"), each)) for each in nlargest(BEHIND_MAX, late)],
-            "span_ms": (status.at_ms - KEPT_MS, status.at_ms),
+            "span_ms": (min(max(begin_ms, status.at_ms - KEPT_MS), status.at_ms - SPAN_MS), status.at_ms),
             "history": {name: list(points) for name, points in self._history.items()},
         }
 
