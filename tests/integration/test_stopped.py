@@ -61,6 +61,17 @@ def server(tmp_path: Path) -> Iterator[Serve]:
         started.stop()
 
 
+@pytest.fixture
+def patient_server(tmp_path: Path) -> Iterator[Serve]:
+    """With the default expiry: for a client that says nothing for as long as it reads."""
+    started = Serve(tmp_path / "store")
+    started.start()
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
 def test_a_client_stopped_with_a_long_poll_and_a_lock_gives_both_up_and_does_no_harm_when_it_goes_on(server: Serve):
     with Admin(nameserver=server.nameserver) as admin, Producer(group="P", nameserver=server.nameserver) as producer:
         admin.create_topic("T", queue_count=1)
@@ -101,7 +112,8 @@ def consumed_by_another(nameserver: str, last: str) -> list[str]:
 ANSWERS = 150
 
 
-def test_a_reader_of_a_kilobyte_a_second_gets_its_messages_and_keeps_nobody_waiting(server: Serve):
+def test_a_reader_of_a_kilobyte_a_second_gets_its_messages_and_keeps_nobody_waiting(patient_server: Serve):
+    server = patient_server
     with Producer(group="P", nameserver=server.nameserver) as producer:
         for number in range(40):
             producer.send(Message("T", os.urandom(100_000), tag=str(number)), queue=MessageQueue("T", "broker-a", 0))
