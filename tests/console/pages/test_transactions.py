@@ -84,3 +84,12 @@ async def test_an_answer_of_unknown_is_the_reason_and_stands_in_the_history(site
     assert "No transaction has expired." in await site.text("/transactions/expired")
     assert (await site.get("/transactions", after="damaged")).status_code == 400
     assert (await site.get("/transaction", id="none")).status_code == 404
+
+
+async def test_a_broker_that_decided_nothing_says_so_and_draws_nothing(site: Site):
+    (broker,) = (await site.json("/transactions"))["brokers"]
+    page = await site.text("/transactions")
+
+    assert (broker["decided"] == 0) == ("Nothing was decided since its start." in page)
+    assert (broker["decided"] > 0) == ("<rect" in page)
+    assert "not reported by this broker" not in page

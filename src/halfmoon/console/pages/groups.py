@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -16,6 +15,7 @@ from msgspec.structs import asdict
 from halfmoon.client.admin import AsyncAdmin
 from halfmoon.console.blocking import Known, findings, started_ms, subscriptions
 from halfmoon.console.page import PAGE_SIZE, Asked, Change, Confirm, Done, Facts, Page
+from halfmoon.console.pages.topics import gathered
 from halfmoon.console.render import at
 from halfmoon.conversion import json_decoder
 from halfmoon.errors import ConsumerNotOnline, GroupNotFound, HalfmoonError, RequestTimeout, TopicNotFound, UsageError
@@ -24,7 +24,6 @@ from halfmoon.results import OffsetMove
 from halfmoon.shown.names import is_users_group
 from halfmoon.shown.texts import time_text
 
-AT_ONCE = 16
 MEMBERS_MAX, ROW_MEMBERS_MAX, ROW_WAIT_S = 100, 4, 1.0
 """How many members of a group are asked how they are, for its page and for its row; and how long a row waits for each."""
 TARGETS = {"latest": "the end, skipping what waits", "earliest": "the oldest message", "time": "a time", "offset": "an offset"}
@@ -37,7 +36,7 @@ async def groups(asked: Asked) -> Facts:
     names = [name for name in await asked.admin.groups() if is_users_group(name) and search in name.casefold()]
     start = bisect_right(names, after)
     shown = names[start : start + PAGE_SIZE]
-    found = await _gathered(lambda name: _known(asked.admin, name, ROW_MEMBERS_MAX, row=True), shown)
+    found = await gathered(lambda name: _known(asked.admin, name, ROW_MEMBERS_MAX, row=True), shown)
     more = shown[-1] if start + PAGE_SIZE < len(names) else None
     return {"groups": list(map(partial(_row, asked.now_ms), shown, found)), "total": len(names), "next": more, "first": not after}
 
@@ -115,22 +114,8 @@ async def _known(admin: AsyncAdmin, name: str, members_max: int, *, row: bool = 
         known.queues = await admin.consume_stats(name)
     if known.lag() or not row:
         members = known.members[:members_max]
-        known.infos = dict(zip(members, await _gathered(info, members)))
+        known.infos = dict(zip(members, await gathered(info, members)))
     return known
-
-
-async def _gathered(ask: Callable[[str], Awaitable[Any]], names: Iterable[str]) -> list[Any]:
-    """Ask for each name, `AT_ONCE` side by side; return answers, and errors where there is none, in their order."""
-    free = asyncio.Semaphore(AT_ONCE)
-
-    async def answer(name: str) -> Any:
-        async with free:
-            try:
-                return await ask(name)
-            except HalfmoonError as exc:
-                return exc
-
-    return await asyncio.gather(*map(answer, names))
 
 
 async def preview(asked: Asked) -> Facts:

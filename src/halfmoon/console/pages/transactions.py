@@ -55,7 +55,7 @@ def _figures(stats: Any) -> Facts:
         counts.pop()
     return {
         **facts_of(stats), "groups": facts_of(groups[:GROUPS_MAX]), "groups_left_out": len(groups[GROUPS_MAX:]),
-        "time_to_decision": [(_bound(number), count) for number, count in enumerate(counts)] if any(counts) else [],
+        "time_to_decision": [(_bound(number), count) for number, count in enumerate(counts)], "decided": sum(counts),
     }  # fmt: skip
 
 
