@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.interop.java_peer import JavaError, JavaPeer
 from tests.interop.ours import Serve
 
 TIMEOUT_MS = 20_000
+_NUMBERS = count()
 
 
 class Conversation:
@@ -20,6 +22,7 @@ class Conversation:
 
     def __init__(self, asker: JavaPeer, replier: JavaPeer, server: Serve | Cluster, name: str) -> None:
         self.asker, self.replier = asker, replier
+        name = f"{name}-{next(_NUMBERS)}"  # a second try meets what the first left in the same Java processes
         self.order: dict[str, Any] = {"nameserver": server.nameserver, "topic": f"Requests-{name}"}
         with Admin(nameserver=server.nameserver) as admin:  # a consumer looks for a topic that is not there twice a minute
             admin.create_topic(self.order["topic"], queue_count=2)

@@ -17,7 +17,7 @@ _PATTERNS = tuple(
         ),  # stacks
         (r"\b(MSG_REGION|TRACE_ON)=\w+, |, (MSG_REGION|TRACE_ON)=\w+", ""),  # stored with each message from 5.x on, and by ours
         (r"[0-9A-F]{32,56}", "<id>"),
-        (r"@[0-9a-f]{5,8}\b", "@<hash>"),
+        (r"@[0-9a-f]{1,8}\b", "@<hash>"),  # Java prints no leading zeros
         (r"\$\$Lambda\$\d+/0x[0-9a-f]+", "<lambda>"),
         (r"\b20\d{12}(\d{3})?\b", "<time>"),
         (r"(spentTimeMills=|\"counter\": )\d+", r"\1<n>"),
