@@ -45,6 +45,8 @@ final class Requests {
         replier = new DefaultMQPushConsumer(order.getString("name"));
         replier.setNamesrvAddr(order.getString("nameserver"));
         replier.setInstanceName("peer-" + order.getString("name"));
+        // 5.3.3 may fail to tell the broker of its newest subscription, and then pulls nothing until its next heartbeat
+        replier.setHeartbeatBrokerInterval(1_000);
         replier.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         replier.subscribe(order.getString("topic"), "*");
         replier.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
