@@ -143,6 +143,8 @@ class Cluster:
             "brokerRole": "ASYNC_MASTER",
             "enablePropertyFilter": "true",
             "autoCreateTopicEnable": "true",
+            "waitTimeMillsInSendQueue": 20_000,  # on a busy machine it refuses what waited for 200 ms
+            "osPageCacheBusyTimeOutMills": 20_000,
             **self.settings,
         }
 
