@@ -16,11 +16,10 @@ from halfmoon.console.access.attempts import Attempts
 from halfmoon.console.access.audit import Audit
 from halfmoon.console.access.sessions import Sessions
 from halfmoon.console.access.users import Users
-from halfmoon.console.app import application
+from halfmoon.console.app import Console
 from halfmoon.console.page import Services
 from halfmoon.console.pages import ALL
-from halfmoon.console.sampler import Sampler
-from halfmoon.console.server import now_ms
+from halfmoon.console.sampler import Sampler, now_ms
 from halfmoon.console.visitors import cookie_name
 from halfmoon.testing.local import LocalCluster
 
@@ -32,7 +31,7 @@ class Site:
 
     def __init__(self, services: Services, nameserver: str) -> None:
         self.services, self.nameserver, self.admin = services, nameserver, services.admin
-        transport = httpx.ASGITransport(application(services, ALL), raise_app_exceptions=True, client=("127.0.0.1", 4711))
+        transport = httpx.ASGITransport(Console(services, ALL), raise_app_exceptions=True, client=("127.0.0.1", 4711))
         self.http = httpx.AsyncClient(transport=transport, base_url=URL)
         self.csrf = ""
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from halfmoon.console.access.audit import UNKNOWN
-from halfmoon.console.app import application
+from halfmoon.console.app import Console
 from halfmoon.console.page import Asked, Change, Done, Facts, Page
 from halfmoon.errors import ConnectFailed, ConnectionLost, RequestTimeout, UsageError, broker_error
 from tests.console.conftest import URL, Site
@@ -60,7 +60,7 @@ async def console(site: Site, shop: Shop) -> AsyncIterator[Site]:
     ]
     cookies = site.http.cookies
     await site.http.aclose()
-    transport = httpx.ASGITransport(application(site.services, pages), raise_app_exceptions=True)
+    transport = httpx.ASGITransport(Console(site.services, pages), raise_app_exceptions=True)
     site.http = httpx.AsyncClient(transport=transport, base_url=URL, cookies=cookies)
     async with site.http:
         yield site

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from halfmoon.console.page import Asked, Confirm
+from halfmoon.console.page import Asked
 from halfmoon.errors import UsageError
 
 NOBODY: Any = None
@@ -50,6 +50,6 @@ def test_a_choice_is_one_of_those_that_there_are():
 
 @pytest.mark.parametrize("typed", ["", "order", "orders ", "ORDERS"])
 def test_what_needs_its_name_typed_takes_that_name_alone(typed: str):
-    Confirm("orders").check(asked(typed="orders"))
+    asked(typed="orders").confirm("orders")
     with pytest.raises(UsageError, match="type the name exactly: orders"):
-        Confirm("orders").check(asked(typed=typed))
+        asked(typed=typed).confirm("orders")

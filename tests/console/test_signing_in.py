@@ -7,7 +7,7 @@ import re
 import httpx
 import pytest
 
-from halfmoon.console.app import application
+from halfmoon.console.app import Console
 from halfmoon.console.pages import ALL
 from tests.console.conftest import URL, Site
 
@@ -142,7 +142,7 @@ async def test_the_cookie_is_for_this_site_and_no_script(stranger: Site):
 
     plain = (await log_in(stranger, "root", "long password of root")).headers["set-cookie"]
     services = stranger.services._replace(secure=True, public_url="https://console.test")
-    transport = httpx.ASGITransport(application(services, ALL))
+    transport = httpx.ASGITransport(Console(services, ALL))
     async with httpx.AsyncClient(transport=transport, base_url="https://console.test") as stranger.http:
         page = await stranger.get("/login")
         token = re.search(r'name="csrf" value="([^"]+)"', page.text)

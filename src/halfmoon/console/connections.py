@@ -18,14 +18,15 @@ REQUEST_S = 300.0
 class Connection(H11Protocol):
     """One connection. Where all are taken, the one that has waited longest for a request is closed for a new one.
 
-    uvicorn alone waits for ever for the first request and for the rest of its headers, and counts all who wait as busy. Given
-    a context for TLS it knows nothing of connections before they have shaken hands, and asyncio bounds neither them nor its log.
+    uvicorn alone waits for ever for the first request and for the rest of its headers, and counts all who wait as busy. It knows
+    nothing of connections before they have shaken hands, and asyncio bounds neither them nor its log: in a subclass that has a
+    ``context``, they speak TLS.
     """
 
     context: ssl.SSLContext | None = None
-    _handshake: asyncio.Task[None] | None = None
+    _handshake: asyncio.Task[None]
     _early = b""
-    _deadline: asyncio.TimerHandle | None = None
+    _deadline: asyncio.TimerHandle
     _serving: RequestResponseCycle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn says it
@@ -33,11 +34,9 @@ class Connection(H11Protocol):
         if len(self.connections) >= REQUESTS_MAX - 1:
             waiting = [other for other in self.connections if isinstance(other, Connection) and other._serving is None]
             if waiting:
-                oldest = min(waiting, key=Connection._ends_at)
-                oldest.transport.abort()
-                self.connections.discard(oldest)  # else it counts until the event loop comes to it
+                min(waiting, key=lambda other: other._deadline.when())._drop()
         self.transport = transport
-        self._expect(WAIT_S)
+        self._deadline = self.loop.call_later(WAIT_S, transport.abort)
         if self.context is None:
             super().connection_made(transport)
             return
@@ -51,12 +50,15 @@ class Connection(H11Protocol):
         except OSError:  # SSLError is one
             secure = None
         if secure is None:
-            transport.abort()
-            self.connections.discard(self)
+            self._drop()
         elif not transport.is_closing():
             super().connection_made(secure)
             if self._early:
                 self.data_received(self._early)
+
+    def _drop(self) -> None:
+        self.transport.abort()
+        self.connections.discard(self)  # else it counts until the event loop comes to it
 
     def data_received(self, data: bytes) -> None:
         """Read a part of a request."""
@@ -73,8 +75,7 @@ class Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the time."""
-        if self._deadline is not None:
-            self._deadline.cancel()
+        self._deadline.cancel()
         super().connection_lost(exc)
 
     def _look(self) -> None:
@@ -82,22 +83,5 @@ class Connection(H11Protocol):
         serving = None if self.cycle is None or self.cycle.response_complete else self.cycle
         if serving is not self._serving:
             self._serving = serving
-            self._expect(REQUEST_S if serving else WAIT_S)
-
-    def _expect(self, seconds: float) -> None:
-        if self._deadline is not None:
             self._deadline.cancel()
-        self._deadline = self.loop.call_later(seconds, self.transport.abort)
-
-    def _ends_at(self) -> float:
-        return self._deadline.when() if self._deadline is not None else 0.0
-
-
-def connection_of(context: ssl.SSLContext | None) -> type[Connection]:
-    """Return `Connection` for a server that speaks TLS, or plain HTTP where the context is None."""
-
-    class Speaking(Connection):
-        pass
-
-    Speaking.context = context
-    return Speaking
+            self._deadline = self.loop.call_later(REQUEST_S if serving else WAIT_S, self.transport.abort)

@@ -7,7 +7,6 @@ once.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ from halfmoon.console.access.attempts import Attempts
 from halfmoon.console.access.audit import Audit
 from halfmoon.console.access.sessions import Sessions
 from halfmoon.console.access.users import Users
-from halfmoon.console.sampler import Sampler
+from halfmoon.console.sampler import Sampler, now_ms
 from halfmoon.errors import UsageError
 
 Facts = dict[str, Any]
@@ -62,9 +61,7 @@ class Asked(NamedTuple):
 
     def number(self, name: str, default: int | None = None, *, low: int = 0, high: int = 2**63 - 1) -> int:
         """Return a whole number. Raises UsageError: there is none and no default, it is none, or it is out of bounds."""
-        text = self.text(name, "" if default is None else str(default), length_max=20)
-        if not text:
-            raise UsageError(f"{name} is missing")
+        text = self.text(name, None if default is None else str(default), length_max=20)
         digits = text.removeprefix("-")
         if not (digits.isascii() and digits.isdecimal()):
             raise UsageError(f"{name} must be a whole number, not {text}")
@@ -79,20 +76,19 @@ class Asked(NamedTuple):
             raise UsageError(f"{name} must be one of {', '.join(choices)}")
         return text
 
+    def confirm(self, name: str) -> None:
+        """Raise UsageError unless a name was typed, in the field ``typed``, as it is."""
+        if self.values.get("typed", "") != name:
+            raise UsageError(f"to confirm, type the name exactly: {name}")
+
     @property
     def now_ms(self) -> int:
         """The time, in ms since the epoch."""
-        return time.time_ns() // 1_000_000
-
-
-class Download(NamedTuple):
-    """What a page without a template answers: bytes that a browser keeps as a file and never shows."""
-
-    body: bytes
+        return now_ms()
 
 
 class Page(NamedTuple):
-    """A page at ``path``; ``template`` shows its facts. ``menu``: it stands in the menu under its title.
+    """A page at ``path``; ``template`` shows its facts, and bytes are a file to keep. ``menu``: it is in the menu under its title.
 
     ``under``: the path of the page in the menu that it belongs to. ``fragment``: no page of its own but a part that a page gets
     again and again while it is looked at; asking for it keeps no session alive.
@@ -101,7 +97,7 @@ class Page(NamedTuple):
     path: str
     title: str
     template: str
-    facts: Callable[[Asked], Awaitable[Facts | Download]]
+    facts: Callable[[Asked], Awaitable[Facts | bytes]]
     menu: bool = False
     under: str = ""
     operators: bool = False
@@ -121,14 +117,3 @@ class Change(NamedTuple):
     path: str
     act: Callable[[Asked], Awaitable[Done]]
     audit: tuple[str, ...]
-
-
-class Confirm(NamedTuple):
-    """What a change asks for where a name has to be typed: the field `typed` must be equal to it."""
-
-    name: str
-
-    def check(self, asked: Asked) -> None:
-        """Raise UsageError unless the name was typed."""
-        if asked.values.get("typed", "") != self.name:
-            raise UsageError(f"to confirm, type the name exactly: {self.name}")

@@ -22,20 +22,18 @@ from halfmoon.logs import escaped
 from halfmoon.shown.texts import rate_text, share_text, span_text, time_text
 
 HERE = Path(__file__).parent
+STATIC = HERE / "static"
 HEADINGS = {
     HTTPStatus.BAD_REQUEST: "Not understood", HTTPStatus.FORBIDDEN: "Not allowed", HTTPStatus.NOT_FOUND: "Not found",
     HTTPStatus.CONFLICT: "Not done", HTTPStatus.BAD_GATEWAY: "No answer from the cluster",
 }  # fmt: skip
 """What pages are called that say what went wrong, where HTTP's own word says little to an operator."""
-KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
 class Renderer:
-    """Templates and files of the console. ``menu`` are the pages that every page links to."""
+    """Templates of the console. ``menu`` are the pages that every page links to."""
 
     def __init__(self, menu: Sequence[Page]) -> None:
-        files = sorted((HERE / "static").iterdir())
-        self._static = {path.name: (path.read_bytes(), KINDS[path.suffix]) for path in files if path.suffix in KINDS}
         self._fragments: dict[str, tuple[Facts, str]] = {}
         self._environment = Environment(
             loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
@@ -45,15 +43,11 @@ class Renderer:
             shown=lambda value: escaped(str(value)), time=time_text, span=span_text, rate=rate_text, share=share_text,
             count=lambda number: f"{number:,}", size=size_text,
         )  # fmt: skip
-        version = sha256(b"".join(body for body, _ in self._static.values())).hexdigest()[:16]
+        version = sha256(b"".join(path.read_bytes() for path in sorted(STATIC.iterdir()))).hexdigest()[:16]
         self._environment.globals.update(
             menu=menu, version=version, at=at, once=lambda: secrets.token_urlsafe(12), line_chart=line_chart, bar_chart=bar_chart,
             Series=Series, share_text=share_text,
         )  # fmt: skip
-
-    def static(self, name: str) -> tuple[bytes, str] | None:
-        """Return a file and its media type; None: there is none."""
-        return self._static.get(name)
 
     async def warm(self) -> None:
         """Compile all templates, one after the other between answers: else the first look at each page waits for its own."""
@@ -67,30 +61,24 @@ class Renderer:
 
     def page(self, page: Page, facts: Facts, visitor: Visitor, values: Mapping[str, str]) -> str:
         """Return a page, and take the notice that it shows. A fragment of the same facts, the very object, is the same for all."""
-        if page.fragment and (last := self._fragments.get(page.path)) and last[0] is facts:
-            return last[1]
-        notice, session = "", visitor.session
+        shown = {**facts, "here": page.under or page.path, "values": defaultdict(str, values)}
         if not page.fragment:
-            notice, session.notice = session.notice, ""
-        html = self._environment.get_template(page.template).render(
-            facts, title=page.title, here=page.under or page.path, path=page.path, visitor=visitor, csrf=session.csrf,
-            notice=notice, values=defaultdict(str, values),
-        )  # fmt: skip
-        if page.fragment:
-            self._fragments[page.path] = facts, html
-        return html
+            shown["notice"], visitor.session.notice = visitor.session.notice, ""
+            return self.plain(page.template, page.title, visitor, **shown)
+        if self._fragments.get(page.path, ({}, ""))[0] is not facts:
+            self._fragments[page.path] = facts, self.plain(page.template, page.title, visitor, **shown)
+        return self._fragments[page.path][1]
 
     def said(self, facts: Facts, visitor: Visitor | None, back: str = "") -> str:
         """Return a page that says what went wrong, and leads back to where a form was sent from."""
         status = HTTPStatus(facts["status"])
         return self.plain("said.html", HEADINGS.get(status, status.phrase), visitor, back=back, **facts)
 
-    def plain(self, template: str, title: str, visitor: Visitor | None, **facts: Any) -> str:
-        """Return a page that is none of the cluster's; without a visitor it has no menu."""
-        csrf = facts.pop("csrf", visitor.session.csrf if visitor else "")
-        return self._environment.get_template(template).render(
-            facts, title=title, here="", path="", visitor=visitor, csrf=csrf, notice=facts.get("notice", ""), values={}
-        )  # fmt: skip
+    def plain(self, template: str, title: str, visitor: Visitor | None, /, **facts: Any) -> str:
+        """Return a page of a template; without a visitor it has no menu."""
+        csrf = visitor.session.csrf if visitor else ""
+        shown = {"csrf": csrf, "here": "", "notice": "", "values": {}, **facts, "title": title, "visitor": visitor}
+        return self._environment.get_template(template).render(shown)
 
 
 def at(path: str, **query: Any) -> str:

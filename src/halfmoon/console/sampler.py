@@ -35,10 +35,15 @@ RATES = ("in_per_second", "out_per_second", "transactions_pending", "oldest_pend
 """Figures of the cluster: sums over the brokers that answer, but of ages and disks the highest."""
 
 
+def now_ms() -> int:
+    """The time, in ms since the epoch."""
+    return time_ns() // 1_000_000
+
+
 class Sampler:
     """Figures of the cluster as time goes by. Used with ``async with`` it samples until the end of the block."""
 
-    def __init__(self, admin: AsyncAdmin, now_ms: Callable[[], int] = lambda: time_ns() // 1_000_000) -> None:
+    def __init__(self, admin: AsyncAdmin, now_ms: Callable[[], int] = now_ms) -> None:
         self._admin, self._now_ms = admin, now_ms
         self._task: asyncio.Task[None] | None = None
         self._status: ClusterStatus | None = None

@@ -7,11 +7,10 @@ import os
 import signal
 import socket
 import ssl
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from shlex import quote
-from time import time_ns
 from typing import NamedTuple
 
 import uvicorn
@@ -21,11 +20,11 @@ from halfmoon.console.access.attempts import Attempts
 from halfmoon.console.access.audit import Audit
 from halfmoon.console.access.sessions import Sessions
 from halfmoon.console.access.users import Users
-from halfmoon.console.app import application
-from halfmoon.console.connections import REQUESTS_MAX, connection_of
+from halfmoon.console.app import Console
+from halfmoon.console.connections import REQUESTS_MAX, Connection
 from halfmoon.console.page import Services
 from halfmoon.console.pages import ALL
-from halfmoon.console.sampler import Sampler
+from halfmoon.console.sampler import Sampler, now_ms
 from halfmoon.errors import SettingError
 
 
@@ -55,31 +54,26 @@ async def serve(
     context = _context(place.certificate, place.private_key) if place.certificate else None
     async with AsyncAdmin(cluster) as admin, Sampler(admin) as sampler:
         users = Users(data / "users.json", now_ms)
-        services = Services(
-            admin, sampler, users, Sessions(now_ms), Attempts(now_ms),
-            Audit(data / "audit.jsonl", now_ms), secure=place.secure, public_url=place.public_url,
+        console = Console(
+            Services(
+                admin, sampler, users, Sessions(now_ms), Attempts(now_ms), Audit(data / "audit.jsonl", now_ms),
+                secure=place.secure, public_url=place.public_url,
+            ),
+            ALL,
         )  # fmt: skip
-        made = application(services, ALL)
         config = uvicorn.Config(
-            made, loop="asyncio", http=connection_of(context), ws="none", lifespan="off", log_config=None,
-            log_level="error",  # its warnings are a line for each bad request, whoever sends it
+            console, loop="asyncio", http=type("Connection", (Connection,), {"context": context}), ws="none", lifespan="off",
+            log_config=None, log_level="error",  # its warnings are a line for each bad request, whoever sends it
             access_log=False, server_header=False, proxy_headers=False, timeout_graceful_shutdown=2, limit_concurrency=REQUESTS_MAX,
             h11_max_incomplete_event_size=16 * 1024, backlog=REQUESTS_MAX // 2,  # asyncio accepts so many before it looks at any
         )  # fmt: skip
-        config.load()
-        server = _Server(config)
+        server = uvicorn.Server(config)
+        server.capture_signals = nullcontext  # type: ignore[assignment, method-assign]  # else it ends by the signal, not with 0
         _stop_when_asked(server, parent)
         ready(len(users.all()))
-        warming = asyncio.create_task(made.state.warm())
+        warming = asyncio.create_task(console.renderer.warm())
         await server.serve(sockets=[place.listening])
         warming.cancel()
-
-
-class _Server(uvicorn.Server):
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone: uvicorn's way ends a process that stopped cleanly by the signal that asked for it."""
-        yield
 
 
 def _stop_when_asked(server: uvicorn.Server, parent: int | None) -> None:
@@ -90,20 +84,18 @@ def _stop_when_asked(server: uvicorn.Server, parent: int | None) -> None:
             os._exit(1)
         server.should_exit = True
 
-    def read_parent() -> None:
-        if not os.read(parent or 0, 4096):
-            loop.remove_reader(parent or 0)
-            server.should_exit = True
+    def stop_with(parent: int) -> None:  # which writes nothing more
+        loop.remove_reader(parent)
+        server.should_exit = True
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     if parent is not None:
-        loop.add_reader(parent, read_parent)
+        loop.add_reader(parent, stop_with, parent)
 
 
 def _context(certificate: str, private_key: str) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         context.load_cert_chain(certificate, private_key or None, password=lambda: "")
     except OSError as exc:  # SSLError is one
@@ -115,8 +107,3 @@ def _context(certificate: str, private_key: str) -> ssl.SSLContext:
 def first_user(data: Path) -> str:
     """Return the command that makes a user of the console whose directory is given."""
     return f"halfmoon console user add NAME --role operator --data {quote(str(data.parent))}"
-
-
-def now_ms() -> int:
-    """The time, in ms since the epoch."""
-    return time_ns() // 1_000_000

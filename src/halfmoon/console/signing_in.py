@@ -51,7 +51,7 @@ class SigningIn:
         """Log in, and say in words why not."""
         token = request.cookies.get(self._form_cookie, "")
         form = await read_form(request, token or secrets.token_urlsafe(), self._host, is_small=True)
-        name, password, then = (form.values.get(field, "") for field in ("name", "password", "then"))
+        name, password, then = (form.get(field, "") for field in ("name", "password", "then"))
         services, address = self._services, address_of(self._services, request)
         async with self._hashing:
             if wait_ms := services.attempts.refused_ms(name, address):
@@ -112,7 +112,7 @@ class SigningIn:
         if visitor is None:
             return _to("/login?then=/password")
         form = await read_form(request, visitor.session.csrf, self._host, is_small=True)
-        old, new, again = (form.values.get(field, "") for field in ("old", "new", "again"))
+        old, new, again = (form.get(field, "") for field in ("old", "new", "again"))
         name = visitor.user.name
         try:
             if new != again:

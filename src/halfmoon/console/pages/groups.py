@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 
 from halfmoon.client.admin import AsyncAdmin
 from halfmoon.console.blocking import Known, findings, started_ms, subscriptions
-from halfmoon.console.page import PAGE_SIZE, Asked, Change, Confirm, Done, Facts, Page
+from halfmoon.console.page import PAGE_SIZE, Asked, Change, Done, Facts, Page
 from halfmoon.console.pages.topics import gathered
 from halfmoon.console.render import at
 from halfmoon.conversion import json_decoder
@@ -185,7 +185,7 @@ async def create(asked: Asked) -> Done:
 async def delete(asked: Asked) -> Done:
     """Delete a group and its progress."""
     name = asked.text("group")
-    Confirm(name).check(asked)
+    asked.confirm(name)
     await asked.admin.delete_group(name)
     return Done(f"Consumer group {name} is deleted, with its progress, retries and dead letters.", "/groups")
 

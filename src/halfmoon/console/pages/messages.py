@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from halfmoon.client.admin import AsyncAdmin
-from halfmoon.console.page import PAGE_SIZE, Asked, Change, Done, Download, Facts, Page
+from halfmoon.console.page import PAGE_SIZE, Asked, Change, Done, Facts, Page
 from halfmoon.console.pages.bodies import body_facts
 from halfmoon.console.pages.topics import gathered, route_of
 from halfmoon.console.render import at
@@ -146,9 +146,9 @@ async def message(asked: Asked) -> Facts:
     return facts | {"message": fields, "body": body_facts(found.body)}
 
 
-async def body(asked: Asked) -> Download:
+async def body(asked: Asked) -> bytes:
     """Return a message's body as its sender gave it."""
-    return Download((await _asked_for(asked)).body)
+    return (await _asked_for(asked)).body
 
 
 async def resend(asked: Asked) -> Done:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from halfmoon.client.admin import AsyncAdmin
-from halfmoon.console.page import PAGE_SIZE, Asked, Change, Confirm, Done, Facts, Page
+from halfmoon.console.page import PAGE_SIZE, Asked, Change, Done, Facts, Page
 from halfmoon.console.render import at
 from halfmoon.errors import ConsumerNotOnline, HalfmoonError, TopicNotFound, UsageError
 from halfmoon.model import MessageQueue
@@ -211,7 +211,7 @@ async def change(asked: Asked) -> Done:
 async def delete(asked: Asked) -> Done:
     """Delete a topic with its messages, once its name was typed."""
     name = _changed(asked)
-    Confirm(name).check(asked)
+    asked.confirm(name)
     await asked.admin.delete_topic(name)
     return Done(f"Topic {name} and its messages are deleted.", "/topics")
 
