@@ -275,6 +275,33 @@ async def test_a_user_who_was_removed_or_demoted_loses_what_the_role_gave_at_onc
     assert shop.sold == []
 
 
+async def test_a_script_that_sends_a_form_is_told_where_to_go_and_the_notice_stays_for_that_page(console: Site, shop: Shop):
+    console.http.headers["Accept"] = "application/json"
+    answer = await console.post("/sell", thing="shoes", follow=False)
+
+    assert (answer.status_code, answer.headers["location"], shop.sold) == (201, "/clients", ["shoes"])
+    del console.http.headers["Accept"]
+    assert console.said(await console.get("/clients")) == "shoes is sold."
+
+
+async def test_a_script_whose_form_is_refused_is_told_why(console: Site, shop: Shop):
+    shop.fails = UsageError("there are no shoes")
+    console.http.headers["Accept"] = "application/json"
+    refused = await console.post("/sell", thing="shoes")
+    console.http.cookies.clear()
+    stranger = await console.post("/sell", thing="shoes")
+
+    assert (refused.status_code, refused.json()["error"]) == (400, "there are no shoes")
+    assert (stranger.status_code, stranger.json()["error"]) == (401, "log in first")
+
+
+async def test_what_has_no_link_to_an_icon_finds_it_where_browsers_ask_for_one(console: Site):
+    console.http.cookies.clear()
+    answer = await console.get("/favicon.ico")
+
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "image/svg+xml")
+
+
 @pytest.mark.parametrize("query", [{"after": "x"}, {"after": "-1"}, {"after": "9" * 30}, {"group": "g" * 60_000}])
 async def test_queries_that_make_no_sense_are_said(site: Site, query: dict[str, str]):
     answer = await site.get("/clients", **query)

@@ -128,6 +128,53 @@ def test_a_setting_that_does_not_fit_is_refused_in_words(visit: Visit, watch: Wa
     expect(page.get_by_role("alert")).to_contain_text("fileReservedTime")
 
 
+def test_what_was_typed_stays_where_a_change_is_refused_and_the_next_try_counts(visit: Visit, watch: Watch, admin: Admin) -> None:
+    watch.expect("400|409")
+    page = visit("/topics")
+    create = form(page, "Create")
+    create.get_by_label("Name").fill("no name!")
+    create.get_by_label("Queues on each broker").fill("3")
+    create.get_by_label("Permission").select_option("read only")
+    create.get_by_role("button").click()
+    expect(page.get_by_role("alert")).to_contain_text("illegal characters")
+    expect(create.get_by_label("Name")).to_have_value("no name!")
+    create.get_by_label("Name").fill("typed-once")
+    create.get_by_role("button").click()
+    said(page, "typed-once")
+
+    (broker,) = admin.brokers()
+    made = admin.topic_configs(broker.address)["typed-once"]
+    assert (made.read_queue_nums, made.write_queue_nums, made.perm) == (3, 3, 4)
+
+
+def test_without_scripts_a_refusal_leads_back_and_the_browser_keeps_what_was_typed(visit: Visit, watch: Watch) -> None:
+    watch.expect("400|409")
+    page = visit("/topics", java_script_enabled=False)
+    form(page, "Create").get_by_label("Name").fill("no name!")
+    form(page, "Create").get_by_role("button").click()
+    expect(page.get_by_role("alert")).to_contain_text("illegal characters")
+    expect(page.get_by_role("link", name="Back")).to_have_attribute("href", "/topics")
+
+    page.go_back()
+
+    expect(form(page, "Create").get_by_label("Name")).to_have_value("no name!")
+
+
+def test_a_change_whose_answer_is_lost_is_not_carried_out_again(visit: Visit, watch: Watch, admin: Admin) -> None:
+    watch.expect("ERR_FAILED")
+    watch.expect("409")
+    page = visit("/topics")
+    page.route("**/topics/create", lambda route: (route.fetch(max_redirects=0), route.abort()))
+    form(page, "Create").get_by_label("Name").fill("answer-lost")
+    form(page, "Create").get_by_role("button").click()
+    expect(page.get_by_role("alert")).to_have_text("The console does not answer: whether this was carried out is not known.")
+    page.unroute("**/topics/create")
+
+    form(page, "Create").get_by_role("button").click()
+
+    expect(page.get_by_role("alert")).to_contain_text("This form was sent before; it was carried out once.")
+
+
 def test_a_producer_that_is_gone_is_asked_in_vain_and_its_transaction_rolled_back_for_ever(
     visit: Visit, watch: Watch, shop: Shop, admin: Admin
 ) -> None:

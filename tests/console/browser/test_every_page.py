@@ -146,6 +146,13 @@ def test_nor_from_the_way_in(console: Console, open_page: Callable[..., Page], v
     assert faults(page) == []
 
 
+def test_the_menu_is_one_line_of_a_page_of_1280_pixels(visit: Visit) -> None:
+    links = visit("/").get_by_role("navigation", name="Pages").get_by_role("link")
+
+    assert links.count() == sum(declared.menu for declared in PAGES)
+    assert len(set(links.evaluate_all("links => links.map(link => link.getBoundingClientRect().top)"))) == 1
+
+
 def test_a_phone_has_the_menu_behind_a_button_and_goes_to_every_page_of_it(visit: Visit, shop: Shop) -> None:
     page = visit("/", viewport=PHONE, has_touch=True)
     for declared in PAGES:

@@ -1,13 +1,10 @@
 // What pages do by themselves; each works without it. Parts with data-live are fetched again and again while they are looked at.
 
-const message = document.createElement("p");
-message.className = "error";
-message.setAttribute("role", "alert");
-
-function tell(part, text) {
-  message.textContent = text;
-  if (text) part.before(message);
-  else message.remove();
+function tell(place, text) {
+  place.told ??= Object.assign(document.createElement("p"), { className: "error", role: "alert" });
+  place.told.textContent = text;
+  if (text) place.before(place.told);
+  else place.told.remove();
 }
 
 async function refresh(part) {
@@ -24,12 +21,33 @@ async function refresh(part) {
 }
 
 for (const part of document.querySelectorAll("[data-live]")) {
-  const again = async () => {
-    await refresh(part);
-    setTimeout(again, Number(part.dataset.every || 2000));
-  };
-  setTimeout(again, Number(part.dataset.every || 2000));
+  const again = () => setTimeout(() => refresh(part).then(again), part.dataset.every);
+  again();
 }
+
+// A form is sent once, however often its button is pressed. A refusal is said above it, and what was typed stays.
+for (const form of document.querySelectorAll("form.change")) {
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    if (form.ariaBusy) return;
+    form.ariaBusy = "true";
+    document.querySelector(".notice")?.remove();
+    tell(form, "");
+    const sent = { method: "POST", body: new URLSearchParams(new FormData(form)), headers: { Accept: "application/json" } };
+    try {
+      const answer = await fetch(form.action, sent);
+      if (answer.status === 201) return location.assign(answer.headers.get("Location"));
+      if (answer.status === 401) return location.reload();
+      tell(form, (await answer.json()).error);
+      const isRefused = answer.status < 500; // else it may have been carried out: the next try says so
+      if (isRefused) form.elements.once.value = crypto.getRandomValues(new Uint32Array(4)).join("-");
+    } catch {
+      tell(form, "The console does not answer: whether this was carried out is not known.");
+    }
+    form.ariaBusy = null;
+  });
+}
+addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
 
 // A button that deletes waits until the name is typed; the console checks it again.
 for (const box of document.querySelectorAll("[data-typed]")) {
@@ -45,15 +63,6 @@ for (const all of document.querySelectorAll("[data-all]")) {
     for (const box of document.querySelectorAll(`input[name="${all.dataset.all}"]`)) box.checked = all.checked;
   });
 }
-
-// A form is sent once, however often its button is pressed.
-for (const form of document.querySelectorAll("form.change")) {
-  form.addEventListener("submit", (event) => {
-    if (form.dataset.sent) event.preventDefault();
-    form.dataset.sent = "1";
-  });
-}
-addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
 
 const menu = document.querySelector("[data-menu]");
 if (menu) menu.open = matchMedia("(min-width: 48rem)").matches;
