@@ -41,28 +41,31 @@ def now_ms() -> int:
 
 
 class Sampler:
-    """Figures of the cluster as time goes by. Used with ``async with`` it samples until the end of the block."""
+    """Figures of the cluster as time goes by. Used with ``async with`` it samples until the end of the block.
+
+    ``facts`` is what is known now: the same object until there is a newer sample, as all who look are shown the same.
+    """
+
+    _task: asyncio.Task[None]
 
     def __init__(self, admin: AsyncAdmin, now_ms: Callable[[], int] = now_ms) -> None:
         self._admin, self._now_ms = admin, now_ms
-        self._task: asyncio.Task[None] | None = None
-        self._status: ClusterStatus | None = None
+        self._history: dict[str, deque[tuple[int, float | None]]] = {name: deque(maxlen=KEPT_MS // SAMPLE_MS) for name in RATES}
+        self._history["backlog"] = deque(maxlen=KEPT_MS // BACKLOG_MS)
         self._failing_since_ms: int | None = None
-        self._history = {name: _points(SAMPLE_MS) for name in RATES} | {"backlog": _points(BACKLOG_MS)}
         self._groups: list[str] = []
         self._group_count, self._rounds, self._backlog_due_ms = 0, 0, 0
         self._behind: dict[str, Backlog] = {}
         self._backlog_fault = ""
-        self._facts: dict[str, Any] | None = None
+        self.facts = self._found(ClusterStatus(now_ms(), "unknown", [], [], {}))
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self.run())
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        self._task.cancel()
+        await asyncio.wait([self._task])
 
     async def run(self) -> None:
         """Sample until cancelled."""
@@ -77,20 +80,17 @@ class Sampler:
         """Ask every broker, and the groups where it is time; what goes wrong is kept as the reason for a gap."""
         at_ms = self._now_ms()
         try:
-            self._status = await self._admin.status(groups=False)
+            status = await self._admin.status(groups=False)
+            figures = _figures(status.brokers)
         except Exception as exc:
-            self._status = ClusterStatus(at_ms, "down", [_reason(exc)], [], {})
-        figures = _figures(self._status.brokers)
-        for name in RATES:
-            self._keep(name, at_ms, figures[name], SAMPLE_MS)
-        if self._status.health != "down":
-            self._failing_since_ms = None
-        elif self._failing_since_ms is None:
-            self._failing_since_ms = at_ms
+            status, figures = ClusterStatus(at_ms, "down", [_reason(exc)], [], {}), _figures([])
+        for name, figure in figures.items():
+            self._keep(name, at_ms, figure, SAMPLE_MS)
+        self._failing_since_ms = (self._failing_since_ms or at_ms) if status.health == "down" else None
         if at_ms >= self._backlog_due_ms or at_ms < self._backlog_due_ms - BACKLOG_MS:
             self._backlog_due_ms = at_ms + BACKLOG_MS
             await self._sample_backlog()
-        self._facts = None
+        self.facts = self._found(status)
 
     async def _sample_backlog(self) -> None:
         at_ms, total, self._behind, self._backlog_fault = self._now_ms(), None, {}, ""
@@ -112,15 +112,7 @@ class Sampler:
             points.append((at_ms - 1, None))
         points.append((at_ms, value))
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What is known now: the same object until there is a newer sample, as all who look are shown the same."""
-        if self._facts is None:
-            self._facts = self._found()
-        return self._facts
-
-    def _found(self) -> dict[str, Any]:
-        status = self._status or ClusterStatus(self._now_ms(), "unknown", [], [], {})
+    def _found(self, status: ClusterStatus) -> dict[str, Any]:
         late = [(behind.messages, group, behind.behind_ms) for group, behind in self._behind.items() if behind.messages]
         addresses = {broker.name: broker.address for broker in status.brokers}
         begin_ms = min((points[0][0] for points in self._history.values() if points), default=status.at_ms)
@@ -139,10 +131,6 @@ class Sampler:
             "span_ms": (min(max(begin_ms, status.at_ms - KEPT_MS), status.at_ms - SPAN_MS), status.at_ms),
             "history": {name: list(points) for name, points in self._history.items()},
         }
-
-
-def _points(every_ms: int) -> deque[tuple[int, float | None]]:
-    return deque(maxlen=KEPT_MS // every_ms)
 
 
 def _figures(brokers: list[BrokerStatus]) -> dict[str, float | None]:
