@@ -40,7 +40,7 @@ def test_all_pages_together_are_the_whole_list_in_order(brokers: dict[str, list[
 
 @pytest.mark.parametrize("text", ["", "x", "W10", "\u00e9", "A" * 5000])
 def test_a_damaged_cursor_is_refused_in_words(text: str):
-    with pytest.raises(UsageError, match="begin with the first one"):
+    with pytest.raises(UsageError, match="begin at its first page"):
         places_of(text)
 
 

@@ -168,19 +168,14 @@ def test_a_page_of_a_group_with_few_of_many_ends_after_so_many_requests_and_says
     assert script.asked(ListPendingTransactions)[-1].request.start == (2 * PAGE_REQUESTS_MAX - 1) * 8192
 
 
-@pytest.mark.parametrize(
-    "cursor", ["", "x", "é", "e30", "eyJwbGFjZXMiOnsiYSI6MX19", "eyJwbGFjZXMiOnsiYSI6WyJ4IiwxXX19", "A" * 9000]
-)
-def test_a_damaged_cursor_is_refused_or_begins_anew(cursor):
+@pytest.mark.parametrize("cursor", ["", "x", "é", "e30", "eyJhIjoxfQ", "eyJhIjpbIngiLDFdfQ", "eyJhIjpbLTIsIiJdfQ", "A" * 9000])
+def test_a_damaged_cursor_is_refused_in_words(cursor):
     script = Scripted()
     core = admin(script)
     script.on(ListPendingTransactions, by_broker(a=page(one(0, 10)), b=page()))
 
-    if cursor == "e30":  # {}
-        assert len(script.run(pending_page(core, after=cursor)).transactions) == 1
-    else:
-        with pytest.raises(UsageError, match="damaged"):
-            script.run(pending_page(core, after=cursor))
+    with pytest.raises(UsageError, match="begin at its first page"):
+        script.run(pending_page(core, after=cursor))
 
 
 def test_one_transaction_is_found_at_whichever_broker_has_it():

@@ -15,7 +15,7 @@ from halfmoon import sql92
 from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.client.core.admin.find import PULL_COUNT, broker_of, message_by_offset_id, messages_by_unique_key, read_page
 from halfmoon.client.core.ask import ask
-from halfmoon.client.core.cursor import cursor, places
+from halfmoon.client.core.cursor import Offset, cursor, places
 from halfmoon.client.core.names import DLQ_PREFIX, RETRY_PREFIX, check_group, unwrap, wrap
 from halfmoon.effects import Op
 from halfmoon.errors import HalfmoonError, QueryNotFound, TopicNotFound, UsageError
@@ -299,13 +299,13 @@ def dead_letter_page(
 
 def _readers(admin: AdminCore, group: str, choice: DeadLetterFilter, after: str, *, down: bool) -> Op[list[_Reader]]:
     check_group(group)
-    known = places(after, 1) if after else None
+    known = places(after, tuple[Offset]) if after else None
     readers = []
     for queue, address in (yield from _queues(admin, DLQ_PREFIX + wrap(group, admin.settings.namespace))):
         low, high = yield from _ends(admin, queue, address, choice)
         reader = _Reader(queue, address, low, high, high if down else low, down)
         if known is not None:  # a queue that is not in it is newer than the page
-            reader.at = min(max(low, known.get(reader.name, [low])[0]), high)
+            reader.at = min(max(low, known.get(reader.name, (low,))[0]), high)
         readers.append(reader)
     return readers
 

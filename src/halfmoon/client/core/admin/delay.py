@@ -11,7 +11,7 @@ from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.client.core.admin.pages import Master, masters
 from halfmoon.client.core.admin.transactions import ask_halfmoon
 from halfmoon.client.core.ask import ask
-from halfmoon.client.core.cursor import cursor, places
+from halfmoon.client.core.cursor import Offset, cursor, places
 from halfmoon.client.core.names import unwrap, wrap
 from halfmoon.client.core.produce.send import Sender
 from halfmoon.effects import Op, gather
@@ -31,6 +31,8 @@ from halfmoon.wire.headers.delay import ListDelayedMessages, RecallMessage, Reca
 PAGE_MAX = 1000
 """Most messages of one answer."""
 
+_Place = tuple[Offset, Offset, Offset]
+"""Behind which message of a broker a page goes on: the time that it is looked at, its level, its queue offset."""
 
 ROUNDS_MAX = 40
 """Questions to one broker for one page: each reads some 2,000 messages, or 4 MiB."""
@@ -106,7 +108,8 @@ def delayed_page(admin: AdminCore, *, topic: str | None = None, after: str = "",
     What waits longer than two days may be on an earlier page: its brokers list it when they store it anew. A broker that keeps no
     such list, or does not answer, is in ``not_reported``. Raises UsageError; the error of a broker when none answers.
     """
-    known, page = places(after, 3) if after else {}, DelayedPage()
+    known: dict[str, _Place] = places(after, _Place) if after else {}
+    page = DelayedPage()
     parts = yield from _parts(admin, page, topic, known, count_max)
     # behind what a broker with more has listed, others may list what is later than what it has not listed yet
     ends = [max([part.last_ms, *(message.look_ms for message in part.messages)]) for part in parts.values() if part.more]
@@ -120,9 +123,9 @@ def delayed_page(admin: AdminCore, *, topic: str | None = None, after: str = "",
             totals.update({of: totals.get(of, 0) + count for of, count in counts.items()})
         mine = [message for message in taken if message.broker == name]
         if len(mine) == len(part.messages):
-            known[name] = [part.last_ms, part.last_level, part.last_offset]
+            known[name] = (part.last_ms, part.last_level, part.last_offset)
         elif mine:
-            known[name] = [mine[-1].look_ms, mine[-1].level, mine[-1].queue_offset]
+            known[name] = (mine[-1].look_ms, mine[-1].level, mine[-1].queue_offset)
     if len(taken) < sum(map(len, lists)) or any(part.more for part in parts.values()):
         page.next = cursor(known)
         page.short = "" if len(taken) == count_max else "so many were looked at; others are on the next page"
@@ -130,7 +133,7 @@ def delayed_page(admin: AdminCore, *, topic: str | None = None, after: str = "",
 
 
 def _parts(
-    admin: AdminCore, page: DelayedPage, topic: str | None, known: dict[str, list[int]], count_max: int
+    admin: AdminCore, page: DelayedPage, topic: str | None, known: dict[str, _Place], count_max: int
 ) -> Op[dict[str, DelayedMessages]]:
     """Return what each broker lists, by its name, and note on the page which do not."""
     topic = None if topic is None else wrap(topic, admin.settings.namespace)
@@ -152,7 +155,7 @@ def _parts(
     return parts
 
 
-def _part(admin: AdminCore, broker: Master, topic: str | None, after: list[int] | None, count_max: int) -> Op[DelayedMessages]:
+def _part(admin: AdminCore, broker: Master, topic: str | None, after: _Place | None, count_max: int) -> Op[DelayedMessages]:
     """Return what one broker lists behind a place: as many as asked for, unless it has no more or was asked `ROUNDS_MAX` times."""
     part = DelayedMessages()
     part.last_ms, part.last_level, part.last_offset = after or (-1, -1, -1)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 from halfmoon.client.core.admin.admin import AdminCore
+from halfmoon.client.core.cursor import Offset, cursor, places
 from halfmoon.effects import Op, gather
-from halfmoon.errors import PeerError, UsageError
-from halfmoon.wire.bodies import from_json, to_json
-from halfmoon.wire.json import Body
+from halfmoon.errors import UsageError
 
 PAGE_MAX = 1000
 """Most rows of one answer."""
@@ -25,7 +23,7 @@ class Master(NamedTuple):
 
 
 T = TypeVar("T")
-Place = tuple[int, str]
+Place = tuple[Offset, str]
 """Where a broker's list goes on: a half queue offset at one with a table; at others behind a birth time and an id, which the copies
 of a half message share. Of the expired: below a queue offset."""
 END: Place = (-1, "")
@@ -47,30 +45,19 @@ def masters(admin: AdminCore) -> Op[list[Master]]:
     return brokers
 
 
-class _Cursor(Body):
-    """Where the lists of brokers go on."""
-
-    places: dict[str, Place] = {}  # noqa: RUF012
-
-
 def count_of(count: int) -> int:
     """Return how many rows a page has."""
     return min(max(count, 1), PAGE_MAX)
 
 
-def places_of(cursor: str | None) -> dict[str, Place]:
+def places_of(after: str | None) -> dict[str, Place]:
     """Return where the list of each broker goes on, as a cursor says. Raises UsageError."""
-    if cursor is None:
-        return {}
-    try:
-        return from_json(_Cursor, urlsafe_b64decode(cursor + "==")).places
-    except (ValueError, PeerError):
-        raise UsageError("the place where the page begins is damaged: begin with the first one") from None
+    return {} if after is None else places(after, tuple[Offset, str])
 
 
-def of_all(admin: AdminCore, places: Mapping[str, Place], listed: Callable[[Master], Op[Listed[T]]]) -> Op[dict[str, Listed[T]]]:
+def of_all(admin: AdminCore, known: Mapping[str, Place], listed: Callable[[Master], Op[Listed[T]]]) -> Op[dict[str, Listed[T]]]:
     """Return what brokers list that have not ended. Raises the error of any: a list without its rows would look complete."""
-    brokers = [broker for broker in (yield from masters(admin)) if places.get(broker.name) != END]
+    brokers = [broker for broker in (yield from masters(admin)) if known.get(broker.name) != END]
     found: dict[str, Listed[T]] = {}
     for broker, outcome in zip(brokers, (yield from gather([listed(broker) for broker in brokers]))):
         if isinstance(outcome, Exception):
@@ -80,11 +67,11 @@ def of_all(admin: AdminCore, places: Mapping[str, Place], listed: Callable[[Mast
 
 
 def merged(
-    pages: Mapping[str, Listed[T]], count: int, order: Callable[[T], int], places: dict[str, Place]
+    pages: Mapping[str, Listed[T]], count: int, order: Callable[[T], int], known: dict[str, Place]
 ) -> tuple[list[T], str | None]:
     """Return the first rows of all brokers in their order, and the cursor of what follows; None: nothing does."""
     rows = {name: deque(listed.rows) for name, listed in pages.items()}
-    places = {**places, **{name: listed.then for name, listed in pages.items() if not listed.rows}}
+    then = {**known, **{name: listed.then for name, listed in pages.items() if not listed.rows}}
     taken: list[T] = []
     # A broker that has more than it listed ends the page: what it has next may come before the next of the others.
     while len(taken) < count and all(rows[name] or listed.then == END for name, listed in pages.items()):
@@ -93,7 +80,7 @@ def merged(
             return taken, None
         place, row = rows[name].popleft()
         taken.append(row)
-        places[name] = place if rows[name] else pages[name].then
+        then[name] = place if rows[name] else pages[name].then
     if not any(rows.values()) and all(listed.then == END for listed in pages.values()):
         return taken, None
-    return taken, urlsafe_b64encode(to_json(_Cursor(places))).decode().rstrip("=")
+    return taken, cursor(then)
