@@ -53,3 +53,23 @@ def test_what_needs_its_name_typed_takes_that_name_alone(typed: str):
     asked(typed="orders").confirm("orders")
     with pytest.raises(UsageError, match="type the name exactly: orders"):
         asked(typed=typed).confirm("orders")
+
+
+def test_a_time_is_read_and_may_be_missing():
+    assert asked(since="1970-01-01T00:00:01").moment("since") == 1000
+    assert asked(since="1960-01-01").moment("since") == 0
+    assert asked().moment("since", "") is None
+    assert asked().now_ms - 3_600_000 <= asked().moment("since", "1h") <= asked().now_ms
+    for words, values in (("since is missing", {}), ("since: 'soon' is not a time: give an age", {"since": "soon"})):
+        with pytest.raises(UsageError, match=words):
+            asked(**values).moment("since")
+
+
+def test_pages_of_rows_have_each_row_once():
+    found = list(range(250))
+
+    assert asked().rows(found) == (found[:100], "100")
+    assert asked(after="100").rows(found) == (found[100:200], "200")
+    assert asked(after="200").rows(found) == (found[200:], None)
+    assert asked(after="900").rows(found) == ([], None)
+    assert asked().rows(found[:100]) == (found[:100], None)

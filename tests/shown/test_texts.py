@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.shown.texts import rate_text, span_text, time_text
+from halfmoon.shown.texts import rate_text, read_time, span_text, time_text
 
 
 def test_times_are_shown_in_utc_and_none_as_nothing():
@@ -29,3 +29,20 @@ def test_a_span_of_time_is_short_and_never_rounds_up_into_the_next_unit(ms, text
 
 def test_rates():
     assert [rate_text(rate) for rate in (0.0, 1 / 60, 3.49, 9.96, 1200.4)] == ["0", "0.017", "3.5", "10", "1,200"]
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("0", 0), ("1700000000000", 1_700_000_000_000), (" 1970-01-01T00:00:01Z", 1000), ("1970-01-01T01:00:01+01:00", 1000),
+        ("1970-01-01 00:00:01.250", 1250), ("10s", 990_000), ("3ms", 999_997), ("99d", 0),
+    ],
+)  # fmt: skip
+def test_a_time_is_read_as_people_write_it(text, ms):
+    assert read_time(text, 1_000_000) == ms
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "5x", "-1", "9" * 30, "2026-02-30", "9999-99-99", "17"])
+def test_what_is_no_time_is_refused_in_words(text):
+    with pytest.raises(ValueError, match="an age"):
+        read_time(text, 1_000_000)

@@ -11,12 +11,12 @@ import typer
 
 from halfmoon.cli.shared.app import App
 from halfmoon.cli.shared.lines import check_reader, say
-from halfmoon.cli.shared.options import LOCAL, TIME_FORMS, Json, NameServer, Topic, duration_ms, time_ms
+from halfmoon.cli.shared.options import LOCAL, Json, NameServer, Topic, duration_ms, time_ms
 from halfmoon.cli.shared.output import body_text, show_json
 from halfmoon.cli.shared.reading import FIRST, LAST, check_topic, read, starts_and_ends
 from halfmoon.client.sync import PullConsumer
 from halfmoon.model import ConsumeFrom, MessageQueue, StoredMessage, subscription
-from halfmoon.shown.texts import message_facts, time_text
+from halfmoon.shown.texts import TIME_FORMS, message_facts, time_text
 
 app = App(add_completion=False)
 

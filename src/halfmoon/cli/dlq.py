@@ -11,12 +11,12 @@ import typer
 from halfmoon.cli.shared.app import App
 from halfmoon.cli.shared.confirmation import Yes, check_terminal, confirm
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.options import LOCAL, TIME_FORMS, Json, Limit, NameServer, OneGroup, time_ms
+from halfmoon.cli.shared.options import LOCAL, Json, Limit, NameServer, OneGroup, time_ms
 from halfmoon.cli.shared.output import body_text, show_json, show_table
 from halfmoon.client.admin import Admin
 from halfmoon.errors import HalfmoonError
 from halfmoon.model import DeadLetter
-from halfmoon.shown.texts import message_facts, time_text
+from halfmoon.shown.texts import TIME_FORMS, message_facts, time_text
 
 app = App(
     no_args_is_help=True,

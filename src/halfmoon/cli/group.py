@@ -10,14 +10,14 @@ import typer
 from halfmoon.cli.shared.app import App
 from halfmoon.cli.shared.confirmation import Yes, confirm
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.options import LOCAL, TIME_FORMS, All, Cluster, Group, Json, NameServer, OneTopic, Topic, time_ms
+from halfmoon.cli.shared.options import LOCAL, All, Cluster, Group, Json, NameServer, OneTopic, Topic, time_ms
 from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.client.admin import Admin
 from halfmoon.errors import ConsumerNotOnline, GroupNotFound, TopicNotFound
 from halfmoon.model import MessageQueue
 from halfmoon.results import OffsetMove
 from halfmoon.shown.names import is_users_group
-from halfmoon.shown.texts import time_text
+from halfmoon.shown.texts import TIME_FORMS, time_text
 
 app = App(
     no_args_is_help=True,

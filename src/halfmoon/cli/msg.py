@@ -8,7 +8,7 @@ import typer
 
 from halfmoon.cli.shared.app import App
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.options import LOCAL, TIME_FORMS, Json, NameServer, Topic, time_ms
+from halfmoon.cli.shared.options import LOCAL, Json, NameServer, Topic, time_ms
 from halfmoon.cli.shared.output import body_text, show_json, show_table
 from halfmoon.cli.shared.reading import FIRST, NotReadToEnd, read, starts_and_ends
 from halfmoon.cli.store.dump import dump
@@ -16,7 +16,7 @@ from halfmoon.client.admin import Admin
 from halfmoon.errors import OffsetIllegal, QueryNotFound
 from halfmoon.model import MessageQueue, StoredMessage, subscription
 from halfmoon.results import MessageTrace
-from halfmoon.shown.texts import message_facts, time_text
+from halfmoon.shown.texts import TIME_FORMS, message_facts, time_text
 
 app = App(
     no_args_is_help=True, add_completion=False, help="Find stored messages.\n\nExample: halfmoon msg find --topic orders --key o-1"

@@ -7,8 +7,8 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from halfmoon.client.admin import AsyncAdmin
 from halfmoon.console.access.attempts import Attempts
@@ -17,8 +17,10 @@ from halfmoon.console.access.sessions import Sessions
 from halfmoon.console.access.users import Users
 from halfmoon.console.sampler import Sampler, now_ms
 from halfmoon.errors import UsageError
+from halfmoon.shown.texts import read_time
 
 Facts = dict[str, Any]
+T = TypeVar("T")
 
 PAGE_SIZE = 100
 """Rows of a page."""
@@ -80,6 +82,20 @@ class Asked(NamedTuple):
         """Raise UsageError unless a name was typed, in the field ``typed``, as it is."""
         if self.values.get("typed", "") != name:
             raise UsageError(f"to confirm, type the name exactly: {name}")
+
+    def moment(self, name: str, default: str | None = None) -> int | None:
+        """Return a time in ms since the epoch; None where there is none and the default is empty. Raises UsageError."""
+        text = self.text(name, default)
+        try:
+            return max(0, read_time(text, self.now_ms)) if text else None
+        except ValueError as exc:
+            raise UsageError(f"{name}: {exc}") from None
+
+    def rows(self, found: Sequence[T]) -> tuple[Sequence[T], str | None]:
+        """Return `PAGE_SIZE` of what was found, from where the query says, and where the next page begins; None: at no place."""
+        begin = self.number("after", 0)
+        end = begin + PAGE_SIZE
+        return found[begin:end], str(end) if end < len(found) else None
 
     @property
     def now_ms(self) -> int:

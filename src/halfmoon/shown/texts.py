@@ -1,7 +1,8 @@
-"""Times, spans, rates and messages as people and JSON are shown them: in commands and in the console. Pure functions."""
+"""Times, spans, rates and messages as people write them and as they and JSON are shown them, in commands and in the console."""
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +12,37 @@ from halfmoon.model import StoredMessage
 
 TIME_MAX_MS = 253_402_300_799_999
 """The last millisecond of the year 9999."""
+
+TIME_FORMS = "an age (10s, 5m, 2h, 3d), ISO 8601 (2026-01-31T08:00:00Z), or ms since the epoch"
+EPOCH_MS_MIN = 100_000_000_000
+"""The least number that is taken for milliseconds since the epoch, a day of 1973. A smaller one is meant as something else."""
+_SPAN = re.compile(r"(\d{1,9})(ms|s|m|h|d)")
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def read_span(text: str) -> int | None:
+    """Return the milliseconds of a span such as ``300ms``, ``10s`` or ``3d``; None: it is none."""
+    found = _SPAN.fullmatch(text.strip())
+    return None if found is None else int(found[1]) * _UNITS_MS[found[2]]
+
+
+def read_time(text: str, now_ms: int) -> int:
+    """Return milliseconds since the epoch for an age (``5m`` ago), an ISO 8601 time (UTC unless it says otherwise) or a number.
+
+    Raises ValueError, in words: it is none of them, or a number that may be an age or a time in seconds; 0 is the beginning.
+    """
+    text = text.strip()
+    if (age_ms := read_span(text)) is not None:
+        return max(0, now_ms - age_ms)
+    if text.isdecimal() and len(text) <= 15:
+        if 0 < int(text) < EPOCH_MS_MIN:
+            raise ValueError(f"{text}: {text}s or {text}ms ago, or a time? Give {TIME_FORMS}")
+        return int(text)
+    try:
+        at = datetime.fromisoformat(text)
+        return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text!r} is not a time: give {TIME_FORMS}") from None
 
 
 def time_text(ms: int) -> str:

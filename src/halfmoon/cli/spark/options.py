@@ -10,9 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from halfmoon.cli.shared.options import LOCAL, TIME_FORMS, Json, NameServer, pairs
+from halfmoon.cli.shared.options import LOCAL, Json, NameServer, pairs
 from halfmoon.cli.shared.output import body_text, show_table
 from halfmoon.errors import UsageError
+from halfmoon.shown.texts import TIME_FORMS
 
 Master = Annotated[
     str | None,

@@ -13,7 +13,7 @@ import typer
 
 from halfmoon import sql92
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.options import TIME_FORMS, Json, time_ms
+from halfmoon.cli.shared.options import Json, time_ms
 from halfmoon.cli.shared.output import report, show_json
 from halfmoon.cli.shared.reading import FIRST, check_topic, read, starts_and_ends
 from halfmoon.errors import StoreError
@@ -21,7 +21,7 @@ from halfmoon.hot import property_of
 from halfmoon.model import StoredMessage, subscription
 from halfmoon.programs.dump import DamagedRange, Wanted, stored_messages
 from halfmoon.shown.names import is_users_topic
-from halfmoon.shown.texts import message_facts
+from halfmoon.shown.texts import TIME_FORMS, message_facts
 
 Found = Iterator[StoredMessage | DamagedRange]
 
