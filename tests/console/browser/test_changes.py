@@ -213,3 +213,13 @@ def test_a_dead_letter_is_replayed_with_another_body(visit: Visit, shop: Shop, a
             return b""
 
     assert until(repaired) == b'{"order": 4702, "amount": 1}'
+
+
+def test_one_box_chooses_all_dead_letters_of_a_page(visit: Visit, shop: Shop) -> None:
+    page = visit(f"/dead-letters?group={PAYING}")
+    boxes = page.get_by_role("checkbox", name="Choose").all()
+
+    page.get_by_label("All of this page").check()
+
+    assert boxes
+    assert all(box.is_checked() for box in boxes)

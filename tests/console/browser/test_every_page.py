@@ -48,7 +48,6 @@ MORE = {
 """What pages show besides: other queries of the same."""
 HEIGHTS = {"/broker": 600, "/settings": 640}
 """Where less of a page is pictured than a screen shows."""
-REPLAYED = "/dead-letters/replayed"
 
 
 @pytest.fixture(scope="module")
@@ -103,14 +102,8 @@ def name_of(page: Declared) -> str:
 def test_nothing_keeps_people_from_a_page_and_its_twin_is_json(
     visit: Visit, shop: Shop, ids: dict[str, str], declared: Declared
 ) -> None:
-    if declared.path == REPLAYED:
-        page = visit(f"/dead-letters?group={PAYING}")
-        page.get_by_label("All of this page").check()
-        page.get_by_role("button", name="Replay the chosen").click()
-        expect(page.get_by_role("heading", name=declared.title)).to_be_visible()
-    else:
-        page = visit(address(declared, ids))
-        expect(page.get_by_role("heading", level=1)).to_be_visible()
+    page = visit(address(declared, ids))
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
     assert page.locator(".error[role=alert]").count() == 0
     shot(page, name_of(declared), HEIGHTS.get(declared.path, DESKTOP["height"]))
     where = page.url.removeprefix(page.context.pages[0].evaluate("location.origin"))

@@ -142,5 +142,5 @@ def test_a_dead_letter_is_replayed_and_arrives(visit: Visit, shop: Shop) -> None
     expect(page.get_by_role("status")).to_have_text("1 replayed.")
     until(lambda: shop.paid)
     assert [b'"order": 4701' in body for body in shop.paid] == [True]
-    page.get_by_role("table", name="Outcome of each").get_by_role("link").click()
+    page.get_by_role("row", name="order-4701").get_by_role("link").click()
     assert [row[0] for row in numbers(page, "Replays")] == ["payments"]

@@ -8,14 +8,13 @@ from time import perf_counter
 import pytest
 from markupsafe import escape
 
-from halfmoon.console.pages.bodies import CHARS_MAX, HEX_BYTES, body_facts, indented
+from halfmoon.console.pages.bodies import CHARS_MAX, HEX_BYTES, JSON_BYTES_MAX, body_facts
 
 
 @pytest.mark.parametrize(
     "value", [{}, [], {"a": 1, "b": [1, 2.5, "x,]:{", None, True, {}]}, [[], [[]], {"": {"k": 'quote " and \\'}}], {"ä": "\n"}]
 )
 def test_json_is_shown_as_pythons_own_indents_it(value):
-    assert indented(json.dumps(value)) == json.dumps(value, indent=2)
     assert body_facts(json.dumps(value).encode())["json"] == json.dumps(value, indent=2)
 
 
@@ -26,12 +25,27 @@ def test_what_is_no_object_or_list_of_json_is_text_alone(body):
     assert (facts["json"], facts["text"], facts["cut"]) == (None, body.decode(), False)
 
 
-@pytest.mark.parametrize("depth", [5_000, 100_000])
+@pytest.mark.parametrize("depth", [5_000, 32_768])
 def test_deep_json_is_shown_as_text_and_that_is_said(depth):
     facts = body_facts(b"[" * depth + b"]" * depth)
 
     assert (facts["json"], facts["no_json"]) == (None, "It is nested too deep to be shown as JSON.")
     assert facts["text"].startswith("[[[[")
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_json_is_shown_as_json_up_to_64_kib(more):
+    facts = body_facts(b"[" + b" " * (JSON_BYTES_MAX - 2 + more) + b"]")
+
+    assert (facts["json"], facts["no_json"]) == ((None, "It is too large to be shown as JSON.") if more else ("[]", ""))
+
+
+def test_json_whose_indents_would_take_the_most_is_shown_quickly():
+    begin = perf_counter()
+    facts = body_facts(b"[" * 900 + b"1," * 31_800 + b"1" + b"]" * 900)
+
+    assert perf_counter() - begin < 2
+    assert (len(facts["json"]), facts["cut"]) == (CHARS_MAX, True)
 
 
 def test_json_of_some_hundred_levels_has_a_bound_to_its_indents():

@@ -39,6 +39,19 @@ async def test_the_page_asks_for_a_topic_and_shows_nothing_before(site):
     assert (await site.json("/messages"))["rows"] == []
 
 
+async def test_a_message_of_a_pending_transaction_is_not_found_and_it_is_said_where_it_is(site):
+    topic = new_topic(site.nameserver)
+    async with AsyncTransactionProducer(group="P_console_pending", nameserver=site.nameserver) as producer:
+        producer.on_check(topic, lambda message: None)
+        half = await producer.prepare(Message(topic, b"paid", keys="o-1"))
+        html = await site.text("/messages", topic=topic, key="o-1")
+        await half.commit()
+
+    assert "No message was found." in html
+    assert 'it is among the <a href="/transactions">pending transactions</a>' in html
+    assert "pending transactions" not in await site.text("/messages", topic=topic, key="o-1")
+
+
 async def test_messages_are_found_by_a_key_and_lead_to_the_message(site):
     topic = new_topic(site.nameserver)
     results = await send(site, *(Message(topic, b"paid %d" % n, tag="new", keys=["all", f"o-{n}"]) for n in range(3)))
@@ -90,7 +103,7 @@ class Queues:
 
 
 async def since(admin: Any, ms: int) -> dict[str, Any]:
-    return await pages._since(type("Asked", (), {"admin": admin})(), "orders", ms)  # type: ignore[arg-type]
+    return await pages._since(admin, "orders", ms)
 
 
 async def test_a_search_by_time_shows_no_message_beyond_one_that_it_has_not_read():
@@ -142,8 +155,8 @@ async def test_a_queue_is_read_by_pages_the_newest_first_if_no_offset_is_given(s
     [
         ({"topic": "nix"}, "there is no topic nix"),
         ({"topic": "nix", "key": "k"}, "there is no topic nix"),
-        ({"topic": "TBW102", "since": "yesterday"}, "since must be an age such as 10m"),
-        ({"topic": "TBW102", "since": "9999-99-99"}, "since must be an age"),
+        ({"topic": "TBW102", "since": "yesterday"}, "since: 'yesterday' is not a time: give an age (10s"),
+        ({"topic": "TBW102", "since": "9999-99-99"}, "since: '9999-99-99' is not a time"),
         ({"topic": "TBW102", "broker": "nobody", "queue": "0"}, "nobody"),
         ({"topic": "TBW102", "broker": "broker-a", "queue": "x"}, "queue must be a whole number"),
         ({"topic": "TBW102", "broker": "broker-a", "queue": "99999999999"}, "queue must be from 0"),
@@ -215,14 +228,15 @@ async def test_a_body_is_downloaded_as_it_was_sent_and_never_shown_as_a_page(sit
         (ATTACK.encode(), "alert(1)</script>\\u202e\\x1b[31m"),
         (b"<!--\"'><svg/onload=alert(1)>{{ 7 * 7 }}", "{{ 7 * 7 }}"),
         (bytes(range(256)) * 4, "It is no text."),
-        (b"[" * 100_000 + b"]" * 100_000, "It is nested too deep to be shown as JSON."),
+        (b"[" * 20_000 + b"]" * 20_000, "It is nested too deep to be shown as JSON."),
+        (b"[" * 100_000 + b"]" * 100_000, "It is too large to be shown as JSON."),
         (
             json.dumps([{"order": n, "quotes": '"&<>\'"' * 9} for n in range(40_000)]).encode()[:4_100_000],
             "only its beginning is shown",
         ),
         (b'[{"a": "' + b'\\"&<' * 990_000 + b'"}]', "only its beginning is shown"),
     ],
-    ids=["script", "markup", "binary", "deep", "cut", "quotes"],
+    ids=["script", "markup", "binary", "deep", "large", "cut", "quotes"],
 )
 async def test_whatever_a_body_is_it_is_shown_as_text_on_a_small_page(site, body, said):
     topic = new_topic(site.nameserver)

@@ -18,18 +18,22 @@ from halfmoon.console.pages import (
     transactions,
 )
 
-ALL: tuple[Page | Change, ...] = (
-    *overview.PAGES,
-    *topics.PAGES,
-    *messages.PAGES,
-    *groups.PAGES,
-    *transactions.PAGES,
-    *batches.PAGES,
-    *dead_letters.PAGES,
-    *delays.PAGES,
-    *clients.PAGES,
-    *brokers.PAGES,
-    *settings.PAGES,
-    *audit.PAGES,
+ALL: tuple[Page | Change, ...] = tuple(
+    page
+    for module in (
+        overview,
+        topics,
+        messages,
+        groups,
+        transactions,
+        batches,
+        dead_letters,
+        delays,
+        clients,
+        brokers,
+        settings,
+        audit,
+    )
+    for page in module.PAGES
 )
 """In the order of the menu."""

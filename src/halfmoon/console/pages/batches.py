@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfmoon.console.page import PAGE_SIZE, Asked, Facts, Page
+from halfmoon.console.page import Asked, Facts, Page
 from halfmoon.shown.texts import facts_of
 
 ATTEMPTS_MAX = 100
@@ -11,20 +11,17 @@ ATTEMPTS_MAX = 100
 
 async def batches(asked: Asked) -> Facts:
     """Return transactional ids, one if the query names it, a row for each broker that takes part; then with its attempts."""
-    start, name = asked.number("after", 0), asked.text("id", "") or None
+    name = asked.text("id", "") or None
     brokers = await asked.admin.batches(name)
-    rows = [(status.broker, batch) for status in brokers for batch in status.ids]
+    rows, more = asked.rows([(status.broker, batch) for status in brokers for batch in status.ids])
     shown = [
         {
             **facts_of(batch), "broker": broker, "attempts": facts_of(batch.attempts[:ATTEMPTS_MAX]) if name else [],
             "oldest_ms": max((attempt.age_ms for attempt in batch.attempts), default=None),
         }
-        for broker, batch in rows[start : start + PAGE_SIZE]
+        for broker, batch in rows
     ]  # fmt: skip
-    return {
-        "batches": shown, "next": str(start + PAGE_SIZE) if start + PAGE_SIZE < len(rows) else None, "first": start == 0,
-        "unsupported": [status.broker for status in brokers if not status.supported],
-    }  # fmt: skip
+    return {"batches": shown, "next": more, "unsupported": [status.broker for status in brokers if not status.supported]}
 
 
 PAGES = (Page("/batches", "Batches", "batches.html", batches, menu=True),)

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import re
-
 import msgspec
 
 from halfmoon.console.page import Facts
-from halfmoon.conversion import json_decoder
 
 CHARS_MAX = 16_384
 """Characters of one view: HTML may need five for one, and a page has three views in at most 500 KB."""
 HEX_BYTES = 4096
-INDENT_MAX = 40
-
-_checker = json_decoder(msgspec.Raw)
-_OPEN, _CLOSE = ("{", "["), ("}", "]")
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"?|[{}\[\],:]|[^\s"{}\[\],:]+', re.DOTALL)
+JSON_BYTES_MAX = 64 * 1024
+"""Largest body that is shown as JSON: nested as deep as it may be, its indents take a thousand times as much."""
 
 
 def body_facts(body: bytes) -> Facts:
@@ -26,10 +20,12 @@ def body_facts(body: bytes) -> Facts:
         text = body.decode()
     except UnicodeDecodeError:
         return facts | {"cut": len(body) > HEX_BYTES}
-    if text.lstrip().startswith(_OPEN):
+    if text.lstrip().startswith(("{", "[")):
         try:
-            _checker.decode(body)  # all of it is checked, but nothing of it is built
-            facts["json"] = printable(indented(text))
+            if len(body) > JSON_BYTES_MAX:
+                facts["no_json"] = "It is too large to be shown as JSON."
+            else:
+                facts["json"] = printable(msgspec.json.format(text))
         except RecursionError:
             facts["no_json"] = "It is nested too deep to be shown as JSON."
         except msgspec.DecodeError:
@@ -43,25 +39,6 @@ def printable(text: str) -> str:
     if some.isprintable():
         return some
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in some)[:CHARS_MAX]
-
-
-def indented(text: str) -> str:
-    """Return JSON with a line for each member, by its tokens alone and hardly further than is shown."""
-    parts: list[str] = []
-    depth = length = 0
-    before = ""
-    for found in _TOKEN.finditer(text[: 2 * CHARS_MAX]):
-        token = found[0]
-        depth -= token in _CLOSE
-        if (before in (*_OPEN, ",") or token in _CLOSE) and not (before in _OPEN and token in _CLOSE):
-            parts.append("\n" + "  " * min(depth, INDENT_MAX))
-        depth += token in _OPEN
-        parts.append(": " if token == ":" else token)
-        length += len(parts[-1])
-        before = token
-        if length > CHARS_MAX:
-            break
-    return "".join(parts).lstrip("\n")
 
 
 def hex_lines(body: bytes) -> str:

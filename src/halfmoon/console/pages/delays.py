@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from msgspec.structs import asdict
-
 from halfmoon.console.page import PAGE_SIZE, Asked, Change, Done, Facts, Page
 from halfmoon.console.render import at
 from halfmoon.errors import HalfmoonError, IllegalOperation
+from halfmoon.shown.texts import facts_of
 
 CURSOR_MAX = 8192
 SPANS = {60: "minute", 3600: "hour", 86_400: "day"}
@@ -16,13 +15,7 @@ async def delays(asked: Asked) -> Facts:
     """Return a page of delayed messages, perhaps of one topic, the next first, and how many wait."""
     after = asked.text("after", "", length_max=CURSOR_MAX)
     page = await asked.admin.delayed_page(topic=asked.text("topic", "") or None, after=after, count_max=PAGE_SIZE)
-    return {
-        "messages": [asdict(message) for message in page.messages],
-        "levels": [{"level": level, "count": count} for level, count in sorted(page.by_level.items())],
-        "due_within": [{"span": SPANS.get(s, f"{s} s"), "count": count} for s, count in sorted(page.due_within.items())],
-        "now_ms": page.now_ms, "total": sum(page.by_level.values()), "next": page.next, "first": not after, "short": page.short,
-        "not_reported": page.not_reported,
-    }  # fmt: skip
+    return {**facts_of(page), "total": sum(page.by_level.values()), "spans": SPANS}
 
 
 async def cancel(asked: Asked) -> Done:

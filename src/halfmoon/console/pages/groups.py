@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
 from contextlib import suppress
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -14,7 +12,7 @@ from msgspec.structs import asdict
 
 from halfmoon.client.admin import AsyncAdmin
 from halfmoon.console.blocking import Known, findings, started_ms, subscriptions
-from halfmoon.console.page import PAGE_SIZE, Asked, Change, Done, Facts, Page
+from halfmoon.console.page import Asked, Change, Done, Facts, Page
 from halfmoon.console.pages.topics import gathered
 from halfmoon.console.render import at
 from halfmoon.conversion import json_decoder
@@ -32,13 +30,11 @@ _plan = json_decoder(list[tuple[MessageQueue, int | None, int]])
 
 async def groups(asked: Asked) -> Facts:
     """Return users' groups by name, with what blocks them. ``behind_ms``: age of what was consumed last, as `halfmoon status`."""
-    search, after = asked.text("search", "").casefold(), asked.text("after", "")
+    search = asked.text("search", "").casefold()
     names = [name for name in await asked.admin.groups() if is_users_group(name) and search in name.casefold()]
-    start = bisect_right(names, after)
-    shown = names[start : start + PAGE_SIZE]
+    shown, more = asked.rows(names)
     found = await gathered(lambda name: _known(asked.admin, name, ROW_MEMBERS_MAX, row=True), shown)
-    more = shown[-1] if start + PAGE_SIZE < len(names) else None
-    return {"groups": list(map(partial(_row, asked.now_ms), shown, found)), "total": len(names), "next": more, "first": not after}
+    return {"groups": list(map(partial(_row, asked.now_ms), shown, found)), "total": len(names), "next": more}
 
 
 def _row(now_ms: int, name: str, known: Known | HalfmoonError) -> Facts:
@@ -121,8 +117,8 @@ async def _known(admin: AsyncAdmin, name: str, members_max: int, *, row: bool = 
 async def preview(asked: Asked) -> Facts:
     """Return what moving a group in a topic would do; without a target only the topics in which it has progress.
 
-    ``plan`` is this as text, which the form hands on. ``exact``: brokers move each queue to the offset shown; those of Apache
-    before 5.0 move members that are online to a time only.
+    ``plan`` is this as text, which the form hands on. ``target`` is "offsets" where brokers move each queue to the offset shown;
+    those of Apache before 5.0 move members that are online to a time only.
     """
     admin, group, topic = asked.admin, asked.text("group"), asked.text("topic", "")
     topics = sorted({queue.topic for queue in (await _known(admin, group, 0)).queues if not queue.topic.startswith("%RETRY%")})
@@ -137,18 +133,14 @@ async def preview(asked: Asked) -> Facts:
         target = str(to)
     plan = msgspec.json.encode([(move.queue, move.now, move.then) for move in moves]).decode()
     words = f"the first message from {time_text(to)} on" if isinstance(to, int) else TARGETS[asked.text("to")]
-    return {**facts, "moves": moves, "words": words, "plan": plan, "exact": target == "offsets", "target": target, **_sums(moves)}
+    return {**facts, "moves": moves, "words": words, "plan": plan, "target": target, **_sums(moves)}
 
 
 def _target(asked: Asked, topic: str) -> str | int | dict[MessageQueue, int]:
     to = asked.choice("to", TARGETS)
     if to == "offset":
         return {MessageQueue(topic, asked.text("broker"), asked.number("queue")): asked.number("offset")}
-    try:
-        when = datetime.fromisoformat(asked.text("time")) if to == "time" else None
-    except ValueError:
-        raise UsageError("a time is written 2026-01-31T08:00, in UTC unless it says otherwise") from None
-    return to if when is None else int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
+    return asked.moment("time") or 0 if to == "time" else to
 
 
 def _sums(moves: list[OffsetMove]) -> dict[str, int]:

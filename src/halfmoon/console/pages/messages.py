@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from datetime import UTC, datetime
-from typing import Any
 
 from halfmoon.client.admin import AsyncAdmin
 from halfmoon.console.page import PAGE_SIZE, Asked, Change, Done, Facts, Page
@@ -25,27 +22,24 @@ LIFE_S = 10
 SINCE = "1h"
 """Since when a topic is read if neither a time nor a key is given."""
 START_CHARS, FIELD_CHARS = 60, 120
-
-_AGE = re.compile(r"(\d{1,9})(s|m|h|d)")
-_AGE_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+END_MS = 2**63
 
 
 async def messages(asked: Asked) -> Facts:
     """Return messages of a topic, as the query says: from an offset of a queue on, those with a key, or those since a time."""
     topic, broker, key = asked.text("topic", ""), asked.text("broker", ""), asked.text("key", "")
-    since = asked.text("since", "")
-    facts: Facts = {"topic": topic, "key": key, "since": since, "rows": [], "more": None, "said": "", "queue": None}
+    facts: Facts = {"topic": topic, "rows": [], "more": None, "said": "", "queue": None}
     if not topic:
         return facts
     await route_of(asked.admin, topic)
     if broker:
         return facts | await _of_queue(asked, MessageQueue(topic, broker, asked.number("queue", high=2**31 - 1)))
-    if key:
-        begin_ms = _moment(since, asked.now_ms) if since else 0
-        found = await asked.admin.messages_by_key(topic, key, count_max=READ_MAX, begin_ms=begin_ms)
-        said = f"At most {READ_MAX} are shown: give a later time for others." if len(found) == READ_MAX else ""
-        return facts | {"rows": [row(message) for message in found], "said": said}
-    return facts | await _since(asked, topic, _moment(since or SINCE, asked.now_ms))
+    since_ms = asked.moment("since", "" if key else SINCE) or 0
+    if not key:
+        return facts | await _since(asked.admin, topic, since_ms)
+    found = await asked.admin.messages_by_key(topic, key, count_max=READ_MAX, begin_ms=since_ms)
+    said = f"At most {READ_MAX} are shown: give a later time for others." if len(found) == READ_MAX else ""
+    return facts | {"rows": [row(message) for message in found], "said": said}
 
 
 async def _of_queue(asked: Asked, queue: MessageQueue) -> Facts:
@@ -70,47 +64,34 @@ async def _read(admin: AsyncAdmin, queue: MessageQueue, offset: int) -> PullResu
     return await admin.messages_at(queue, page.next_offset, READ_MAX) if moved else page
 
 
-async def _since(asked: Asked, topic: str, since: int) -> Facts:
+async def _since(admin: AsyncAdmin, topic: str, since: int) -> Facts:
     """Return the first messages of a topic stored since a time, in its order, of all queues; ``more`` is the time to go on from."""
-    admin = asked.admin
     queues = [queue for queue, ends in (await admin.topic_stats(topic)).items() if ends.last_update_timestamp >= since]
     if len(queues) > QUEUES_MAX:
         raise UsageError(f"{len(queues):,} queues have messages since then, more than {QUEUES_MAX}: choose one on the topic's page")
 
-    async def first(queue: MessageQueue) -> tuple[list[Facts], int | None]:
+    async def first(queue: MessageQueue) -> tuple[list[Facts], int]:
         # the millisecond before: of several stored in the same one, Apache's 4.x answers any
         page = await _read(admin, queue, max(0, await admin.search_offset(queue, since - 1)))
-        known_to = page.messages[-1].store_ms if page.messages and page.next_offset < page.max_offset else None
-        return [row(message) for message in page.messages if message.store_ms >= since], known_to
+        whole = not page.messages or page.next_offset >= page.max_offset
+        return [row(message) for message in page.messages if message.store_ms >= since], END_MS if whole else page.messages[
+            -1
+        ].store_ms
 
-    found: list[Facts] = []
-    horizons, silent = [], []
+    found, known_to, silent = list[Facts](), END_MS, list[str]()
     for queue, answer in zip(queues, await gathered(first, queues)):
         if isinstance(answer, HalfmoonError):
             silent.append(f"{queue.broker_name}/{queue.queue_id}: {answer}")
         else:
-            found += answer[0]
-            horizons += [answer[1]] if answer[1] is not None else []
-    horizon = min(horizons, default=None)  # beyond it, a queue may have more than was read of it
-    rows = sorted((each for each in found if horizon is None or each["store_ms"] <= horizon), key=lambda each: each["store_ms"])
-    more = horizon is not None or len(rows) > PAGE_SIZE
-    rows = rows[:PAGE_SIZE]
-    last = rows[-1]["store_ms"] if rows else horizon
+            found, known_to = found + answer[0], min(known_to, answer[1])
+    # beyond what is known of each queue, one may have more than was read of it
+    rows = sorted((each for each in found if each["store_ms"] <= known_to), key=lambda each: each["store_ms"])[:PAGE_SIZE]
+    more = known_to < END_MS or len(rows) < len(found)
+    last = rows[-1]["store_ms"] if rows else known_to
     said = f"Not read: {'; '.join(silent[:3])}." if silent else ""
     if more and last == since:
         said, more = f"{said} More than these were stored in that millisecond: read the queues one by one.", False
-    return {"rows": rows, "said": said, "more": time_text(last) if more and last else None}
-
-
-def _moment(text: str, now_ms: int) -> int:
-    """Return a time in ms since the epoch: an age such as 10m, or an ISO 8601 time, UTC unless it says otherwise."""
-    if age := _AGE.fullmatch(text):
-        return max(0, now_ms - int(age[1]) * _AGE_MS[age[2]])
-    try:
-        moment = datetime.fromisoformat(text)
-        return max(0, int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
-    except (ValueError, OverflowError):
-        raise UsageError(f"since must be an age such as 10m, 2h or 3d, or a time such as 2026-11-26 07:56, not {text}") from None
+    return {"rows": rows, "said": said, "more": time_text(last) if more else None}
 
 
 def row(message: StoredMessage) -> Facts:
@@ -141,9 +122,13 @@ async def message(asked: Asked) -> Facts:
         facts["no_life"] = f"the brokers did not answer within {LIFE_S} seconds"
     except HalfmoonError as exc:
         facts["no_life"] = str(exc)
-    fields: dict[str, Any] = {name: value for name, value in message_facts(found).items() if not name.startswith("body")}
-    fields |= {"born_host": found.born_host, "store_host": found.store_host, "flag": found.flag, "sys_flag": found.sys_flag}
-    return facts | {"message": fields, "body": body_facts(found.body)}
+    return facts | {"message": fields(found), "body": body_facts(found.body)}
+
+
+def fields(message: StoredMessage) -> Facts:
+    """Return all of a message but its body."""
+    facts: Facts = {name: value for name, value in message_facts(message).items() if not name.startswith("body")}
+    return facts | {name: getattr(message, name) for name in ("born_host", "store_host", "flag", "sys_flag")}
 
 
 async def body(asked: Asked) -> bytes:

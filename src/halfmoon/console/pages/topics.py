@@ -1,16 +1,14 @@
-"""Topics: their names, what one has and who reads it; created, changed, deleted. Keeps the list of names for seconds."""
+"""Topics: their names, what one has and who reads it; created, changed, deleted."""
 
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 from halfmoon.client.admin import AsyncAdmin
-from halfmoon.console.page import PAGE_SIZE, Asked, Change, Done, Facts, Page
+from halfmoon.console.page import Asked, Change, Done, Facts, Page
 from halfmoon.console.render import at
 from halfmoon.errors import ConsumerNotOnline, HalfmoonError, TopicNotFound, UsageError
 from halfmoon.model import MessageQueue
@@ -18,8 +16,6 @@ from halfmoon.shown.names import is_users_topic
 
 PERMISSIONS = {"6": "read and write", "4": "read only", "2": "write only", "0": "neither read nor write"}
 QUEUES_MAX = 65_535
-NAMES_MS = 5_000
-"""How long a list of names is shown again: of 100,000 topics it takes some 80 ms and 3 MB from the name server."""
 AT_ONCE = 16
 """Questions of one page that are under way at the same time."""
 GROUPS_MAX, SENDERS_MAX = 50, 8
@@ -48,50 +44,24 @@ async def gathered(ask: Callable[[X], Awaitable[T]], items: Iterable[X]) -> list
     return await asyncio.gather(*map(one, items))
 
 
-# ---------------------------------------------------------------- names
-
-
-class Names:
-    """The names of all topics, sorted, asked for once for all who look. ``users``: without those of the protocol and brokers."""
-
-    def __init__(self) -> None:
-        self.all: list[str] = []
-        self.users: list[str] = []
-        self.asked_ms = 0
-        self._asking = asyncio.Lock()
-
-    async def load(self, admin: AsyncAdmin, now_ms: int) -> None:
-        """Ask for them unless that was done a moment ago."""
-        async with self._asking:
-            if 0 <= now_ms - self.asked_ms < NAMES_MS:
-                return
-            names, info = await admin.topics(), await admin.cluster()
-            of_brokers = info.broker_addr_table.keys() | info.cluster_addr_table.keys()
-            self.all, self.asked_ms = names, now_ms
-            self.users = [name for name in names if is_users_topic(name) and name not in of_brokers]
-
-
-_names: WeakKeyDictionary[AsyncAdmin, Names] = WeakKeyDictionary()
-
-
 async def topics(asked: Asked) -> Facts:
     """Return 100 topics by name; of these alone the name servers are asked for brokers, queues and permissions."""
-    part, after, everything = asked.text("q", ""), asked.text("after", ""), asked.text("all", "") == "1"
-    names = _names.setdefault(asked.admin, Names())
-    await names.load(asked.admin, asked.now_ms)
-    found = [name for name in (names.all if everything else names.users) if part.lower() in name.lower()]
-    start = bisect_right(found, after)
-    shown, rows = found[start : start + PAGE_SIZE], []
-    for name, route in zip(shown, await gathered(asked.admin.topic_route, shown)):
-        queues = [] if isinstance(route, HalfmoonError) else route.queue_datas
-        reads, writes = sum(each.read_queue_nums for each in queues), sum(each.write_queue_nums for each in queues)
-        perms = sorted({each.perm & 6 for each in queues})
-        rows.append({"name": name, "brokers": len(queues), "read_queues": reads, "write_queues": writes, "perms": perms})
-    more = start + PAGE_SIZE < len(found)
-    return {
-        "topics": rows, "found": len(found), "q": part, "all": everything, "next": shown[-1] if more else None, "first": not after,
-        "age_ms": max(0, asked.now_ms - names.asked_ms), "permissions": PERMISSIONS,
-    }  # fmt: skip
+    part, found = asked.text("q", "").lower(), await asked.admin.topics()
+    if asked.text("all", "") != "1":
+        info = await asked.admin.cluster()
+        of_brokers = info.broker_addr_table.keys() | info.cluster_addr_table.keys()
+        found = [name for name in found if is_users_topic(name) and name not in of_brokers]
+    found = [name for name in found if part in name.lower()]
+    shown, more = asked.rows(found)
+    rows = map(_row, shown, await gathered(asked.admin.topic_route, shown))
+    return {"topics": list(rows), "found": len(found), "next": more, "permissions": PERMISSIONS}
+
+
+def _row(name: str, route: Any) -> Facts:
+    queues = [] if isinstance(route, HalfmoonError) else route.queue_datas
+    reads, writes = sum(each.read_queue_nums for each in queues), sum(each.write_queue_nums for each in queues)
+    perms = sorted({each.perm & 6 for each in queues})
+    return {"name": name, "brokers": len(queues), "read_queues": reads, "write_queues": writes, "perms": perms}
 
 
 # ---------------------------------------------------------------- one
@@ -107,8 +77,7 @@ async def route_of(admin: AsyncAdmin, topic: str) -> Any:
 
 async def topic(asked: Asked) -> Facts:
     """Return a topic's brokers, 100 of its queues, the groups that read it, and who sent last. Raises TopicNotFound."""
-    name, start = asked.text("name"), asked.number("after", 0)
-    admin, missing = asked.admin, []
+    name, admin, missing = asked.text("name"), asked.admin, []
     route = await route_of(admin, name)
     addresses = {data.broker_name: data.broker_addrs.get(0, "") for data in route.broker_datas}
     brokers = [
@@ -123,13 +92,12 @@ async def topic(asked: Asked) -> Facts:
         readers, missing = [], [*missing, f"which groups read it: {readers}"]
     if len(readers) > GROUPS_MAX:
         missing.append(f"{len(readers) - GROUPS_MAX:,} more groups that read it")
-    shown = list(ends)[start : start + PAGE_SIZE]
+    shown, more = asked.rows(list(ends))
     filled = [queue for queue in ends if ends[queue].max_offset > ends[queue].min_offset]
     lately = sorted(filled, key=lambda queue: -ends[queue].last_update_timestamp)[:SENDERS_MAX]
     return {
         "name": name, "brokers": brokers, "queues": await gathered(lambda queue: _queue(asked, queue, ends[queue]), shown),
-        "queue_count": len(ends), "first": start == 0, "next": str(start + PAGE_SIZE) if start + PAGE_SIZE < len(ends) else None,
-        "messages": sum(each.max_offset - each.min_offset for each in ends.values()),
+        "queue_count": len(ends), "next": more, "messages": sum(each.max_offset - each.min_offset for each in ends.values()),
         "groups": await gathered(lambda group: _reader(admin, group, name), readers[:GROUPS_MAX]), "group_count": len(readers),
         "senders": await _senders(admin, {queue: ends[queue].max_offset - 1 for queue in lately}),
         "not_reported": missing, "is_users": is_users_topic(name), "permissions": PERMISSIONS,
@@ -171,11 +139,10 @@ async def _senders(admin: AsyncAdmin, newest: dict[MessageQueue, int]) -> list[F
 
 
 def _changed(asked: Asked) -> str:
-    """Return the name of a topic that is changed, whose list is then asked for anew. Raises UsageError: it is not the users'."""
+    """Return the name of a topic that is changed. Raises UsageError: it is not the users'."""
     name = asked.text("name")
     if not is_users_topic(name):
         raise UsageError(f"{name} belongs to RocketMQ itself and is not changed here")
-    _names.pop(asked.admin, None)
     return name
 
 
