@@ -18,6 +18,13 @@ def test_a_setting_of_ours_has_default_reason_and_whether_it_differs():
     }  # fmt: skip
 
 
+def test_what_the_machine_has_is_not_marked_as_changed():
+    rows = setting_rows("broker", {**OURS, "memory_bytes": "68719476736", "clientCallbackExecutorThreads": "64"})
+    assert {row["setting"]: row["changed"] for row in rows if row["default"] is None} == {
+        "memory_bytes": False, "clientCallbackExecutorThreads": False,
+    }  # fmt: skip
+
+
 def test_of_apaches_only_values_are_known():
     rows = setting_rows("broker", APACHES)
     assert [(row["setting"], row["value"]) for row in rows] == sorted(APACHES.items())

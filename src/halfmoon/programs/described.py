@@ -11,14 +11,17 @@ from halfmoon.programs.configuration import BROKER, CHANGEABLE, NAME_SERVER
 from halfmoon.settings import describe
 from halfmoon.settings.java_keys import IGNORED
 
+OF_THE_MACHINE = frozenset(("memory_bytes", "processors"))
+"""Settings whose default stands for what the machine has, with which servers answer: what that is here is not known."""
+
 
 def known_settings(of: str) -> dict[str, dict[str, Any]]:
     """Return what is known of the settings of Halfmoon's servers, by the key that stands in their answers."""
     sections = {"broker": BROKER["broker"], "store": BROKER["store"]} if of == "broker" else {of: NAME_SERVER[of]}
     return {
         each.java or each.name: {
-            "name": each.name, "default": each.default, "set": "any time" if each.name in CHANGEABLE[section] else "at start",
-            "reason": each.why, "java": each.java,
+            "name": each.name, "default": None if each.name in OF_THE_MACHINE else each.default,
+            "set": "any time" if each.name in CHANGEABLE[section] else "at start", "reason": each.why, "java": each.java,
         }
         for section, cls in sections.items()
         for each in describe(cls)

@@ -7,7 +7,13 @@ import pytest
 from halfmoon.console.pages.settings import SECRET
 from tests.console.pages.test_overview import HOSTILE, text_of
 
-APACHES = {"brokerName": "b", "flushDiskType": "ASYNC_FLUSH", "initAuthenticationUser": '{"password":"sesame"}', HOSTILE: HOSTILE}
+APACHES = {
+    "brokerName": "b",
+    "flushDiskType": "ASYNC_FLUSH",
+    "maxMessageSize": "4194304",
+    "initAuthenticationUser": '{"password":"sesame"}',
+    HOSTILE: HOSTILE,
+}
 
 
 def rows_of(facts):
@@ -112,10 +118,25 @@ async def test_of_apaches_broker_the_values_are_shown_and_its_passwords_are_not(
 async def test_apaches_broker_takes_what_it_knows_and_what_it_ignores_is_said(site, cluster, apache):
     answer = await site.post("/settings/set", broker=cluster.broker, setting="flushDiskType", value="SYNC_FLUSH")
     assert site.said(answer) == "broker-a/0: flushDiskType is SYNC_FLUSH, was ASYNC_FLUSH"
-    answer = await site.post("/settings/set", broker=cluster.broker, setting="brokerName", value="c")
-    assert "brokerName took no effect: it is b" in site.said(answer)
-    answer = await site.post("/settings/set", broker=cluster.broker, setting="initAuthenticationUser", value="x")
-    assert "that can be set here" in site.said(answer)
+    answer = await site.post("/settings/set", broker=cluster.broker, setting="maxMessageSize", value="1")
+    assert "maxMessageSize took no effect: it is 4194304" in site.said(answer)
+    for name in ("initAuthenticationUser", "brokerName"):
+        answer = await site.post("/settings/set", broker=cluster.broker, setting=name, value="x")
+        assert "that can be set here" in site.said(answer)
+
+
+@pytest.mark.parametrize("name", ["brokerClusterName", "brokerId", "brokerIP1", "listenPort", "haListenPort", "storePathCommitLog",
+                                  "mappedFileSizeCommitLog", "rocketmqHome", "kvConfigPath"])  # fmt: skip
+async def test_what_apaches_servers_read_at_their_start_alone_is_not_offered(site, apache, name):
+    apache[name] = "1"
+    rows = rows_of(await site.json("/settings"))
+    assert (rows[name]["can_be_set"], rows["flushDiskType"]["can_be_set"]) == (False, True)
+
+
+async def test_what_the_machine_has_is_no_change_of_a_setting(site):
+    rows = rows_of(await site.json("/settings"))
+    assert (rows["memory_bytes"]["changed"], rows["clientCallbackExecutorThreads"]["changed"]) == (False, False)
+    assert int(rows["memory_bytes"]["value"]) > 2**28
 
 
 @pytest.mark.parametrize("name", ["tls.server.keyPassword", "secretKey", "innerClientAuthenticationCredentials", "securityToken"])

@@ -18,6 +18,12 @@ SECRET = re.compile("password|secret|credential|token|authenticationuser", re.IG
 """What is masked: of Halfmoon's servers nothing is left to mask, of Apache's some have passwords among their settings."""
 
 
+FIXED = re.compile(
+    r"broker(Cluster)?Name|brokerId|brokerIP\d|(ha)?[lL]istenPort|mappedFileSize\w+|(store|\w+Config)Path\w*|rocketmqHome"
+)
+"""What Apache's servers read once, at their start: they take another value, and go on as before."""
+
+
 class Server(msgspec.Struct, frozen=True):
     """A server of the cluster. ``kind`` is broker or nameserver, and the name of the field that says its address."""
 
@@ -25,15 +31,22 @@ class Server(msgspec.Struct, frozen=True):
     address: str
     name: str
 
-    async def read(self, admin: AsyncAdmin) -> dict[str, str]:
-        """Return its settings, as text by RocketMQ's names where it has one."""
-        return await (admin.broker_config if self.kind == "broker" else admin.name_server_config)(self.address)
+    async def rows(self, admin: AsyncAdmin) -> list[dict[str, Any]]:
+        """Return a row for each of its settings, by RocketMQ's names where it has one; of secrets without the value."""
+        read = await (admin.broker_config if self.kind == "broker" else admin.name_server_config)(self.address)
+        rows: list[dict[str, Any]] = _known().setting_rows(self.kind, read)
+        ours = _known().is_ours(self.kind, read)
+        for row in rows:
+            is_secret = SECRET.search(row["setting"]) is not None
+            can_be_set = row["set"] == "any time" if ours else not FIXED.fullmatch(row["setting"])
+            row |= {"can_be_set": can_be_set and not is_secret, "value": MASK if is_secret else row["value"]}
+        return rows
 
 
 async def settings(asked: Asked) -> Facts:
     """Return the settings of the server that the query names, else of the first. ``edit`` is the one that a form is shown for."""
     servers, server = await _servers(asked)
-    rows = _rows(server, await server.read(asked.admin))
+    rows = await server.rows(asked.admin)
     name, only = asked.text("setting", ""), asked.choice("only", ("changed", "all"), "all")
     return {
         "servers": servers, "server": server, "ours": any(row["name"] for row in rows), "only": only,
@@ -46,14 +59,14 @@ async def change(asked: Asked) -> Done:
     """Change a setting of a running server, which keeps it over a restart; then read it back."""
     _, server = await _servers(asked)
     name, value = asked.text("setting"), asked.text("value", "", length_max=TEXT_LENGTH_MAX)
-    before = await server.read(asked.admin)
-    if not any(row["setting"] == name and row["can_be_set"] for row in _rows(server, before)):
+    before = {row["setting"]: row["value"] for row in await server.rows(asked.admin) if row["can_be_set"]}
+    if name not in before:
         raise UsageError(f"{server.name} has no setting {name} that can be set here")
     if not value.isprintable():
         raise UsageError("a value has characters of one line only")
     update = asked.admin.update_broker_config if server.kind == "broker" else asked.admin.update_name_server_config
     await update(server.address, {name: value})
-    after = await server.read(asked.admin)
+    after = {row["setting"]: row["value"] for row in await server.rows(asked.admin)}
     for key, why in _known().without_effect(server.kind, {name: value}, after).items():
         raise UsageError(f"{key} took no effect: {why}")
     said = f"{server.name}: {name} is {after[name]}, was {before[name]}"
@@ -62,28 +75,16 @@ async def change(asked: Asked) -> Done:
 
 async def _servers(asked: Asked) -> tuple[list[Server], Server]:
     """Return all servers, and the one that is asked for. Only servers of the cluster are asked, whatever address somebody types."""
-    table = (await asked.admin.cluster()).broker_addr_table
+    table = sorted((await asked.admin.cluster()).broker_addr_table.items())
     servers = [
-        Server("broker", address, f"{name}/{broker_id}")
-        for name, data in sorted(table.items())
-        for broker_id, address in sorted(data.broker_addrs.items())
-    ] + [Server("nameserver", address, address) for address in name_servers(asked)]
+        Server("broker", address, f"{name}/{id}") for name, data in table for id, address in sorted(data.broker_addrs.items())
+    ]
+    servers += [Server("nameserver", address, address) for address in name_servers(asked)]
     wanted = {kind: address for kind in ("broker", "nameserver") if (address := asked.text(kind, ""))}
     for server in servers:
         if not wanted or wanted.get(server.kind) == server.address:
             return servers, server
     raise UsageError(f"the cluster has no server {', '.join(wanted.values())}")
-
-
-def _rows(server: Server, read: dict[str, str]) -> list[dict[str, Any]]:
-    """Return a row for each setting, of secrets without the value. Which of Apache's can be set is not known: all may be tried."""
-    rows: list[dict[str, Any]] = _known().setting_rows(server.kind, read)
-    ours = _known().is_ours(server.kind, read)
-    for row in rows:
-        is_secret = SECRET.search(row["setting"]) is not None
-        row["can_be_set"] = not is_secret and (row["set"] == "any time" or not ours)
-        row["value"] = MASK if is_secret else row["value"]
-    return rows
 
 
 def _known() -> Any:
