@@ -69,14 +69,14 @@ async def test_one_is_cancelled_once_and_never_delivered(site: Site, topic: str)
 
     assert site.said(first) == f"{id} to {topic} is cancelled; it will not be delivered."
     assert str(first.url).endswith(f"/delays?topic={topic}")
-    assert (second.status_code, "nothing was cancelled" in site.said(second)) == (409, True)
+    assert (second.status_code, "was not cancelled: it was delivered or cancelled already" in site.said(second)) == (409, True)
     assert (await site.json("/delays", topic=topic))["messages"] == []
 
 
 async def test_what_was_delivered_or_waits_on_a_level_is_not_cancelled_and_that_is_said(site: Site, topic: str):
     delivered, level = put_off(site, Message(topic, b"x"), Message(topic, b"x", delay_level=18))
 
-    assert f"{delivered} was delivered to {topic} already" in site.said(await cancel(site, topic, delivered))
+    assert f"{delivered} to {topic} was not cancelled: it was delivered" in site.said(await cancel(site, topic, delivered))
     assert "waits on a delay level" in site.said(await cancel(site, topic, level))
     assert [each["msg_id"] for each in (await site.json("/delays", topic=topic))["messages"]] == [level]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from halfmoon.console.page import PAGE_SIZE, Asked, Change, Done, Facts, Page
 from halfmoon.console.render import at
-from halfmoon.errors import HalfmoonError, IllegalOperation
+from halfmoon.errors import IllegalOperation
 from halfmoon.shown.texts import facts_of
 
 CURSOR_MAX = 8192
@@ -24,18 +24,9 @@ async def cancel(asked: Asked) -> Done:
     try:
         await asked.admin.cancel_delayed(topic, name)
     except IllegalOperation as exc:
-        raise IllegalOperation(f"nothing was cancelled: {await _why(asked, topic, name)}", exc.address) from exc
+        why = "it was delivered or cancelled already, or waits on a delay level, on which nothing can be cancelled"
+        raise IllegalOperation(f"{name} to {topic} was not cancelled: {why}", exc.address) from None
     return Done(f"{name} to {topic} is cancelled; it will not be delivered.", at("/delays", topic=asked.text("of", "")))
-
-
-async def _why(asked: Asked, topic: str, name: str) -> str:
-    try:
-        message = await asked.admin.find_message(name, topic)
-        if message.topic == topic:
-            return f"{name} was delivered to {topic} already"
-    except HalfmoonError:
-        pass
-    return f"{name} to {topic} was cancelled before, was delivered, or waits on a delay level, on which nothing can be cancelled"
 
 
 PAGES = (

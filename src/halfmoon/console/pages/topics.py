@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from halfmoon.client.admin import AsyncAdmin
@@ -18,7 +17,7 @@ PERMISSIONS = {"6": "read and write", "4": "read only", "2": "write only", "0": 
 QUEUES_MAX = 65_535
 AT_ONCE = 16
 """Questions of one page that are under way at the same time."""
-GROUPS_MAX, SENDERS_MAX = 50, 8
+GROUPS_MAX = 50
 MINUTE_MS = 60_000
 
 X = TypeVar("X")
@@ -76,7 +75,7 @@ async def route_of(admin: AsyncAdmin, topic: str) -> Any:
 
 
 async def topic(asked: Asked) -> Facts:
-    """Return a topic's brokers, 100 of its queues, the groups that read it, and who sent last. Raises TopicNotFound."""
+    """Return a topic's brokers, 100 of its queues, and the groups that read it. Raises TopicNotFound."""
     name, admin, missing = asked.text("name"), asked.admin, []
     route = await route_of(admin, name)
     addresses = {data.broker_name: data.broker_addrs.get(0, "") for data in route.broker_datas}
@@ -93,13 +92,10 @@ async def topic(asked: Asked) -> Facts:
     if len(readers) > GROUPS_MAX:
         missing.append(f"{len(readers) - GROUPS_MAX:,} more groups that read it")
     shown, more = asked.rows(list(ends))
-    filled = [queue for queue in ends if ends[queue].max_offset > ends[queue].min_offset]
-    lately = sorted(filled, key=lambda queue: -ends[queue].last_update_timestamp)[:SENDERS_MAX]
     return {
         "name": name, "brokers": brokers, "queues": await gathered(lambda queue: _queue(asked, queue, ends[queue]), shown),
         "queue_count": len(ends), "next": more, "messages": sum(each.max_offset - each.min_offset for each in ends.values()),
         "groups": await gathered(lambda group: _reader(admin, group, name), readers[:GROUPS_MAX]), "group_count": len(readers),
-        "senders": await _senders(admin, {queue: ends[queue].max_offset - 1 for queue in lately}),
         "not_reported": missing, "is_users": is_users_topic(name), "permissions": PERMISSIONS,
     }  # fmt: skip
 
@@ -123,16 +119,6 @@ async def _reader(admin: AsyncAdmin, group: str, topic: str) -> Facts:
     online = None if isinstance(members, HalfmoonError) else len(members.connection_set)
     online = 0 if isinstance(members, ConsumerNotOnline) else online
     return {"group": group, "lag": None if isinstance(lag, HalfmoonError) else lag, "online": online}
-
-
-async def _senders(admin: AsyncAdmin, newest: dict[MessageQueue, int]) -> list[Facts]:
-    """Return who sent the newest message of each queue, the last first. One is read at a time: each may have megabytes."""
-    latest: dict[str, int] = {}
-    for queue, offset in newest.items():
-        with suppress(HalfmoonError):
-            for message in (await admin.messages_at(queue, offset, 1)).messages:
-                latest.setdefault(message.born_host.rpartition(":")[0], message.store_ms)
-    return [{"host": host, "last_ms": ms} for host, ms in latest.items()]
 
 
 # ---------------------------------------------------------------- changes
