@@ -47,6 +47,7 @@ def test_a_group_whose_members_consume_is_blocked_by_nothing():
     ("queues", "what"),
     [
         ({ONE: LATE}, (True, "No member is online, and 6 messages wait.")),
+        ({ONE: OffsetWrapper(broker_offset=5, consumer_offset=4)}, (True, "No member is online, and 1 message waits.")),
         ({ONE: DONE}, (False, "No member is online, and nothing waits.")),
         ({}, (False, "No member is online, and the group has never consumed.")),
     ],
@@ -155,5 +156,5 @@ def test_what_blocks_stands_before_failures_retries_and_dead_letters():
         (True, "orders at broker-a may not be read: the topic's permission lacks 4."),
         (False, "6 messages wait to be consumed again."),
         (False, "3 messages failed in the last hour."),
-        (False, "1 message became dead letters."),
+        (False, "1 message went to the dead letters."),
     ]

@@ -85,19 +85,23 @@ def _state(known: Known) -> Iterator[Finding]:
         yield Finding(what, "Look at the members' own figures.", blocks=False)
     if not known.members and known.lag():
         do = "Start a consumer of this group. If one runs, see in its log which name server and group it uses."
-        yield Finding(f"No member is online, and {_count(known.lag())} wait.", do)
+        yield Finding(f"No member is online, and {_wait(known.lag())}.", do)
     elif not known.members:
         what = "nothing waits" if known.has_consumed() else "the group has never consumed"
         yield Finding(f"No member is online, and {what}.", "Start a consumer, unless none is meant to run.", blocks=False)
     failed = sum(one.consume_failed_msgs for info in known.answers().values() for one in info.status_table.values())
     retries = known.lag(queue for queue in known.queues if queue.topic.startswith("%RETRY%"))
     for count, what, do in (
-        (retries, "wait to be consumed again", "See in the members' logs why the listener failed."),
-        (failed, "failed in the last hour", "See in the members' logs why; they are consumed again."),
-        (known.dead_letters, "became dead letters", "Read the reasons, repair, then replay them."),
+        (retries, f"{_wait(retries)} to be consumed again", "See in the members' logs why the listener failed."),
+        (failed, f"{_count(failed)} failed in the last hour", "See in the members' logs why; they are consumed again."),
+        (
+            known.dead_letters,
+            f"{_count(known.dead_letters)} went to the dead letters",
+            "Read the reasons, repair, then replay them.",
+        ),
     ):
         if count:
-            yield Finding(f"{_count(count)} {what}.", do, blocks=False)
+            yield Finding(f"{what}.", do, blocks=False)
 
 
 def _sharing(known: Known) -> Iterator[Finding]:
@@ -114,7 +118,7 @@ def _sharing(known: Known) -> Iterator[Finding]:
         held = {queue for info in answers.values() for queue in info.mq_table}
         if unheld := [queue for queue in known.queues if queue not in held and known.lag([queue])]:
             do = f"{REBALANCE}see whether every member subscribes to the topic."
-            yield Finding(f"No member holds {_queues(unheld)}, where {_count(known.lag(unheld))} wait.", do)
+            yield Finding(f"No member holds {_queues(unheld)}, where {_wait(known.lag(unheld))}.", do)
 
 
 def _members(known: Known, now_ms: int) -> Iterator[Finding]:
@@ -158,6 +162,10 @@ def _stuck(member: str, info: Any, late: Mapping[MessageQueue, Any], now_ms: int
 
 def _count(count: int) -> str:
     return f"{count:,} {'message' if count == 1 else 'messages'}"
+
+
+def _wait(count: int) -> str:
+    return f"{_count(count)} {'waits' if count == 1 else 'wait'}"
 
 
 def _queues(queues: Iterable[MessageQueue]) -> str:

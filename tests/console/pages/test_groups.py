@@ -129,12 +129,14 @@ async def test_a_listener_that_hangs_is_named_with_the_message_that_it_hangs_on(
         await asyncio.sleep(0.2)
         [finding] = (await site.json("/group", name=name))["findings"]
         found = await row(site, name)
-        page = await site.text("/group", name=name)
+        page, listed = await site.text("/group", name=name), await site.text("/groups", search=name)
         [shown] = (await site.json("/group", name=name))["members"]
 
     assert finding["what"].startswith(f"Member {consumer.client_id} has 3 messages of queue {topic} broker-a/0 in process")
     assert (finding["blocks"], finding["msg_id"]) == (True, ids[0])
     assert found["blocks"][0].startswith(f"Member {consumer.client_id} has 3 messages")
+    assert found["behind_ms"] is None
+    assert "never consumed" in listed
     assert f'<a href="/message?topic={topic}&amp;id={ids[0]}">' in page
     assert (shown["client_id"], shown["language"], shown["queues"], shown["in_process"]) == (consumer.client_id, "PYTHON", 2, 3)
     assert shown["subscriptions"] == [f"%RETRY%{name} *", f"{topic} *"]
@@ -174,7 +176,7 @@ async def test_dead_letters_are_counted_and_linked(site, cluster, name):
         admin.create_topic(f"%DLQ%{name}", queue_count=1)
     await send(cluster, f"%DLQ%{name}", 2)
 
-    assert "2 messages became dead letters." in await whats(site, name)
+    assert "2 messages went to the dead letters." in await whats(site, name)
     assert f'<a href="/dead-letters?group={name}">' in await site.text("/group", name=name)
 
 
@@ -422,7 +424,7 @@ async def test_a_viewer_sees_groups_and_changes_nothing(site, cluster, name, top
     shown = fields(await site.text("/group/reset", group=name, topic=topic, to="latest"))
     site.log_in("eve", "viewer")
 
-    assert "No member is online, and 1 message wait." in await site.text("/group", name=name)
+    assert "No member is online, and 1 message waits." in await site.text("/group", name=name)
     for path in ("/groups", "/group"):
         page = await site.text(path, name=name)
         assert 'action="/group' not in page.replace('action="/groups"><label>Name contains', "")

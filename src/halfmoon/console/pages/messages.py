@@ -73,10 +73,8 @@ async def _since(admin: AsyncAdmin, topic: str, since: int) -> Facts:
     async def first(queue: MessageQueue) -> tuple[list[Facts], int]:
         # the millisecond before: of several stored in the same one, Apache's 4.x answers any
         page = await _read(admin, queue, max(0, await admin.search_offset(queue, since - 1)))
-        whole = not page.messages or page.next_offset >= page.max_offset
-        return [row(message) for message in page.messages if message.store_ms >= since], END_MS if whole else page.messages[
-            -1
-        ].store_ms
+        known_to = page.messages[-1].store_ms if page.messages and page.next_offset < page.max_offset else END_MS
+        return [row(message) for message in page.messages if message.store_ms >= since], known_to
 
     found, known_to, silent = list[Facts](), END_MS, list[str]()
     for queue, answer in zip(queues, await gathered(first, queues)):
