@@ -121,7 +121,7 @@ async def test_a_topic_shows_its_queues_with_growth_and_who_reads_it(site):
     assert sum(queue["max_offset"] for queue in facts["queues"]) == sum(queue["per_minute"] for queue in facts["queues"]) == 5
     assert (facts["messages"], facts["queue_count"], facts["not_reported"]) == (5, 2, [])
     assert facts["groups"] == [{"group": "C_reads", "lag": 0, "online": 1}]
-    assert [broker["write_queues"] for broker in facts["brokers"]] == [2]
+    assert [broker["write_queue_nums"] for broker in facts["brokers"]] == [2]
     assert "/group?name=C_reads" in html
     assert f"/messages?topic={topic}&amp;broker=broker-a&amp;queue=1" in html
     assert "Deleting loses 5 messages for ever, also those that groups have not consumed yet" in html
@@ -174,7 +174,8 @@ async def test_a_topic_is_created_changed_and_deleted_and_each_is_said(site):
     answer = await site.post("/topic/change", name=name, broker="", read_queues="4", write_queues="2", perm="4")
     assert site.said(answer) == f"Topic {name} has 4 queues to read and 2 to write on broker-a: read only."
     assert [
-        (each["read_queues"], each["write_queues"], each["perm"]) for each in (await site.json("/topic", name=name))["brokers"]
+        (each["read_queue_nums"], each["write_queue_nums"], each["perm"])
+        for each in (await site.json("/topic", name=name))["brokers"]
     ] == [(4, 2, 4)]
 
     answer = await site.post("/topic/delete", name=name, typed=name)
@@ -221,7 +222,7 @@ async def test_a_topic_that_exists_is_not_created_and_keeps_its_queues(site):
     answer = await site.post("/topics/create", name=topic, queues="9", perm="6")
 
     assert "already" in site.said(answer)
-    assert [broker["read_queues"] for broker in (await site.json("/topic", name=topic))["brokers"]] == [3]
+    assert [broker["read_queue_nums"] for broker in (await site.json("/topic", name=topic))["brokers"]] == [3]
 
 
 async def test_a_broker_that_does_not_hold_the_topic_is_not_given_it(site):

@@ -112,15 +112,13 @@ async def _asked_for(asked: Asked) -> StoredMessage:
 async def message(asked: Asked) -> Facts:
     """Return a message: its fields, the beginning of its body, and its life. Raises QueryNotFound."""
     found = await _asked_for(asked)
-    facts: Facts = {"life": None, "no_life": ""}
+    life, no_life = None, ""
     try:
         async with asyncio.timeout(LIFE_S):
-            facts["life"] = await asked.admin.trace(found.offset_msg_id, found.topic)
-    except TimeoutError:
-        facts["no_life"] = f"the brokers did not answer within {LIFE_S} seconds"
-    except HalfmoonError as exc:
-        facts["no_life"] = str(exc)
-    return facts | {"message": fields(found), "body": body_facts(found.body)}
+            life = await asked.admin.trace(found.offset_msg_id, found.topic)
+    except (TimeoutError, HalfmoonError) as exc:
+        no_life = str(exc) or f"the brokers did not answer within {LIFE_S} seconds"
+    return {"message": fields(found), "body": body_facts(found.body), "life": life, "no_life": no_life}
 
 
 def fields(message: StoredMessage) -> Facts:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
+from msgspec.structs import asdict
+
 from halfmoon.client.admin import AsyncAdmin
 from halfmoon.console.page import Asked, Change, Done, Facts, Page
 from halfmoon.console.render import at
@@ -78,12 +80,9 @@ async def topic(asked: Asked) -> Facts:
     """Return a topic's brokers, 100 of its queues, and the groups that read it. Raises TopicNotFound."""
     name, admin, missing = asked.text("name"), asked.admin, []
     route = await route_of(admin, name)
-    addresses = {data.broker_name: data.broker_addrs.get(0, "") for data in route.broker_datas}
-    brokers = [
-        {"broker": data.broker_name, "read_queues": data.read_queue_nums, "write_queues": data.write_queue_nums,
-         "perm": data.perm & 6, "address": addresses.get(data.broker_name, "")}
-        for data in sorted(route.queue_datas, key=lambda data: data.broker_name)
-    ]  # fmt: skip
+    masters = {data.broker_name: data.broker_addrs.get(0, "") for data in route.broker_datas}
+    queues = sorted(route.queue_datas, key=lambda data: data.broker_name)
+    brokers = [asdict(data) | {"perm": data.perm & 6, "master": masters.get(data.broker_name, "")} for data in queues]
     ends, readers = await answer(admin.topic_stats(name)), await answer(admin.groups(name))
     if isinstance(ends, HalfmoonError):
         ends, missing = {}, [f"offsets of queues: {ends}"]
@@ -102,15 +101,12 @@ async def topic(asked: Asked) -> Facts:
 
 async def _queue(asked: Asked, queue: MessageQueue, ends: Any) -> Facts:
     """Return a queue's ends, when it got its last message, and how many came within a minute; None: its broker does not say."""
-    since, low, high = asked.now_ms - MINUTE_MS, ends.min_offset, ends.max_offset
+    since = asked.now_ms - MINUTE_MS
     per_minute: int | None = 0
     if ends.last_update_timestamp >= since:
         then = await answer(asked.admin.search_offset(queue, since))
-        per_minute = None if isinstance(then, HalfmoonError) else max(0, high - then)
-    return {
-        "broker": queue.broker_name, "queue_id": queue.queue_id, "min_offset": low, "max_offset": high, "messages": high - low,
-        "last_ms": ends.last_update_timestamp, "per_minute": per_minute,
-    }  # fmt: skip
+        per_minute = None if isinstance(then, HalfmoonError) else max(0, ends.max_offset - then)
+    return {**asdict(queue), **asdict(ends), "per_minute": per_minute}
 
 
 async def _reader(admin: AsyncAdmin, group: str, topic: str) -> Facts:
@@ -136,12 +132,10 @@ async def create(asked: Asked) -> Done:
     """Create a topic on every master. Raises UsageError: there is one of this name."""
     name, count = _changed(asked), asked.number("queues", 8, low=1, high=QUEUES_MAX)
     perm = int(asked.choice("perm", PERMISSIONS, "6"))
-    try:
-        await asked.admin.topic_route(name)
-    except TopicNotFound:
-        await asked.admin.create_topic(name, queue_count=count, perm=perm)
-        return Done(f"Topic {name} has {count} queues on each broker.", at("/topic", name=name))
-    raise UsageError(f"there is a topic {name} already: change it on its own page")
+    if name in await asked.admin.topics():
+        raise UsageError(f"there is a topic {name} already: change it on its own page")
+    await asked.admin.create_topic(name, queue_count=count, perm=perm)
+    return Done(f"Topic {name} has {count} queues on each broker.", at("/topic", name=name))
 
 
 async def change(asked: Asked) -> Done:
