@@ -244,12 +244,12 @@ def test_the_table_is_a_dictionary(steps, per_file: int, block: int):
         assert table.pending_count == len(pending)
         assert table.by_group == {g: n for g in range(3) if (n := sum(half.group_hash == g for half in pending))}
         assert table.lowest_pending() == (pending[0].index if pending else table.end)
-        for look in (1, 7, 4096):
+        for look, group in ((1, None), (7, None), (4096, None), (7, 0), (4096, 1), (4096, 4)):
             found, at = [], 0
             while at < table.end:
-                part, at = table.pending(at, look, look)
+                part, at = table.pending(at, look, look, group)
                 found += part
-            assert found == pending
+            assert found == [half for half in pending if group in (None, half.group_hash)]
 
 
 def test_room_for_a_first_half_message_of_a_high_index_makes_one_file_and_not_all_before():

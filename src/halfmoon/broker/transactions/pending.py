@@ -31,9 +31,10 @@ audit = logging.getLogger("halfmoon.audit")
 
 COUNT_MAX = 1000
 LOOKS_MAX = 8192
-"""Pending half messages that one request looks at: some ten milliseconds."""
-RECORDS_MAX, BYTES_MAX = 128, 1024 * 1024
-"""Half records that one listing reads, and their bytes (one record more at most): it ends early then and says where to go on."""
+"""Pending half messages among which groups are looked for: some ten milliseconds."""
+ROWS_MAX, RECORDS_MAX, BYTES_MAX = 262_144, 128, 1024 * 1024
+"""Rows of the index that one listing looks at, half records that it reads, and their bytes (one record more at most), some five
+milliseconds each: it ends early then and says where to go on."""
 GROUPS_MAX = 1000
 KEYED_MAX, NAMED_MAX = 32, 8
 """Half messages with a key that are looked at, and how many ids an error lists."""
@@ -58,31 +59,24 @@ class Pending:
     def list(self, request: Request) -> Reply:
         """Answer undecided half messages, the oldest first (31001); beyond the bounds the reply says where to go on."""
         header = request.header(ListPendingTransactions)
-        count = min(max(header.count, 1), COUNT_MAX)
+        index, count = self._index, min(max(header.count, 1), COUNT_MAX, RECORDS_MAX)
         group_hash = None if header.group is None else tag_hash(header.group.encode())
         transactions: list[Transaction] = []
-        following, end = -1, self._index.end
-        read = read_bytes = 0
-        for looks, half in enumerate(self._pending_from(header.start), 1):
+        halves, following = index.pending(max(header.start, index.lowest_pending()), count, ROWS_MAX, group_hash)
+        left_bytes = BYTES_MAX
+        for half in halves:
             if not self._shown(half) or request.now - half.store_s * 1000 < header.older_than_ms:
-                break  # those that follow are younger still
-            if group_hash is None or half.group_hash == group_hash:
-                read, read_bytes = read + 1, read_bytes + half.size
-                transaction = self._transaction(half, request.now)
-                if header.group is None or transaction.group == header.group:
-                    transactions.append(transaction)
-            if len(transactions) == count or looks >= LOOKS_MAX or read >= RECORDS_MAX or read_bytes >= BYTES_MAX:
-                following = half.index + 1 if half.index + 1 < end else -1
+                following = index.end  # those that follow are younger still
                 break
-        body = PendingTransactions(request.now, self._index.pending_count, following, transactions)
+            left_bytes -= half.size
+            transaction = self._transaction(half, request.now)
+            if header.group is None or transaction.group == header.group:
+                transactions.append(transaction)
+            if left_bytes <= 0:
+                following = half.index + 1
+                break
+        body = PendingTransactions(request.now, index.pending_count, following if following < index.end else -1, transactions)
         return Reply(0, None, None, to_json(body))
-
-    def _pending_from(self, index: int) -> Iterator[Half]:
-        """Yield the pending half messages from an index on."""
-        index = max(index, self._index.lowest_pending())
-        while index < self._index.end:
-            half_messages, index = self._index.pending(index, 1024)
-            yield from half_messages
 
     def get(self, request: Request) -> Reply:
         """Answer one transaction (31002)."""

@@ -119,12 +119,13 @@ class TransactionIndex:
         """Return when a half message of the table was stored, in seconds since the epoch."""
         return self._table.stored_s(index)
 
-    def pending(self, start: int, count_max: int, records_max: int = 4096) -> tuple[list[Half], int]:
+    def pending(self, start: int, count_max: int, records_max: int = 4096, group_hash: int | None = None) -> tuple[list[Half], int]:
         """Return pending half messages from an index on, in order, and the index to go on at: ``end`` when there are no more.
 
-        Looks at ``records_max`` records and returns ``count_max`` messages at most; blocks without pending ones cost nothing.
+        Looks at ``records_max`` records and returns ``count_max`` messages at most, of a group hash if one is given; blocks without
+        pending ones cost nothing.
         """
-        return self._table.pending(start, count_max, records_max)
+        return self._table.pending(start, count_max, records_max, group_hash)
 
     def lowest_pending(self) -> int:
         """Return the lowest pending index; ``end`` when there is none."""

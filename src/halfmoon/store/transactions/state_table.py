@@ -215,10 +215,10 @@ class StateTable:
             self._view = self.segments.view(self._view_first * STATE_BYTES, self.per_file * STATE_BYTES)
         return self._view[(index - self._view_first) * STATE_BYTES : (stop - self._view_first) * STATE_BYTES]
 
-    def pending(self, start: int, count_max: int, records_max: int) -> tuple[list[Half], int]:
+    def pending(self, start: int, count_max: int, records_max: int, group_hash: int | None = None) -> tuple[list[Half], int]:
         """Return pending messages from an index on, in order, and the index to go on at: ``end`` when there are no more.
 
-        Looks at ``records_max`` records and returns ``count_max`` messages at most.
+        Looks at ``records_max`` records and returns ``count_max`` messages at most, of a group hash if one is given.
         """
         halves: list[Half] = []
         index, left = max(start, self.first), records_max
@@ -229,14 +229,12 @@ class StateTable:
             begin, end = self._span(block)
             index = max(index, begin)
             stop = min(end, self.end, index + left)
-            view, states = self._columns(index, stop)
-            place = states.find(_PREPARED)
-            while place >= 0:
-                physical_offset, size, store_s, group_hash, _ = STATE.unpack_from(view, place * STATE_BYTES)
-                halves.append(Half(index + place, physical_offset, size, store_s, group_hash, State.PREPARED))
+            view = self._records(index, stop)
+            for place in _prepared(view, group_hash):
+                physical_offset, size, store_s, group, _ = STATE.unpack_from(view, place * STATE_BYTES)
+                halves.append(Half(index + place, physical_offset, size, store_s, group, State.PREPARED))
                 if len(halves) >= count_max:
                     return halves, index + place + 1
-                place = states.find(_PREPARED, place + 1)
             left -= stop - index
             index = stop
         return halves, index
@@ -366,6 +364,19 @@ class StateTable:
             if newest:
                 return newest
         return 0
+
+
+def _prepared(view: memoryview, group_hash: int | None) -> Iterator[int]:
+    """Yield the places of the pending among records, of a group hash if one is given: found at the speed of memory."""
+    if group_hash is None:
+        data, wanted, size, at = bytes(view[_STATE_AT + 3 :: STATE_BYTES]), _PREPARED, 1, 0
+    else:
+        data, wanted, size, at = bytes(view), _GROUP_AND_STATE.pack(group_hash, State.PREPARED)[16:], STATE_BYTES, _STATE_AT - 4
+    place = data.find(wanted)
+    while place >= 0:
+        if place % size == at:
+            yield place // size
+        place = data.find(wanted, place + 1)
 
 
 def _groups(view: memoryview) -> Counter[int]:

@@ -62,7 +62,7 @@ EXPIRED_MAX, EXPIRED_PAGE_MAX = 10_000, 100
 """Most expired ones of one answer, and of a page: what became of each is looked up, all of a page at once."""
 
 PAGE_REQUESTS_MAX = 16
-"""Requests that a page makes to a broker with a table: it looks at some 130,000 transactions there, in under 200 ms."""
+"""Requests that a page makes to a broker with a table: it looks at up to four million transactions there."""
 
 HALFMOON_TIMEOUT_MS, HALFMOON_STATISTIC = 2000, "transactionsPending"
 """Timeout of Halfmoon's own requests, and a runtime statistic that only Halfmoon brokers have."""
