@@ -1,4 +1,4 @@
-"""What a metric is: its declaration, samples of it, and the histogram of turns. Plain values; knows neither format nor server."""
+"""What a metric is: its declaration, samples of it, and histograms. Plain values; knows neither format nor server."""
 
 from __future__ import annotations
 
@@ -19,25 +19,36 @@ class Metric(NamedTuple):
 class TurnTimes:
     """How long turns of an event loop took, in buckets of powers of two: one addition to a list and one to a sum a turn.
 
-    ``counts[n]`` holds turns of less than ``2 ** (16 + n)`` ns that are in no bucket before it.
+    ``counts[n]`` holds turns of less than ``2 ** (16 + n)`` ns that are in no bucket before it, and ``total`` is their sum.
     """
 
-    __slots__ = ("counts", "sum_ns")
-    SHIFT, BUCKETS = 16, 16
+    __slots__ = ("counts", "total")
+    SHIFT, BUCKETS, PER_SECOND = 16, 16, 1e9
 
     def __init__(self) -> None:
         self.counts = [0] * 64  # more than are shown, so that no length of a turn needs a comparison
-        self.sum_ns = 0
+        self.total = 0
 
-    def took(self, ns: int) -> None:
-        """Count a turn."""
-        self.counts[(ns >> 16).bit_length()] += 1
-        self.sum_ns += ns
+    def took(self, time: int) -> None:
+        """Count one, in the unit of the histogram."""
+        self.counts[(time >> self.SHIFT).bit_length()] += 1
+        self.total += time
 
     def buckets(self) -> Iterator[tuple[float, int]]:
-        """Yield the upper bound of each bucket in seconds, 66 us to 2.1 s, and how many turns took no longer."""
+        """Yield the upper bound of each bucket in seconds, 66 us to 2.1 s, and how many took no longer."""
         for place, count in enumerate(accumulate(self.counts[: self.BUCKETS])):
-            yield (1 << (self.SHIFT + place)) / 1e9, count
+            yield (1 << (self.SHIFT + place)) / self.PER_SECOND, count
+
+
+class DecisionTimes(TurnTimes):
+    """The same of transactions until their decisions, in seconds: the bounds are 2 s to 73 h."""
+
+    __slots__ = ()
+    SHIFT, BUCKETS, PER_SECOND = 1, 18, 1
+
+    def spans(self) -> list[int]:
+        """Return how many waited so long: under 2 s, then in spans each twice as long, and last all from 73 h on."""
+        return [*self.counts[: self.BUCKETS], sum(self.counts[self.BUCKETS :])]
 
 
 Sample = tuple[Metric, tuple[str, ...], "int | float | TurnTimes"]

@@ -105,5 +105,5 @@ def _histogram(name: str, labels: str, times: TurnTimes) -> list[str]:
     lines = [f'{name}_bucket{{{labels}{comma}le="{bound!r}"}} {below}\n' for bound, below in times.buckets()]
     return [
         *lines, f'{name}_bucket{{{labels}{comma}le="+Inf"}} {count}\n', f"{name}_count{{{labels}}} {count}\n",
-        f"{name}_sum{{{labels}}} {times.sum_ns / 1e9!r}\n",
+        f"{name}_sum{{{labels}}} {times.total / times.PER_SECOND!r}\n",
     ]  # fmt: skip

@@ -13,7 +13,7 @@ def test_names_are_names_of_prometheus_each_once_and_counters_end_as_it_wants() 
     for metric in METRICS:
         assert re.fullmatch(r"(rocketmq|halfmoon)_[a-z0-9_]+", metric.name), metric.name
         assert all(re.fullmatch("[a-zA-Z_]+", label) for label in metric.labels)
-        assert metric.kind in ("gauge", "counter")
+        assert metric.kind in ("gauge", "counter", "histogram")
         assert (metric.kind == "counter") == (metric.name.startswith("halfmoon_") and metric.name.endswith("_total"))
         assert metric.text.endswith(".")
 

@@ -144,6 +144,8 @@ def test_transactions_are_counted_as_they_are_decided(make_talk):
     assert found["halfmoon_transactions_rollbacks_total", ("broker-a",)] == 1
     assert found["halfmoon_transactions_checks_sent_total", ("broker-a",)] == 4
     assert found["halfmoon_transactions_expired_total", ("broker-a",)] == 0
+    times = found["halfmoon_transactions_decision_seconds", ("broker-a",)]
+    assert (dict(times.buckets())[4.0], dict(times.buckets())[8.0], times.total) == (0, 2, 14)
 
 
 @pytest.mark.parametrize("asked", ["DELAY\x013\x02", "TIMER_DELAY_MS\x0110000\x02"], ids=["by level", "by time"])

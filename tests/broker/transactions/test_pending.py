@@ -88,6 +88,7 @@ def test_a_transaction_that_was_resumed_is_one_and_its_newest_half_message_count
     prepare(talk)
     talk.wait(12_000)
     [copy] = stored(talk, EXPIRED_TOPIC)
+    assert copy.properties["TRANSACTION_EXPIRED_REASON"] == "1 check brought no decision"
     assert talk.ask(ResumeCheckHalfMessage(msg_id=copy.offset_msg_id)).code == 0
     assert OF_THE_BROKER.items() <= stored(talk, HALF_TOPIC)[1].properties.items()
     for name in ("u1", "k"):

@@ -60,7 +60,7 @@ async def test_a_turn_is_timed_with_its_replies() -> None:
         await soon(lambda: ("lost", 1) in core.told)
     assert max(took) >= 30
     assert sum(times.counts) == len(took) > dict(times.buckets())[2**24 / 1e9], "one took longer than 17 ms"
-    assert times.sum_ns >= max(took) * 1_000_000
+    assert times.total >= max(took) * 1_000_000
 
 
 async def test_one_commit_handles_what_several_connections_brought_in_a_turn() -> None:

@@ -19,8 +19,8 @@ _RUNTIME = ("cluster", "brokerIP", "brokerHost", "des", "boottime", "broker_vers
 _OF_GROUP = ("broker", "group")
 
 
-def _metric(name: str, labels: tuple[str, ...], text: str) -> Metric:
-    kind = "counter" if name.startswith("halfmoon_") and name.endswith("_total") else "gauge"
+def _metric(name: str, labels: tuple[str, ...], text: str, kind: str = "") -> Metric:
+    kind = kind or ("counter" if name.startswith("halfmoon_") and name.endswith("_total") else "gauge")
     METRICS.append(Metric(name, kind, labels, text))
     return METRICS[-1]
 
@@ -57,6 +57,10 @@ OLDEST = _metric(
 OF_TRANSACTIONS = {
     name: _metric(f"halfmoon_transactions_{name}_total", BROKER, text) for name, text in TRANSACTIONS.items()
 }  # fmt: skip
+DECISION_TIMES = _metric(
+    "halfmoon_transactions_decision_seconds", BROKER,
+    "How long transactions waited for their decisions, known to a second; expired ones are not counted.", "histogram",
+)  # fmt: skip
 BATCH_IDS = _metric("halfmoon_batches_ids", BROKER, "Transactional ids that a broker knows.")
 BATCH_ATTEMPTS = _metric("halfmoon_batches_attempts", BROKER, "Attempts of batches without a decision.")
 BATCH_BYTES = _metric("halfmoon_batches_undecided_bytes", BROKER, "Bytes of the log that wait for a decision.")

@@ -100,6 +100,7 @@ class Figures:
                 yield m.OLDEST, labels, max(0, now - group.oldest_ms) / 1000
         for name, count in pending.counters().items():
             yield m.OF_TRANSACTIONS[name], (self._name,), count
+        yield m.DECISION_TIMES, (self._name,), self._broker.transactions.decisions.times
 
     def _batches(self) -> Samples:
         batches, labels = self._broker.batches, (self._name,)

@@ -242,7 +242,8 @@ class Checks:
         if parts is None:
             self._expire_now(half, None, GONE, now)
         elif unanswered or checks_written(parts) >= self._settings.transaction_check_max:
-            self._expire_now(half, parts, f"{max(counted, checks_written(parts))} checks brought no decision", now)
+            count = max(counted, checks_written(parts))
+            self._expire_now(half, parts, f"{count} check{'' if count == 1 else 's'} brought no decision", now)
         elif too_old:
             self._expire_now(half, parts, self._too_old, now)
         else:

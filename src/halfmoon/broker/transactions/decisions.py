@@ -32,6 +32,7 @@ from halfmoon.broker.transactions.half import PRODUCER_GROUP, HalfMessage, commi
 from halfmoon.broker.transactions.late_decisions import Copy, LateDecisions, rollback_op
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceNotAvailable, StoreNotWritable
 from halfmoon.hot import ENTRY, ENTRY_BYTES, Completions, Decided, Group, HalfMessageCache, Messages, Parts, done_answers, tag_hash
+from halfmoon.metrics import DecisionTimes
 from halfmoon.store.layout import OP_PROPERTIES
 from halfmoon.store.records import whole_record
 from halfmoon.store.store import Appended
@@ -52,8 +53,6 @@ _OP_TAG = tag_hash(b"d")
 OPS_AT_ONCE = 256
 """Owed op records that one turn writes."""
 _READABLE_MAX = 65_536
-DECIDED_AFTER = 19
-"""Spans of time in which decisions are counted; the last begins at 73 hours."""
 
 
 class Answer(IntEnum):
@@ -106,8 +105,8 @@ class Decisions:
         self._pending_replies, self._host = context.pending_replies, context.host
         self._index, self._cache, self._sends, self._late_decisions, self._warn = index, cache, sends, late, warn
         self.counters = Counters()
-        self.decided_after = [0] * DECIDED_AFTER
-        """How many were decided after how long, as in `TransactionStats`."""
+        self.times = DecisionTimes()
+        """How many were decided after how long; expired ones are not among them."""
         self._readable: set[tuple[str, int]] = set()
         """Queues that consumers see; valid until topics change (`_epoch`)."""
         self._epoch = -1
@@ -409,7 +408,7 @@ class Decisions:
         else:
             entries += ops.entries[count * ENTRY_BYTES : len(indexes) * ENTRY_BYTES]
         try:
-            self._index.decided(indexes, entries, count)
+            first_s = self._index.decided(indexes, entries, count)
         except StoreNotWritable as exc:  # the records are in the log, and the next start enters them
             self._fail(completions, committed + rolled_back, ServiceNotAvailable(f"service not available now: {exc}"))
             return
@@ -423,18 +422,19 @@ class Decisions:
             if rollbacks and group:  # without a group it expired
                 self._stats.add("TRANSACTION_ROLLBACKS", group, rollbacks)
         if groups and groups[0][0]:
-            self._count_ages(indexes, now // 1000)
+            # The lowest index is the oldest. Most often it is young, and so are all.
+            if (age_s := max(0, now // 1000 - first_s)) < 2:
+                self.times.counts[0] += len(indexes)
+                self.times.total += len(indexes) * age_s
+            else:
+                self._count_ages(indexes, now // 1000)
         if callers:
             self._succeed(callers)
 
     def _count_ages(self, indexes: list[int], now_s: int) -> None:
-        """Count decisions by the age of their half messages. The lowest index is the oldest: most often, all are young."""
-        if now_s - self._index.stored_s(min(indexes)) < 2:
-            self.decided_after[0] += len(indexes)
-            return
         for index in indexes:
-            age_s = max(0, now_s - self._index.stored_s(index))
-            self.decided_after[min((age_s >> 1).bit_length(), DECIDED_AFTER - 1)] += 1
+            half = self._index.half(index)
+            self.times.took(0 if half is None else max(0, now_s - half.store_s))
 
     def _owe(self, indexes: list[int], entries: bytes) -> None:
         """Remember commits whose op records could not be stored."""

@@ -160,7 +160,7 @@ class Pending:
         }
         return TransactionStats(
             now, index.pending_count, self.oldest_ms(), list(groups.values()), self.counters(), rates, self._checks.next_round_ms,
-            list(self._decisions.decided_after),
+            self._decisions.times.spans(),
         )  # fmt: skip
 
     def oldest_ms(self) -> int:

@@ -315,7 +315,7 @@ class Server:
             self.on_turn(took_ns // 1_000_000)
         if (times := self.turn_times) is not None:  # what `TurnTimes.took` does: the call would cost as much again
             times.counts[(took_ns >> 16).bit_length()] += 1
-            times.sum_ns += took_ns
+            times.total += took_ns
 
     def _try_again(self) -> None:
         self._turn_again = None

@@ -115,10 +115,6 @@ class TransactionIndex:
         """Return the record of a half message; None outside of [first, end). In a hole everything is 0."""
         return self._table.half(index)
 
-    def stored_s(self, index: int) -> int:
-        """Return when a half message of the table was stored, in seconds since the epoch."""
-        return self._table.stored_s(index)
-
     def pending(self, start: int, count_max: int, records_max: int = 4096, group_hash: int | None = None) -> tuple[list[Half], int]:
         """Return pending half messages from an index on, in order, and the index to go on at: ``end`` when there are no more.
 
@@ -187,9 +183,9 @@ class TransactionIndex:
             self._fail(exc)
         self.room -= count
 
-    def decided(self, indexes: Sequence[int], entries: bytes, committed: int) -> None:
+    def decided(self, indexes: Sequence[int], entries: bytes, committed: int) -> int:
         """Enter decisions that were stored: first ``committed`` commits, then rollbacks. ``entries`` are the queue entries of the
-        visible records, and of the op records of rollbacks.
+        visible records, and of the op records of rollbacks. Return when the one of the lowest index was stored, in seconds.
 
         Raises:
             ValueError: one is not pending, or decided twice here; nothing was entered.
@@ -198,10 +194,12 @@ class TransactionIndex:
         if self.failure is not None or self._closed:
             self._check_writable()
         try:
-            self._redo.take(self._table.settle_pending(indexes, entries, committed))
+            units, first_s = self._table.settle_pending(indexes, entries, committed)
+            self._redo.take(units)
         except OSError as exc:
             self._fail(exc)
         self.room -= len(indexes)
+        return first_s
 
     def hold(self, physical_offset: int | None) -> None:
         """Keep the watermark at or before a record of the log, so that the next start reads it again; None: let it go.

@@ -138,17 +138,19 @@ class StateTable:
         if half.state is State.PREPARED:
             self._uncount([(half.index, half.index + 1, 1)], [(half.group_hash, 1)])
 
-    def settle_pending(self, indexes: Sequence[int], entries: bytes, committed: int) -> bytes:
-        """Give pending half messages the states that these decisions mean, see `decided_rows`; return the units for the redo log.
+    def settle_pending(self, indexes: Sequence[int], entries: bytes, committed: int) -> tuple[bytes, int]:
+        """Give pending half messages the states that these decisions mean, see `decided_rows`; return the units for the redo log,
+        and when the first of them was stored, in seconds since the epoch.
 
         Raises ValueError when one is not pending or is named twice, and nothing is different.
         """
         runs = runs_of(indexes, self.per_file, BLOCK)
         if not runs:
-            return b""
+            return b"", 0
         if runs[0][0] * STATE_BYTES < self.segments.first or runs[-1][1] > self.end:
             raise ValueError(f"a half message from {runs[0][0]} to {runs[-1][1] - 1} is not pending")
         states = b"".join([self._records(first, end) for first, end, _ in runs])
+        (first_s,) = _STORED.unpack_from(states)
         states, units, groups = decided_rows(states, runs, indexes, entries, committed)
         at = 0
         for first, end, _ in runs:  # what lies between the decided is written as it is
@@ -156,7 +158,7 @@ class StateTable:
             self.segments.write(first * STATE_BYTES, states[at : at + size])
             at += size
         self._uncount(runs, groups)
-        return units
+        return units, first_s
 
     def settle_below(self, index: int) -> None:
         """Take the state of all pending half messages below an index away."""
@@ -202,10 +204,6 @@ class StateTable:
             return None
         physical_offset, size, store_s, group_hash, state = STATE.unpack(self._records(index, index + 1))
         return Half(index, physical_offset, size, store_s, group_hash, _STATES.get(state, State.NONE))
-
-    def stored_s(self, index: int) -> int:
-        """Return when the half message at an index of the table was stored, in seconds since the epoch."""
-        return int(_STORED.unpack_from(self._records(index, index + 1))[0])
 
     def _records(self, index: int, stop: int) -> memoryview:
         """Return records of one file. Most often that is the one of the last call."""
