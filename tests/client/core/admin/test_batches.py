@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.client.core.admin.batches import batches
-from halfmoon.errors import ConnectFailed
+from halfmoon.errors import ConnectFailed, RequestTimeout
+from halfmoon.wire.bodies import KVTable
 from halfmoon.wire.bodies.batches import BatchId, BatchList
+from halfmoon.wire.headers.admin import GetBrokerRuntimeInfo
 from halfmoon.wire.headers.batch import ListBatches
 from halfmoon.wire.json import to_json
 from tests.client.core.admin.test_admin import admin
@@ -50,4 +52,14 @@ def test_a_broker_that_cannot_be_reached_is_an_error_and_not_a_shorter_list():
     script.on(ListBatches, lambda seen: REFUSED if seen.address == "broker-b:1" else ids("a"))
 
     with pytest.raises(ConnectFailed):
+        script.run(batches(core))
+
+
+def test_a_broker_of_ours_that_does_not_answer_in_time_is_an_error_and_not_one_without_batches():
+    script = Scripted()
+    core = admin(script)
+    script.on(ListBatches, SILENT)
+    script.on(GetBrokerRuntimeInfo, Reply(body=to_json(KVTable({"transactionsPending": "0"}))))
+
+    with pytest.raises(RequestTimeout):
         script.run(batches(core))

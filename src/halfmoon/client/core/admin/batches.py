@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.client.core.admin.pages import Master, masters
-from halfmoon.client.core.admin.transactions import HALFMOON_TIMEOUT_MS
-from halfmoon.client.core.ask import ask
+from halfmoon.client.core.admin.transactions import ask_halfmoon
 from halfmoon.effects import Op, gather
-from halfmoon.errors import RequestNotSupported, RequestTimeout
+from halfmoon.errors import RequestNotSupported
 from halfmoon.wire.bodies.batches import BatchList
 from halfmoon.wire.headers.batch import ListBatches
 from halfmoon.wire.json import from_json
@@ -36,16 +35,14 @@ def batches(admin: AdminCore, transactional_id: str | None = None) -> Op[list[Ba
 
 
 def _batches(admin: AdminCore, broker: Master, transactional_id: str | None) -> Op[BatchesAt]:
-    timeout_ms = min(HALFMOON_TIMEOUT_MS, admin.settings.request_timeout_ms)
     listed: BatchesAt | None = None
     after: str | None = None
     for _ in range(PAGES_MAX):
         request = ListBatches(transactional_id=transactional_id, after=after, count=1000)
         try:
-            reply = yield from ask(broker.address, request, b"", timeout_ms)
-        except (RequestNotSupported, RequestTimeout):  # those of 4.7.1 answer nothing at all
+            page = from_json(BatchesAt, (yield from ask_halfmoon(admin, broker.address, request)))
+        except RequestNotSupported:
             return BatchesAt(broker=broker.name, address=broker.address, supported=False)
-        page = from_json(BatchesAt, reply.body)
         if listed is None:
             listed = page
         else:
