@@ -55,8 +55,11 @@ STATUSES = {
     HalfmoonError: HTTPStatus.CONFLICT,
 }
 """What HTTP calls what went wrong: the first that fits."""
-
-Answer = Callable[[Request], Awaitable[Response]]
+HEADINGS = {
+    HTTPStatus.BAD_REQUEST: "Not understood", HTTPStatus.FORBIDDEN: "Not allowed", HTTPStatus.NOT_FOUND: "Not found",
+    HTTPStatus.CONFLICT: "Not done", HTTPStatus.BAD_GATEWAY: "No answer from the cluster",
+}  # fmt: skip
+"""What the page is called that says so, where HTTP's own word says little to an operator."""
 
 
 class Console:
@@ -65,7 +68,7 @@ class Console:
     def __init__(self, services: Services, pages: Iterable[Page | Change]) -> None:
         pages = list(pages)
         self.services, self.renderer = services, Renderer([page for page in pages if isinstance(page, Page) and page.menu])
-        self._answers: dict[tuple[str, str], Answer] = {
+        self._answers: dict[tuple[str, str], Callable[[Request], Awaitable[Response]]] = {
             ("GET", f"/static/{path.name}"): partial(self._static, path) for path in STATIC.iterdir()
         }
         self._answers["GET", "/favicon.ico"] = self._answers["GET", "/static/halfmoon.svg"]  # a JSON twin has no link to it
@@ -83,7 +86,7 @@ class Console:
         """Answer a request. Our own mistakes are a 500 and a line of the log."""
         request = Request(scope, receive)
         method = "GET" if request.method == "HEAD" else request.method
-        answer = self._answers.get((method, request.url.path), self._unknown)
+        answer = self._answers.get((method, scope["path"]), self._unknown)
         try:
             response = await answer(request)
         except HalfmoonError as exc:
@@ -91,7 +94,7 @@ class Console:
         except Exception:
             log.exception("console: %s %s failed", request.method, request.url.path)
             mistake = Refused("The console made a mistake; its log says more.", HTTPStatus.INTERNAL_SERVER_ERROR)
-            response = self._said(request, None, mistake)
+            response = self._failed(request, mistake)
         response.headers.update(HEADERS)
         response.headers.setdefault("Cache-Control", "no-store")
         await response(scope, receive, send)
@@ -162,19 +165,7 @@ class Console:
             raise Refused(text if request.method == "POST" else "Only operators may see this.", HTTPStatus.FORBIDDEN)
         return visitor
 
-    # ------------------------------------------------------------ what went wrong
-
     def _failed(self, request: Request, error: HalfmoonError) -> Response:
-        visitor = None
-        with suppress(HalfmoonError):  # a file of users that does not read is what went wrong
-            visitor = visitor_of(self.services, request, renews=False)
-        is_page = request.method == "GET" and "x-live" not in request.headers and not _wants_json(request)
-        if is_page and isinstance(error, Refused) and error.status is HTTPStatus.UNAUTHORIZED:
-            here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-            return RedirectResponse("/login" if here == "/" else f"/login?then={quote(here, safe='')}", HTTPStatus.SEE_OTHER)
-        return self._said(request, visitor, error)
-
-    def _said(self, request: Request, visitor: Visitor | None, error: HalfmoonError) -> Response:
         if isinstance(error, Refused):
             status, kind = error.status, error.status.name
         else:
@@ -182,7 +173,13 @@ class Console:
         facts = {"error": text_of(error), "kind": kind, "status": status.value}
         if _wants_json(request):
             return Response(self.renderer.json(facts), status, media_type="application/json")
-        page = self.renderer.said(facts, visitor, _sent_from(request))
+        if status is HTTPStatus.UNAUTHORIZED and request.method == "GET" and "x-live" not in request.headers:
+            here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+            return RedirectResponse("/login" if here == "/" else f"/login?then={quote(here, safe='')}", HTTPStatus.SEE_OTHER)
+        visitor = None
+        with suppress(HalfmoonError):  # a file of users that does not read is what went wrong
+            visitor = visitor_of(self.services, request, renews=False)
+        page = self.renderer.plain("said.html", HEADINGS.get(status, status.phrase), visitor, back=_sent_from(request), **facts)
         return Response(page, status, media_type="text/html")
 
 

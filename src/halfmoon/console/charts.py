@@ -42,8 +42,8 @@ def line_chart(
         Markup('<path class="line-{}" d="{}"/>').format(at, _path(each.points, span_ms, top)) for at, each in enumerate(series)
     )
     texts = [f"{each.label}: {_summary(each.points, values, text)}" for each, values in zip(series, known)]
-    middle = (span_ms[0] + span_ms[1]) // 2
-    times = [(0, "start", _clock(span_ms[0])), (WIDTH // 2, "middle", _clock(middle)), (WIDTH, "end", f"{_clock(span_ms[1])} UTC")]
+    places = (0, "start", span_ms[0]), (WIDTH // 2, "middle", sum(span_ms) // 2), (WIDTH, "end", span_ms[1])
+    times = [(x, at, time_text(ms)[11:16] + (" UTC" if at == "end" else "")) for x, at, ms in places]
     return _figure(title, texts, lines, text(top), times, keys=len(series) > 1)
 
 
@@ -52,14 +52,12 @@ def bar_chart(title: str, bars: Sequence[tuple[str, float]], *, text: Callable[[
     bars = [(label, max(0.0, value) if _is_number(value) else 0.0) for label, value in bars[:BARS_MAX]]
     top = _round_up(max([0.0, *(value for _, value in bars)]))
     width, every = WIDTH / max(1, len(bars)), max(1, -(-len(bars) // 6))
-    drawn, labels = [], []
-    for at, (label, value) in enumerate(bars):
-        y = _y(value, top)
-        drawn.append(f'<rect x="{at * width + 1:.1f}" y="{y:.1f}" width="{width - 2:.1f}" height="{BOTTOM - y:.1f}"/>')
-        if at % every == 0:
-            labels.append((round((at + 0.5) * width), "middle", label))
-    texts = [f"{label}: {text(value)}" for label, value in bars] or ["none"]
-    return _figure(title, texts, Markup("").join(map(Markup, drawn)), text(top), labels)
+    drawn = Markup("").join(
+        Markup('<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>').format(at * width + 1, y, width - 2, BOTTOM - y)
+        for at, y in enumerate(_y(value, top) for _, value in bars)
+    )
+    labels = [(round((at + 0.5) * width), "middle", label) for at, (label, _) in enumerate(bars) if at % every == 0]
+    return _figure(title, [f"{label}: {text(value)}" for label, value in bars] or ["none"], drawn, text(top), labels)
 
 
 def _figure(
@@ -119,10 +117,6 @@ def _round_up(value: float) -> float:
         return max(1.0, value)
     power = 10.0 ** floor(log10(value))
     return next((power * step for step in (1, 2, 5) if power * step >= value), power * 10)
-
-
-def _clock(ms: int) -> str:
-    return time_text(ms)[11:16]
 
 
 def _is_number(value: float | None) -> TypeGuard[float]:

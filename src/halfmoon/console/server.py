@@ -79,19 +79,17 @@ async def serve(
 def _stop_when_asked(server: uvicorn.Server, parent: int | None) -> None:
     loop = asyncio.get_running_loop()
 
-    def stop() -> None:
-        if server.should_exit:
+    def stop(ended: int | None = None) -> None:
+        if ended is not None:
+            loop.remove_reader(ended)
+        elif server.should_exit:
             os._exit(1)
-        server.should_exit = True
-
-    def stop_with(parent: int) -> None:  # which writes nothing more
-        loop.remove_reader(parent)
         server.should_exit = True
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     if parent is not None:
-        loop.add_reader(parent, stop_with, parent)
+        loop.add_reader(parent, stop, parent)  # it writes nothing more
 
 
 def _context(certificate: str, private_key: str) -> ssl.SSLContext:
