@@ -7,13 +7,13 @@ import secrets
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2.environment import TemplateModule
 
 from halfmoon.console.charts import Series, bar_chart, line_chart
 from halfmoon.console.page import Facts, Page
@@ -23,11 +23,6 @@ from halfmoon.shown.texts import rate_text, share_text, span_text, time_text
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
-HEADINGS = {
-    HTTPStatus.BAD_REQUEST: "Not understood", HTTPStatus.FORBIDDEN: "Not allowed", HTTPStatus.NOT_FOUND: "Not found",
-    HTTPStatus.CONFLICT: "Not done", HTTPStatus.BAD_GATEWAY: "No answer from the cluster",
-}  # fmt: skip
-"""What pages are called that say what went wrong, where HTTP's own word says little to an operator."""
 
 
 class Renderer:
@@ -66,19 +61,22 @@ class Renderer:
             shown["notice"], visitor.session.notice = visitor.session.notice, ""
             return self.plain(page.template, page.title, visitor, **shown)
         if self._fragments.get(page.path, ({}, ""))[0] is not facts:
-            self._fragments[page.path] = facts, self.plain(page.template, page.title, visitor, **shown)
+            self._fragments[page.path] = facts, str(self._content(page.template, visitor, shown))
         return self._fragments[page.path][1]
 
-    def said(self, facts: Facts, visitor: Visitor | None, back: str = "") -> str:
-        """Return a page that says what went wrong, and leads back to where a form was sent from."""
-        status = HTTPStatus(facts["status"])
-        return self.plain("said.html", HEADINGS.get(status, status.phrase), visitor, back=back, **facts)
-
     def plain(self, template: str, title: str, visitor: Visitor | None, /, **facts: Any) -> str:
-        """Return a page of a template; without a visitor it has no menu."""
-        csrf = visitor.session.csrf if visitor else ""
-        shown = {"csrf": csrf, "here": "", "notice": "", "values": {}, **facts, "title": title, "visitor": visitor}
-        return self._environment.get_template(template).render(shown)
+        """Return a page around what a template makes of facts; without a visitor it has no menu."""
+        shown = {"csrf": visitor.session.csrf if visitor else "", "here": "", "notice": "", "values": {}, **facts}
+        content = self._content(template, visitor, shown)
+        heading = getattr(content, "heading", shown.get("heading", ""))  # what the page is of, as its template or its facts say
+        return self._environment.get_template("base.html").render(
+            shown, title=title, heading=heading, visitor=visitor, content=content
+        )
+
+    def _content(self, template: str, visitor: Visitor | None, facts: Facts) -> TemplateModule:
+        context = {**facts, "visitor": visitor}
+        parts = self._environment.get_template("parts.html").make_module(context)
+        return self._environment.get_template(template).make_module({**context, "parts": parts})
 
 
 def at(path: str, **query: Any) -> str:

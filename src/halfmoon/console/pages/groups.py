@@ -186,7 +186,7 @@ PAGES = (
     Page("/groups", "Groups", "groups.html", groups, menu=True),
     Page("/group", "Group", "group.html", group, under="/groups"),
     Page("/group/state", "Group", "group_state.html", group, fragment=True),
-    Page("/group/reset", "Reset a group", "group_reset.html", preview, under="/groups", operators=True),
+    Page("/group/reset", "Move the progress of", "group_reset.html", preview, under="/groups", operators=True),
     Change("/group/reset", reset, ("group", "topic", "target", "plan")),
     Change("/groups/create", create, ("name",)),
     Change("/group/delete", delete, ("group",)),
