@@ -33,7 +33,7 @@ class Shop:
         """Show what was asked for, where a page of the console shows names."""
         if self.fails:
             raise self.fails
-        return {"clients": [], "next": None, "first": True, "without_producers": [asked.text("name", "")]}
+        return {"clients": [], "next": None, "not_reported": [asked.text("name", "")]}
 
     async def sell(self, asked: Asked) -> Done:
         """Sell a thing."""
@@ -81,7 +81,7 @@ async def test_a_page_and_its_twin_show_the_same_and_names_of_others_are_text(co
 
     assert "<script>alert" not in page.text
     assert "&lt;script&gt;alert(1)&lt;/script&gt;\\u202e\\x00" in page.text
-    assert twin["without_producers"] == [HOSTILE]
+    assert twin["not_reported"] == [HOSTILE]
 
 
 @pytest.mark.parametrize("path", ["/clients", "/clients.json", "/nothing", "/login", "/static/console.css"])
