@@ -30,6 +30,7 @@ async def test_one_broker_with_its_own_statistics(site, cluster):
     assert facts["statistics"]["brokerVersionDesc"] == facts["broker"]["version"] == "V4_9_8"
     assert "transactionsPending" in page
     assert "<h1>Broker <code>broker-a</code></h1>" in page
+    assert "<title>Broker broker-a · Halfmoon</title>" in page
 
 
 async def test_an_address_that_is_no_broker_of_the_cluster_is_not_asked(site, cluster):
