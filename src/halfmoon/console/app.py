@@ -166,11 +166,9 @@ class Console:
         return visitor
 
     def _failed(self, request: Request, error: HalfmoonError) -> Response:
-        if isinstance(error, Refused):
-            status, kind = error.status, error.status.name
-        else:
-            status, kind = next(status for of, status in STATUSES.items() if isinstance(error, of)), type(error).__name__
-        facts = {"error": text_of(error), "kind": kind, "status": status.value}
+        known = next(status for kind, status in STATUSES.items() if isinstance(error, kind))
+        status = error.status if isinstance(error, Refused) else known
+        facts = {"error": text_of(error), "kind": type(error).__name__, "status": status.value}
         if _wants_json(request):
             return Response(self.renderer.json(facts), status, media_type="application/json")
         if status is HTTPStatus.UNAUTHORIZED and request.method == "GET" and "x-live" not in request.headers:
