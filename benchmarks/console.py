@@ -37,7 +37,7 @@ class Started:
     """`halfmoon serve --console`, from its start on."""
 
     def __init__(self, data: Path) -> None:
-        users = Users(data / "console" / "users.json", lambda: time.time_ns() // 1_000_000)
+        users = Users(data / "console", lambda: time.time_ns() // 1_000_000)
         users.add("admin", "operator")
         users.change_password("admin", PASSWORD)
         began = time.perf_counter()

@@ -14,13 +14,13 @@ import pytest
 from halfmoon.client.admin import AsyncAdmin
 from halfmoon.console.access.attempts import Attempts
 from halfmoon.console.access.audit import Audit
+from halfmoon.console.access.database import now_ms
 from halfmoon.console.access.sessions import Sessions
 from halfmoon.console.access.users import Users
 from halfmoon.console.app import Console
 from halfmoon.console.page import Services
 from halfmoon.console.pages import ALL
-from halfmoon.console.sampler import Sampler, now_ms
-from halfmoon.console.visitors import cookie_name
+from halfmoon.console.sampler import Sampler
 from halfmoon.testing.local import LocalCluster
 
 URL = "http://console.test"
@@ -44,7 +44,7 @@ class Site:
         user = users.get(name)
         assert user is not None
         token, session = self.services.sessions.open(user)
-        self.http.cookies.set(cookie_name(self.services), token)
+        self.http.cookies.set("halfmoon", token)
         self.csrf = session.csrf
 
     async def get(self, path: str, **query: str) -> httpx.Response:
@@ -78,10 +78,10 @@ class Site:
 async def site(cluster: LocalCluster, tmp_path: Path) -> AsyncIterator[Site]:
     """The console over the broker of the tests, with the operator ``admin`` logged in."""
     async with AsyncAdmin(nameserver=cluster.nameserver) as admin:
-        users = Users(tmp_path / "users.json", now_ms)
+        users = Users(tmp_path, now_ms)
         services = Services(
             admin, Sampler(admin), users, Sessions(now_ms), Attempts(now_ms),
-            Audit(tmp_path / "audit.jsonl", now_ms),
+            Audit(tmp_path, now_ms),
         )  # fmt: skip
         site = Site(services, cluster.nameserver)
         site.log_in("admin")

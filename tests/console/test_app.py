@@ -312,12 +312,12 @@ async def test_queries_that_make_no_sense_are_said(site: Site, query: dict[str, 
 
 
 async def test_a_file_of_users_that_does_not_read_is_named_in_words(console: Site, tmp_path: Path):
-    (tmp_path / "users.json").write_text("{")
+    (tmp_path / "console.db").write_text("{}")
 
     answer = await console.get("/clients")
 
     assert answer.status_code == 500
-    assert "users.json" in console.said(answer)
+    assert "console.db: the users cannot be read: file is not a database" in console.said(answer)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 
 import httpx
 import pytest
@@ -28,11 +29,10 @@ async def log_in(site: Site, name: str, password: str, then: str = "") -> httpx.
     return await site.http.post("/login", data={**fields, "name": name, "password": password}, headers={"Origin": URL})
 
 
-async def change_password(site: Site, old: str, new: str, again: str) -> httpx.Response:
-    page = await site.get("/password")
-    token = re.search(r'name="csrf" value="([^"]+)"', page.text)
-    assert token is not None
-    sent = {"csrf": token[1], "old": old, "new": new, "again": again}
+async def change_password(site: Site, old: str, new: str, again: str, at: str = "/password") -> httpx.Response:
+    page = await site.http.get(at)
+    fields = {found[1]: unescape(found[2]) for found in re.finditer(r'type="hidden" name="(\w+)" value="([^"]*)"', page.text)}
+    sent = {"csrf": fields["csrf"], "then": fields["then"], "old": old, "new": new, "again": again}
     return await site.http.post("/password", data=sent, headers={"Origin": URL})
 
 
@@ -121,6 +121,21 @@ async def test_a_login_leads_to_the_page_that_was_asked_for(stranger: Site):
     answer = await log_in(stranger, "root", "long password of root", "/topic?name=a%26b")
 
     assert answer.headers["location"] == "/topic?name=a%26b"
+
+
+async def test_also_with_a_one_time_password_it_leads_there_and_nowhere_else(stranger: Site):
+    password = stranger.services.users.add("root", "operator")
+
+    entered = await log_in(stranger, "root", password, "/topic?name=a%26b")
+    shown = await stranger.get("/login", then="/topic?name=a%26b")
+    wrong = await change_password(stranger, "wrong", LONG, LONG, entered.headers["location"])
+    changed = await change_password(stranger, password, LONG, LONG, entered.headers["location"])
+    abroad = await change_password(stranger, LONG, LONG + "2", LONG + "2", "/password?then=//evil.test")
+
+    assert entered.headers["location"] == shown.headers["location"] == "/password?then=%2Ftopic%3Fname%3Da%2526b"
+    assert 'name="then" value="/topic?name=a%26b"' in wrong.text
+    assert changed.headers["location"] == "/topic?name=a%26b"
+    assert abroad.headers["location"] == "/"
 
 
 async def test_a_login_form_of_another_site_is_refused(stranger: Site):

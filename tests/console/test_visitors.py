@@ -9,8 +9,8 @@ from halfmoon.console.visitors import address_of, cookie_name
 from tests.console.conftest import Site
 
 
-def request(*forwarded: str) -> Request:
-    headers = [(b"x-forwarded-for", each.encode()) for each in forwarded]
+def request(*forwarded: str, host: str = "") -> Request:
+    headers = [(b"x-forwarded-for", each.encode()) for each in forwarded] + [(b"host", host.encode())]
     return Request({"type": "http", "headers": headers, "client": ("10.0.0.9", 4000)})
 
 
@@ -30,5 +30,17 @@ async def test_behind_a_proxy_the_address_that_it_added_counts(site: Site, forwa
 
 
 async def test_a_cookie_of_tls_is_kept_from_other_hosts_by_its_name(site: Site):
-    assert cookie_name(site.services) == "halfmoon"
-    assert cookie_name(site.services._replace(secure=True)) == "__Host-halfmoon"
+    assert cookie_name(site.services, request()) == "halfmoon"
+    assert cookie_name(site.services._replace(secure=True), request()) == "__Host-halfmoon"
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("localhost", "halfmoon"), ("localhost:8480", "halfmoon-8480"), ("localhost:8481", "halfmoon-8481"),
+        ("[2001:db8::8480]", "halfmoon"), ("[::1]:8480", "halfmoon-8480"), ("x:80;b=c", "halfmoon"),
+        ("x:" + "1" * 10_000, "halfmoon-11111"),
+    ],
+)  # fmt: skip
+async def test_consoles_of_one_host_have_cookies_of_their_own(site: Site, host: str, name: str):
+    assert cookie_name(site.services, request(host=host)) == name

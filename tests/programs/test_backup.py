@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from errno import ENOSPC
 from pathlib import Path
 from random import Random
+from threading import Event
 
 import pytest
 
@@ -89,6 +94,33 @@ def test_a_running_store_is_copied_up_to_its_end_and_goes_on(tmp_path):
     assert read(tmp_path / "backup") == bodies(range(20))
     assert read(tmp_path / "store") == bodies(range(40))
     assert [problem for problem in fsck(RealDisk(tmp_path / "backup"), INDEX) if problem.certain] == []
+
+
+def test_the_database_of_a_console_is_copied_between_two_changes_and_a_damaged_one_as_it_is(store, tmp_path):
+    path, copy, is_half_written = store / "console" / "console.db", tmp_path / "backup" / "console", Event()
+    path.parent.mkdir()
+
+    def change() -> None:
+        with closing(sqlite3.connect(path, isolation_level=None)) as database:
+            database.executescript("CREATE TABLE users (name TEXT); PRAGMA cache_size = 1; BEGIN")
+            database.executemany("INSERT INTO users VALUES (?)", [(f"user{number}",) for number in range(10_000)])
+            is_half_written.set()
+            time.sleep(0.5)
+            database.execute("COMMIT")
+
+    with ThreadPoolExecutor() as pool:
+        changed = pool.submit(change)
+        is_half_written.wait()
+        back_up(store, tmp_path / "backup")
+        changed.result()
+
+    assert [each.name for each in copy.iterdir()] == ["console.db"]
+    with closing(sqlite3.connect(copy / "console.db")) as database:
+        assert database.execute("SELECT count(*) FROM users").fetchone() == (10_000,)
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    path.write_bytes(b"damaged")
+    back_up(store, tmp_path / "backup")
+    assert (copy / "console.db").read_bytes() == b"damaged"
 
 
 def test_a_backup_of_a_running_store_is_sound_without_the_key_index_file_that_was_written(tmp_path):

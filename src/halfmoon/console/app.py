@@ -6,6 +6,7 @@ Every answer has the headers that keep a page from being framed, sniffed, kept o
 from __future__ import annotations
 
 import logging
+from asyncio import to_thread
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -139,7 +140,8 @@ class Console:
 
     async def _recorded(self, change: Change, values: dict[str, str], visitor: Visitor) -> Done:
         audit, kept = self.services.audit, {name: values[name] for name in change.audit if name in values}
-        entry = audit.begin(visitor.user.name, visitor.address, change.path.strip("/").replace("/", " "), kept)
+        action = change.path.strip("/").replace("/", " ")
+        entry = await to_thread(audit.begin, visitor.user.name, visitor.address, action, kept)
         outcome = UNKNOWN  # where the console ends meanwhile
         try:
             done = await change.act(Asked(self.services.admin, values, visitor.user.name, self.services))
@@ -153,7 +155,7 @@ class Console:
             outcome = "failed: the console made a mistake"
             raise
         finally:
-            audit.end(entry, outcome)
+            await to_thread(audit.end, entry, outcome)
 
     def _visitor(self, request: Request, *, operators: bool, renews: bool = True) -> Visitor:
         """Return who asks. Raises Refused: nobody who is logged in, or only ``operators`` may."""

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple, TypeVar
 from halfmoon.client.admin import AsyncAdmin
 from halfmoon.console.access.attempts import Attempts
 from halfmoon.console.access.audit import Audit
+from halfmoon.console.access.database import now_ms
 from halfmoon.console.access.sessions import Sessions
 from halfmoon.console.access.users import Users
-from halfmoon.console.sampler import Sampler, now_ms
+from halfmoon.console.sampler import Sampler
 from halfmoon.errors import UsageError
 from halfmoon.shown.texts import read_time
 

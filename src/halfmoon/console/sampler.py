@@ -11,10 +11,10 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from heapq import nlargest
-from time import time_ns
 from typing import Any, Self
 
 from halfmoon.client.admin import AsyncAdmin
+from halfmoon.console.access.database import now_ms
 from halfmoon.errors import HalfmoonError
 from halfmoon.results import Backlog, BrokerStatus, ClusterStatus
 from halfmoon.shown.names import is_users_group
@@ -33,11 +33,6 @@ LIST_EVERY_MAX = 60
 
 RATES = ("in_per_second", "out_per_second", "transactions_pending", "oldest_pending_ms", "disk_used", "requests_refused")
 """Figures of the cluster: sums over the brokers that answer, but of ages and disks the highest."""
-
-
-def now_ms() -> int:
-    """The time, in ms since the epoch."""
-    return time_ns() // 1_000_000
 
 
 class Sampler:

@@ -18,13 +18,14 @@ import uvicorn
 from halfmoon.client.admin import AdminSettings, AsyncAdmin
 from halfmoon.console.access.attempts import Attempts
 from halfmoon.console.access.audit import Audit
+from halfmoon.console.access.database import now_ms
 from halfmoon.console.access.sessions import Sessions
 from halfmoon.console.access.users import Users
 from halfmoon.console.app import Console
 from halfmoon.console.connections import REQUESTS_MAX, Connection
 from halfmoon.console.page import Services
 from halfmoon.console.pages import ALL
-from halfmoon.console.sampler import Sampler, now_ms
+from halfmoon.console.sampler import Sampler
 from halfmoon.errors import SettingError
 
 
@@ -49,14 +50,14 @@ async def serve(
     """Serve the console until SIGTERM or SIGINT, a second of which ends the process at once.
 
     ``data`` holds its users and its audit log; ``ready`` is told how many users there are. ``parent``: a descriptor of a pipe, at
-    whose end it stops as well. Raises SettingError: a certificate or the file of users is wrong.
+    whose end it stops as well. Raises SettingError: a certificate or the database is wrong.
     """
     context = _context(place.certificate, place.private_key) if place.certificate else None
     async with AsyncAdmin(cluster) as admin, Sampler(admin) as sampler:
-        users = Users(data / "users.json", now_ms)
+        users = Users(data, now_ms)
         console = Console(
             Services(
-                admin, sampler, users, Sessions(now_ms), Attempts(now_ms), Audit(data / "audit.jsonl", now_ms),
+                admin, sampler, users, Sessions(now_ms), Attempts(now_ms), Audit(data, now_ms),
                 secure=place.secure, public_url=place.public_url,
             ),
             ALL,

@@ -1,4 +1,4 @@
-"""Who asks: the session that a cookie names, its user as the file of users has it now, and from where."""
+"""Who asks: the session that a cookie names, its user as the database has it now, and from where."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ class Visitor(NamedTuple):
     address: str
 
 
-def cookie_name(services: Services) -> str:
-    """Return the name of the cookie. Behind TLS its prefix has browsers take it from nobody else, and send it nowhere else."""
-    return "__Host-halfmoon" if services.secure else "halfmoon"
+def cookie_name(services: Services, request: Request) -> str:
+    """Return the name of the cookie, with the port that the browser asks: it sends all cookies of a host to each of its ports.
+    Behind TLS the prefix has browsers take it from nobody else, and send it nowhere else."""
+    port = request.headers.get("host", "").rpartition(":")[2][:5]
+    return ("__Host-" if services.secure else "") + "halfmoon" + (f"-{port}" if port.isdecimal() else "")
 
 
 def visitor_of(services: Services, request: Request, *, renews: bool = True) -> Visitor | None:
@@ -33,7 +35,7 @@ def visitor_of(services: Services, request: Request, *, renews: bool = True) -> 
 
 def found(services: Services, request: Request, *, renews: bool = True) -> Visitor | None:
     """Return who asks, also with a one-time password; None: nobody who is logged in."""
-    token = request.cookies.get(cookie_name(services), "")
+    token = request.cookies.get(cookie_name(services, request), "")
     session = services.sessions.find(token, renews=renews) if token else None
     user = None if session is None else services.users.get(session.user)
     if session is None or user is None or user.changed_ms != session.changed_ms:

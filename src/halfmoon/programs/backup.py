@@ -4,7 +4,7 @@ What makes the copy of a *running* store one moment of it:
 
 * The log is append-only and never changes below its end, so whoever reads it needs no lock. Everything else in the directory is
   derived from the log, or progress that a start takes back to it: tables in ``config`` are replaced by a rename, files of slots
-  have checksums and are read until they read the same twice.
+  have checksums and are read until they read the same twice; the console's database is read under its lock.
 * So what is derived is copied first, and only then the end of the copied log is chosen: behind the last whole record there is,
   found from the running broker's checkpoint on. Nothing in the copy speaks of a message that the copy lacks.
 * The copy is marked as left behind by a loss of power (``abort`` names no boot). A start then believes of it what the checkpoint
@@ -25,9 +25,10 @@ from __future__ import annotations
 
 import mmap
 import os
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -75,6 +76,7 @@ _SMALL_BYTES, _TRIES = 1024 * 1024, 20
 _SYNCED_TOGETHER_MIN, _SYNCED_TOGETHER_MAX = 64, 1024
 """Small files: to sync one by itself is a write of the file system's journal, some milliseconds."""
 _ZEROS = bytes(_PIECE_BYTES)
+_CONSOLE = "console/console.db"
 _AT = Struct(">Q")
 _IN_USE = 2
 """Files at the end of a queue that may be written: space is taken ahead."""
@@ -242,7 +244,7 @@ class _Copy:
                 raise UsageError(f"{Path(directory) / linked[0]} is a symbolic link to a directory, which a backup does not follow")
             for name in files:
                 path = (at / name).as_posix()
-                unwanted = name == LOCK or name.endswith(".tmp") or path in (SPARE, MANIFEST)
+                unwanted = name == LOCK or name.endswith(".tmp") or path in (SPARE, MANIFEST, f"{_CONSOLE}-journal")
                 if not unwanted and not (self._running and path == ABORT):
                     yield path
 
@@ -269,7 +271,9 @@ class _Copy:
         try:
             size = os.fstat(fd).st_size
             if not self._link(path, fd, frozen=self._is_full(path)):
-                if self._running and size <= _SMALL_BYTES:
+                if path == _CONSOLE:
+                    self._write(path, _database(self._source / path), fd)
+                elif self._running and size <= _SMALL_BYTES:
                     self._write(path, _stable(fd), fd)
                 else:
                     self._contents(path, fd, size, size)
@@ -412,6 +416,15 @@ def _stable(fd: int) -> bytes:
         if before == data:
             break
     return data
+
+
+def _database(path: Path) -> bytes:
+    """Return the console's database as it is between two changes, whoever writes it meanwhile; one that is damaged as it is."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as database:
+            return database.serialize()
+    except sqlite3.Error:
+        return path.read_bytes()
 
 
 def _pieces(fd: int, used: int) -> Iterator[tuple[int, bytes]]:

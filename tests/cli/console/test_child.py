@@ -107,9 +107,9 @@ def test_one_that_was_killed_is_said_once_and_started_again_while_the_broker_goe
 
 
 def test_one_that_cannot_start_is_tried_again_later_and_later(start, tmp_path):
-    users = tmp_path / "console/users.json"
+    users = tmp_path / "console/console.db"
     users.parent.mkdir(mode=0o700)
-    users.write_text("{")
+    users.write_text("{}")
     server = start("serve", "--data", tmp_path, *FREE, *CONSOLE)
     assert server.process.stderr is not None
 
@@ -118,7 +118,7 @@ def test_one_that_cannot_start_is_tried_again_later_and_later(start, tmp_path):
         said.append(server.process.stderr.readline())
     users.unlink()
     child_of(server)
-    assert any("the file of users is damaged" in line for line in said)
+    assert any("file is not a database" in line for line in said)
     assert sum("exit code 2; it is started again in 1 s" in line for line in said) == 1
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import socket
 import subprocess
@@ -13,6 +12,8 @@ import pytest
 
 from halfmoon.cli.console import listening
 from halfmoon.cli.console.commands import public_url_of
+from halfmoon.console.access.audit import Audit
+from halfmoon.console.access.database import now_ms
 from halfmoon.errors import UsageError
 from tests.authority import Authority
 from tests.cli.console.browsing import Browser
@@ -96,7 +97,7 @@ def test_it_says_when_it_is_ready_and_a_signal_ends_it_cleanly(start, tmp_path, 
         page = browser.get("/clients", follow_redirects=True)
     assert (page.status_code, page.url.path) == (200, "/login")
     assert "halfmoon console user add NAME --role operator" in page.text
-    assert started.facts["users"] == str(tmp_path / "console/users.json")
+    assert started.facts["users"] == str(tmp_path / "console/console.db")
     assert started.facts["user_count"] == 0
     assert started.stop(number) == 0
     assert started.process.communicate() == ("", "")
@@ -125,7 +126,7 @@ def test_without_users_a_second_line_has_the_command_that_makes_one(tmp_path):
 
     ready, hint = lines()
     assert ready.startswith("halfmoon console ready: http://127.0.0.1:")
-    assert ready.endswith(f", users in {tmp_path}/my data/console/users.json\n")
+    assert ready.endswith(f", users in {tmp_path}/my data/console/console.db\n")
     added = subprocess.run(
         ["/bin/sh", "-c", hint.partition(": ")[2].replace("halfmoon", f"{sys.executable} -m halfmoon", 1).replace("NAME", "ada")],
         capture_output=True, text=True, timeout=120,
@@ -153,9 +154,9 @@ def test_a_second_signal_ends_it_at_once(start, tmp_path):
 @pytest.mark.parametrize(
     ("options", "name"),
     [
-        ([], "halfmoon-form="),
-        (["--behind-proxy", "https://host.example"], "__Host-halfmoon-form="),
-        (["--behind-proxy", "http://host.example"], "halfmoon-form="),
+        ([], "halfmoon-{port}-form="),
+        (["--behind-proxy", "https://host.example"], "__Host-halfmoon-{port}-form="),
+        (["--behind-proxy", "http://host.example"], "halfmoon-{port}-form="),
     ],
 )
 def test_cookies_are_secure_where_browsers_speak_tls(start, tmp_path, options, name):
@@ -163,7 +164,7 @@ def test_cookies_are_secure_where_browsers_speak_tls(start, tmp_path, options, n
 
     with Browser(started.facts["url"]) as browser:
         cookie = browser.get("/login").headers["set-cookie"]
-    assert cookie.startswith(name)
+    assert cookie.startswith(name.format(port=started.facts["url"].rpartition(":")[2]))
     assert ("; Secure" in cookie) == name.startswith("__Host-")
 
 
@@ -189,8 +190,8 @@ def test_only_a_proxy_that_was_stated_says_where_browsers_are(start, tmp_path, o
 
     with Browser(started.facts["url"], headers=headers) as browser:
         assert browser.send_form("/login", name="eve", password="guess").status_code == 403
-    entry = json.loads((tmp_path / "console/audit.jsonl").read_text().splitlines()[0])
-    assert entry["address"] == ("203.0.113.9" if options else "127.0.0.1")
+    entry = Audit(tmp_path / "console", now_ms).read(1)[0]
+    assert entry.address == ("203.0.113.9" if options else "127.0.0.1")
 
 
 @pytest.mark.slow

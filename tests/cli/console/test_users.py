@@ -1,11 +1,13 @@
-"""`halfmoon console user`: on the file of users, whether a console runs or not."""
+"""`halfmoon console user`: on the database, whether a console runs or not."""
 
 from __future__ import annotations
 
-import json
 import stat
 
 import pytest
+
+from halfmoon.console.access.audit import Audit
+from halfmoon.console.access.database import now_ms
 
 
 @pytest.fixture
@@ -77,16 +79,17 @@ def test_every_change_is_in_the_audit_log_without_passwords(user, tmp_path):
     user("role", "ada", "operator")
     user("remove", "ada", "--yes")
 
-    text = (tmp_path / "data/console/audit.jsonl").read_text()
-    assert [json.loads(line)["action"] for line in text.splitlines()] == ["user add", "user reset", "user role", "user remove"]
-    assert not any(each["password"] in text for each in made)
+    entries = Audit(tmp_path / "data/console", now_ms).read(10)
+    assert [entry.action for entry in reversed(entries)] == ["user add", "user reset", "user role", "user remove"]
+    kept = (tmp_path / "data/console/console.db").read_bytes()
+    assert not any(each["password"].encode() in kept for each in made)
 
 
 def test_without_data_it_is_the_directory_of_serve(run_alone, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     run_alone("console", "user", "add", "ada", "--role", "viewer")
-    assert (tmp_path / "halfmoon/console/users.json").exists()
+    assert (tmp_path / "halfmoon/console/console.db").exists()
 
     monkeypatch.setenv("HALFMOON_DATA", str(tmp_path / "other"))
     run_alone("console", "user", "add", "ada", "--role", "viewer")
-    assert (tmp_path / "other/console/users.json").exists()
+    assert (tmp_path / "other/console/console.db").exists()

@@ -177,9 +177,8 @@ def test_names_and_addresses_of_any_number_and_length_take_bounded_memory_and_th
         attempts.succeeded(f"{number}" + "\U0001f600" * 500, address)
         attempts.failed(f"{number}", address)
 
-    tables = [attempts._pairs.by_key, attempts._addresses.by_key, attempts._names.by_key, attempts._succeeded]
-    assert [len(table) for table in tables] == [ENTRIES_MAX] * 4
-    assert max(sys.getsizeof(name) for name, _ in attempts._succeeded) < 400
+    assert [len(table) for table in (attempts._failures, attempts._succeeded)] == [ENTRIES_MAX] * 2
+    assert max(sys.getsizeof(name) for _, name, _ in attempts._succeeded) < 400
     assert len(caplog.messages) == 1
     assert "the oldest are forgotten" in caplog.messages[0]
     clock.passes(60)
@@ -191,6 +190,5 @@ def test_one_key_takes_bounded_memory_however_often_it_fails(attempts, clock):
     for _ in range(1_000):
         attempts.failed("ada", HERE)
 
-    kept = [tally.by_key[key][0] for tally, key in ((attempts._pairs, ("ada", HERE)), (attempts._names, "ada"))]
-    assert [len(times) for times in kept] == [5, 100]
+    assert sorted(len(times) for times, _, _ in attempts._failures.values()) == [5, 50, 100]
     assert attempts.refused_ms("ada", HERE) == HOUR_MS

@@ -1,48 +1,49 @@
-"""The file of users: who may log in with what, whoever writes it at the same time, and whatever is in it."""
+"""The users: who may log in with what, and whoever changes them at the same time."""
 
 from __future__ import annotations
 
-import json
-import logging
-import os
+import hashlib
 import re
-import stat
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from halfmoon.console.access import users as module
-from halfmoon.console.access.users import FILE_BYTES_MAX, ONE_TIME_MS, Hash, User, Users
+from halfmoon.console.access.database import NAME
+from halfmoon.console.access.users import ONE_TIME_MS, User, Users
 from halfmoon.errors import SettingError, UsageError
 
 LONG = "correct horse battery"
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """Where the file of this test is, which does not exist yet."""
-    return tmp_path / "console" / "users.json"
+def directory(tmp_path: Path) -> Path:
+    """The directory of the console, which does not exist yet."""
+    return tmp_path / "console"
 
 
 @pytest.fixture
-def users(path: Path, clock, monkeypatch: pytest.MonkeyPatch) -> Users:
-    """Users whose new hashes cost little."""
-    monkeypatch.setattr(module, "Hash", lambda salt: Hash(salt, r=1, p=1))
-    return Users(path, clock)
+def users(directory: Path, clock, monkeypatch: pytest.MonkeyPatch) -> Users:
+    """Users whose hashes cost little."""
+    monkeypatch.setattr(module, "N", 2)
+    return Users(directory, clock)
 
 
-def stored(path: Path) -> dict:
-    return json.loads(path.read_text())
+def stored(directory: Path, column: str) -> list:
+    with closing(sqlite3.connect(directory / NAME)) as database:
+        return [found for (found,) in database.execute(f"SELECT {column} FROM users ORDER BY name")]
 
 
-def test_without_a_file_there_are_no_users(users, path):
+def test_without_a_database_there_are_no_users(users, directory):
     assert users.all() == []
     assert users.get("ada") is None
     assert users.check("ada", LONG) is None
-    assert not path.parent.exists()
+    assert not directory.exists()
 
 
 def test_a_user_logs_in_with_the_one_time_password_and_then_with_another(users, clock):
@@ -58,19 +59,20 @@ def test_a_user_logs_in_with_the_one_time_password_and_then_with_another(users, 
     assert users.check("ada", LONG + "x") is None
 
 
-def test_under_default_settings_hashes_are_as_stated_and_hold_no_password(path, clock):
-    once = Users(path, clock).add("ada", "viewer")
+def test_under_default_settings_hashes_are_as_stated_and_hold_no_password(directory, clock):
+    once = Users(directory, clock).add("ada", "viewer")
 
-    kept = stored(path)["ada"]["scrypt"]
-    assert (kept["n"], kept["r"], kept["p"], len(kept["salt"])) == (16384, 8, 5, 24)  # base64 of 16 bytes
-    assert once not in path.read_text()
-    assert Users(path, clock).check("ada", once) is not None
-    assert Users(path, clock).check("ada", "wrong") is None
+    (salt,), (digest,) = stored(directory, "salt"), stored(directory, "digest")
+    assert len(salt) == 16
+    assert digest == hashlib.scrypt(once.encode(), salt=salt, n=16384, r=8, p=5, maxmem=2**25, dklen=32)
+    assert once.encode() not in (directory / NAME).read_bytes()
+    assert Users(directory, clock).check("ada", once) is not None
+    assert Users(directory, clock).check("ada", "wrong") is None
 
 
 @pytest.mark.slow
-def test_a_name_that_is_not_known_takes_as_long_as_a_wrong_password(path, clock):
-    users = Users(path, clock)
+def test_a_name_that_is_not_known_takes_as_long_as_a_wrong_password(directory, clock):
+    users = Users(directory, clock)
     users.add("ada", "viewer")
 
     def cost(name: str, password: str) -> float:
@@ -83,14 +85,6 @@ def test_a_name_that_is_not_known_takes_as_long_as_a_wrong_password(path, clock)
     assert max(costs) < 2 * min(costs)
 
 
-def test_a_hash_is_checked_with_the_parameters_that_it_was_made_with(path, clock, monkeypatch):
-    monkeypatch.setattr(module, "Hash", lambda salt: Hash(salt, n=32768, r=1, p=2))
-    once = Users(path, clock).add("ada", "viewer")
-    monkeypatch.undo()
-
-    assert Users(path, clock).check("ada", once) is not None
-
-
 def test_one_time_passwords_are_long_and_random_and_have_no_character_that_looks_like_another(users):
     passwords = [users.add(f"user{number}", "viewer") for number in range(20)]
 
@@ -99,11 +93,11 @@ def test_one_time_passwords_are_long_and_random_and_have_no_character_that_looks
     assert not set("".join(passwords)) & set("ilo01")
 
 
-def test_salts_differ(users, path):
+def test_salts_differ(users, directory):
     users.add("ada", "viewer")
     users.add("bob", "viewer")
 
-    assert stored(path)["ada"]["scrypt"]["salt"] != stored(path)["bob"]["scrypt"]["salt"]
+    assert len(set(stored(directory, "salt"))) == 2
 
 
 @pytest.mark.parametrize(
@@ -209,12 +203,12 @@ def test_users_are_listed_by_name(users):
 
 
 @pytest.mark.parametrize("name", ["", "a" * 65, "a b", "a\n", "é", "a/b", "a\u202eb", "\ud800"])
-def test_a_bad_name_is_refused(users, path, name):
+def test_a_bad_name_is_refused(users, directory, name):
     with pytest.raises(UsageError, match="cannot name a user") as refused:
         users.add(name, "viewer")
 
     assert str(refused.value).isprintable()
-    assert not path.exists()
+    assert not directory.exists()
 
 
 @pytest.mark.parametrize("name", ["a", "a" * 64, "ada.lovelace@example.com", "_-@."])
@@ -224,14 +218,14 @@ def test_a_good_name_is_taken(users, name):
     assert users.get(name).name == name
 
 
-def test_what_cannot_be_is_said(users, path):
+def test_what_cannot_be_is_said(users):
     users.add("ada", "viewer")
-    before = path.read_bytes()
+    before = users.all()
 
     for attempt, what in {
         lambda: users.add("ada", "viewer"): "there is a user ada already",
-        lambda: users.add("bob", "admin"): "'admin' is not a role: give viewer or operator",
-        lambda: users.set_role("ada", "root"): "'root' is not a role",
+        lambda: users.add("bob", "admin"): "CHECK constraint failed: role IN .'viewer', 'operator'.",
+        lambda: users.set_role("ada", "root"): "CHECK constraint failed: role",
         lambda: users.set_role("eve", "viewer"): "there is no user 'eve'",
         lambda: users.remove("eve"): "there is no user 'eve'",
         lambda: users.reset("eve"): "there is no user 'eve'",
@@ -240,62 +234,25 @@ def test_what_cannot_be_is_said(users, path):
         with pytest.raises(UsageError, match=what):
             attempt()
 
-    assert path.read_bytes() == before
+    assert users.all() == before
 
 
-def test_there_are_at_most_a_thousand_users(users, path):
+def test_there_are_at_most_a_thousand_users(users, directory):
     users.add("ada", "viewer")
-    record = stored(path)["ada"]
-    path.write_text(json.dumps({f"user{number}": record for number in range(1_000)}))
+    with closing(sqlite3.connect(directory / NAME)) as database, database:
+        more = [(f"user{number}",) for number in range(999)]
+        database.executemany("INSERT INTO users SELECT ?, role, must_change, changed_ms, salt, digest FROM users LIMIT 1", more)
 
     with pytest.raises(UsageError, match="1,000 users"):
-        users.add("ada", "viewer")
+        users.add("bob", "viewer")
 
     assert len(users.all()) == 1_000
-    assert path.stat().st_size < FILE_BYTES_MAX / 2
     users.remove("user7")
-    users.add("ada", "viewer")
-
-
-@pytest.mark.parametrize("umask", [0o000, 0o077])
-def test_the_file_is_its_owners_alone_and_is_replaced_whole(users, path, umask):
-    before = os.umask(umask)
-    try:
-        users.add("ada", "viewer")
-        with path.open() as reader:
-            users.add("bob", "viewer")
-            assert "bob" not in reader.read()  # the file that was open is another one
-    finally:
-        os.umask(before)
-
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert sorted(each.name for each in path.parent.iterdir()) == [".users.json.lock", "users.json"]
-
-
-def test_what_a_killed_writer_left_is_in_nobodys_way(users, path):
-    users.add("ada", "viewer")
-    left = path.parent / ".users.json.new"
-    left.write_text('{"half": ' + "x" * 10_000)
-    left.chmod(0o644)
-
     users.add("bob", "viewer")
 
-    assert [user.name for user in users.all()] == ["ada", "bob"]
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
-
-def test_a_link_to_the_file_stays_one(users, path, tmp_path, clock):
-    users.add("ada", "viewer")
-    (tmp_path / "link.json").symlink_to(path)
-
-    Users(tmp_path / "link.json", clock).add("bob", "viewer")
-
-    assert (tmp_path / "link.json").is_symlink()
-    assert [user.name for user in users.all()] == ["ada", "bob"]
-
-
-def test_what_another_process_writes_is_read_at_once(users, path, clock):
-    other = Users(path, clock)
+def test_what_another_process_writes_is_read_at_once(users, directory, clock):
+    other = Users(directory, clock)
     users.add("ada", "viewer")
     assert other.get("ada").role == "viewer"
 
@@ -307,119 +264,30 @@ def test_what_another_process_writes_is_read_at_once(users, path, clock):
     assert other.all() == []
 
 
-def test_a_file_that_did_not_change_is_not_read_again(users, path, monkeypatch):
+@pytest.mark.parametrize(("column", "value"), [("changed_ms", "'now'"), ("must_change", "7"), ("name", "x'00'")])
+def test_a_user_that_cannot_be_is_an_error_and_never_no_users(users, directory, column, value):
     users.add("ada", "viewer")
-    found = users.get("ada")
-    monkeypatch.setattr(module, "_decoder", None)
+    with closing(sqlite3.connect(directory / NAME)) as database, database:
+        database.execute(f"UPDATE users SET {column} = {value}")
 
-    assert users.get("ada") == found
-
-
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o602])
-def test_a_file_that_others_may_read_is_said_once(users, path, caplog, mode):
-    users.add("ada", "viewer")
-    assert caplog.messages == []
-    path.chmod(mode)
-
-    with caplog.at_level(logging.WARNING):
+    with pytest.raises(SettingError, match=f"{NAME}: the users cannot be read: "):
         users.all()
-        users.get("ada")
-
-    assert len(caplog.messages) == 1
-    assert str(path) in caplog.messages[0]
-
-
-GOOD = {"role": "viewer", "changed_ms": 1, "scrypt": {"salt": "A" * 24, "digest": "A" * 44}}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "{",
-        "[]",
-        "null",
-        '{"ada": {}}',
-        '{"\ufeffada": 1}',
-        json.dumps({"ada": {**GOOD, "role": "root"}}),
-        json.dumps({"ada": {**GOOD, "more": 1}}),
-        json.dumps({"a b": GOOD}),
-        json.dumps({"ada\n": GOOD}),
-        json.dumps({"ada": {**GOOD, "changed_ms": "now"}}),
-        json.dumps({"ada": {**GOOD, "scrypt": {**GOOD["scrypt"], "salt": ""}}}),
-        json.dumps({"ada": {**GOOD, "scrypt": {**GOOD["scrypt"], "digest": ""}}}),
-        json.dumps({"ada": {**GOOD, "scrypt": {**GOOD["scrypt"], "n": 2**30}}}),
-        json.dumps({"ada": {**GOOD, "scrypt": {**GOOD["scrypt"], "n": 16385}}}),
-        json.dumps({"ada": {**GOOD, "scrypt": {**GOOD["scrypt"], "r": 2**20}}}),
-        json.dumps({f"user{number}": GOOD for number in range(1_001)}),
-        " " * FILE_BYTES_MAX + "{}",
-    ],
-)
-def test_a_damaged_file_is_an_error_that_names_it_and_never_no_users(users, path, text):
-    path.parent.mkdir()
-    path.write_text(text)
-
-    for attempt in (
-        users.all,
-        lambda: users.get("ada"),
-        lambda: users.check("ada", LONG),
-        lambda: users.add("new", "viewer"),
-    ):
-        with pytest.raises(SettingError, match="damaged") as refused:
-            attempt()
-        assert str(path) in str(refused.value)
-
-    assert path.read_text() == text
-    path.write_text(json.dumps({"ada": GOOD}))
-    assert users.get("ada") is not None
-
-
-def test_a_file_cut_at_any_byte_is_damaged(users, path):
-    users.add("ada", "viewer")
-    whole = path.read_bytes().rstrip()
-
-    for size in range(len(whole)):
-        path.write_bytes(whole[:size])
-        with pytest.raises(SettingError):
-            users.all()
-
-
-def test_bytes_that_are_no_text_are_a_damaged_file(users, path):
-    path.parent.mkdir()
-    path.write_bytes(b'{"\xff": 1}')
-
-    with pytest.raises(SettingError, match="damaged"):
-        users.all()
-
-
-def test_a_file_that_cannot_be_read_or_written_is_said_in_words(users, path):
-    path.mkdir(parents=True)
-
-    with pytest.raises(SettingError, match="cannot be read: Is a directory"):
-        users.all()
-
-    path.rmdir()
-    path.parent.rmdir()
-    path.parent.write_text("a file where the directory is to be")
-    with pytest.raises(SettingError, match="cannot be"):
-        users.add("ada", "viewer")
 
 
 WRITER = """
 import sys
 from pathlib import Path
 from halfmoon.console.access import users as module
-from halfmoon.console.access.users import Hash, Users
-module.Hash = lambda salt: Hash(salt, r=1, p=1)
-users = Users(Path(sys.argv[1]), lambda: 1)
+module.N = 2
+users = module.Users(Path(sys.argv[1]), lambda: 1)
 for number in range(20):
     users.add(f"{sys.argv[2]}{number}", "viewer")
 """
 
 
 @pytest.mark.slow
-def test_two_processes_that_write_at_once_lose_nothing(users, path):
-    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), name]) for name in ("ada", "bob")]
+def test_two_processes_that_write_at_once_lose_nothing(users, directory):
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(directory), name]) for name in ("ada", "bob")]
     for number in range(20):
         users.add(f"eve{number}", "viewer")
 

@@ -32,6 +32,7 @@ class Console:
         )
         assert self._process.stdout is not None
         self.url = str(json.loads(self._process.stdout.readline())["url"])
+        self.cookie_name = f"halfmoon-{self.url.rpartition(':')[2]}"
 
     def __enter__(self) -> Self:
         return self
@@ -53,7 +54,7 @@ class Console:
             with Browser(self.url) as browser:
                 browser.log_in(name, added["password"])
                 browser.get("/")  # which says that the password is changed, once
-                self._cookies[name] = browser.cookies["halfmoon"]
+                self._cookies[name] = browser.cookies[self.cookie_name]
         return self._cookies[name]
 
 
@@ -69,7 +70,7 @@ class Visit:
     def __call__(self, path: str = "/", *, name: str = "", role: str = "operator", **options: Any) -> Page:
         page = self._open_page(base_url=self._console.url, **options)
         cookie = self._console.cookie(name or NAMES[role], role)
-        page.context.add_cookies([{"name": "halfmoon", "value": cookie, "url": self._console.url}])
+        page.context.add_cookies([{"name": self._console.cookie_name, "value": cookie, "url": self._console.url}])
         page.goto(path)
         return page
 

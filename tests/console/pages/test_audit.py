@@ -31,7 +31,14 @@ async def test_a_page_at_a_time(site):
 
 async def test_an_empty_log_and_an_entry_that_is_not_there(site):
     assert "Nothing has been recorded." in await site.text("/audit")
-    assert (await site.json("/audit", after="gone"))["entries"] == []
+    assert (await site.json("/audit", after="1"))["entries"] == []
+    assert (await site.get("/audit", after="gone")).status_code == 400
+
+
+async def test_failed_logins_that_share_an_entry_are_counted(site):
+    for number in range(12):
+        site.services.audit.login_failed("", f"10.0.0.{number}")
+    assert "several addresses login failed: wrong name or password (3 times)" in text_of(await site.text("/audit"))
 
 
 async def test_viewers_neither_see_it_nor_a_link_to_it(site):

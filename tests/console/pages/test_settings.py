@@ -121,8 +121,10 @@ async def test_apaches_broker_takes_what_it_knows_and_what_it_ignores_is_said(si
     answer = await site.post("/settings/set", broker=cluster.broker, setting="maxMessageSize", value="1")
     assert "maxMessageSize took no effect: it is 4194304" in site.said(answer)
     for name in ("initAuthenticationUser", "brokerName"):
-        answer = await site.post("/settings/set", broker=cluster.broker, setting=name, value="x")
+        answer = await site.post("/settings/set", broker=cluster.broker, setting=name, value="sesame")
         assert "that can be set here" in site.said(answer)
+        kept = site.services.audit.read(1)[0].fields
+        assert (kept["setting"], kept["value"]) == (name, "sesame" if name == "brokerName" else "(left out)")
 
 
 @pytest.mark.parametrize("name", ["brokerClusterName", "brokerId", "brokerIP1", "listenPort", "haListenPort", "storePathCommitLog",

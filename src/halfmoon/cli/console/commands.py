@@ -20,6 +20,7 @@ from halfmoon.cli.shared.options import LOCAL, Json, NameServer
 from halfmoon.cli.shared.output import show_json
 from halfmoon.cli.shared.places import console_directory
 from halfmoon.client.admin import AdminSettings
+from halfmoon.console.access.database import NAME
 from halfmoon.errors import UsageError
 from halfmoon.logs import to_stderr
 from halfmoon.settings.forms import is_loopback
@@ -81,7 +82,7 @@ def _run(
 ) -> None:
     from halfmoon.console.server import Place, first_user, serve
 
-    url, users = url_of(listening, secure=bool(pair[0])), directory / "users.json"
+    url, users = url_of(listening, secure=bool(pair[0])), directory / NAME
 
     def ready(user_count: int) -> None:
         if as_json:

@@ -48,17 +48,21 @@ class Session:
 
 
 class Sessions:
-    """All sessions, for one thread. A session ends when it was not used for ``idle_ms``, after ``life_ms``, and when there are too
-    many: then the least recently used one goes. ``now_ms``: milliseconds since the epoch."""
+    """All sessions, for one thread. One ends when it was not used for 30 minutes, after 12 hours, and where there are too many
+    by being the least recently used. ``now_ms``: milliseconds since the epoch."""
 
-    def __init__(self, now_ms: Callable[[], int], idle_ms: int = IDLE_MS, life_ms: int = LIFE_MS) -> None:
-        self._now_ms, self._idle_ms, self._life_ms = now_ms, idle_ms, life_ms
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
         self._sessions: dict[bytes, Session] = {}
 
     def open(self, user: User) -> tuple[str, Session]:
         """Begin a session, and return its token and it. Ends those of the same user that another password began."""
         token, session = secrets.token_urlsafe(32), Session(user, self._now_ms())
-        self._sessions = {key: other for key, other in self._sessions.items() if not self._is_over(other, user)}
+        self._sessions = {
+            key: other
+            for key, other in self._sessions.items()
+            if not self._is_over(other) and (other.user != user.name or other.changed_ms == user.changed_ms)
+        }
         same = [key for key, other in self._sessions.items() if other.user == user.name]
         if len(same) >= USER_SESSIONS_MAX or len(self._sessions) >= SESSIONS_MAX:
             among = same if len(same) >= USER_SESSIONS_MAX else self._sessions
@@ -82,16 +86,9 @@ class Sessions:
         """End a session, if there is one of this token."""
         self._sessions.pop(_key(token), None)
 
-    def close_all(self, user: str, except_token: str | None = None) -> None:
-        """End all sessions of a user, or all but one."""
-        kept = None if except_token is None else _key(except_token)
-        self._sessions = {key: other for key, other in self._sessions.items() if other.user != user or key == kept}
-
-    def _is_over(self, session: Session, user: User | None = None) -> bool:
-        if user is not None and session.user == user.name and session.changed_ms != user.changed_ms:
-            return True
+    def _is_over(self, session: Session) -> bool:
         now = self._now_ms()  # either way: no session lives on because the clock was set back
-        return abs(now - session.used_ms) >= self._idle_ms or abs(now - session.created_ms) >= self._life_ms
+        return abs(now - session.used_ms) >= IDLE_MS or abs(now - session.created_ms) >= LIFE_MS
 
 
 def _key(token: str) -> bytes:

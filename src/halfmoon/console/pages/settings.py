@@ -8,15 +8,12 @@ from typing import Any
 import msgspec
 
 from halfmoon.client.admin import AsyncAdmin
+from halfmoon.console.access.audit import SECRET
 from halfmoon.console.page import Asked, Change, Done, Facts, Page
 from halfmoon.console.pages.brokers import name_servers
 from halfmoon.console.render import at
 from halfmoon.errors import UsageError
 from halfmoon.settings import MASK, TEXT_LENGTH_MAX
-
-SECRET = re.compile("password|secret|credential|token|authenticationuser", re.IGNORECASE)
-"""What is masked: of Halfmoon's servers nothing is left to mask, of Apache's some have passwords among their settings."""
-
 
 FIXED = re.compile(
     r"broker(Cluster)?Name|brokerId|brokerIP\d|(ha)?[lL]istenPort|mappedFileSize\w+|(store|\w+Config)Path\w*|rocketmqHome"

@@ -1,0 +1,99 @@
+"""The console's database: users and the audit log in one SQLite file, for the console's user alone. Knows neither's meaning.
+
+Threads and processes share it: consoles and commands. Each use opens it anew, so one that is gone or replaced is noticed at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from halfmoon.errors import HalfmoonError
+
+log = logging.getLogger("halfmoon.console")
+
+NAME = "console.db"
+WAIT_S = 5.0
+"""Longest wait for another process, which locks the file for one write."""
+
+# Its journal is cut and not removed: that is durable without a directory being synced, which takes longer than all else.
+_SCHEMA = """
+PRAGMA journal_mode = TRUNCATE;
+PRAGMA synchronous = FULL;
+CREATE TABLE IF NOT EXISTS users (
+    name TEXT PRIMARY KEY, role TEXT NOT NULL CHECK (role IN ('viewer', 'operator')), must_change INTEGER NOT NULL,
+    changed_ms INTEGER NOT NULL, salt BLOB NOT NULL, digest BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS audit (
+    id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, user TEXT NOT NULL, address TEXT NOT NULL, action TEXT NOT NULL,
+    fields TEXT NOT NULL, outcome TEXT NOT NULL, ended_ms INTEGER, times INTEGER NOT NULL DEFAULT 1, minute INTEGER
+);
+CREATE INDEX IF NOT EXISTS failed_logins ON audit (minute) WHERE minute IS NOT NULL;
+"""
+
+
+@contextmanager
+def opened(directory: Path, what: str, error: type[HalfmoonError], *, writes: bool = False) -> Iterator[sqlite3.Connection]:
+    """Lend the database in a directory for one transaction: durable when it ends, undone where an error leaves it.
+
+    Who writes makes it where there is none; who reads finds nothing then. Costs 0.1 ms to read, some ms to write, and up to 5 s
+    while another process has it locked. Raises ``error``: ``what`` cannot be read or written, in which file and why.
+    """
+    path = (directory / NAME).absolute()
+    try:
+        if writes:
+            _make(path)
+        uri = f"{path.as_uri()}?mode=rw" if _is_there(path) else ":memory:"
+        with closing(sqlite3.connect(uri, WAIT_S, isolation_level=None, uri=True)) as connection:
+            connection.row_factory = sqlite3.Row
+            connection.executescript(_SCHEMA)
+            with connection:
+                connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+                yield connection
+    except (OSError, sqlite3.Error, msgspec.DecodeError) as exc:
+        done = "written" if writes else "read"
+        raise error(f"{path}: {what} cannot be {done}: {getattr(exc, 'strerror', None) or exc}") from None
+
+
+def now_ms() -> int:
+    """The time, in ms since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def _make(path: Path) -> None:
+    """Make the file, its directory and the data directory around it, for their owner alone.
+
+    What root makes belongs to the owner of the directory around it: a command that root runs does not shut the console out.
+    """
+    for each in (path.parent.parent, path.parent, path):
+        with suppress(FileExistsError):
+            if each == path:
+                each.touch(0o600, exist_ok=False)
+            else:
+                each.mkdir(0o700, parents=True)
+            if os.geteuid() == 0:
+                around = each.parent.stat()
+                os.chown(each, around.st_uid, around.st_gid)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return False
+    if mode & 0o077:
+        _warn(path)
+    return True
+
+
+@cache
+def _warn(path: Path) -> None:
+    log.warning("%s: others may read or write it, and it holds password hashes: chmod 600", path)
