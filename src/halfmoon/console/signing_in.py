@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
+from asyncio import Semaphore, to_thread
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from urllib.parse import urlsplit
@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from halfmoon.console.forms import read_form
+from halfmoon.console.access.users import User
+from halfmoon.console.forms import Refused, read_form
 from halfmoon.console.page import Services
 from halfmoon.console.render import Renderer, at
 from halfmoon.console.visitors import Visitor, address_of, cookie_name, found
@@ -26,7 +27,7 @@ class SigningIn:
 
     def __init__(self, services: Services, renderer: Renderer) -> None:
         self._services, self._renderer = services, renderer
-        self._hashing = asyncio.Semaphore(1)
+        self._hashing = Semaphore(1)
         self._host = urlsplit(services.public_url).netloc
 
     def pages(self) -> list[tuple[str, Answer, Answer]]:
@@ -37,12 +38,10 @@ class SigningIn:
             ("/logout", self.ask, self.log_out),
         ]
 
-    # ------------------------------------------------------------ in and out
-
     async def ask(self, request: Request) -> Response:
         """Show the form to log in; who is logged in goes on."""
         visitor, then = found(self._services, request), request.query_params.get("then", "")
-        return self._form(request, then) if visitor is None else _onward(then, must_change=visitor.user.must_change)
+        return self._login_form(request, then) if visitor is None else _onward(visitor.user, then)
 
     async def log_in(self, request: Request) -> Response:
         """Log in, and say in words why not."""
@@ -50,18 +49,14 @@ class SigningIn:
         form = await read_form(request, token or secrets.token_urlsafe(), self._host, is_small=True)
         name, password, then = (form.get(field, "") for field in ("name", "password", "then"))
         services, address = self._services, address_of(self._services, request)
-        async with self._hashing:
-            if wait_ms := services.attempts.refused_ms(name, address):
-                text = f"Too many wrong passwords: try again in {span_text(wait_ms)}."
-                return self._form(request, then, text, HTTPStatus.TOO_MANY_REQUESTS)
-            user = await asyncio.to_thread(services.users.check, name, password)
-            if user is None:
-                await self._failed(name, address)
-                return self._form(request, then, "Wrong name or password.", HTTPStatus.FORBIDDEN)
+        try:
+            user = await self._check(name, password, address, "wrong name or password")
+        except Refused as exc:
+            return self._login_form(request, then, exc)
         services.attempts.succeeded(name, address)
-        await asyncio.to_thread(services.audit.note, user.name, address, "login", {})
+        await to_thread(services.audit.note, name, address, "login", {})
         secret, _ = services.sessions.open(user)
-        response = _onward(then, must_change=user.must_change)
+        response = _onward(user, then)
         self._set(response, cookie_name(services, request), secret)
         self._set(response, self._form_cookie(request), "", max_age=0)
         return response
@@ -72,86 +67,88 @@ class SigningIn:
         if visitor is not None:
             await read_form(request, visitor.session.csrf, self._host, is_small=True)
             services.sessions.close(visitor.token)
-            await asyncio.to_thread(services.audit.note, visitor.user.name, visitor.address, "logout", {})
+            await to_thread(services.audit.note, visitor.user.name, visitor.address, "logout", {})
         response = _to("/login")
         self._set(response, cookie_name(services, request), "", max_age=0)
         return response
 
-    async def _failed(self, name: str, address: str) -> None:
-        known = name if self._services.users.get(name) else ""
-        locked_ms = self._services.attempts.failed(name, address)
-        await asyncio.to_thread(self._services.audit.login_failed, known, address, locked_ms)
-
-    def _form(self, request: Request, then: str, text: str = "", status: HTTPStatus = HTTPStatus.OK) -> Response:
-        token = request.cookies.get(self._form_cookie(request), "")
-        if len(token) != 43:
-            token = secrets.token_urlsafe(32)
-        empty = not self._services.users.all()
-        page = self._renderer.plain("login.html", "Log in", None, csrf=token, then=inside(then), error=text, empty=empty)
-        response = Response(page, status, media_type="text/html")
-        self._set(response, self._form_cookie(request), token, max_age=3600)
-        return response
-
-    def _form_cookie(self, request: Request) -> str:
-        return f"{cookie_name(self._services, request)}-form"
-
-    def _set(self, response: Response, name: str, value: str, max_age: int | None = None) -> None:
-        secure = self._services.secure
-        response.set_cookie(name, value, max_age, path="/", secure=secure, httponly=True, samesite="strict")
-
-    # ------------------------------------------------------------ the password
-
     async def ask_password(self, request: Request) -> Response:
         """Show the form to change one's password."""
-        visitor = found(self._services, request)
-        if visitor is None:
-            return _to("/login?then=/password")
-        return self._password_form(visitor, request.query_params.get("then", ""))
+        return self._password_form(self._visitor(request), request.query_params.get("then", ""))
 
     async def change_password(self, request: Request) -> Response:
         """Change the password of who is logged in, which ends all other sessions of that user."""
-        services, visitor = self._services, found(self._services, request)
-        if visitor is None:
-            return _to("/login?then=/password")
+        services, visitor = self._services, self._visitor(request)
         form = await read_form(request, visitor.session.csrf, self._host, is_small=True)
         old, new, again, then = (form.get(field, "") for field in ("old", "new", "again", "then"))
         name = visitor.user.name
         try:
             if new != again:
                 raise UsageError("the new password and its repetition differ")
+            await self._check(name, old, visitor.address, "the old password is wrong")
             async with self._hashing:
-                if wait_ms := services.attempts.refused_ms(name, visitor.address):
-                    raise UsageError(f"too many wrong passwords: try again in {span_text(wait_ms)}")
-                if await asyncio.to_thread(services.users.check, name, old) is None:
-                    await self._failed(name, visitor.address)
-                    raise UsageError("the old password is wrong")
-                await asyncio.to_thread(services.users.change_password, name, new)
+                user = await to_thread(services.users.change_password, name, new)
         except UsageError as exc:
-            text = str(exc)
-            return self._password_form(visitor, then, f"{text[:1].upper()}{text[1:]}.", HTTPStatus.BAD_REQUEST)
-        await asyncio.to_thread(services.audit.note, name, visitor.address, "password", {})
-        user = services.users.get(name)
-        if user is None:  # removed meanwhile
-            return _to("/login")
+            return self._password_form(visitor, then, exc)
+        await to_thread(services.audit.note, name, visitor.address, "password", {})
         secret, session = services.sessions.open(user)
         session.notice = "Your password is changed; other sessions of yours have ended."
         response = _to(inside(then))
         self._set(response, cookie_name(services, request), secret)
         return response
 
-    def _password_form(self, visitor: Visitor, then: str, text: str = "", status: HTTPStatus = HTTPStatus.OK) -> Response:
-        page = self._renderer.plain("password.html", "Password", visitor, then=inside(then), error=text)
-        return Response(page, status, media_type="text/html")
+    async def _check(self, name: str, password: str, address: str, wrong: str) -> User:
+        """Return the user whose password it is. Raises Refused: it is ``wrong``, or nobody may try now."""
+        services = self._services
+        async with self._hashing:
+            if wait_ms := services.attempts.refused_ms(name, address):
+                raise Refused(f"too many wrong passwords: try again in {span_text(wait_ms)}", HTTPStatus.TOO_MANY_REQUESTS)
+            user = await to_thread(services.users.check, name, password)
+            if user is None:
+                known, locked_ms = services.users.get(name), services.attempts.failed(name, address)
+                await to_thread(services.audit.login_failed, name if known else "", address, locked_ms)
+                raise Refused(wrong, HTTPStatus.FORBIDDEN)
+        return user
+
+    def _visitor(self, request: Request) -> Visitor:
+        visitor = found(self._services, request)
+        if visitor is None:
+            raise Refused("log in first", HTTPStatus.UNAUTHORIZED)
+        return visitor
+
+    def _login_form(self, request: Request, then: str, refused: Refused | None = None) -> Response:
+        token = request.cookies.get(self._form_cookie(request), "")
+        if len(token) != 43:
+            token = secrets.token_urlsafe(32)
+        empty, error = not self._services.users.all(), _sentence(refused)
+        page = self._renderer.plain("login.html", "Log in", None, csrf=token, then=inside(then), error=error, empty=empty)
+        response = Response(page, refused.status if refused else HTTPStatus.OK, media_type="text/html")
+        self._set(response, self._form_cookie(request), token, max_age=3600)
+        return response
+
+    def _password_form(self, visitor: Visitor, then: str, refused: UsageError | None = None) -> Response:
+        page = self._renderer.plain("password.html", "Password", visitor, then=inside(then), error=_sentence(refused))
+        return Response(page, HTTPStatus.BAD_REQUEST if refused else HTTPStatus.OK, media_type="text/html")
+
+    def _form_cookie(self, request: Request) -> str:
+        return f"{cookie_name(self._services, request)}-form"
+
+    def _set(self, response: Response, name: str, value: str, max_age: int | None = None) -> None:
+        response.set_cookie(name, value, max_age, path="/", secure=self._services.secure, httponly=True, samesite="strict")
 
 
 def _to(path: str) -> Response:
     return RedirectResponse(path, HTTPStatus.SEE_OTHER)
 
 
-def _onward(then: str, *, must_change: bool) -> Response:
+def _onward(user: User, then: str) -> Response:
     """Lead who is logged in to where they were going, by way of another password if they have to choose one."""
     then = inside(then)
-    return _to(at("/password", then=then if then != "/" else "") if must_change else then)
+    return _to(at("/password", then="" if then == "/" else then) if user.must_change else then)
+
+
+def _sentence(error: UsageError | None) -> str:
+    return f"{str(error)[:1].upper()}{str(error)[1:]}." if error else ""
 
 
 def inside(path: str, otherwise: str = "/") -> str:
