@@ -52,7 +52,7 @@ async def topics(asked: Asked) -> Facts:
         info = await asked.admin.cluster()
         of_brokers = info.broker_addr_table.keys() | info.cluster_addr_table.keys()
         found = [name for name in found if is_users_topic(name) and name not in of_brokers]
-    found = [name for name in found if part in name.lower()]
+    found = [name for name in found if part in name.lower()] if part else found
     shown, more = asked.rows(found)
     rows = map(_row, shown, await gathered(asked.admin.topic_route, shown))
     return {"topics": list(rows), "found": len(found), "next": more, "permissions": PERMISSIONS}
