@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from halfmoon import Admin
+from halfmoon import Admin, LocalTransactionState, Message, TransactionProducer
 from halfmoon.errors import QueryNotFound
 from tests.console.browser.chromium import Watch
 from tests.console.browser.running import Visit
@@ -192,6 +192,68 @@ def test_a_producer_that_is_gone_is_asked_in_vain_and_its_transaction_rolled_bac
     said(page, "rolled back")
     assert admin.messages_by_key(INVOICES, "order-4888") == []
     assert admin.transaction(name).state == "ROLLED_BACK"
+
+
+def test_an_expired_transaction_is_resumed_checked_again_and_committed(visit: Visit, shop: Shop, admin: Admin) -> None:
+    (broker,) = admin.brokers()
+    unknown = LocalTransactionState.UNKNOWN
+    with TransactionProducer(group="returns-service", nameserver=shop.nameserver, check=lambda message: unknown) as producer:
+        half = producer.prepare(Message(INVOICES, b'{"return": 1}', keys=["return-1"]))
+        half.leave()
+        often = {"transactionCheckInterval": "200", "transactionTimeOut": "100", "transactionCheckMax": "1"}
+        usual = {name: admin.broker_config(broker.address)[name] for name in often}
+        admin.update_broker_config(broker.address, often)
+        try:
+            until(lambda: any(each.keys == "return-1" for each in admin.expired_page().transactions))
+            admin.update_broker_config(broker.address, {"transactionCheckMax": "15"})
+            page = visit("/transactions/expired")
+            row = page.get_by_role("row").filter(has_text="return-1")
+            row.get_by_role("button", name="Resume").click()
+            said(page, "pending again")
+            expect(row).to_contain_text("resumed")
+            page.goto("/transactions?group=returns-service")
+            page.get_by_role("row").filter(has_text="return-1").get_by_role("link").first.click()
+            expect(page.get_by_role("cell", name="UNKNOWN").first).to_be_visible()
+        finally:
+            admin.update_broker_config(broker.address, usual)
+        commit = form(page, "Commit")
+        commit.get_by_role("checkbox").check()
+        commit.get_by_role("button").click()
+        said(page, "committed")
+
+    assert [message.body for message in admin.messages_by_key(INVOICES, "return-1")] == [b'{"return": 1}']
+
+
+def test_transactions_renew_themselves_and_nothing_typed_ticked_or_in_focus_is_lost(visit: Visit, shop: Shop, admin: Admin) -> None:
+    listed, one = visit("/transactions"), visit(f"/transaction?id={shop.half_id}")
+    listed.evaluate("document.querySelector('[data-live]').dataset.every = 100")
+    listed.get_by_label("Producer group").fill("order-serv")
+    form(one, "Commit").get_by_role("checkbox").check()
+    later = shop.order_service_dies("order-4889", INVOICES)
+    expect(listed.get_by_role("link", name=later)).to_be_visible()
+    expect(listed.get_by_label("Producer group")).to_have_value("order-serv")
+    expect(listed.get_by_label("Producer group")).to_be_focused()
+
+    link = listed.get_by_role("link", name=later)
+    link.focus()
+    admin.decide_transaction(later, commit=False, operator="ada")
+    age = one.get_by_text("Pending for").text_content()
+    expect(one.get_by_text("Pending for")).not_to_have_text(age or "")
+    expect(form(one, "Commit").get_by_role("checkbox")).to_be_checked()
+    expect(link).to_be_focused()
+    listed.get_by_label("Producer group").focus()
+    expect(link).to_have_count(0)
+
+    two = visit(f"/transaction?id={later}")
+    assert form(two, "Commit").count() == 0
+
+
+def test_what_was_decided_while_it_was_looked_at_is_said(visit: Visit, shop: Shop, admin: Admin) -> None:
+    name = shop.order_service_dies("order-4890", INVOICES)
+    page = visit(f"/transaction?id={name}")
+    admin.decide_transaction(name, commit=True, operator="ada")
+    page.get_by_text("It is COMMITTED now.").get_by_role("link").click()
+    expect(page.get_by_role("button", name="Commit")).to_have_count(0)
 
 
 def test_a_dead_letter_is_replayed_with_another_body(visit: Visit, shop: Shop, admin: Admin) -> None:

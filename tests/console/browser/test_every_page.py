@@ -58,7 +58,7 @@ def broker_settings() -> dict[str, Any]:
 
 @pytest.fixture(scope="module", autouse=True)
 def batch_and_expired(shop: Shop) -> None:
-    """A batch transaction of which an attempt is undecided, and a transaction that has expired."""
+    """A batch transaction of which an attempt is undecided, a transaction that has expired, and some that were committed."""
     body = encode_batch([BatchItem(b"one", b""), BatchItem(b"two", b"")])
     with BatchTransactions(nameserver=shop.nameserver) as batches:
         queue, batch = batches.queues(INVOICES)[0], BatchName("nightly-invoices", 0)
@@ -74,6 +74,9 @@ def batch_and_expired(shop: Shop) -> None:
         TransactionProducer(group="invoice-service", nameserver=shop.nameserver, check=lambda message: unknown) as producer,
     ):
         producer.prepare(Message(INVOICES, b'{"order": 4711}', keys=["invoice-4711"], tag="new"))
+        for _ in range(3):
+            with producer.half(Message(INVOICES, b'{"order": 4712}')):
+                pass  # its end commits
         until(lambda: admin.expired_page(count=10).transactions)
 
 

@@ -45,7 +45,7 @@ async def test_a_transaction_whose_producer_died_says_so_and_is_decided_once(sit
     )
     assert {answer.status_code for answer in answers} == {303}
     again = await site.post("/transaction/decide", id=place, decision="commit", sure="yes")
-    assert "Nothing was changed" in site.said(again)
+    assert "was already committed" in site.said(again)
     other = await site.post("/transaction/decide", id=place, decision="rollback", sure="yes")
     assert (other.status_code, "decided: COMMITTED" in site.said(other)) == (409, True)
     assert [each.max_offset for each in (await site.admin.topic_stats(topic)).values()] == [1]
@@ -93,3 +93,16 @@ async def test_a_broker_that_decided_nothing_says_so_and_draws_nothing(site: Sit
     assert (broker["decided"] == 0) == ("Nothing was decided since its start." in page)
     assert (broker["decided"] > 0) == ("<rect" in page)
     assert "not reported by this broker" not in page
+
+
+async def test_the_live_parts_say_what_changed_and_hold_no_form(site: Site, topic: str):
+    name = await left(site, topic, "P_live")
+    listed = await site.text("/transactions/live", group="P_live")
+    assert (name in listed, "csrf" in listed, "<html" in listed) == (True, False, False)
+    assert 'data-live="/transactions/live?group=P_live"' in await site.text("/transactions", group="P_live")
+    before = await site.text("/transaction/live", id=name, was="PREPARED")
+    await site.post("/transaction/decide", id=name, decision="rollback", sure="yes")
+    after = await site.text("/transaction/live", id=name, was="PREPARED")
+    assert ("Pending for" in before, "It is" in before) == (True, False)
+    assert ("Pending for" in after, "It is ROLLED_BACK now." in after, "csrf" in after) == (False, True, False)
+    assert "No pending transaction is like that." in await site.text("/transactions", group="P_live")

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from halfmoon.console.page import PAGE_SIZE, Asked, Change, Done, Facts, Page
+from halfmoon.console.pages.bodies import body_facts
 from halfmoon.console.render import at
 from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.shown.texts import facts_of, span_text
 
 AGES = {"any": 0, "1m": 60_000, "10m": 600_000, "1h": 3_600_000, "1d": 86_400_000}
 """How old what is shown is at least, in ms."""
-CURSOR_LENGTH_MAX = 8_000
-GROUPS_MAX = 20
-"""Groups of a broker that are shown: those with the most pending."""
-PREVIEW_BYTES = 2048
-EXPIRED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
-
+CURSOR_LENGTH_MAX, EXPIRED_TOPIC = 8_000, "TRANS_CHECK_MAX_TIME_TOPIC"
+GROUPS_MAX, SPANS_MIN = 20, 6
+"""Groups of a broker that are shown, those with the most pending; and spans of time to decision: more if they have any."""
 ANSWERS = {
+    "": "its producer has not decided, and the first check is not due yet",
     "UNKNOWN": "a producer answered that it does not know the outcome (UNKNOWN)",
     "OPEN": "a producer answered that the transaction is still open",
     "NONE": "a producer was asked and has not answered",
@@ -33,74 +33,54 @@ def why_pending(transaction: Any, now_ms: int) -> str:
     if transaction.not_reported:
         return "its producer has not decided; this broker does not report what was answered to checks"
     last = transaction.last_answer
-    if not last:
-        return "its producer has not decided, and the first check is not due yet"
     return ANSWERS.get(last, f"a producer answered {last}; if it stays pending, the broker's log says why")
 
 
 def _row(transaction: Any, now_ms: int) -> Facts:
-    pending = transaction.state == "PREPARED"
-    facts: Facts = facts_of(transaction)
+    pending, due_ms = transaction.state == "PREPARED", transaction.next_check_ms
     return {
-        **facts, "age_ms": max(0, now_ms - transaction.since_ms), "last_answer": transaction.last_answer,
+        **facts_of(transaction), "age_ms": max(0, now_ms - transaction.since_ms), "last_answer": transaction.last_answer,
         "why": why_pending(transaction, now_ms) if pending else "",
-        "next_check_in_ms": max(0, transaction.next_check_ms - now_ms) if pending and transaction.next_check_ms > 0 else None,
+        "next_check_in_ms": max(0, due_ms - now_ms) if pending and due_ms > 0 else None,
     }  # fmt: skip
 
 
 def _figures(stats: Any) -> Facts:
-    groups = sorted(stats.groups, key=lambda group: -group.pending)
-    counts = list(stats.decided_after)
-    while len(counts) > 6 and not counts[-1]:
-        counts.pop()
+    groups, counts = sorted(stats.groups, key=lambda group: -group.pending), stats.decided_after
+    shown = max([SPANS_MIN, *(number + 1 for number, count in enumerate(counts) if count)])
     return {
         **facts_of(stats), "groups": facts_of(groups[:GROUPS_MAX]), "groups_left_out": len(groups[GROUPS_MAX:]),
-        "time_to_decision": [(_bound(number), count) for number, count in enumerate(counts)], "decided": sum(counts),
+        "time_to_decision": [(span_text(2000 << n - 1 if n else 0), count) for n, count in enumerate(counts[:shown])],
+        "decided": sum(counts),
     }  # fmt: skip
-
-
-def _bound(number: int) -> str:
-    """Return from where on a bucket counts."""
-    seconds = 2**number if number else 0
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
-        if seconds >= size:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
 
 
 async def pending(asked: Asked) -> Facts:
     """Return pending transactions, the oldest first; on the first page also the figures of all brokers."""
     after = asked.text("after", "", length_max=CURSOR_LENGTH_MAX) or None
-    older_than_ms = AGES[asked.choice("age", AGES, "any")]
-    page = await asked.admin.pending_page(
-        group=asked.text("group", "") or None, older_than_ms=older_than_ms, count=PAGE_SIZE, after=after
-    )
+    group, older_than_ms = asked.text("group", "") or None, AGES[asked.choice("age", AGES, "any")]
+    page = await asked.admin.pending_page(group=group, older_than_ms=older_than_ms, count=PAGE_SIZE, after=after)
     figures = [] if after else [_figures(stats) for stats in await asked.admin.transaction_stats()]
     rows = [_row(each, asked.now_ms) for each in page.transactions]
-    hidden = dict.fromkeys(text for each in (*rows, *figures) for text in each["not_reported"])
-    return {
-        "transactions": rows, "next": page.next, "first": after is None, "brokers": figures, "ages": list(AGES),
-        "not_reported": list(hidden),
-    }  # fmt: skip
+    hidden = list(dict.fromkeys(text for each in (*rows, *figures) for text in each["not_reported"]))
+    paging = {"next": page.next, "first": after is None, "ages": list(AGES)}
+    return {"transactions": rows, **paging, "brokers": figures, "not_reported": hidden}
+
+
+async def state(asked: Asked) -> Facts:
+    """Return what may change of one transaction while it is looked at."""
+    found = await asked.admin.transaction(asked.text("id"))
+    return {"heading": found.msg_id, "transaction": _row(found, asked.now_ms)}
 
 
 async def one(asked: Asked) -> Facts:
-    """Return everything about one transaction, with the beginning of its body."""
-    found = await asked.admin.transaction(asked.text("id"))
-    facts = {
-        "heading": found.msg_id,
-        "transaction": _row(found, asked.now_ms),
-        "preview": None,
-        "body_bytes": 0,
-        "expired_id": None,
-    }
-    try:
-        body = (await asked.admin.message_by_offset_id(found.offset_msg_id)).body
-        facts["preview"], facts["body_bytes"] = body[:PREVIEW_BYTES].decode("utf-8", "replace"), len(body)
-        if found.state == "EXPIRED":
-            facts["expired_id"] = (await asked.admin.message_by_id(EXPIRED_TOPIC, found.msg_id)).offset_msg_id
-    except HalfmoonError:  # the log no longer has it; what is known of the transaction is shown all the same
-        pass
+    """Return everything about one transaction; without its body, where the log no longer has it."""
+    facts = await state(asked) | {"body": None, "expired_id": None}
+    found = facts["transaction"]
+    with suppress(HalfmoonError):
+        facts["body"] = body_facts((await asked.admin.message_by_offset_id(found["offset_msg_id"])).body)
+        if found["state"] == "EXPIRED":
+            facts["expired_id"] = (await asked.admin.message_by_id(EXPIRED_TOPIC, found["msg_id"])).offset_msg_id
     return facts
 
 
@@ -114,7 +94,7 @@ async def expired(asked: Asked) -> Facts:
 async def check(asked: Asked) -> Done:
     """Have a producer asked now."""
     found = await asked.admin.check_transaction(asked.text("id"))
-    said = f"A producer of group {found.group} is asked. Its answer is shown here once it came: open the page again in a moment."
+    said = f"A producer of group {found.group} is asked: its answer stands among the checks, once it came."
     return Done(said, at("/transaction", id=found.offset_msg_id))
 
 
@@ -124,14 +104,10 @@ async def decide(asked: Asked) -> Done:
     if asked.values.get("sure") != "yes":
         raise UsageError("nothing was decided: tick the box to say that you know what the decision does")
     before = await asked.admin.transaction(name)
-    done = await asked.admin.decide_transaction(name, commit=commit, operator=asked.user)
-    if before.state != "PREPARED":
-        said = f"Nothing was changed: the transaction was decided before ({before.state})."
-    elif commit:
-        said = f"The transaction is committed: consumers of {done.topic} get its message."
-    else:
-        said = "The transaction is rolled back: its message is never delivered."
-    return Done(said, at("/transaction", id=before.offset_msg_id))
+    await asked.admin.decide_transaction(name, commit=commit, operator=asked.user)
+    said = f"committed: consumers of {before.topic} get its message" if commit else "rolled back: its message is never delivered"
+    verb = "is" if before.state == "PREPARED" else "was already"
+    return Done(f"The transaction {verb} {said}.", at("/transaction", id=before.offset_msg_id))
 
 
 async def resume(asked: Asked) -> Done:
@@ -142,8 +118,10 @@ async def resume(asked: Asked) -> Done:
 
 PAGES = (
     Page("/transactions", "Transactions", "transactions.html", pending, menu=True),
+    Page("/transactions/live", "Transactions", "transactions_live.html", pending, under="/transactions", fragment=True),
     Page("/transactions/expired", "Expired transactions", "transactions_expired.html", expired, under="/transactions"),
     Page("/transaction", "Transaction", "transaction.html", one, under="/transactions"),
+    Page("/transaction/live", "Transaction", "transaction_live.html", state, fragment=True),
     Change("/transaction/check", check, ("id",)),
     Change("/transaction/decide", decide, ("id", "decision")),
     Change("/transaction/resume", resume, ("id",)),

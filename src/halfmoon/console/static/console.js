@@ -7,13 +7,22 @@ function tell(place, text) {
   else place.told.remove();
 }
 
+// Whether somebody has the focus in a part or marks its text: either would be lost.
+function inUse(part) {
+  const marked = getSelection();
+  return part.contains(document.activeElement) || (!marked.isCollapsed && marked.containsNode(part, true));
+}
+
 async function refresh(part) {
-  if (document.hidden || part.contains(document.activeElement)) return;
+  if (document.hidden || inUse(part)) return;
   try {
     const answer = await fetch(part.dataset.live, { headers: { "X-Live": "1" }, signal: AbortSignal.timeout(10000) });
     if (answer.status === 401) return location.reload();
     const text = await answer.text();
+    if (inUse(part)) return;
+    const scrolled = [...part.querySelectorAll(".scroll")].map((each) => each.scrollLeft);
     if (answer.ok) part.innerHTML = text;
+    part.querySelectorAll(".scroll").forEach((each, at) => { each.scrollLeft = scrolled[at] || 0; });
     tell(part, answer.ok ? "" : "The cluster does not answer; what follows is older.");
   } catch {
     tell(part, "The console does not answer; what follows is older.");
