@@ -37,12 +37,8 @@ def why_pending(transaction: Any, now_ms: int) -> str:
 
 
 def _row(transaction: Any, now_ms: int) -> Facts:
-    pending, due_ms = transaction.state == "PREPARED", transaction.next_check_ms
-    return {
-        **facts_of(transaction), "age_ms": max(0, now_ms - transaction.since_ms), "last_answer": transaction.last_answer,
-        "why": why_pending(transaction, now_ms) if pending else "",
-        "next_check_in_ms": max(0, due_ms - now_ms) if pending and due_ms > 0 else None,
-    }  # fmt: skip
+    why = why_pending(transaction, now_ms) if transaction.state == "PREPARED" else ""
+    return {**facts_of(transaction), "now_ms": now_ms, "last_answer": transaction.last_answer, "why": why}
 
 
 def _figures(stats: Any) -> Facts:
