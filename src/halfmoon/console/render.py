@@ -56,7 +56,8 @@ class Renderer:
 
     def page(self, page: Page, facts: Facts, visitor: Visitor, values: Mapping[str, str]) -> str:
         """Return a page, and take the notice that it shows. A fragment of the same facts, the very object, is the same for all."""
-        shown = {**facts, "path": page.under if page.fragment else page.path, "here": page.under or page.path, "values": defaultdict(str, values)}
+        path, here = page.under if page.fragment else page.path, page.under or page.path
+        shown = {**facts, "path": path, "here": here, "values": defaultdict(str, values)}
         if not page.fragment:
             shown["notice"], visitor.session.notice = visitor.session.notice, ""
             return self.plain(page.template, page.title, visitor, **shown)

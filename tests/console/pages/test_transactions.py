@@ -59,11 +59,12 @@ async def test_a_viewer_looks_and_decides_nothing_and_a_form_sent_twice_is_carri
     for path in ("/transaction/decide", "/transaction/check", "/transaction/resume"):
         assert (await site.post(path, id=name, decision="commit", sure="yes")).status_code == 403
     site.log_in("admin")
+    [before] = (await site.json("/transactions"))["brokers"]
     for status in (200, 409):
         answer = await site.post("/transaction/decide", once="same", id=name, decision="rollback", sure="yes")
         assert answer.status_code == status
     [stats] = (await site.json("/transactions"))["brokers"]
-    assert stats["counters"]["rollbacks"] == 1
+    assert stats["counters"]["rollbacks"] == before["counters"].get("rollbacks", 0) + 1
     assert "Time to decision" in await site.text("/transactions")
 
 

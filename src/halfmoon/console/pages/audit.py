@@ -12,7 +12,7 @@ async def audit(asked: Asked) -> Facts:
     after = asked.number("after", 2**63 - 1)
     found = await asyncio.to_thread(asked.services.audit.read, PAGE_SIZE + 1, after)
     rows = found[:PAGE_SIZE]
-    return {"entries": rows, "next": rows[-1].id if len(found) > PAGE_SIZE else None, "first": not asked.values.get("after")}
+    return {"entries": rows, "next": rows[-1].id if len(found) > PAGE_SIZE else None}
 
 
 PAGES = (Page("/audit", "Audit", "audit.html", audit, menu=True, operators=True),)

@@ -59,7 +59,7 @@ async def pending(asked: Asked) -> Facts:
     figures = [] if after else [_figures(stats) for stats in await asked.admin.transaction_stats()]
     rows = [_row(each, asked.now_ms) for each in page.transactions]
     hidden = list(dict.fromkeys(text for each in (*rows, *figures) for text in each["not_reported"]))
-    paging = {"next": page.next, "first": after is None, "ages": list(AGES)}
+    paging = {"next": page.next, "ages": list(AGES)}
     return {"transactions": rows, **paging, "brokers": figures, "not_reported": hidden}
 
 
@@ -84,7 +84,7 @@ async def expired(asked: Asked) -> Facts:
     """Return expired transactions, the newest first."""
     after = asked.text("after", "", length_max=CURSOR_LENGTH_MAX) or None
     page = await asked.admin.expired_page(count=PAGE_SIZE, after=after)
-    return {"transactions": facts_of(page.transactions), "next": page.next, "first": after is None}
+    return {"transactions": facts_of(page.transactions), "next": page.next}
 
 
 async def check(asked: Asked) -> Done:
