@@ -160,8 +160,6 @@ class Console:
     def _visitor(self, request: Request, *, operators: bool, renews: bool = True) -> Visitor:
         """Return who asks. Raises Refused: nobody who is logged in, or only ``operators`` may."""
         visitor = visitor_of(self.services, request, renews=renews)
-        if visitor is None:
-            raise Refused("log in first", HTTPStatus.UNAUTHORIZED)
         if operators and visitor.user.role != "operator":
             text = f"{visitor.user.name} is a viewer: only operators may change anything."
             raise Refused(text if request.method == "POST" else "Only operators may see this.", HTTPStatus.FORBIDDEN)
@@ -177,7 +175,7 @@ class Console:
             here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
             return RedirectResponse("/login" if here == "/" else f"/login?then={quote(here, safe='')}", HTTPStatus.SEE_OTHER)
         visitor = None
-        with suppress(HalfmoonError):  # a file of users that does not read is what went wrong
+        with suppress(HalfmoonError):  # nobody is logged in, or a database that does not read is what went wrong
             visitor = visitor_of(self.services, request, renews=False)
         page = self.renderer.plain("said.html", HEADINGS.get(status, status.phrase), visitor, back=_sent_from(request), **facts)
         return Response(page, status, media_type="text/html")

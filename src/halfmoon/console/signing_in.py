@@ -15,7 +15,7 @@ from halfmoon.console.access.users import User
 from halfmoon.console.forms import Refused, read_form
 from halfmoon.console.page import Services
 from halfmoon.console.render import Renderer, at
-from halfmoon.console.visitors import Visitor, address_of, cookie_name, found
+from halfmoon.console.visitors import Visitor, address_of, cookie_name, found, visitor_of
 from halfmoon.errors import UsageError
 from halfmoon.shown.texts import span_text
 
@@ -74,11 +74,11 @@ class SigningIn:
 
     async def ask_password(self, request: Request) -> Response:
         """Show the form to change one's password."""
-        return self._password_form(self._visitor(request), request.query_params.get("then", ""))
+        return self._password_form(visitor_of(self._services, request, one_time=True), request.query_params.get("then", ""))
 
     async def change_password(self, request: Request) -> Response:
         """Change the password of who is logged in, which ends all other sessions of that user."""
-        services, visitor = self._services, self._visitor(request)
+        services, visitor = self._services, visitor_of(self._services, request, one_time=True)
         form = await read_form(request, visitor.session.csrf, self._host, is_small=True)
         old, new, again, then = (form.get(field, "") for field in ("old", "new", "again", "then"))
         name = visitor.user.name
@@ -87,10 +87,13 @@ class SigningIn:
                 raise UsageError("the new password and its repetition differ")
             await self._check(name, old, visitor.address, "the old password is wrong")
             async with self._hashing:
-                user = await to_thread(services.users.change_password, name, new)
+                await to_thread(services.users.change_password, name, new)
         except UsageError as exc:
             return self._password_form(visitor, then, exc)
         await to_thread(services.audit.note, name, visitor.address, "password", {})
+        user = services.users.get(name)
+        if user is None:  # removed meanwhile
+            return _to("/login")
         secret, session = services.sessions.open(user)
         session.notice = "Your password is changed; other sessions of yours have ended."
         response = _to(inside(then))
@@ -109,12 +112,6 @@ class SigningIn:
                 await to_thread(services.audit.login_failed, name if known else "", address, locked_ms)
                 raise Refused(wrong, HTTPStatus.FORBIDDEN)
         return user
-
-    def _visitor(self, request: Request) -> Visitor:
-        visitor = found(self._services, request)
-        if visitor is None:
-            raise Refused("log in first", HTTPStatus.UNAUTHORIZED)
-        return visitor
 
     def _login_form(self, request: Request, then: str, refused: Refused | None = None) -> Response:
         token = request.cookies.get(self._form_cookie(request), "")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import NamedTuple
 
 from starlette.requests import Request
 
 from halfmoon.console.access.sessions import Session
 from halfmoon.console.access.users import User
+from halfmoon.console.forms import Refused
 from halfmoon.console.page import Services
 
 
@@ -27,10 +29,12 @@ def cookie_name(services: Services, request: Request) -> str:
     return ("__Host-" if services.secure else "") + "halfmoon" + (f"-{port}" if port.isdecimal() else "")
 
 
-def visitor_of(services: Services, request: Request, *, renews: bool = True) -> Visitor | None:
-    """Return who asks; None: nobody who is logged in, or whose password is still the one-time one and may only change it."""
+def visitor_of(services: Services, request: Request, *, renews: bool = True, one_time: bool = False) -> Visitor:
+    """Return who asks. Raises Refused: nobody who is logged in, or, but for ``one_time``, who has to choose a password first."""
     visitor = found(services, request, renews=renews)
-    return None if visitor is None or visitor.user.must_change else visitor
+    if visitor is None or (visitor.user.must_change and not one_time):
+        raise Refused("log in first", HTTPStatus.UNAUTHORIZED)
+    return visitor
 
 
 def found(services: Services, request: Request, *, renews: bool = True) -> Visitor | None:

@@ -420,11 +420,12 @@ def _stable(fd: int) -> bytes:
 
 def _database(path: Path) -> bytes:
     """Return the console's database as it is between two changes, whoever writes it meanwhile; one that is damaged as it is."""
-    try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as database:
-            return database.serialize()
-    except sqlite3.Error:
+    uri = f"{path.absolute().as_uri()}?mode=rw"
+    with suppress(sqlite3.Error), closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as database:
+        database.execute("BEGIN")
+        database.execute("SELECT * FROM sqlite_master").fetchall()  # from now on nobody may write the file
         return path.read_bytes()
+    return path.read_bytes()
 
 
 def _pieces(fd: int, used: int) -> Iterator[tuple[int, bytes]]:

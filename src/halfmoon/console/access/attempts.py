@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
 
 from halfmoon.logs import CountedLog
 
@@ -14,20 +13,12 @@ ENTRIES_MAX = 30_000
 """Addresses, names, and pairs of both that are remembered."""
 
 
-class _Rule(NamedTuple):
-    """So many failures within a time lock what failed, each lock in a row for twice as long."""
+# So many failures within a time lock for a time, each lock in a row for twice as long up to the last time.
+_PAIR = 5, 24 * HOUR_MS, MINUTE_MS, HOUR_MS
+_NETWORK = 50, 10 * MINUTE_MS, 10 * MINUTE_MS, 10 * MINUTE_MS
+_NAME = 100, HOUR_MS, 10 * MINUTE_MS, 10 * MINUTE_MS
 
-    failures: int
-    within_ms: int
-    lock_ms: int
-    lock_max_ms: int
-
-
-_PAIR = _Rule(5, 24 * HOUR_MS, MINUTE_MS, HOUR_MS)
-_NETWORK = _Rule(50, 10 * MINUTE_MS, 10 * MINUTE_MS, 10 * MINUTE_MS)
-_NAME = _Rule(100, HOUR_MS, 10 * MINUTE_MS, 10 * MINUTE_MS)
-
-_Key = tuple[_Rule, str, str]
+_Key = tuple[tuple[int, int, int, int], str, str]
 
 
 class Attempts:
@@ -56,11 +47,11 @@ class Attempts:
         now = self._now_ms()
         self._log.tick(now)
         for key in _keys(name, address):
-            rule = key[0]
+            count, within_ms, first_ms, longest_ms = key[0]
             times, since_ms, lock_ms = self._failures.pop(key, ([], 0, 0))
-            times = [*[time for time in times if abs(now - time) < rule.within_ms][1 - rule.failures :], now]
-            if len(times) == rule.failures:
-                lock_ms, since_ms = min(lock_ms * 2 or rule.lock_ms, rule.lock_max_ms), now
+            times = [*[time for time in times if abs(now - time) < within_ms][1 - count :], now]
+            if len(times) == count:
+                lock_ms, since_ms = min(lock_ms * 2 or first_ms, longest_ms), now
             self._failures[key] = times, since_ms, lock_ms if len(times) > 1 else 0
             if len(self._failures) > ENTRIES_MAX:
                 del self._failures[next(iter(self._failures))]

@@ -66,15 +66,14 @@ class Audit:
 
     def end(self, change_id: int, outcome: str) -> None:
         """Write what became of a change, once: "done: ..." or "failed: ...". Where that fails it is logged: the change is made."""
-        outcome = _cut(outcome)
         with _or_logged(f"entry {change_id}: {outcome}"), self._opened(writes=True) as database:
             ended = "UPDATE audit SET outcome = ?, ended_ms = ? WHERE id = ? AND outcome = ?"
-            if not database.execute(ended, [outcome, self._now_ms(), change_id, BEGUN]).rowcount:
+            if not database.execute(ended, [_cut(outcome), self._now_ms(), change_id, BEGUN]).rowcount:
                 raise NotAudited("the audit log has lost what has begun")
 
     def note(self, user: str, address: str, action: str, fields: Mapping[str, object], outcome: str = "done") -> None:
         """Write what needs no permission, such as a login. Where that fails it is logged."""
-        with _or_logged(f"{action} of {_cut(user)}: {_cut(outcome)}"):
+        with _or_logged(f"{action} of {user}: {outcome}"):
             self._write(user, address, action, fields, outcome)
 
     def login_failed(self, name: str, address: str, locked_ms: int = 0) -> None:
@@ -84,7 +83,7 @@ class Audit:
         """
         outcome = "failed: locked out" if locked_ms else "failed: wrong name or password"
         minute = self._now_ms() // 60_000
-        with _or_logged(f"login of {name} from {_cut(address)}: {outcome}"):
+        with _or_logged(f"login of {name} from {address}: {outcome}"):
             with self._opened() as database:
                 before = [row["id"] for row in database.execute("SELECT id FROM audit WHERE minute = ?", [minute])]
             if len(before) < FAILURES_MAX:

@@ -35,10 +35,10 @@ class Session:
         if not 1 <= len(form_id) <= 64:
             raise UsageError("the id of the form is missing or too long: open the page again")
         if len(self._done) >= FORMS_MAX:
-            over = next((form for form, outcome in self._done.items() if outcome != RUNNING), None)
-            if over is None:
+            over = [form for form, outcome in self._done.items() if outcome != RUNNING]
+            if not over:
                 raise UsageError(f"{FORMS_MAX} changes of this session are running: wait for one to end")
-            del self._done[over]
+            del self._done[over[0]]
         self._done[form_id] = RUNNING
         return None
 

@@ -98,8 +98,8 @@ class Users:
         self._set_password(name, password, must_change=True)
         return password
 
-    def change_password(self, name: str, new: str) -> User:
-        """Set a user's own password, and return the user. Raises UsageError, in words for the user, for one that does not do."""
+    def change_password(self, name: str, new: str) -> None:
+        """Set a user's own password. Raises UsageError, in words for the user, for one that does not do."""
         given, (_, salt, digest) = _bytes(new), self._find(name)
         if len(given.decode(errors="replace")) < PASSWORD_CHARACTERS_MIN:
             raise UsageError(f"the new password is too short: give at least {PASSWORD_CHARACTERS_MIN} characters")
@@ -109,7 +109,7 @@ class Users:
             raise UsageError("the new password is the user's name: give another")
         if hmac.compare_digest(_digest(new, salt), digest):
             raise UsageError("the new password is the old one: give another")
-        return self._set_password(name, new, must_change=False)
+        self._set_password(name, new, must_change=False)
 
     def set_role(self, name: str, role: str) -> None:
         """Make a user a viewer or an operator, from the next request on."""
@@ -119,19 +119,17 @@ class Users:
         """Remove a user."""
         self._change("DELETE FROM users", name)
 
-    def _set_password(self, name: str, password: str, *, must_change: bool) -> User:
-        return self._change(
+    def _set_password(self, name: str, password: str, *, must_change: bool) -> None:
+        self._change(
             "UPDATE users SET must_change = :must_change, salt = :salt, digest = :digest, "
             "changed_ms = :now_ms + (changed_ms = :now_ms)",  # sessions tell passwords apart by their times
             name, must_change=must_change, now_ms=self._now_ms(), **_hashed(password),
         )  # fmt: skip
 
-    def _change(self, statement: str, name: str, **values: object) -> User:
+    def _change(self, statement: str, name: str, **values: object) -> None:
         with self._opened(writes=True) as database:
-            rows = database.execute(f"{statement} WHERE name = :name RETURNING *", {"name": name, **values}).fetchall()
-            if not rows:
+            if not database.execute(f"{statement} WHERE name = :name", {"name": name, **values}).rowcount:
                 raise UsageError(f"there is no user {name!r:.100}")
-            return _user(rows[0])
 
     def _find(self, name: str) -> tuple[User | None, bytes, bytes]:
         """Return a user with salt and digest; of one that there is not, those that no password fits."""
