@@ -44,3 +44,5 @@ async def test_a_cookie_of_tls_is_kept_from_other_hosts_by_its_name(site: Site):
 )  # fmt: skip
 async def test_consoles_of_one_host_have_cookies_of_their_own(site: Site, host: str, name: str):
     assert cookie_name(site.services, request(host=host)) == name
+    behind = [site.services._replace(public_url=url) for url in ("https://console.test", "https://[2001:db8::1]:8443")]
+    assert [cookie_name(services, request(host=host)) for services in behind] == ["halfmoon", "halfmoon-8443"]

@@ -25,7 +25,7 @@ class Visitor(NamedTuple):
 def cookie_name(services: Services, request: Request) -> str:
     """Return the name of the cookie, with the port that the browser asks: it sends all cookies of a host to each of its ports.
     Behind TLS the prefix has browsers take it from nobody else, and send it nowhere else."""
-    port = request.headers.get("host", "").rpartition(":")[2][:5]
+    port = (services.public_url or request.headers.get("host", "")).rpartition(":")[2][:5]
     return ("__Host-" if services.secure else "") + "halfmoon" + (f"-{port}" if port.isdecimal() else "")
 
 

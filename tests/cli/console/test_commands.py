@@ -155,8 +155,8 @@ def test_a_second_signal_ends_it_at_once(start, tmp_path):
     ("options", "name"),
     [
         ([], "halfmoon-{port}-form="),
-        (["--behind-proxy", "https://host.example"], "__Host-halfmoon-{port}-form="),
-        (["--behind-proxy", "http://host.example"], "halfmoon-{port}-form="),
+        (["--behind-proxy", "https://host.example"], "__Host-halfmoon-form="),
+        (["--behind-proxy", "http://host.example:81"], "halfmoon-81-form="),
     ],
 )
 def test_cookies_are_secure_where_browsers_speak_tls(start, tmp_path, options, name):
