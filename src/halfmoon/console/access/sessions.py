@@ -12,7 +12,7 @@ from halfmoon.errors import UsageError
 IDLE_MS, LIFE_MS = 30 * 60_000, 12 * 3_600_000
 SESSIONS_MAX, USER_SESSIONS_MAX = 2_000, 20
 FORMS_MAX = 200
-"""Forms of a session that are remembered."""
+"""Forms of a session that are remembered, besides those that are running, which are fewer than requests may be."""
 RUNNING = "running"
 
 
@@ -29,15 +29,13 @@ class Session:
 
     def begin(self, form_id: str) -> str | None:
         """Return None where a form is to be carried out now, and then `finish` it; else it was sent before: `RUNNING`, or what was
-        said. Raises UsageError for an id that is empty or over 64 characters, and while 200 forms are running."""
+        said. Raises UsageError for an id that is empty or over 64 characters."""
         if form_id in self._done:
             return self._done[form_id]
         if not 1 <= len(form_id) <= 64:
             raise UsageError("the id of the form is missing or too long: open the page again")
-        if len(self._done) >= FORMS_MAX:
-            over = [form for form, outcome in self._done.items() if outcome != RUNNING]
-            if not over:
-                raise UsageError(f"{FORMS_MAX} changes of this session are running: wait for one to end")
+        over = [form for form, outcome in self._done.items() if outcome != RUNNING]
+        if len(over) >= FORMS_MAX:
             del self._done[over[0]]
         self._done[form_id] = RUNNING
         return None
