@@ -26,7 +26,7 @@ class Shop:
     def __init__(self) -> None:
         self.sold: list[str] = []
         self.fails: Exception | None = None
-        self.gate = asyncio.Event()
+        self.asked, self.gate = asyncio.Event(), asyncio.Event()
         self.gate.set()
 
     async def clients(self, asked: Asked) -> Facts:
@@ -37,6 +37,7 @@ class Shop:
 
     async def sell(self, asked: Asked) -> Done:
         """Sell a thing."""
+        self.asked.set()
         await self.gate.wait()
         if self.fails:
             raise self.fails
@@ -123,7 +124,7 @@ async def test_a_change_is_carried_out_recorded_and_said_once(console: Site, sho
 async def test_a_form_that_is_sent_twice_is_carried_out_once(console: Site, shop: Shop):
     shop.gate.clear()
     first = asyncio.ensure_future(console.post("/sell", thing="shoes", once="one"))
-    await asyncio.sleep(0.05)
+    await shop.asked.wait()
     during = await console.post("/sell", thing="shoes", once="one")
     shop.gate.set()
     await first
@@ -168,7 +169,7 @@ async def test_of_a_change_that_a_broker_does_not_answer_it_is_recorded_that_nob
 async def test_of_a_change_under_way_when_the_console_ends_it_is_recorded_that_nobody_knows(console: Site, shop: Shop):
     shop.gate.clear()
     under_way = asyncio.ensure_future(console.post("/sell", thing="shoes"))
-    await asyncio.sleep(0.05)
+    await shop.asked.wait()
     under_way.cancel()
     with suppress(asyncio.CancelledError):
         await under_way

@@ -73,8 +73,12 @@ class Console:
             ("GET", f"/static/{path.name}"): partial(self._static, path) for path in STATIC.iterdir()
         }
         self._answers["GET", "/favicon.ico"] = self._answers["GET", "/static/halfmoon.svg"]  # a JSON twin has no link to it
-        for path, get, post in SigningIn(services, self.renderer).pages():
-            self._answers |= {("GET", path): get, ("POST", path): post}
+        signing_in = SigningIn(services, self.renderer)
+        self._answers |= {
+            ("GET", "/login"): signing_in.ask, ("POST", "/login"): signing_in.log_in, ("GET", "/logout"): signing_in.ask,
+            ("POST", "/logout"): signing_in.log_out, ("GET", "/password"): signing_in.ask_password,
+            ("POST", "/password"): signing_in.change_password,
+        }  # fmt: skip
         for each in pages:
             if isinstance(each, Change):
                 self._answers["POST", each.path] = partial(self._carry_out, each)

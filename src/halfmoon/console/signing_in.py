@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from asyncio import Semaphore, to_thread
-from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
@@ -19,8 +18,6 @@ from halfmoon.console.visitors import Visitor, address_of, cookie_name, found, v
 from halfmoon.errors import UsageError
 from halfmoon.shown.texts import span_text
 
-Answer = Callable[[Request], Awaitable[Response]]
-
 
 class SigningIn:
     """The pages that need no login, and those that end or change one. ``then`` is where the visitor was going."""
@@ -29,14 +26,6 @@ class SigningIn:
         self._services, self._renderer = services, renderer
         self._hashing = Semaphore(1)
         self._host = urlsplit(services.public_url).netloc
-
-    def pages(self) -> list[tuple[str, Answer, Answer]]:
-        """Return the paths with what they show and what they take."""
-        return [
-            ("/login", self.ask, self.log_in),
-            ("/password", self.ask_password, self.change_password),
-            ("/logout", self.ask, self.log_out),
-        ]
 
     async def ask(self, request: Request) -> Response:
         """Show the form to log in; who is logged in goes on."""
