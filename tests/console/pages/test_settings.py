@@ -80,7 +80,7 @@ async def test_an_operator_changes_one_and_sees_it_marked(site, cluster):
         ({"setting": "brokerName", "value": "x"}, "broker-a/0 has no setting brokerName that can be set here"),
         ({"setting": "brokerRole", "value": "SLAVE"}, "that can be set here"),
         ({"setting": HOSTILE, "value": "1"}, "that can be set here"),
-        ({"setting": "transactionCheckMax", "value": "7\nbrokerPermission=0"}, "characters of one line only"),
+        ({"setting": "transactionCheckMax", "value": "7\nbrokerPermission=0"}, "transactionCheckMax"),
         ({"setting": "transactionCheckMax", "value": "1" * 5000}, "at most 4,096"),
         ({"setting": "transactionCheckMax", "value": "7", "broker": "127.0.0.1:1"}, "the cluster has no server 127.0.0.1:1"),
         ({"value": "7"}, "setting is missing"),
@@ -128,7 +128,7 @@ async def test_apaches_broker_takes_what_it_knows_and_what_it_ignores_is_said(si
 
 
 @pytest.mark.parametrize("name", ["brokerClusterName", "brokerId", "brokerIP1", "listenPort", "haListenPort", "storePathCommitLog",
-                                  "mappedFileSizeCommitLog", "rocketmqHome", "kvConfigPath"])  # fmt: skip
+                                  "mappedFileSizeCommitLog", "rocketmqHome", "kvConfigPath", "configStorePath"])  # fmt: skip
 async def test_what_apaches_servers_read_at_their_start_alone_is_not_offered(site, apache, name):
     apache[name] = "1"
     rows = rows_of(await site.json("/settings"))

@@ -15,9 +15,7 @@ from halfmoon.console.render import at
 from halfmoon.errors import UsageError
 from halfmoon.settings import MASK, TEXT_LENGTH_MAX
 
-FIXED = re.compile(
-    r"broker(Cluster)?Name|brokerId|brokerIP\d|(ha)?[lL]istenPort|mappedFileSize\w+|(store|\w+Config)Path\w*|rocketmqHome"
-)
+FIXED = re.compile(r"broker(Cluster)?Name|brokerId|brokerIP\d|\w*[lL]istenPort|\w*Path\w*|mappedFileSize\w+|rocketmqHome")
 """What Apache's servers read once, at their start: they take another value, and go on as before."""
 
 
@@ -59,8 +57,6 @@ async def change(asked: Asked) -> Done:
     before = {row["setting"]: row["value"] for row in await server.rows(asked.admin) if row["can_be_set"]}
     if name not in before:
         raise UsageError(f"{server.name} has no setting {name} that can be set here")
-    if not value.isprintable():
-        raise UsageError("a value has characters of one line only")
     update = asked.admin.update_broker_config if server.kind == "broker" else asked.admin.update_name_server_config
     await update(server.address, {name: value})
     after = {row["setting"]: row["value"] for row in await server.rows(asked.admin)}
