@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from halfmoon.console.page import PAGE_SIZE
-from tests.console.pages.test_overview import HOSTILE, text_of
+from tests.console.pages.test_cluster import HOSTILE, text_of
 
 
 async def test_entries_the_newest_first(site):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.console.pages.settings import SECRET
-from tests.console.pages.test_overview import HOSTILE, text_of
+from tests.console.pages.test_cluster import HOSTILE, text_of
 
 APACHES = {
     "brokerName": "b",

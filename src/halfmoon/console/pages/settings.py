@@ -10,7 +10,7 @@ import msgspec
 from halfmoon.client.admin import AsyncAdmin
 from halfmoon.console.access.audit import SECRET
 from halfmoon.console.page import Asked, Change, Done, Facts, Page
-from halfmoon.console.pages.brokers import name_servers
+from halfmoon.console.pages.cluster import name_servers
 from halfmoon.console.render import at
 from halfmoon.errors import UsageError
 from halfmoon.settings import MASK, TEXT_LENGTH_MAX

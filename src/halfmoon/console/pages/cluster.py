@@ -1,4 +1,4 @@
-"""The brokers of the cluster, and what one of them says of itself."""
+"""The cluster: how it is and has been for half an hour, its brokers, and who is connected."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from halfmoon.errors import UsageError
 
 ROWS_MAX = 1000
 """Lines of a broker's own statistics that are shown: Halfmoon's has some 60."""
+
+
+async def overview(asked: Asked) -> Facts:
+    """Return what the sampler knows, and ask nobody: the same facts for all who look, until there are newer ones."""
+    return asked.services.sampler.facts
 
 
 async def brokers(asked: Asked) -> Facts:
@@ -30,7 +35,18 @@ def name_servers(asked: Asked) -> list[str]:
     return [address for address in asked.admin.settings.nameserver.split(";") if address]
 
 
+async def clients(asked: Asked) -> Facts:
+    """Return connected clients, of one group if the query names it."""
+    listed = await asked.admin.clients(asked.text("group", "") or None)
+    rows, more = asked.rows(listed.clients)
+    hidden = [f"producers of groups that are not named, at {address}" for address in listed.without_producers]
+    return {"clients": rows, "next": more, "not_reported": hidden}
+
+
 PAGES = (
+    Page("/", "Overview", "overview.html", overview, menu=True),
+    Page("/overview/live", "Overview", "overview_live.html", overview, under="/", fragment=True),
     Page("/brokers", "Brokers", "brokers.html", brokers, menu=True),
     Page("/broker", "Broker", "broker.html", broker, under="/brokers"),
+    Page("/clients", "Clients", "clients.html", clients, menu=True),
 )

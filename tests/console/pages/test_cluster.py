@@ -1,4 +1,4 @@
-"""The overview: what the sampler knows, the same HTML for all who look, with nothing of the visitor in it."""
+"""The cluster in figures that are the same for all who look; its brokers, silent or hostile; and its clients, page by page."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from xml.etree import ElementTree
 import pytest
 from msgspec.structs import replace
 
+from halfmoon.client.aio import AsyncPullConsumer
 from halfmoon.console.sampler import SAMPLE_MS
 from halfmoon.errors import ConnectFailed
+from halfmoon.results import ClientList, ConnectedClient
+from tests.console.conftest import Site
 from tests.console.test_sampler import APACHES, BROKER, SILENT, Cluster
 
 HOSTILE = "<script>alert(1)</script>\u202e\"'&"
@@ -127,3 +130,93 @@ async def test_hostile_names_are_shown_and_do_nothing(site, cluster_of):
     assert "\u202e" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;\\u202e" in page
     assert (await site.json("/"))["furthest_behind"][0]["group"] == HOSTILE
+
+
+# ---------------------------------------------------------------- brokers
+
+
+def answers(site, *brokers):
+    """Have the site's cluster consist of these brokers."""
+
+    async def found():
+        return list(brokers)
+
+    site.admin.brokers = found
+
+
+async def test_a_real_broker_and_its_name_server(site, cluster):
+    page, facts = await site.text("/brokers"), await site.json("/brokers")
+    [broker] = facts["brokers"]
+    assert (broker["name"], broker["address"], broker["fault"]) == ("broker-a", cluster.broker, None)
+    assert facts["name_servers"] == [cluster.nameserver]
+    assert f"broker-a/0 {cluster.broker} DefaultCluster answers" in text_of(page)
+
+
+async def test_one_broker_with_its_own_statistics(site, cluster):
+    page, facts = await site.text("/broker", address=cluster.broker), await site.json("/broker", address=cluster.broker)
+    assert facts["statistics"]["brokerVersionDesc"] == facts["broker"]["version"] == "V4_9_8"
+    assert "transactionsPending" in page
+    assert "<h1>Broker <code>broker-a</code></h1>" in page
+    assert "<title>Broker broker-a · Halfmoon</title>" in page
+
+
+async def test_an_address_that_is_no_broker_of_the_cluster_is_not_asked(site, cluster):
+    for address in (cluster.nameserver, "127.0.0.1:1", HOSTILE):
+        answer = await site.get("/broker", address=address)
+        assert answer.status_code == 400
+        assert "the cluster has no broker" in site.said(answer)
+        assert "<script>alert" not in answer.text
+
+
+async def test_brokers_that_are_silent_or_report_less(site):
+    answers(site, APACHES, SILENT, BROKER)
+    rows = text_of(await site.text("/brokers"))
+    assert "b/0 b:1 C answers 1.5 0 - - - - V4" in rows
+    assert "c/0 c:1 C does not answer: no route" in rows
+    assert "a/0 a:1 C answers 10 5 3 25% 2 0.0s V4" in rows
+    assert "does not answer: no route" in await site.text("/broker", address="c:1")
+
+
+async def test_hostile_names_of_brokers_are_shown_and_do_nothing(site):
+    answers(site, replace(SILENT, name=HOSTILE, cluster=HOSTILE, address=HOSTILE, fault=HOSTILE))
+    for page in (await site.text("/brokers"), await site.text("/broker", address=HOSTILE)):
+        assert "<script>alert" not in page
+        assert "\u202e" not in page
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;\\u202e" in page
+
+
+# ---------------------------------------------------------------- clients
+
+
+async def test_members_of_a_group_are_listed_with_the_same_facts_as_json(site: Site, topic: str):
+    member = AsyncPullConsumer(group="C_clients", nameserver=site.nameserver)
+    member.subscribe(topic)
+    async with member:
+        page, twin = await site.text("/clients", group="C_clients"), await site.json("/clients", group="C_clients")
+
+    (client,) = twin["clients"]
+    assert (client["kind"], client["language"]) == ("consumer", "PYTHON")
+    assert client["client_id"] in page
+    assert 'href="/group?name=C_clients"' in page
+
+
+async def test_a_group_that_nobody_is_in_says_so(site: Site):
+    assert "No client is connected." in await site.text("/clients", group="Nobody")
+    assert (await site.json("/clients", group="Nobody"))["clients"] == []
+
+
+async def test_many_clients_are_paged_and_every_one_stands_on_one_page(site: Site, monkeypatch):
+    every = [ConnectedClient("producer", "P", f"client-{n:03}", "a:1", "JAVA", "V5", ["b:1"]) for n in range(250)]
+
+    async def clients(_self: object, _group: str | None) -> ClientList:
+        return ClientList(every, ["b:2"])
+
+    monkeypatch.setattr(type(site.admin), "clients", clients)
+    first = await site.json("/clients")
+    second = await site.json("/clients", after=first["next"])
+    third = await site.json("/clients", after=second["next"])
+
+    assert [row["client_id"] for part in (first, second, third) for row in part["clients"]] == [each.client_id for each in every]
+    assert third["next"] is None
+    assert 'rel="next"' in await site.text("/clients")
+    assert "producers of groups that are not named, at b:2" in await site.text("/clients")
