@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from halfmoon.model import MessageQueue
@@ -93,6 +95,13 @@ class OffsetMove(msgspec.Struct, frozen=True):
     def difference(self) -> int | None:
         """How many messages are skipped; below 0: how many are consumed again. None without progress."""
         return None if self.now is None else self.then - self.now
+
+
+def sums_of(moves: Sequence[OffsetMove]) -> dict[str, int]:
+    """Return how many messages are consumed ``again`` by moves, how many are ``skipped``, and how many members are ``online``."""
+    differences = [move.difference or 0 for move in moves]
+    again, skipped = -sum(min(0, each) for each in differences), sum(max(0, each) for each in differences)
+    return {"again": again, "skipped": skipped, "online": max((move.members for move in moves), default=0)}
 
 
 class TraceEvent(msgspec.Struct):

@@ -15,7 +15,7 @@ from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.client.admin import Admin
 from halfmoon.errors import ConsumerNotOnline, GroupNotFound, TopicNotFound
 from halfmoon.model import MessageQueue
-from halfmoon.results import OffsetMove
+from halfmoon.results import OffsetMove, sums_of
 from halfmoon.shown.names import is_users_group
 from halfmoon.shown.texts import TIME_FORMS, time_text
 
@@ -197,9 +197,7 @@ def _show_moves(moves: Sequence[OffsetMove], *, dry_run: bool) -> None:
     rows = [[m.queue.broker_name, m.queue.queue_id, "none" if m.now is None else m.now, m.then, _difference(m)] for m in moves]
     title, names = ("would move", ("now", "would be")) if dry_run else ("moved", ("was", "is"))
     show_table(title, ("broker", "queue", *names, ""), rows)
-    again = sum(max(0, -(move.difference or 0)) for move in moves)
-    skipped = sum(max(0, move.difference or 0) for move in moves)
-    members = max((move.members for move in moves), default=0)
+    again, skipped, members = sums_of(moves).values()
     online = f"{members:,} {'member' if members == 1 else 'members'} online" if members else "no member is online"
     say(f"{again:,} {'message' if again == 1 else 'messages'} to consume again, {skipped:,} skipped; {online}")
 

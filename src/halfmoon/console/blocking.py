@@ -55,7 +55,6 @@ class Finding(msgspec.Struct):
     blocks: bool = True
     queue: MessageQueue | None = None
     offset: int = -1
-    msg_id: str = ""
 
 
 def findings(known: Known, now_ms: int) -> list[Finding]:

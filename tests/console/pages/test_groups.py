@@ -129,15 +129,17 @@ async def test_a_listener_that_hangs_is_named_with_the_message_that_it_hangs_on(
         await asyncio.sleep(0.2)
         [finding] = (await site.json("/group", name=name))["findings"]
         found = await row(site, name)
+        place = {"broker": "broker-a", "queue": "0", "offset": str(finding["offset"])}
+        listed_rows = await site.json("/messages", topic=topic, **place)
         page, listed = await site.text("/group", name=name), await site.text("/groups", search=name)
         [shown] = (await site.json("/group", name=name))["members"]
 
     assert finding["what"].startswith(f"Member {consumer.client_id} has 3 messages of queue {topic} broker-a/0 in process")
-    assert (finding["blocks"], finding["msg_id"]) == (True, ids[0])
+    assert (finding["blocks"], listed_rows["rows"][0]["msg_id"]) == (True, ids[0])
     assert found["blocks"][0].startswith(f"Member {consumer.client_id} has 3 messages")
     assert found["behind_ms"] is None
     assert "never consumed" in listed
-    assert f'<a href="/message?topic={topic}&amp;id={ids[0]}">' in page
+    assert f'<a href="/messages?topic={topic}&amp;broker=broker-a&amp;queue=0&amp;offset=0">' in page
     assert (shown["client_id"], shown["language"], shown["queues"], shown["in_process"]) == (consumer.client_id, "PYTHON", 2, 3)
     assert shown["subscriptions"] == [f"%RETRY%{name} *", f"{topic} *"]
     assert shown["since_ms"] > 1_700_000_000_000

@@ -18,7 +18,7 @@ from halfmoon.console.render import at
 from halfmoon.conversion import json_decoder
 from halfmoon.errors import ConsumerNotOnline, GroupNotFound, HalfmoonError, RequestTimeout, TopicNotFound, UsageError
 from halfmoon.model import MessageQueue
-from halfmoon.results import OffsetMove
+from halfmoon.results import sums_of
 from halfmoon.shown.names import is_users_group
 from halfmoon.shown.texts import time_text
 
@@ -53,16 +53,10 @@ async def group(asked: Asked) -> Facts:
     admin, name = asked.admin, asked.text("name")
     known = await _known(admin, name, MEMBERS_MAX)
     await _look_closer(admin, name, known)
-    found = findings(known, asked.now_ms)
-    for finding in found:
-        if finding.queue is not None:
-            with suppress(HalfmoonError):
-                oldest = (await admin.messages_at(finding.queue, finding.offset, 1)).messages
-                finding.msg_id = oldest[0].msg_id if oldest else ""
     held = {queue: member for member, info in known.answers().items() for queue in info.mq_table}
     return {
-        "group": name, "findings": found, "lag": known.lag(), "model": known.model, "dead_letters": known.dead_letters,
-        "unasked": max(0, len(known.members) - MEMBERS_MAX),
+        "group": name, "findings": findings(known, asked.now_ms), "lag": known.lag(), "model": known.model,
+        "dead_letters": known.dead_letters, "unasked": max(0, len(known.members) - MEMBERS_MAX),
         "members": [_member(one, known) for one in (await admin.clients(name)).clients if one.kind == "consumer"],
         "queues": [{**asdict(q), **asdict(one), "lag": known.lag([q]), "member": held.get(q)} for q, one in known.queues.items()],
     }  # fmt: skip
@@ -133,7 +127,7 @@ async def preview(asked: Asked) -> Facts:
         target = str(to)
     plan = msgspec.json.encode([(move.queue, move.now, move.then) for move in moves]).decode()
     words = f"the first message from {time_text(to)} on" if isinstance(to, int) else TARGETS[asked.text("to")]
-    return {**facts, "moves": moves, "words": words, "plan": plan, "target": target, **_sums(moves)}
+    return {**facts, "moves": moves, "words": words, "plan": plan, "target": target, **sums_of(moves)}
 
 
 def _target(asked: Asked, topic: str) -> str | int | dict[MessageQueue, int]:
@@ -141,12 +135,6 @@ def _target(asked: Asked, topic: str) -> str | int | dict[MessageQueue, int]:
     if to == "offset":
         return {MessageQueue(topic, asked.text("broker"), asked.number("queue")): asked.number("offset")}
     return asked.moment("time") or 0 if to == "time" else to
-
-
-def _sums(moves: list[OffsetMove]) -> dict[str, int]:
-    differences = [move.difference or 0 for move in moves]
-    again, skipped = -sum(min(0, one) for one in differences), sum(max(0, one) for one in differences)
-    return {"again": again, "skipped": skipped, "online": max((move.members for move in moves), default=0)}
 
 
 async def reset(asked: Asked) -> Done:
@@ -159,7 +147,7 @@ async def reset(asked: Asked) -> Done:
     offsets = {queue: then for queue, (_, then) in shown.items()}
     to = offsets if target == "offsets" else int(target) if target.isdecimal() else target
     moves = await asked.admin.reset_offsets(group, topic, to)
-    sums, otherwise = _sums(moves), sum(shown.get(move.queue) != (move.now, move.then) for move in moves)
+    sums, otherwise = sums_of(moves), sum(shown.get(move.queue) != (move.now, move.then) for move in moves)
     moved = f" Since the preview, {otherwise:,} of {len(moves):,} queues had moved on." if otherwise else ""
     said = "Moved {0} in {1}. Messages consumed again: {again:,}; skipped: {skipped:,}. Members online: {online:,}."
     return Done(said.format(group, topic, **sums) + moved, at("/group", name=group))
