@@ -75,8 +75,10 @@ class Site:
 
 
 @pytest.fixture
-async def site(cluster: LocalCluster, tmp_path: Path) -> AsyncIterator[Site]:
-    """The console over the broker of the tests, with the operator ``admin`` logged in."""
+async def site(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
+    """The console over the broker of the tests, with the operator ``admin`` logged in. Hashes are cheap: else they take most of the
+    time."""
+    monkeypatch.setattr("halfmoon.console.access.users.N", 16)
     async with AsyncAdmin(nameserver=cluster.nameserver) as admin:
         users = Users(tmp_path, now_ms)
         services = Services(

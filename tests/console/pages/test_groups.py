@@ -127,6 +127,8 @@ async def test_a_listener_that_hangs_is_named_with_the_message_that_it_hangs_on(
     async with member(cluster, name, topic) as consumer:
         await soon(lambda: len(consumer.got) == 3)
         await asyncio.sleep(0.2)
+        while [each["queues"] for each in (await site.json("/group", name=name))["members"]] != [2]:  # that of retries comes later
+            await asyncio.sleep(0.05)
         [finding] = (await site.json("/group", name=name))["findings"]
         found = await row(site, name)
         place = {"broker": "broker-a", "queue": "0", "offset": str(finding["offset"])}

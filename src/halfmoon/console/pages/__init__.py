@@ -5,9 +5,8 @@ from __future__ import annotations
 from halfmoon.console.page import Change, Page
 from halfmoon.console.pages import audit, batches, cluster, dead_letters, delays, groups, messages, settings, topics, transactions
 
-ALL: tuple[Page | Change, ...] = tuple(
-    page
-    for module in (cluster, topics, messages, groups, transactions, batches, dead_letters, delays, settings, audit)
-    for page in module.PAGES
-)
+ALL: tuple[Page | Change, ...] = (
+    *cluster.OVERVIEW, *topics.PAGES, *messages.PAGES, *groups.PAGES, *transactions.PAGES, *batches.PAGES, *dead_letters.PAGES,
+    *delays.PAGES, *cluster.PAGES, *settings.PAGES, *audit.PAGES,
+)  # fmt: skip
 """In the order of the menu."""

@@ -43,9 +43,11 @@ async def clients(asked: Asked) -> Facts:
     return {"clients": rows, "next": more, "not_reported": hidden}
 
 
-PAGES = (
+OVERVIEW = (
     Page("/", "Overview", "overview.html", overview, menu=True),
     Page("/overview/live", "Overview", "overview_live.html", overview, under="/", fragment=True),
+)
+PAGES = (
     Page("/brokers", "Brokers", "brokers.html", brokers, menu=True),
     Page("/broker", "Broker", "broker.html", broker, under="/brokers"),
     Page("/clients", "Clients", "clients.html", clients, menu=True),
