@@ -285,14 +285,14 @@ async def test_a_script_that_sends_a_form_is_told_where_to_go_and_the_notice_sta
     assert console.said(await console.get("/clients")) == "shoes is sold."
 
 
-async def test_a_script_whose_form_is_refused_is_told_why(console: Site, shop: Shop):
-    shop.fails = UsageError("there are no shoes")
+async def test_a_script_whose_form_is_refused_is_told_why_in_characters_that_can_be_seen(console: Site, shop: Shop):
+    shop.fails = UsageError("there are no \u202eseohs\n")
     console.http.headers["Accept"] = "application/json"
     refused = await console.post("/sell", thing="shoes")
     console.http.cookies.clear()
     stranger = await console.post("/sell", thing="shoes")
 
-    assert (refused.status_code, refused.json()["error"]) == (400, "there are no shoes")
+    assert (refused.status_code, refused.json()["error"]) == (400, "there are no \\u202eseohs\\n")
     assert (stranger.status_code, stranger.json()["error"]) == (401, "log in first")
 
 
@@ -326,6 +326,7 @@ async def test_a_file_of_users_that_does_not_read_is_named_in_words(console: Sit
     [
         (f"{URL}/clients?group=a%26b", "/clients?group=a%26b"),
         (f"{URL}//evil.test/", None),
+        ("http://[", None),
         ("javascript:alert(1)", None),
         (None, None),
     ],

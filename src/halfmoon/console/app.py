@@ -36,6 +36,7 @@ from halfmoon.errors import (
     TopicNotFound,
     UsageError,
 )
+from halfmoon.logs import escaped
 
 log = logging.getLogger("halfmoon.console")
 
@@ -172,7 +173,7 @@ class Console:
     def _failed(self, request: Request, error: HalfmoonError) -> Response:
         known = next(status for kind, status in STATUSES.items() if isinstance(error, kind))
         status = error.status if isinstance(error, Refused) else known
-        facts = {"error": text_of(error), "kind": type(error).__name__, "status": status.value}
+        facts = {"error": escaped(text_of(error)), "kind": type(error).__name__, "status": status.value}
         if _wants_json(request):
             return Response(self.renderer.json(facts), status, media_type="application/json")
         if status is HTTPStatus.UNAUTHORIZED and request.method == "GET" and "x-live" not in request.headers:
@@ -192,8 +193,8 @@ def text_of(error: HalfmoonError) -> str:
 
 def _sent_from(request: Request) -> str:
     """Return the page that a form was sent from, as the browser says, below this console; empty: not known, or no form."""
-    page = urlsplit(request.headers.get("referer", "") if request.method == "POST" else "")
-    return inside(f"{page.path}?{page.query}" if page.query else page.path, "")
+    _, slash, page = request.headers.get("referer", "").partition("://")[2].partition("/")
+    return inside(slash + page, "") if request.method == "POST" else ""
 
 
 def _wants_json(request: Request) -> bool:
