@@ -38,3 +38,18 @@ async def test_an_expired_transaction_is_shown_with_its_reason_and_resumed_once(
     twice = await site.post("/transaction/resume", id=rows[0]["offset_msg_id"])
     assert (twice.status_code, bool(site.said(twice))) == (409, True)
     assert [each["msg_id"] for each in (await site.json("/transactions", group="P_late"))["transactions"]] == [half.transaction_id]
+
+
+async def test_nobody_but_brokers_of_the_cluster_is_asked_to_resume_one(site: Site):
+    asked: list[bytes] = []
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.read(4))
+        writer.close()
+
+    async with await asyncio.start_server(listen, "127.0.0.1") as server:
+        port = server.sockets[0].getsockname()[1]
+        answer = await site.post("/transaction/resume", id=f"7F000001{port:08X}{0:016X}")
+
+    assert (answer.status_code, asked) == (400, [])
+    assert "is no id of a broker of this cluster" in site.said(answer)

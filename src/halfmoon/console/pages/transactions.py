@@ -107,8 +107,8 @@ async def decide(asked: Asked) -> Done:
 
 
 async def resume(asked: Asked) -> Done:
-    """Make an expired transaction pending again."""
-    await asked.admin.resume_half(asked.text("id"))
+    """Make an expired transaction pending again. Only brokers of the cluster are asked, whatever address somebody types."""
+    await asked.admin.resume_half((await asked.admin.find_message(asked.text("id"))).offset_msg_id)
     return Done("The transaction is pending again, and its producers are asked, from the first check on.", "/transactions/expired")
 
 
