@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from html import unescape
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 
 from halfmoon import AsyncTransactionProducer, LocalTransactionState, Message
+from halfmoon.console.pages import transactions
 from tests.console.conftest import Site
 
 
@@ -37,6 +41,9 @@ async def test_a_transaction_whose_producer_died_says_so_and_is_decided_once(sit
     assert "\\x1b[31m\\u202e" in page
     assert "<b>key" not in await site.text("/transactions")
     place = row["offset_msg_id"]
+    [link] = re.findall(r'href="/message/body[?]([^"]+)"', page)
+    whole = await site.get("/message/body", **dict(parse_qsl(unescape(link))))
+    assert whole.content == b"<script>alert(1)</script>\n\x1b[31m\xe2\x80\xae"
 
     assert "tick the box" in site.said(await site.post("/transaction/decide", id=place, decision="commit"))
     assert "no producer" in site.said(await site.post("/transaction/check", id=place))
@@ -107,3 +114,14 @@ async def test_the_live_parts_say_what_changed_and_hold_no_form(site: Site, topi
     assert ("Pending for" in before, "It is" in before) == (True, False)
     assert ("Pending for" in after, "It is ROLLED_BACK now." in after, "csrf" in after) == (False, True, False)
     assert "No pending transaction is like that." in await site.text("/transactions", group="P_live")
+
+
+async def test_links_of_the_live_list_lead_to_its_page(site: Site, topic: str, monkeypatch: pytest.MonkeyPatch):
+    names = [await left(site, topic, "P_paged") for _ in range(2)]
+    monkeypatch.setattr(transactions, "PAGE_SIZE", 1)
+    live = await site.text("/transactions/live", group="P_paged")
+    [following] = re.findall(r'rel="next" href="/transactions[?]([^"]+)"', live)
+    query = dict(parse_qsl(unescape(following)))
+    second = await site.text("/transactions", **query)
+    assert [name in second for name in names] == [False, True]
+    assert 'href="/transactions?group=P_paged">First rows' in await site.text("/transactions/live", **query)

@@ -59,8 +59,7 @@ async def pending(asked: Asked) -> Facts:
     figures = [] if after else [_figures(stats) for stats in await asked.admin.transaction_stats()]
     rows = [_row(each, asked.now_ms) for each in page.transactions]
     hidden = list(dict.fromkeys(text for each in (*rows, *figures) for text in each["not_reported"]))
-    paging = {"next": page.next, "ages": list(AGES)}
-    return {"transactions": rows, **paging, "brokers": figures, "not_reported": hidden}
+    return {"transactions": rows, "next": page.next, "ages": list(AGES), "brokers": figures, "not_reported": hidden}
 
 
 async def state(asked: Asked) -> Facts:
@@ -71,10 +70,11 @@ async def state(asked: Asked) -> Facts:
 
 async def one(asked: Asked) -> Facts:
     """Return everything about one transaction; without its body, where the log no longer has it."""
-    facts = await state(asked) | {"body": None, "expired_id": None}
+    facts = await state(asked) | {"body": None, "properties": {}, "expired_id": None}
     found = facts["transaction"]
     with suppress(HalfmoonError):
-        facts["body"] = body_facts((await asked.admin.message_by_offset_id(found["offset_msg_id"])).body)
+        message = await asked.admin.message_by_offset_id(found["offset_msg_id"])
+        facts |= {"body": body_facts(message.body), "properties": message.properties}
         if found["state"] == "EXPIRED":
             facts["expired_id"] = (await asked.admin.message_by_id(EXPIRED_TOPIC, found["msg_id"])).offset_msg_id
     return facts
