@@ -157,12 +157,17 @@ async def test_a_form_that_failed_is_not_carried_out_when_sent_again_and_the_rea
 
 
 @pytest.mark.parametrize("error", [ConnectionLost("it ended", "h:1"), RequestTimeout("no answer", "h:1")])
-async def test_of_a_change_that_a_broker_does_not_answer_it_is_recorded_that_nobody_knows(
+async def test_of_a_change_that_a_broker_does_not_answer_it_is_said_and_recorded_that_nobody_knows(
     console: Site, shop: Shop, error: Exception
 ):
     shop.fails = error
-    await console.post("/sell", thing="shoes")
+    answer = await console.post("/sell", thing="shoes", once="one")
+    shop.fails = None
+    again = await console.post("/sell", thing="shoes", once="one")
 
+    unknown = f"it is not known whether it was carried out: {error}"
+    assert (answer.status_code, console.said(answer)) == (502, unknown)
+    assert (again.status_code, console.said(again)) == (409, f"This form was sent before; {unknown}")
     assert console.services.audit.read(1)[0].outcome.startswith("not known: ")
 
 

@@ -58,7 +58,7 @@ STATUSES = {
 }
 """What HTTP calls what went wrong: the first that fits."""
 HEADINGS = {
-    HTTPStatus.BAD_REQUEST: "Not understood", HTTPStatus.FORBIDDEN: "Not allowed", HTTPStatus.NOT_FOUND: "Not found",
+    HTTPStatus.BAD_REQUEST: "Not possible", HTTPStatus.FORBIDDEN: "Not allowed", HTTPStatus.NOT_FOUND: "Not found",
     HTTPStatus.CONFLICT: "Not done", HTTPStatus.BAD_GATEWAY: "No answer from the cluster",
 }  # fmt: skip
 """What the page is called that says so, where HTTP's own word says little to an operator."""
@@ -135,6 +135,9 @@ class Console:
         try:
             done = await self._recorded(change, form, visitor)
             said, visitor.session.notice = f"it was carried out once. {done.said}", done.said
+        except (ConnectionLost, RequestTimeout) as exc:
+            said = f"it is not known whether it was carried out: {text_of(exc)}"
+            raise Refused(said, HTTPStatus.BAD_GATEWAY) from exc
         except HalfmoonError as exc:
             said = f"it failed: {text_of(exc)}"
             raise
