@@ -308,7 +308,7 @@ async def test_what_has_no_link_to_an_icon_finds_it_where_browsers_ask_for_one(c
     assert (answer.status_code, answer.headers["content-type"]) == (200, "image/svg+xml")
 
 
-@pytest.mark.parametrize("query", [{"after": "x"}, {"after": "-1"}, {"after": "9" * 30}, {"group": "g" * 60_000}])
+@pytest.mark.parametrize("query", [{"after": "9" * 9_000}, {"group": "g" * 60_000}])
 async def test_queries_that_make_no_sense_are_said(site: Site, query: dict[str, str]):
     answer = await site.get("/clients", **query)
 

@@ -66,10 +66,18 @@ def test_a_time_is_read_and_may_be_missing():
 
 
 def test_pages_of_rows_have_each_row_once():
-    found = list(range(250))
+    found = [f"topic_{number:03}" for number in range(250)]
 
-    assert asked().rows(found) == (found[:100], "100")
-    assert asked(after="100").rows(found) == (found[100:200], "200")
-    assert asked(after="200").rows(found) == (found[200:], None)
-    assert asked(after="900").rows(found) == ([], None)
+    assert asked().rows(reversed(found)) == (found[:100], "topic_099")
+    assert asked(after="topic_099").rows(found) == (found[100:200], "topic_199")
+    assert asked(after="topic_199").rows(found) == (found[200:], None)
+    assert asked(after="topic_900").rows(found) == ([], None)
     assert asked().rows(found[:100]) == (found[:100], None)
+    assert asked(after="ab").rows(["xa", "xab", "xb"], lambda each: each[1:]) == (["xb"], None)
+
+
+def test_what_is_deleted_or_added_meanwhile_moves_nothing_out_of_a_page():
+    found = [f"topic_{number:03}" for number in range(250)]
+    _, after = asked().rows(found)
+
+    assert asked(after=after).rows(["another", *found[:50], *found[51:99], *found[100:]]) == (found[100:200], "topic_199")

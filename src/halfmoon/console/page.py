@@ -7,7 +7,8 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from halfmoon.client.admin import AsyncAdmin
@@ -26,8 +27,8 @@ T = TypeVar("T")
 PAGE_SIZE = 100
 """Rows of a page."""
 
-TEXT_MAX = 512
-"""Longest name, key or word that a query or a form takes; longer ones are refused in words. Only bodies may be longer."""
+TEXT_MAX, CURSOR_MAX = 512, 8192
+"""Longest name, key or word that a query or a form takes, and longest cursor; longer ones are refused in words."""
 
 
 class Services(NamedTuple):
@@ -92,11 +93,18 @@ class Asked(NamedTuple):
         except ValueError as exc:
             raise UsageError(f"{name}: {exc}") from None
 
-    def rows(self, found: Sequence[T]) -> tuple[Sequence[T], str | None]:
-        """Return `PAGE_SIZE` of what was found, from where the query says, and where the next page begins; None: at no place."""
-        begin = self.number("after", 0)
-        end = begin + PAGE_SIZE
-        return found[begin:end], str(end) if end < len(found) else None
+    def rows(self, found: Iterable[T], key: Callable[[T], str] = str) -> tuple[list[T], str | None]:
+        """Return `PAGE_SIZE` of what was found, in the order of keys, from behind the one that the query names; and the last of
+        these keys, None: no more follow. What comes or goes meanwhile moves nothing else out of a page."""
+        ordered = sorted(found, key=key)
+        begin = bisect_right(ordered, self.after, key=key)
+        shown = ordered[begin : begin + PAGE_SIZE]
+        return shown, key(shown[-1]) if begin + PAGE_SIZE < len(ordered) else None
+
+    @property
+    def after(self) -> str:
+        """Behind which row a page begins: the cursor that the page before named; empty: at the first."""
+        return self.text("after", "", length_max=CURSOR_MAX)
 
     @property
     def now_ms(self) -> int:

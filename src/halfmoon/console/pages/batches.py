@@ -13,7 +13,9 @@ async def batches(asked: Asked) -> Facts:
     """Return transactional ids, one if the query names it, a row for each broker that takes part; then with its attempts."""
     name = asked.text("id", "") or None
     brokers = await asked.admin.batches(name)
-    rows, more = asked.rows([(status.broker, batch) for status in brokers for batch in status.ids])
+    rows, more = asked.rows(
+        ((status.broker, batch) for status in brokers for batch in status.ids), lambda row: f"{row[0]} {row[1].transactional_id}"
+    )
     shown = [
         {
             **facts_of(batch), "broker": broker, "attempts": facts_of(batch.attempts[:ATTEMPTS_MAX]) if name else [],

@@ -16,7 +16,7 @@ from halfmoon.model import DEAD_LETTER_ID, DEAD_LETTER_TOPIC, RECONSUME_REASON, 
 PREFIX = "%DLQ%"
 REPLAY_MS_MAX = 60_000
 """How long one form may take: what is not sent by then is said, and can be sent again."""
-CURSOR_MAX, FAILURES_MAX = 8192, 10
+FAILURES_MAX = 10
 TARGETS = {"group": "its group alone", "topic": "the topic it came from, to all groups"}
 _under_way: set[str] = set()
 _PROTOCOL = RESERVED_PROPERTIES | {DEAD_LETTER_ID, DEAD_LETTER_TOPIC, RECONSUME_REASON}
@@ -31,7 +31,7 @@ async def dead_letters(asked: Asked) -> Facts:
         groups = map(_group, topics, await gathered(asked.admin.topic_stats, topics))
         return facts | {"groups": [each for each in groups if each["count"] or each["error"]], "next": more}
     page = await asked.admin.dead_letter_page(
-        group, after=asked.text("after", "", length_max=CURSOR_MAX), count_max=PAGE_SIZE,
+        group, after=asked.after, count_max=PAGE_SIZE,
         newest_first=asked.choice("order", ("newest", "oldest"), "newest") == "newest", begin_ms=asked.moment("since", "") or 0,
         end_ms=asked.moment("until", ""), key=asked.text("key", "") or None, reason=asked.text("reason", "") or None,
         expression=asked.text("tags", "*"),

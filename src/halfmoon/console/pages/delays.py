@@ -6,14 +6,12 @@ from halfmoon.console.page import PAGE_SIZE, Asked, Change, Done, Facts, Page
 from halfmoon.console.render import at
 from halfmoon.shown.texts import facts_of
 
-CURSOR_MAX = 8192
 SPANS = {60: "minute", 3600: "hour", 86_400: "day"}
 
 
 async def delays(asked: Asked) -> Facts:
     """Return a page of delayed messages, perhaps of one topic, the next first, and how many wait."""
-    after = asked.text("after", "", length_max=CURSOR_MAX)
-    page = await asked.admin.delayed_page(topic=asked.text("topic", "") or None, after=after, count_max=PAGE_SIZE)
+    page = await asked.admin.delayed_page(topic=asked.text("topic", "") or None, after=asked.after, count_max=PAGE_SIZE)
     return {**facts_of(page), "total": sum(page.by_level.values()), "spans": SPANS}
 
 

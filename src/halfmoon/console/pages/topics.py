@@ -90,7 +90,7 @@ async def topic(asked: Asked) -> Facts:
         readers, missing = [], [*missing, f"which groups read it: {readers}"]
     if len(readers) > GROUPS_MAX:
         missing.append(f"{len(readers) - GROUPS_MAX:,} more groups that read it")
-    shown, more = asked.rows(list(ends))
+    shown, more = asked.rows(ends, lambda queue: f"{queue.broker_name} {queue.queue_id:06}")
     return {
         "name": name, "brokers": brokers, "queues": await gathered(lambda queue: _queue(asked, queue, ends[queue]), shown),
         "queue_count": len(ends), "next": more, "messages": sum(each.max_offset - each.min_offset for each in ends.values()),

@@ -13,7 +13,7 @@ from halfmoon.shown.texts import facts_of, span_text
 
 AGES = {"any": 0, "1m": 60_000, "10m": 600_000, "1h": 3_600_000, "1d": 86_400_000}
 """How old what is shown is at least, in ms."""
-CURSOR_LENGTH_MAX, EXPIRED_TOPIC = 8_000, "TRANS_CHECK_MAX_TIME_TOPIC"
+EXPIRED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 GROUPS_MAX, SPANS_MIN = 20, 6
 """Groups of a broker that are shown, those with the most pending; and spans of time to decision: more if they have any."""
 ANSWERS = {
@@ -53,10 +53,9 @@ def _figures(stats: Any) -> Facts:
 
 async def pending(asked: Asked) -> Facts:
     """Return pending transactions, the oldest first; on the first page also the figures of all brokers."""
-    after = asked.text("after", "", length_max=CURSOR_LENGTH_MAX) or None
     group, older_than_ms = asked.text("group", "") or None, AGES[asked.choice("age", AGES, "any")]
-    page = await asked.admin.pending_page(group=group, older_than_ms=older_than_ms, count=PAGE_SIZE, after=after)
-    figures = [] if after else [_figures(stats) for stats in await asked.admin.transaction_stats()]
+    page = await asked.admin.pending_page(group=group, older_than_ms=older_than_ms, count=PAGE_SIZE, after=asked.after or None)
+    figures = [] if asked.after else [_figures(stats) for stats in await asked.admin.transaction_stats()]
     rows = [_row(each, asked.now_ms) for each in page.transactions]
     hidden = list(dict.fromkeys(text for each in (*rows, *figures) for text in each["not_reported"]))
     return {"transactions": rows, "next": page.next, "ages": list(AGES), "brokers": figures, "not_reported": hidden}
@@ -82,8 +81,7 @@ async def one(asked: Asked) -> Facts:
 
 async def expired(asked: Asked) -> Facts:
     """Return expired transactions, the newest first."""
-    after = asked.text("after", "", length_max=CURSOR_LENGTH_MAX) or None
-    page = await asked.admin.expired_page(count=PAGE_SIZE, after=after)
+    page = await asked.admin.expired_page(count=PAGE_SIZE, after=asked.after or None)
     return {"transactions": facts_of(page.transactions), "next": page.next}
 
 
