@@ -28,6 +28,7 @@ from halfmoon.console.visitors import Visitor, visitor_of
 from halfmoon.errors import (
     BrokerError,
     ConnectionLost,
+    GroupNotFound,
     HalfmoonError,
     NetworkError,
     QueryNotFound,
@@ -52,6 +53,7 @@ STATUSES = {
     SettingError: HTTPStatus.INTERNAL_SERVER_ERROR,  # a file of the console, not what was asked
     UsageError: HTTPStatus.BAD_REQUEST,
     TopicNotFound: HTTPStatus.NOT_FOUND,
+    GroupNotFound: HTTPStatus.NOT_FOUND,
     QueryNotFound: HTTPStatus.NOT_FOUND,
     NetworkError: HTTPStatus.BAD_GATEWAY,
     HalfmoonError: HTTPStatus.CONFLICT,

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 
 from halfmoon import Admin, ConsumeContext, ConsumeFrom, LocalTransactionState, Message, Producer, PushConsumer, TransactionProducer
 from halfmoon.testing.local import LocalCluster
-from tests.cli.console.browsing import OWN
+from tests.cli.console.browsing import OWN, Browser
 from tests.console.browser.chromium import Watch
 from tests.console.browser.running import Console, Visit
 from tests.topics import new_topic
@@ -173,6 +173,40 @@ def test_a_session_that_ended_elsewhere_leads_to_the_login_and_back(visit: Visit
     expect(page.get_by_role("heading", name=f"Group {hostile.group}")).to_be_visible()
 
 
+def test_what_was_typed_is_sent_after_a_login_in_another_tab_where_the_session_ended_meanwhile(
+    visit: Visit, console: Console, watch: Watch
+) -> None:
+    watch.expect("401")
+    page, name = visit("/groups", name="heidi"), f"group-{next(_names)}"
+    page.get_by_label("New group").fill(name)
+    again = console.command("console user reset heidi")["password"]
+    send = page.get_by_role("button", name="Create group")
+    for _ in range(2):
+        send.click()
+        expect(page.get_by_role("alert")).to_have_text("Your session is over: log in in another tab, then send this again.")
+        expect(send).not_to_have_attribute("aria-busy", "true")
+
+    with Browser(console.url) as other:
+        other.log_in("heidi", again)
+        token = other.cookies[console.cookie_name]
+    page.context.add_cookies([{"name": console.cookie_name, "value": token, "url": console.url}])
+    send.click()
+
+    expect(page.get_by_role("status")).to_have_text(f"Consumer group {name} is created.")
+
+
+def test_a_group_that_another_deletes_is_not_called_a_cluster_that_does_not_answer(
+    visit: Visit, cluster: LocalCluster, watch: Watch
+) -> None:
+    watch.expect("404")
+    name = f"group-{next(_names)}"
+    with Admin(nameserver=cluster.nameserver) as admin:
+        admin.create_group(name)
+        page = visit(f"/group?name={name}")
+        admin.delete_group(name)
+    expect(page.get_by_role("alert")).to_have_text("What follows is older: reload the page to see why.")
+
+
 def test_a_user_who_was_removed_is_led_to_the_login_by_an_open_overview_and_not_let_in(
     visit: Visit, console: Console, watch: Watch
 ) -> None:
@@ -220,5 +254,5 @@ def test_a_console_that_ended_is_named_on_the_open_overview(open_page: Callable[
     with Console("127.0.0.1:9", tmp_path) as console:
         page = Visit(console, open_page)("/")
         expect(page.get_by_text("The cluster is down")).to_be_visible()
-    expect(page.get_by_role("alert")).to_have_text("The console does not answer; what follows is older.")
+    expect(page.get_by_role("alert")).to_have_text("What follows is older: the console does not answer.")
     expect(page.get_by_text("The cluster is down")).to_be_visible()

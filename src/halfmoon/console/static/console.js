@@ -23,9 +23,10 @@ async function refresh(part) {
     const scrolled = [...part.querySelectorAll(".scroll")].map((each) => each.scrollLeft);
     if (answer.ok) part.innerHTML = text;
     part.querySelectorAll(".scroll").forEach((each, at) => { each.scrollLeft = scrolled[at] || 0; });
-    tell(part, answer.ok ? "" : "The cluster does not answer; what follows is older.");
+    const why = answer.status === 502 ? "the cluster does not answer." : "reload the page to see why.";
+    tell(part, answer.ok ? "" : `What follows is older: ${why}`);
   } catch {
-    tell(part, "The console does not answer; what follows is older.");
+    tell(part, "What follows is older: the console does not answer.");
   }
 }
 
@@ -34,20 +35,28 @@ for (const part of document.querySelectorAll("[data-live]")) {
   again();
 }
 
+// The token of the session that there is now; empty: there is none.
+async function token() {
+  const page = new DOMParser().parseFromString(await (await fetch("/password")).text(), "text/html");
+  return page.querySelector(".who [name=csrf]")?.value ?? "";
+}
+
 // A form is sent once, however often its button is pressed. A refusal is said above it, and what was typed stays.
 for (const form of document.querySelectorAll("form.change")) {
+  let isOver = false;
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     if (form.ariaBusy) return;
     form.ariaBusy = "true";
     document.querySelector(".notice")?.remove();
     tell(form, "");
-    const sent = { method: "POST", body: new URLSearchParams(new FormData(form)), headers: { Accept: "application/json" } };
     try {
-      const answer = await fetch(form.action, sent);
+      if (isOver) form.elements.csrf.value = await token();
+      const body = new URLSearchParams(new FormData(form));
+      const answer = await fetch(form.action, { method: "POST", body, headers: { Accept: "application/json" } });
       if (answer.status === 201) return location.assign(answer.headers.get("Location"));
-      if (answer.status === 401) return location.reload();
-      tell(form, (await answer.json()).error);
+      isOver = answer.status === 401;
+      tell(form, isOver ? "Your session is over: log in in another tab, then send this again." : (await answer.json()).error);
       const isRefused = answer.status < 500; // else it may have been carried out: the next try says so
       if (isRefused) form.elements.once.value = crypto.getRandomValues(new Uint32Array(4)).join("-");
     } catch {
