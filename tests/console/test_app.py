@@ -14,7 +14,7 @@ import pytest
 from halfmoon.console.access.audit import UNKNOWN
 from halfmoon.console.app import Console
 from halfmoon.console.page import Asked, Change, Done, Facts, Page
-from halfmoon.errors import ConnectFailed, ConnectionLost, RequestTimeout, UsageError, broker_error
+from halfmoon.errors import ConnectFailed, ConnectionLost, RequestTimeout, SettingError, UsageError, broker_error
 from tests.console.conftest import URL, Site
 
 HOSTILE = "<script>alert(1)</script>\u202e\x00'\""
@@ -324,6 +324,19 @@ async def test_a_file_of_users_that_does_not_read_is_named_in_words(console: Sit
 
     assert answer.status_code == 500
     assert "console.db: the users cannot be read: file is not a database" in console.said(answer)
+
+
+async def test_users_that_cannot_be_read_are_not_waited_for_twice(console: Site, monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+
+    def locked(name: str) -> None:
+        asked.append(name)
+        raise SettingError("the users cannot be read: database is locked")
+
+    monkeypatch.setattr(console.services.users, "get", locked)
+
+    assert (await console.get("/clients")).status_code == 500
+    assert asked == ["admin"]
 
 
 @pytest.mark.parametrize(

@@ -185,8 +185,8 @@ class Console:
             here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
             return RedirectResponse("/login" if here == "/" else f"/login?then={quote(here, safe='')}", HTTPStatus.SEE_OTHER)
         visitor = None
-        with suppress(HalfmoonError):  # nobody is logged in, or a database that does not read is what went wrong
-            visitor = visitor_of(self.services, request, renews=False)
+        with suppress(HalfmoonError):  # nobody is logged in; where users cannot be read, asking again would wait again
+            visitor = None if isinstance(error, SettingError) else visitor_of(self.services, request, renews=False)
         page = self.renderer.plain("said.html", HEADINGS.get(status, status.phrase), visitor, back=_sent_from(request), **facts)
         return Response(page, status, media_type="text/html")
 
