@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from threading import Thread
 
@@ -154,13 +154,22 @@ def test_one_writer_waits_for_another_and_a_lock_that_is_kept_is_said_in_words(d
     thread.join()
     assert order == ["first", "other"]
 
-    monkeypatch.setattr(database, "WAIT_S", 0.01)
+    monkeypatch.setattr(database, "WRITE_WAIT_S", 0.01)
     with (
         opened(directory, "the users", SettingError, writes=True),
         pytest.raises(NotAudited, match=f"{NAME}: the audit log cannot be written: database is locked"),
         opened(directory, "the audit log", NotAudited, writes=True),
     ):
         pass
+
+
+def test_who_reads_waits_a_second_at_most_for_it_holds_up_all_others(directory):
+    add(directory, "ada")
+    assert database.READ_WAIT_S == 1
+    with closing(sqlite3.connect(directory / NAME, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(SettingError, match=f"{NAME}: the users cannot be read: database is locked"):
+            names(directory)
 
 
 def test_one_that_is_gone_or_another_is_noticed_at_once(directory):

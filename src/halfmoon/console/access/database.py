@@ -21,8 +21,8 @@ from halfmoon.errors import HalfmoonError
 log = logging.getLogger("halfmoon.console")
 
 NAME = "console.db"
-WAIT_S = 5.0
-"""Longest wait for another process, which locks the file for one write."""
+READ_WAIT_S, WRITE_WAIT_S = 1.0, 5.0
+"""Longest wait for another process, which locks the file for one write. Nothing else is answered while a page waits to read."""
 
 # Its journal is cut and not removed: that is durable without a directory being synced, which takes longer than all else.
 _SCHEMA = """
@@ -44,15 +44,15 @@ CREATE INDEX IF NOT EXISTS failed_logins ON audit (minute) WHERE minute IS NOT N
 def opened(directory: Path, what: str, error: type[HalfmoonError], *, writes: bool = False) -> Iterator[sqlite3.Connection]:
     """Lend the database in a directory for one transaction: durable when it ends, undone where an error leaves it.
 
-    Who writes makes it where there is none; who reads finds nothing then. Costs 0.1 ms to read, some ms to write, and up to 5 s
-    while another process has it locked. Raises ``error``: ``what`` cannot be read or written, in which file and why.
+    Who writes makes it where there is none; who reads finds nothing then. Costs 0.1 ms to read, some ms to write, and up to 1 and
+    5 s while another process has it locked. Raises ``error``: ``what`` cannot be read or written, in which file and why.
     """
     path = (directory / NAME).absolute()
     try:
         if writes:
             _make(path)
         uri = f"{path.as_uri()}?mode=rw" if _is_there(path) else ":memory:"
-        with closing(sqlite3.connect(uri, WAIT_S, isolation_level=None, uri=True)) as connection:
+        with closing(sqlite3.connect(uri, WRITE_WAIT_S if writes else READ_WAIT_S, isolation_level=None, uri=True)) as connection:
             connection.row_factory = sqlite3.Row
             connection.executescript(_SCHEMA)
             with connection:
