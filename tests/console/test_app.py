@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from halfmoon.console import app
 from halfmoon.console.access.audit import UNKNOWN
 from halfmoon.console.app import Console
 from halfmoon.console.page import Asked, Change, Done, Facts, Page
@@ -326,7 +327,9 @@ async def test_a_file_of_users_that_does_not_read_is_named_in_words(console: Sit
     assert "console.db: the users cannot be read: file is not a database" in console.said(answer)
 
 
-async def test_users_that_cannot_be_read_are_not_waited_for_twice(console: Site, monkeypatch: pytest.MonkeyPatch):
+async def test_users_that_cannot_be_read_are_not_waited_for_twice_and_logged_once(
+    console: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
     asked: list[str] = []
 
     def locked(name: str) -> None:
@@ -334,9 +337,12 @@ async def test_users_that_cannot_be_read_are_not_waited_for_twice(console: Site,
         raise SettingError("the users cannot be read: database is locked")
 
     monkeypatch.setattr(console.services.users, "get", locked)
+    app._log_once.cache_clear()
 
     assert (await console.get("/clients")).status_code == 500
     assert asked == ["admin"]
+    await console.get("/clients")
+    assert caplog.messages == ["console: the users cannot be read: database is locked"]
 
 
 @pytest.mark.parametrize(

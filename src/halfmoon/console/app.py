@@ -9,7 +9,7 @@ import logging
 from asyncio import to_thread
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -176,6 +176,8 @@ class Console:
         return visitor
 
     def _failed(self, request: Request, error: HalfmoonError) -> Response:
+        if isinstance(error, SettingError):
+            _log_once(str(error))
         known = next(status for kind, status in STATUSES.items() if isinstance(error, kind))
         status = error.status if isinstance(error, Refused) else known
         facts = {"error": escaped(text_of(error)), "kind": type(error).__name__, "status": status.value}
@@ -189,6 +191,11 @@ class Console:
             visitor = None if isinstance(error, SettingError) else visitor_of(self.services, request, renews=False)
         page = self.renderer.plain("said.html", HEADINGS.get(status, status.phrase), visitor, back=_sent_from(request), **facts)
         return Response(page, status, media_type="text/html")
+
+
+@lru_cache(16)
+def _log_once(text: str) -> None:
+    log.error("console: %s", text)
 
 
 def text_of(error: HalfmoonError) -> str:
