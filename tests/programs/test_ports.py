@@ -14,22 +14,15 @@ from halfmoon.programs.ports import PortTaken, server_on
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.server.null_core import NullCore
 from halfmoon.runtime.server.server import Server
+from tests.interop.process import free_port
 
 HOST = "127.0.0.1"
 
 
 def pair_of_ports() -> tuple[int, int]:
-    """Return a free port and the one two above it, free too."""
-    for _ in range(200):
-        with socket.socket() as low, socket.socket() as high:
-            low.bind((HOST, 0))
-            port = low.getsockname()[1]
-            try:
-                high.bind((HOST, port + 2))
-            except OSError:
-                continue
-            return port, port + 2
-    raise AssertionError("no free pair of ports")
+    """Return a free port and the one two above it, free too; the system gives neither to others by itself."""
+    port = free_port()
+    return port - 2, port
 
 
 @pytest.fixture
