@@ -269,7 +269,8 @@ async def test_what_goes_wrong_is_said_in_words_and_recorded(
     assert text in console.said(page)
     assert text in json.loads(twin.text)["error"]
     assert "a secret" not in page.text
-    assert console.services.audit.read(1)[0].outcome.startswith("failed: ")
+    outcome = "not known: the console made a mistake" if status == 500 else "failed: "
+    assert console.services.audit.read(1)[0].outcome.startswith(outcome)
 
 
 async def test_a_user_who_was_removed_or_demoted_loses_what_the_role_gave_at_once(console: Site, shop: Shop):
@@ -325,6 +326,19 @@ async def test_a_file_of_users_that_does_not_read_is_named_in_words(console: Sit
 
     assert answer.status_code == 500
     assert "console.db: the users cannot be read: file is not a database" in console.said(answer)
+
+
+async def test_a_mistake_in_asking_who_asks_is_said_with_the_headers_that_all_answers_have(
+    console: Site, monkeypatch: pytest.MonkeyPatch
+):
+    def mistaken(_name: str) -> None:
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr(console.services.users, "get", mistaken)
+    answer = await console.get("/clients")
+
+    assert (answer.status_code, console.said(answer)) == (500, "The console made a mistake; its log says more.")
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
 async def test_users_that_cannot_be_read_are_not_waited_for_twice_and_logged_once(

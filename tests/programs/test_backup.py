@@ -96,6 +96,17 @@ def test_a_running_store_is_copied_up_to_its_end_and_goes_on(tmp_path):
     assert [problem for problem in fsck(RealDisk(tmp_path / "backup"), INDEX) if problem.certain] == []
 
 
+def test_a_database_of_a_console_that_another_process_keeps_locked_is_named_and_not_copied_as_it_is(store, tmp_path, monkeypatch):
+    monkeypatch.setattr("halfmoon.programs.backup._LOCKED_S", 0.01)
+    path = store / "console" / "console.db"
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("CREATE TABLE users (name TEXT)")
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StoreLocked, match=r"console\.db is locked by another process"):
+            back_up(store, tmp_path / "backup")
+
+
 def test_the_database_of_a_console_is_copied_between_two_changes_and_a_damaged_one_as_it_is(store, tmp_path):
     path, copy, is_half_written = store / "console" / "console.db", tmp_path / "backup" / "console", Event()
     path.parent.mkdir()

@@ -133,7 +133,7 @@ class Console:
         if before := visitor.session.begin(form_id):
             said = "This form is being carried out." if before == RUNNING else f"This form was sent before; {before}"
             raise Refused(said, HTTPStatus.CONFLICT)
-        said = "it failed, and the audit log says why."
+        said = "it is not known whether it was carried out: the console made a mistake"
         try:
             done = await self._recorded(change, form, visitor)
             said, visitor.session.notice = f"it was carried out once. {done.said}", done.said
@@ -162,7 +162,7 @@ class Console:
             outcome = f"{'not known' if may_be_done else 'failed'}: {text_of(exc)}"
             raise
         except Exception:
-            outcome = "failed: the console made a mistake"
+            outcome = "not known: the console made a mistake"
             raise
         finally:
             await to_thread(audit.end, entry, outcome)
@@ -187,8 +187,9 @@ class Console:
             here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
             return RedirectResponse("/login" if here == "/" else f"/login?then={quote(here, safe='')}", HTTPStatus.SEE_OTHER)
         visitor = None
-        with suppress(HalfmoonError):  # nobody is logged in; where users cannot be read, asking again would wait again
-            visitor = None if isinstance(error, SettingError) else visitor_of(self.services, request, renews=False)
+        if status is not HTTPStatus.INTERNAL_SERVER_ERROR:  # asking who asks may be what failed, and would wait once more
+            with suppress(HalfmoonError):  # nobody is logged in
+                visitor = visitor_of(self.services, request, renews=False)
         page = self.renderer.plain("said.html", HEADINGS.get(status, status.phrase), visitor, back=_sent_from(request), **facts)
         return Response(page, status, media_type="text/html")
 

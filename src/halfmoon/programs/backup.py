@@ -76,7 +76,7 @@ _SMALL_BYTES, _TRIES = 1024 * 1024, 20
 _SYNCED_TOGETHER_MIN, _SYNCED_TOGETHER_MAX = 64, 1024
 """Small files: to sync one by itself is a write of the file system's journal, some milliseconds."""
 _ZEROS = bytes(_PIECE_BYTES)
-_CONSOLE = "console/console.db"
+_CONSOLE, _LOCKED_S = "console/console.db", 5.0
 _AT = Struct(">Q")
 _IN_USE = 2
 """Files at the end of a queue that may be written: space is taken ahead."""
@@ -419,12 +419,19 @@ def _stable(fd: int) -> bytes:
 
 
 def _database(path: Path) -> bytes:
-    """Return the console's database as it is between two changes, whoever writes it meanwhile; one that is damaged as it is."""
+    """Return the console's database as it is between two changes, whoever writes it meanwhile; one that is damaged as it is.
+
+    Raises StoreLocked: another process has it locked for longer than a change takes.
+    """
     uri = f"{path.absolute().as_uri()}?mode=rw"
-    with suppress(sqlite3.Error), closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as database:
-        database.execute("BEGIN")
-        database.execute("SELECT * FROM sqlite_master").fetchall()  # from now on nobody may write the file
-        return path.read_bytes()
+    try:
+        with closing(sqlite3.connect(uri, _LOCKED_S, uri=True, isolation_level=None)) as database:
+            database.execute("BEGIN")
+            database.execute("SELECT * FROM sqlite_master").fetchall()  # from now on nobody may write the file
+            return path.read_bytes()
+    except sqlite3.Error as exc:
+        if getattr(exc, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
+            raise StoreLocked(f"{path} is locked by another process, which may be changing it") from None
     return path.read_bytes()
 
 

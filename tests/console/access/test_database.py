@@ -8,6 +8,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
@@ -168,8 +169,10 @@ def test_who_reads_waits_a_second_at_most_for_it_holds_up_all_others(directory):
     assert database.READ_WAIT_S == 1
     with closing(sqlite3.connect(directory / NAME, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
+        began = time.monotonic()
         with pytest.raises(SettingError, match=f"{NAME}: the users cannot be read: database is locked"):
             names(directory)
+        assert time.monotonic() - began < database.WRITE_WAIT_S - 1
 
 
 def test_one_that_is_gone_or_another_is_noticed_at_once(directory):
