@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -34,8 +34,9 @@ class FakeTransport:
     def __init__(self, *script: Exception | None) -> None:
         self.script: deque[Exception | None] = deque(script)
         self.calls: list[Call] = []
-        self.decisions: list[tuple[str, bool]] = []
-        self.left: list[str] = []
+        self.decided: list[tuple[str, bool]] = []
+        self.gone: list[str] = []
+        self.settle: Callable[[], None] = lambda: None
         self.life: list[str] = []
         self.answer: Answer | None = None
         self.before: Any = lambda call: None
@@ -44,6 +45,10 @@ class FakeTransport:
     def start(self, answer: Answer) -> None:
         self.answer = answer
         self.life.append("start")
+
+    def settled_by(self, settle: Callable[[], None]) -> bool:
+        self.settle = settle
+        return True
 
     def close(self, flush_ms: int) -> None:
         self.life.append(f"close {flush_ms}")
@@ -72,12 +77,24 @@ class FakeTransport:
             callback(result, None)
 
     def decide(self, prepared: Prepared, *, commit: bool) -> None:
-        self.decisions.append((prepared.message_id, commit))
+        self.decided.append((prepared.message_id, commit))
 
     def leave(self, prepared: Prepared) -> None:
-        self.left.append(prepared.message_id)
+        self.gone.append(prepared.message_id)
 
     # ------------------------------------------------------------ what tests ask
+
+    @property
+    def decisions(self) -> list[tuple[str, bool]]:
+        """What was decided, in order, once publishers have asked their databases."""
+        self.settle()
+        return self.decided
+
+    @property
+    def left(self) -> list[str]:
+        """What was left to the broker's check, in order."""
+        self.settle()
+        return self.gone
 
     @property
     def kinds(self) -> list[str]:
@@ -124,6 +141,7 @@ class Blocks:
     """A `Provider` over an SQLite file; its transactions are the blocks of `begin`. ``commit`` may be replaced to fail."""
 
     dialect = "sqlite"
+    inline = False
     ways = "Publish it inside begin()"
 
     def __init__(self, path: Path) -> None:
@@ -161,6 +179,9 @@ class Blocks:
         assert isinstance(transaction.handle, sqlite3.Connection)
         return _Rows(transaction.handle)
 
+    def standing_in(self, transaction: LocalTransaction) -> None:
+        return None
+
     async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
         self.awaited += 1
         return self.rows(transaction).run(statement, values)
@@ -177,6 +198,9 @@ class Blocks:
             raise Busy(str(exc)) from exc
         finally:
             connection.close()
+
+    def release(self) -> None:
+        pass
 
     def _connect(self, lock_wait_ms: int) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=lock_wait_ms / 1000, check_same_thread=False)

@@ -175,6 +175,7 @@ class LocalProvider:
     """The `Provider` of these blocks, for publishers without a database: it runs no statements."""
 
     dialect = ""
+    inline = False
     ways = "Publish it inside `with local_transaction(…):`, or name what that gave (publish(…, session=…), events.bound_to(…))"
 
     def current(self, handle: object = None) -> LocalTransaction | None:
@@ -195,6 +196,10 @@ class LocalProvider:
         """Raises UsageError."""
         raise UsageError(_NO_DATABASE)
 
+    def standing_in(self, transaction: LocalTransaction) -> Rows | None:
+        """Return None: transactions of tests are ended as any."""
+        return None
+
     async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
         """Raises UsageError."""
         raise UsageError(_NO_DATABASE)
@@ -202,6 +207,9 @@ class LocalProvider:
     def fresh(self, *, lock_wait_ms: int = 1_000) -> AbstractContextManager[Rows]:
         """Raises UsageError."""
         raise UsageError(_NO_DATABASE)
+
+    def release(self) -> None:
+        """Do nothing."""
 
 
 _NO_DATABASE = "local_transaction() has no database: give the publisher one (session=… or provider=…)"

@@ -74,11 +74,13 @@ class MemoryBus:
     @property
     def contradictions(self) -> int:
         """How many decisions were refused because the opposite had been decided."""
+        self._settle()
         return self._broker.contradictions
 
     @property
     def repeats(self) -> int:
         """How many decisions said again what was decided, and messages were merged with the one of the same id."""
+        self._settle()
         return self._broker.repeats
 
     def clear(self) -> None:
@@ -123,6 +125,7 @@ class MemoryBus:
         member = publisher if isinstance(publisher, MemoryTransport) else getattr(publisher, "transport", None)
         if not isinstance(member, MemoryTransport) or member not in self._members:
             raise UsageError(f"{publisher!r:.80} does not publish on this bus")
+        _apart(member.settle)
         member.die()
 
     # ------------------------------------------------------------ faults
@@ -136,14 +139,17 @@ class MemoryBus:
 
     def lose_second_phase(self, times: int = FOREVER) -> None:
         """Lose the next ``times`` decisions on their way; without a number all, until `heal`."""
+        self._settle()
         self._broker.lose(times)
 
     def go_down(self) -> None:
         """Be out of reach until `heal`: publishing fails, decisions are lost, nothing is checked or delivered."""
+        self._settle()
         self._broker.down = True
 
     def heal(self) -> None:
         """From now on nothing fails and nothing is lost."""
+        self._settle()
         self._broker.heal()
 
     # ------------------------------------------------------------ what happens
@@ -168,6 +174,7 @@ class MemoryBus:
         return count
 
     def _next_job(self) -> Job | None:
+        self._settle()
         with self._lock:
             broker = self._broker
             broker.show_due()
@@ -184,6 +191,7 @@ class MemoryBus:
 
         A message whose checks are used up expires instead. Without a living member of its group nothing is sent.
         """
+        self._settle()
         return sum(self._check(record) for record in self._broker.in_state(State.UNKNOWN))
 
     def advance(self, seconds: float) -> None:
@@ -242,6 +250,11 @@ class MemoryBus:
             record.counted = 0
         return 1
 
+    def _settle(self) -> None:
+        """Have publishers decide what they can decide: of what a broker would have moments later, a test sees all."""
+        for member in list(self._members):
+            _apart(member.settle)
+
     def _asked(self, group: str) -> MemoryTransport | None:
         """Return the member of a publisher group whose turn it is to be asked."""
         living = [member for member in self._members if member.group == group and member.answers]
@@ -284,6 +297,7 @@ class MemoryBus:
 
     def events(self, topic: str | None = None, code: str | None = None) -> list[Event]:
         """Return the events that consumers may see, decoded, in the order in which they became visible."""
+        self._settle()
         with self._lock:
             messages = list(self._broker.visible)
         events = [event_of(stored, self._codecs) for stored in messages]
@@ -300,6 +314,7 @@ class MemoryBus:
         return event_of(record.stored, self._codecs)
 
     def _in(self, state: State) -> tuple[Record, ...]:
+        self._settle()
         return tuple(self._broker.in_state(state))
 
 

@@ -98,11 +98,6 @@ class LocalTransaction:
         self._count += 1
         synchronization.begin(self)
 
-    @property
-    def followed(self) -> bool:
-        """Whether anybody waits for its end."""
-        return self._count > 0
-
     # ------------------------------------------------------------ savepoints
 
     @property

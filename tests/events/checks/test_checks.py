@@ -253,11 +253,3 @@ def test_a_hand_written_check_commits_by_what_it_sees(shop: Shop) -> None:
     assert _asked(transport) is COMMIT
 
 
-def test_a_publisher_without_rows_asks_its_function(tmp_path: Path) -> None:
-    transport, database = FakeTransport(), Blocks(tmp_path / "shop.db")
-    with Publisher("P_shop", transport=transport, provider=database, tokens=False) as publisher:
-        publisher.check()(lambda event, context: None)
-        with database.begin():
-            publisher.publish("TP_ORDER", "EC_PAID", 1, transactional=True)
-        assert transport.messages[-1].properties.get(TOKEN_PROPERTY) is None
-        assert _asked(transport) is COMMIT

@@ -58,12 +58,6 @@ def test_a_transactional_event_without_a_checker_is_an_error_before_sending(
     assert transport.calls == []
 
 
-def test_a_database_without_token_rows_is_no_checker(transport: FakeTransport, tmp_path: Path) -> None:
-    publisher = Publisher("P_shop", transport=transport, provider=Blocks(tmp_path / "shop.db"), tokens=False)
-    with pytest.raises(NoChecker):
-        publisher.publish(T, C, 1, transactional=True)
-
-
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

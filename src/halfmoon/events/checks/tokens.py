@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from halfmoon.events.databases.database import Busy, Provider, Refused
+from halfmoon.events.databases.database import Busy, Provider, Refused, Rows
 from halfmoon.events.databases.retention import remove_old
 from halfmoon.events.tables import TOKENS, Table, TableMissing, create, migrate
 from halfmoon.model import LocalTransactionState
@@ -33,7 +33,6 @@ LOCK_WAIT_MS = 500
 CLEAN_EVERY_S = 3_600
 
 INSERT = f"INSERT INTO {TOKENS.name} (id, state, created_ms) VALUES (:id, :state, :created_ms)"
-_SELECT = f"SELECT state FROM {TOKENS.name} WHERE id = :id"
 
 log = logging.getLogger("halfmoon.events")
 
@@ -46,45 +45,76 @@ def values(event_id: str, now_ms: int) -> dict[str, str | int]:
 def answer(
     provider: Provider, event_id: str, published_ms: int, now_ms: int, *, keep_ms: int = KEEP_MS, lock_wait_ms: int = LOCK_WAIT_MS
 ) -> LocalTransactionState:
-    """Return what became of the transaction of an event that wrote a token row.
+    """Return what became of the transaction of an event that wrote a token row; see `settle`.
 
-    OPEN when a later check may tell: its transaction holds the row, or the database cannot be asked now. UNKNOWN when none will.
-    ``published_ms``: when it was published, by the publisher's clock; 0 when nobody knows. Raises TableMissing, and what the
-    driver raises for what no other try will mend.
+    Raises TableMissing, and what the driver raises for what no other try will mend.
     """
     try:
-        if (state := _state(provider, event_id, lock_wait_ms)) is not None:
-            return _meaning(state)
-        if now_ms - published_ms > keep_ms // 2:
-            log.warning(
-                "an event is too old for its missing token row to prove anything, it stays undecided: decide it with halfmoon tx: "
-                "event_id=%s age_ms=%d",
-                event_id, now_ms - published_ms,
-            )  # fmt: skip
-            return LocalTransactionState.UNKNOWN
+        state = states(provider, [event_id], lock_wait_ms=lock_wait_ms).get(event_id)
+    except Busy as busy:
+        log.info("a check of an event is undecided, the database is busy: event_id=%s error=%s", event_id, busy)
+        return LocalTransactionState.OPEN
+    if state is not None:
+        return state
+    return settle(provider, event_id, published_ms, now_ms, keep_ms=keep_ms, lock_wait_ms=lock_wait_ms)
+
+
+def states(provider: Provider, event_ids: Sequence[str], *, lock_wait_ms: int = LOCK_WAIT_MS) -> dict[str, LocalTransactionState]:
+    """Return COMMIT or ROLLBACK for those of some events whose row, or tombstone, is there. Raises Busy, and as `answer`."""
+    if not event_ids:
+        return {}
+    with provider.fresh(lock_wait_ms=lock_wait_ms) as rows:
+        return states_in(rows, event_ids)
+
+
+def states_in(rows: Rows, event_ids: Sequence[str]) -> dict[str, LocalTransactionState]:
+    """As `states`, as one transaction sees it; of one event at least."""
+    # The number of places is a power of two, so that few statements differ and caches of them pay.
+    asked = [*event_ids, *[event_ids[-1]] * ((1 << (len(event_ids) - 1).bit_length()) - len(event_ids))]
+    names = [f"id_{_letters(number)}" for number in range(len(asked))]
+    query = f"SELECT id, state FROM {TOKENS.name} WHERE id IN ({', '.join(f':{name}' for name in names)})"
+    found = rows.all(query, dict(zip(names, asked, strict=True)))
+    return {event_id: _meaning(int(state)) for event_id, state in found}
+
+
+def settle(
+    provider: Provider, event_id: str, published_ms: int, now_ms: int, *, keep_ms: int = KEEP_MS, lock_wait_ms: int = LOCK_WAIT_MS
+) -> LocalTransactionState:
+    """Write the tombstone of an event whose row was not seen, and return what that proves.
+
+    ROLLBACK once it is written; COMMIT when the row came before it; OPEN when a later try may tell: its transaction holds the row,
+    or the database cannot be asked now; UNKNOWN when none will. ``published_ms``: when it was published, by the publisher's clock;
+    0 when nobody knows. Raises as `answer`.
+    """
+    if now_ms - published_ms > keep_ms // 2:
+        log.warning(
+            "an event is too old for its missing token row to prove anything, it stays undecided: decide it with halfmoon tx: "
+            "event_id=%s age_ms=%d",
+            event_id, now_ms - published_ms,
+        )  # fmt: skip
+        return LocalTransactionState.UNKNOWN
+    try:
         with provider.fresh(lock_wait_ms=lock_wait_ms) as rows:
             rows.run(INSERT, {"id": event_id, "state": TOMBSTONE, "created_ms": now_ms})
         return LocalTransactionState.ROLLBACK
     except Refused:
         return _again(provider, event_id, lock_wait_ms)
     except Busy as busy:
-        log.info("a check of an event is undecided, its transaction may be open: event_id=%s error=%s", event_id, busy)
+        log.debug("an event is undecided, its transaction may be open: event_id=%s error=%s", event_id, busy)
         return LocalTransactionState.OPEN
 
 
 def _again(provider: Provider, event_id: str, lock_wait_ms: int) -> LocalTransactionState:
     """The key was taken while we wrote: by the original, or by another check."""
     try:
-        state = _state(provider, event_id, lock_wait_ms)
+        return states(provider, [event_id], lock_wait_ms=lock_wait_ms).get(event_id, LocalTransactionState.OPEN)
     except Busy:
         return LocalTransactionState.OPEN
-    return LocalTransactionState.OPEN if state is None else _meaning(state)
 
 
-def _state(provider: Provider, event_id: str, lock_wait_ms: int) -> int | None:
-    with provider.fresh(lock_wait_ms=lock_wait_ms) as rows:
-        stored = rows.all(_SELECT, {"id": event_id})
-    return int(stored[0][0]) if stored else None
+def _letters(number: int) -> str:
+    """Return a number as letters: names of places have no digits."""
+    return "".join(chr(ord("a") + int(digit)) for digit in str(number))
 
 
 def _meaning(state: int) -> LocalTransactionState:

@@ -50,6 +50,13 @@ class Provider(Protocol):
     def ways(self) -> str:
         """How a publish says which transaction it belongs to, in words: what `NoTransaction` tells."""
 
+    @property
+    def inline(self) -> bool:
+        """Whether only the connection of a transaction reaches its database, such as one in memory.
+
+        Rows are then asked for in the thread that ended the transaction.
+        """
+
     def current(self, handle: object = None) -> LocalTransaction | None:
         """Return the transaction that is active in this context (of ``handle``, such as a session, where given); None for none.
 
@@ -61,6 +68,9 @@ class Provider(Protocol):
     def rows(self, transaction: LocalTransaction) -> Rows:
         """Return what runs statements inside a transaction that is active, with its commit."""
 
+    def standing_in(self, transaction: LocalTransaction) -> Rows | None:
+        """Return what reads in the transaction that a test has put around everything, and that stands for the database; else None."""
+
     async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
         """As ``rows(transaction).run(…)`` for transactions of an event loop."""
 
@@ -69,3 +79,6 @@ class Provider(Protocol):
 
         Waits for locks of others at most so long; then Busy is raised.
         """
+
+    def release(self) -> None:
+        """Close the connections of its own that are idle."""

@@ -7,6 +7,7 @@ SAVEPOINT that comes first is itself the transaction, and its RELEASE commits. W
 from __future__ import annotations
 
 import re
+from typing import Any
 
 BEGIN = "BEGIN"
 _SAVEPOINT = re.compile(r"(?:\s+|--[^\n]*\n|/\*.*?\*/)*savepoint\b", re.IGNORECASE | re.DOTALL)
@@ -32,3 +33,13 @@ def commits_by_itself(connection: object) -> bool:
 def in_no_transaction(connection: object) -> bool:
     """Return whether a driver's connection says that no transaction is open."""
     return getattr(connection, "in_transaction", None) is False
+
+
+def in_memory(connection: Any) -> bool:
+    """Return whether a connection of sqlite3 is the only one that reaches its database: one in memory, without a shared cache."""
+    cursor = connection.cursor()
+    try:
+        files = {row[1]: row[2] for row in cursor.execute("PRAGMA database_list").fetchall()}
+    finally:
+        cursor.close()
+    return not files.get("main")

@@ -16,18 +16,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from halfmoon.errors import UsageError
-from halfmoon.events.databases import error_classification
+from halfmoon.events.databases import error_classification, sqlite
 from halfmoon.events.databases.database import Busy, Refused, Rows, Values
+from halfmoon.events.databases.own_connections import OwnConnections
 from halfmoon.events.databases.unused_sessions import unused_sessions
-from halfmoon.events.dbapi.driver import autocommits, dialect_of, paramstyle_of, written
-from halfmoon.events.dbapi.proxy import ProxyConnection, undone
+from halfmoon.events.dbapi.driver import autocommits, dialect_of, in_transaction, paramstyle_of, written
+from halfmoon.events.dbapi.proxy import ProxyConnection
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
 from halfmoon.events.tables import TableMissing, TableOutdated, named_in
-from halfmoon.events.transaction import LocalTransaction, active_transactions
+from halfmoon.events.transaction import LocalTransaction, Status, active_transactions
 
 __all__ = ["DbapiProvider", "ProxyConnection", "provider"]
 
@@ -48,6 +49,9 @@ class DbapiProvider:
         self._dialect = dialect
         self._paramstyle = paramstyle
         self._dropped: deque[LocalTransaction] = deque()
+        self._own: OwnConnections[Any] = OwnConnections(connect, keeps=lambda _: self.dialect != "sqlite")
+        self._alone: Any = None
+        """The connection of a database in memory, which no other reaches."""
 
     @property
     def dialect(self) -> str:
@@ -63,6 +67,8 @@ class DbapiProvider:
         if isinstance(connection, ProxyConnection):
             raise UsageError("this connection is already a proxy")
         self._learn(connection)
+        if self.dialect == "sqlite" and sqlite.in_memory(connection):
+            self._alone = connection
         return ProxyConnection(connection, self, self._dropped.append, self.dialect)
 
     # ------------------------------------------------------------ what publishers ask
@@ -107,31 +113,60 @@ class DbapiProvider:
         connection = self._connection(transaction)
         return DbapiRows(connection.cursor, self.dialect, self._style(connection._real))
 
+    def standing_in(self, transaction: LocalTransaction) -> Rows | None:
+        """Return None: transactions of tests are ended as any."""
+        return None
+
     async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
         """As ``rows(transaction).run(…)``: the driver blocks, on an event loop, too."""
         return self.rows(transaction).run(statement, values)
 
     @contextmanager
     def fresh(self, *, lock_wait_ms: int = 1_000) -> Iterator[Rows]:
-        """Return a block with a transaction of its own, on a new connection that is closed after it."""
-        with mapped():
-            connection = self._connect()
-        try:
+        """Return a block with a transaction of its own, on a connection of the provider's own."""
+        if self._alone is not None:
+            if in_transaction(self._alone):
+                raise Busy("the database is in memory, and a transaction is open in its only connection")
+            with self._committed(self._alone) as rows:
+                yield rows
+            return
+
+        def begin(connection: Any) -> None:
             self._learn(connection)
             rows = DbapiRows(connection.cursor, self.dialect, self._style(connection))
-            explicit = autocommits(connection, self.dialect)
+            self._begin(rows, max(1, int(lock_wait_ms)), explicit=autocommits(connection, self.dialect))
+
+        with ExitStack() as stack:
             with mapped():
-                self._begin(rows, max(1, int(lock_wait_ms)), explicit=explicit)
-            yield rows
-            with mapped():
-                if explicit:
-                    rows.run("COMMIT")
-                else:
-                    connection.commit()
-        finally:
-            connection.close()
+                connection = stack.enter_context(self._own.use(begin))
+            yield stack.enter_context(self._committed(connection))
+
+    @property
+    def inline(self) -> bool:
+        """Whether the database is one in memory, of one connection."""
+        return self._alone is not None
+
+    def release(self) -> None:
+        """Close the connections of its own that are idle."""
+        self._own.release()
 
     # ------------------------------------------------------------ below
+
+    @contextmanager
+    def _committed(self, connection: Any) -> Iterator[Rows]:
+        rows = DbapiRows(connection.cursor, self.dialect, self._style(connection))
+        try:
+            yield rows
+            with mapped():
+                if autocommits(connection, self.dialect):
+                    if in_transaction(connection) is not False:
+                        rows.run("COMMIT")
+                else:
+                    connection.commit()
+        except BaseException:
+            with suppress(Exception):
+                connection.rollback()
+            raise
 
     def _connection(self, transaction: LocalTransaction) -> ProxyConnection:
         reference = transaction.facts.get("connection")
@@ -165,7 +200,7 @@ class DbapiProvider:
         """End the transactions of connections that were dropped without an end."""
         while self._dropped:
             local = self._dropped.popleft()
-            local.end(undone(local))
+            local.end(Status.ROLLED_BACK)
 
 
 class DbapiRows:

@@ -24,9 +24,6 @@ _DIALECTS = {
 }
 _MYSQL_IN_TRANSACTION = 1
 _PLACE = re.compile(r"(?<!:):([a-z_]+)")
-_COMMENTS = re.compile(r"(?:\s+|--[^\n]*(?:\n|$)|/\*.*?\*/)*", re.DOTALL)
-_OF_TRANSACTIONS = re.compile(r"\s*(?:--|/\*|savepoint|release|rollback|commit|end)", re.IGNORECASE)
-_WORD = re.compile(r"[\"`\[]?([\w$]+)")
 
 
 def driver_of(connection: object) -> str:
@@ -95,26 +92,3 @@ def in_transaction(connection: Any) -> bool | None:
     if isinstance(flags := getattr(connection, "server_status", None), int):  # of MySQL's last answer
         return bool(flags & _MYSQL_IN_TRANSACTION)
     return None
-
-
-def speaks_of_transactions(statement: object) -> bool:
-    """Return whether a statement may begin, end or part a transaction: its first word, or a comment before it, says so."""
-    return not isinstance(statement, str) or _OF_TRANSACTIONS.match(statement) is not None
-
-
-def words(statement: object) -> list[str]:
-    """Return the first words of a statement, keywords in capitals as they come, without comments; empty for what is no text."""
-    if isinstance(statement, bytes):
-        statement = statement.decode(errors="replace")
-    if not isinstance(statement, str):
-        return []
-    first_words: list[str] = []
-    at = 0
-    while len(first_words) < 5:
-        skipped = _COMMENTS.match(statement, at)
-        word = _WORD.match(statement, skipped.end() if skipped else at)
-        if word is None:
-            break
-        first_words.append(word[1].upper())
-        at = word.end() + (statement[word.end() : word.end() + 1] in {'"', "`", "]"})
-    return first_words

@@ -1,31 +1,40 @@
-"""A connection of PEP 249 whose transactions are seen: a thin proxy around it and its cursors. Made by `dbapi.provider`.
+"""A connection of PEP 249 whose transactions are noticed: a thin proxy around it and its cursors. Made by `dbapi.provider`.
 
-Everything is handed on to the driver. Besides, a transaction is bound to the context at the first statement (with autocommit: at a
-BEGIN) or, before it, at the first publish, and told of its end at `commit`, `rollback`, `close`, the end of a ``with`` block, or a
-COMMIT or ROLLBACK in SQL.
+Everything is handed on to the driver. Around each call the proxy looks whether the driver says that a transaction is open: one that
+opens is bound to the context, and one that is gone is reported. That is when plain events are sent or dropped, and when the rows of
+transactional ones are asked for. What the proxy cannot see, such as a pool that commits the connection, costs those a second.
 """
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from halfmoon.events.databases import error_classification, mysql, sqlite
+from halfmoon.events.databases import error_classification, sqlite
 from halfmoon.events.databases.unused_sessions import note_opened
-from halfmoon.events.dbapi.driver import autocommits, in_transaction, speaks_of_transactions, words
+from halfmoon.events.dbapi.driver import autocommits, in_transaction
 from halfmoon.events.transaction import LocalTransaction, Status, adopt, bind
 
-_RUNNING = {"execute", "executemany", "executescript", "callproc", "copy", "stream", "copy_expert", "copy_from", "copy_to"}
+_RUNNING = ("execute", "callproc", "copy", "stream")
+"""How the names of methods begin that run statements: without autocommit a transaction begins with the first."""
+
 _OWN = {"_real", "_source", "_local", "_savepoints", "_dropped", "_dialect", "_unused_session"}
-_IMPLIED = "implied"
-"""Whether a statement of MySQL committed by itself what came before it, or may have."""
+_COMMENTS = r"(?:\s+|--[^\n]*(?:\n|$)|/\*.*?\*/)*"
+_ENDS = re.compile(_COMMENTS + r"(?:(COMMIT|END)|ROLLBACK)\b", re.IGNORECASE | re.DOTALL)
+_SAVEPOINT = re.compile(
+    _COMMENTS + r"(SAVEPOINT|RELEASE(?:\s+SAVEPOINT)?|ROLLBACK(?:\s+(?:WORK|TRANSACTION))?\s+TO(?:\s+SAVEPOINT)?)"
+    r"\s+[\"`\[]?([\w$]+)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""What SQL says of an end or a savepoint, for plain events: nothing else tells whether one is to be sent or dropped."""
 
 
 class ProxyConnection:
-    """A driver's connection with its transactions seen. Attributes and methods are the driver's."""
+    """A driver's connection with its transactions noticed. Attributes and methods are the driver's."""
 
     def __init__(self, real: Any, source: object, dropped: Callable[[LocalTransaction], None], dialect: str) -> None:
         self._real = real
@@ -40,20 +49,18 @@ class ProxyConnection:
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._real, name)
-        if name in _RUNNING:
-            return lambda *args, **options: self._wrapped(self._run(attribute, args, options))
-        return attribute
+        return self._noticed(name, attribute) if callable(attribute) else attribute
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _OWN:
             object.__setattr__(self, name, value)
         else:
-            setattr(self._real, name, value)
+            self._noticed("setattr", setattr)(self._real, name, value)
 
     # ------------------------------------------------------------ the driver's own verbs
 
     def cursor(self, *args: Any, **options: Any) -> ProxyCursor:
-        """Return a cursor whose statements are seen."""
+        """Return a cursor whose statements are noticed."""
         return ProxyCursor(self, self._real.cursor(*args, **options))
 
     def commit(self) -> None:
@@ -65,7 +72,7 @@ class ProxyConnection:
         try:
             self._real.rollback()
         finally:
-            self._ended(Status.ROLLED_BACK)
+            self._left(Status.ROLLED_BACK)
 
     def close(self) -> None:
         """Close; what was not committed is rolled back."""
@@ -78,6 +85,10 @@ class ProxyConnection:
         """Begin a transaction of two phases."""
         self._real.tpc_begin(xid)
         self.begun()
+
+    def tpc_prepare(self) -> None:
+        """Prepare a transaction of two phases: it is open until its second one."""
+        self._real.tpc_prepare()
 
     def tpc_commit(self, *args: Any) -> None:
         """Commit a transaction of two phases."""
@@ -116,7 +127,7 @@ class ProxyConnection:
             raise
         return self._real.__exit__(kind, error, trace)
 
-    # ------------------------------------------------------------ what is seen
+    # ------------------------------------------------------------ what is noticed
 
     @property
     def local(self) -> LocalTransaction | None:
@@ -145,7 +156,12 @@ class ProxyConnection:
         self._unused_session.used = True
         self._savepoints.clear()
         if local is not None:
-            local.end(undone(local) if status is Status.ROLLED_BACK else status)
+            local.end(status)
+
+    def _left(self, status: Status) -> None:
+        """Note the end of a transaction; with ``autocommit=True`` sqlite3 leaves one that a BEGIN opened as it is."""
+        if not (autocommits(self._real, self._dialect) and in_transaction(self._real)):
+            self._ended(status)
 
     def _commit(self, commit: Callable[[], None]) -> None:
         if self._local is None:
@@ -157,102 +173,69 @@ class ProxyConnection:
         try:
             commit()
         except BaseException as error:
-            if self._dialect == "mysql" or not in_transaction(self._real):  # MySQL keeps none open, and says what was last
-                self._ended(Status.ROLLED_BACK if error_classification.refused(error) or given_up else Status.UNKNOWN)
+            if not in_transaction(self._real):
+                self._ended(Status.ROLLED_BACK if given_up or error_classification.refused(error) else Status.UNKNOWN)
             raise
-        self._ended(Status.ROLLED_BACK if given_up else Status.COMMITTED)
+        self._left(Status.ROLLED_BACK if given_up else Status.COMMITTED)
 
-    def _run(self, method: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """Run a statement, and see what it does to the transaction."""
-        if not autocommits(self._real, self._dialect):
-            self.begun()
-        given_up = self._given_up()
-        opened = in_transaction(self._real)
-        self._begin_before(method, args)
-        if self._dialect == "mysql" and args and self._local is not None and self._local.followed:
-            self._local.facts[_IMPLIED] = self._local.facts.get(_IMPLIED) or mysql.may_commit(args[0])
-        error: BaseException | None = None
-        try:
-            return method(*args, **options)
-        except BaseException as caught:
-            error = caught
-            raise
-        finally:
-            self._ran(args[0] if args else None, error, opened, given_up)
+    def _noticed(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a method of the driver's that looks before and after whether a transaction is open."""
 
-    def _begin_before(self, method: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        def call(*args: Any, **options: Any) -> Any:
+            if name.startswith(_RUNNING):
+                if not autocommits(self._real, self._dialect):
+                    self.begun()
+                self._begin_before(name, args)
+            opened, given_up, error = in_transaction(self._real), self._given_up(), True
+            try:
+                result = method(*args, **options)
+                error = False
+            finally:
+                self._look(args[0] if args else None, opened=opened, failed=error or given_up)
+            return ProxyCursor(self, result) if hasattr(result, "fetchone") and not isinstance(result, ProxyCursor) else result
+
+        return call
+
+    def _begin_before(self, name: str, args: tuple[Any, ...]) -> None:
         """Send the BEGIN that SQLite's driver leaves out before a SAVEPOINT; with autocommit a savepoint may stand for itself."""
         if self._dialect != "sqlite" or autocommits(self._real, self._dialect) or not args:
             return
-        if getattr(method, "__name__", "") != "executescript" and sqlite.needs_begin(self._real, args[0]):
-            self._real.execute(sqlite.BEGIN)  # a script commits what is open before it runs
+        if name != "executescript" and sqlite.needs_begin(self._real, args[0]):  # a script commits what is open before it runs
+            self._real.execute(sqlite.BEGIN)
 
-    def _ran(self, statement: object, error: BaseException | None, opened: bool | None, given_up: bool) -> None:
+    def _look(self, statement: object, *, opened: bool | None, failed: bool) -> None:
         now = in_transaction(self._real)
-        first_words = words(statement) if speaks_of_transactions(statement) else []
         if now:
-            if opened and error is None and _chains(first_words):  # it went right into the next transaction
-                self._ended(_by_statement(first_words, None, given_up))
             self.begun()
-            if error is None:
-                self._savepoint(first_words)
+            if not failed and isinstance(statement, str) and (said := _SAVEPOINT.match(statement)):
+                self._savepoint(said[1].upper(), said[2].upper())
         elif now is False and opened:
-            self._ended(_by_statement(first_words, error, given_up))
+            ends = _ENDS.match(statement) if isinstance(statement, str) else None
+            status = Status.ROLLED_BACK if ends is not None and (failed or not ends[1]) else Status.COMMITTED
+            self._ended(Status.UNKNOWN if ends is None else status)
 
     def _given_up(self) -> bool:
         return self._dialect in {"postgresql", ""} and error_classification.aborted(self._real)
 
-    def _savepoint(self, first_words: list[str]) -> None:
-        """Follow the savepoints of the outermost transaction by their names."""
+    def _savepoint(self, verb: str, name: str) -> None:
+        """Follow the savepoints of the transaction by their names."""
         assert self._local is not None
-        match [word for word in first_words if word not in {"WORK", "TRANSACTION"}]:
-            case ["ROLLBACK", "TO", "SAVEPOINT", name, *_] | ["ROLLBACK", "TO", name, *_] if name in self._savepoints:
-                while self._pop() != name:
-                    self._local.rollback_savepoint()
-                self._local.rollback_savepoint()
-                self._push(name)
-            case ["RELEASE", "SAVEPOINT", name, *_] | ["RELEASE", name, *_] if name in self._savepoints:
-                while self._pop() != name:
-                    self._local.release()
-                self._local.release()
-            case ["SAVEPOINT", name, *_]:
-                self._push(name)
-
-    def _push(self, name: str) -> None:
-        assert self._local is not None
-        self._savepoints.append(name)
-        self._local.savepoint()
-
-    def _pop(self) -> str:
-        return self._savepoints.pop()
-
-    def _wrapped(self, result: Any) -> Any:
-        return ProxyCursor(self, result) if hasattr(result, "fetchone") else result
-
-
-def undone(local: LocalTransaction) -> Status:
-    """How a transaction that was rolled back ended: after a statement that committed by itself nobody here knows."""
-    return Status.UNKNOWN if local.facts.get(_IMPLIED) else Status.ROLLED_BACK
-
-
-def _chains(first_words: list[str]) -> bool:
-    return bool(first_words) and first_words[0] in {"COMMIT", "END", "ROLLBACK"} and "TO" not in first_words
-
-
-def _by_statement(first_words: list[str], error: BaseException | None, given_up: bool) -> Status:
-    """Return how a transaction ended that a statement ended."""
-    first = first_words[0] if first_words else ""
-    if first == "ROLLBACK" or given_up:
-        return Status.ROLLED_BACK
-    if first in {"COMMIT", "END", "RELEASE"}:  # SQLite's outermost savepoint, with autocommit, is a transaction
-        if error is None:
-            return Status.COMMITTED
-        return Status.ROLLED_BACK if error_classification.refused(error) else Status.UNKNOWN
-    return Status.UNKNOWN if error is None else Status.ROLLED_BACK  # a database gives a transaction up by an error
+        if verb == "SAVEPOINT":
+            self._savepoints.append(name)
+            self._local.savepoint()
+        elif name in self._savepoints:
+            rolls_back = verb.startswith("ROLLBACK")
+            ended = None
+            while ended != name:
+                ended = self._savepoints.pop()
+                self._local.rollback_savepoint() if rolls_back else self._local.release()
+            if rolls_back:  # itself stays, and may be rolled back to again
+                self._savepoints.append(name)
+                self._local.savepoint()
 
 
 class ProxyCursor:
-    """A driver's cursor with its statements seen. Attributes and methods are the driver's."""
+    """A driver's cursor with its statements noticed. Attributes and methods are the driver's."""
 
     def __init__(self, connection: ProxyConnection, real: Any) -> None:
         object.__setattr__(self, "connection", connection)
@@ -260,12 +243,13 @@ class ProxyCursor:
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._real, name)
-        if name not in _RUNNING:
+        if not callable(attribute):
             return attribute
+        noticed = self.connection._noticed(name, attribute)
 
         def run(*args: Any, **options: Any) -> Any:
-            result = self.connection._run(attribute, args, options)
-            return self if result is self._real else result
+            result = noticed(*args, **options)
+            return self if isinstance(result, ProxyCursor) and result._real is self._real else result
 
         return run
 
@@ -307,36 +291,26 @@ class ProxyBlock:
         return entered
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> Any:
-        end = self._end_savepoint if self._inner else self._end_transaction
-        return end(kind, error, trace)
-
-    def _end_savepoint(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> Any:
-        local, released = self._connection.local, False
-        try:
-            # PostgreSQL releases no savepoint after an error that was swallowed: it rolls back to it
-            releases = error is None and not self._connection._given_up()
-            swallowed = self._real.__exit__(kind, error, trace)
-            released = releases
-            return swallowed
-        finally:
-            if local is not None:
-                local.release() if released else local.rollback_savepoint()
-
-    def _end_transaction(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> Any:
-        connection = self._connection
-        if error is None and connection.local is not None:
+        connection, local = self._connection, self._connection.local
+        if error is None and not self._inner and local is not None:
             try:
-                connection.local.before_commit()
+                local.before_commit()
             except BaseException as veto:
                 self._real.__exit__(type(veto), veto, veto.__traceback__)
                 connection._ended(Status.ROLLED_BACK)
                 raise
-        rolls_back = error is not None or connection._given_up()
+        rolls_back = error is not None or connection._given_up() or bool(getattr(self._real, "force_rollback", False))
+        returned = False
         try:
             swallowed = self._real.__exit__(kind, error, trace)
+            returned = True
+            return swallowed
         except BaseException as failure:
-            certain = rolls_back or error_classification.refused(failure)
-            connection._ended(Status.ROLLED_BACK if certain else Status.UNKNOWN)
+            rolls_back = rolls_back or error_classification.refused(failure)
             raise
-        connection._ended(Status.ROLLED_BACK if rolls_back else Status.COMMITTED)
-        return swallowed
+        finally:
+            if not self._inner:
+                committed = Status.COMMITTED if returned else Status.UNKNOWN
+                connection._ended(Status.ROLLED_BACK if rolls_back else committed)
+            elif local is not None:
+                local.release() if returned and not rolls_back else local.rollback_savepoint()

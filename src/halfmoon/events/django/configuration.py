@@ -61,7 +61,6 @@ class Configuration:
     consumers: Collection[str] = ()
     checks: Collection[str] = ()
     start: bool = True
-    tokens: bool | None = None
     tries_max: int = 2
     timeout_ms: int = 3_000
     check_after_s: int | None = None
@@ -77,7 +76,7 @@ class Configuration:
         given: dict[str, Any] = {
             name: getattr(self, name)
             for name in (
-                *("topics", "mode", "tokens", "tries_max", "timeout_ms", "check_after_s"),
+                *("topics", "mode", "tries_max", "timeout_ms", "check_after_s"),
                 *("strict", "raise_on_failure"),
             )
         }
@@ -258,7 +257,6 @@ _KINDS = {
     "start": _flag,
     "strict": _flag,
     "raise_on_failure": _flag,
-    "tokens": _maybe,
     "tries_max": _number,
     "timeout_ms": _number,
     "check_after_s": _maybe_number,

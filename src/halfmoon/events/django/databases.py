@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.db import DEFAULT_DB_ALIAS, Error, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.transaction import atomic
 from django.utils.connection import ConnectionDoesNotExist
 
 from halfmoon.errors import UsageError
 from halfmoon.events.databases.database import Busy, Refused, Values
 from halfmoon.events.databases.error_classification import busy, duplicate, no_column, no_table
+from halfmoon.events.databases.own_connections import OwnConnections
 from halfmoon.events.django.tracking import DjangoTransaction, in_transaction, tracked
 from halfmoon.events.errors import TransactionEnded
 from halfmoon.events.tables import TableMissing
@@ -58,6 +60,12 @@ class DjangoProvider:
             self.dialect: str = connections[using].vendor
         except ConnectionDoesNotExist:
             raise UsageError(f"no database {using!r:.60}: DATABASES of the settings has {sorted(connections)}") from None
+        self._own = OwnConnections(self._open, keeps=lambda connection: connection.vendor != "sqlite")
+
+    def _open(self) -> BaseDatabaseWrapper:
+        connection = connections.create_connection(self.using)
+        connection.inc_thread_sharing()
+        return connection
 
     def __repr__(self) -> str:
         return f"DjangoProvider({self.using!r})"
@@ -84,11 +92,6 @@ class DjangoProvider:
             raise TransactionEnded(f"the connection to {self.using!r} was closed inside the atomic block: leave the block")
         followed = tracked(connection)
         if (transaction := followed.transaction) is None:
-            if followed.began_unseen():
-                raise UsageError(
-                    f"autocommit of {self.using!r} is off, and SQLite commits with a savepoint that came first: publish before the "
-                    f"block of atomic() begins, or leave autocommit on, so that atomic() is the transaction"
-                )
             transaction = followed.begin(self)
         else:
             adopt(transaction)
@@ -112,6 +115,11 @@ class DjangoProvider:
         assert isinstance(transaction, DjangoTransaction)
         return DjangoRows(transaction.connection, transaction)
 
+    def standing_in(self, transaction: LocalTransaction) -> DjangoRows | None:
+        """Return what reads in the transaction that Django's TestCase has put around a test; None elsewhere."""
+        blocks = connections[self.using].atomic_blocks
+        return DjangoRows(connections[self.using]) if any(getattr(block, "_from_testcase", False) for block in blocks) else None
+
     async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
         """As ``rows(transaction).run(…)``, in the thread in which Django runs what is not asynchronous."""
         return await sync_to_async(self.rows(transaction).run, thread_sensitive=True)(statement, values)
@@ -122,20 +130,28 @@ class DjangoProvider:
 
         Raises Busy when a lock or the connection cannot be had.
         """
-        connection = connections.create_connection(self.using)
-        try:
+        if self.inline:
+            if in_transaction(connections[self.using]):
+                raise Busy("the database is in memory, and a transaction is open in its only connection")
+            with atomic(self.using):
+                yield DjangoRows(connections[self.using])
+            return
+        with ExitStack() as stack:
             with _translated():
-                rows = _begin(connection, lock_wait_ms)
-            try:
-                yield rows
-            except BaseException:
-                with suppress(Error):  # what was raised first counts; closing rolls back, too
-                    connection.rollback()
-                raise
+                connection = stack.enter_context(self._own.use(lambda connection: _begin(connection, lock_wait_ms)))
+            yield DjangoRows(connection)
             with _translated():
                 connection.commit()
-        finally:
-            connection.close()
+
+    @property
+    def inline(self) -> bool:
+        """Whether the database is one in memory, which only the connection of a transaction reaches."""
+        connection = connections[self.using]
+        return connection.vendor == "sqlite" and connection.settings_dict["NAME"] == ":memory:"
+
+    def release(self) -> None:
+        """Close the connections of its own that are idle."""
+        self._own.release()
 
 
 class DjangoRows:
@@ -194,13 +210,12 @@ def pyformat(statement: str) -> str:
     return _PLACE.sub(r"%(\1)s", statement.replace("%", "%%"))
 
 
-def _begin(connection: BaseDatabaseWrapper, lock_wait_ms: int) -> DjangoRows:
+def _begin(connection: BaseDatabaseWrapper, lock_wait_ms: int) -> None:
     """Open a connection and begin a transaction on it."""
     waits = {"ms": max(1, int(lock_wait_ms)), "s": max(1, round(lock_wait_ms / 1000))}
     _say(connection, _WAIT_BEFORE, waits)
     connection.set_autocommit(False, force_begin_transaction_with_broken_autocommit=True)
     _say(connection, _WAIT_INSIDE, waits)
-    return DjangoRows(connection)
 
 
 def _say(connection: BaseDatabaseWrapper, statements: dict[str, str], values: dict[str, int]) -> None:

@@ -10,12 +10,9 @@ after Django's own `on_commit`; whatever else happens is UNKNOWN, and the broker
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from halfmoon.events.databases import mysql
 from halfmoon.events.databases.error_classification import aborted, refused
-from halfmoon.events.databases.sqlite import BEGIN, in_no_transaction
 from halfmoon.events.transaction import LocalTransaction, Status, Synchronization, bind
 
 if TYPE_CHECKING:
@@ -63,20 +60,15 @@ class TrackedConnection:
         self.transaction: DjangoTransaction | None = None
         self._outcome: Status | None = None
         self._by_hand = False
-        self._implied = False
-        """Whether a statement committed by itself what came before it, or may have."""
         self._open: list[str] = []
-        self._unseen = {sid for sid in connection.savepoint_ids if sid is not None}
         self._plain = {name: getattr(connection, name) for name in _COVERED}
         for name in _COVERED:
             setattr(connection, name, getattr(self, f"_{name}"))
-        if connection.vendor == "mysql":
-            connection.execute_wrappers.append(self._executes)
 
     def begin(self, source: object) -> DjangoTransaction:
         """Follow the transaction that runs on the connection from now on, and bind it to this context."""
         connection = self.connection
-        self.transaction, self._outcome, self._implied = DjangoTransaction(source, self), None, False
+        self.transaction, self._outcome = DjangoTransaction(source, self), None
         self._by_hand = not (connection.in_atomic_block and connection.commit_on_exit)
         # the first is no savepoint: it holds what a rollback to a savepoint undoes that was made before anybody watched
         self._open = ["", *(sid for sid in connection.savepoint_ids if sid is not None)]
@@ -84,13 +76,6 @@ class TrackedConnection:
             self.transaction.savepoint()
         bind(self.transaction)
         return self.transaction
-
-    def began_unseen(self) -> bool:
-        """Whether SQLite's driver may have begun the transaction with a savepoint, whose release commits: autocommit is off, and a
-        savepoint is open that was made before anybody watched."""
-        connection = self.connection
-        by_hand = not (connection.in_atomic_block and connection.commit_on_exit)
-        return connection.vendor == "sqlite" and by_hand and not self._unseen.isdisjoint(connection.savepoint_ids)
 
     def end(self, status: Status) -> None:
         """The transaction has ended; said again, it does nothing."""
@@ -103,19 +88,9 @@ class TrackedConnection:
         """The connection is in no transaction any more: functions of `on_commit` run, or the end went by unseen."""
         self.end(self._outcome or Status.UNKNOWN)
 
-    def _executes(self, execute: Callable[..., Any], statement: Any, parameters: Any, many: bool, context: Any) -> Any:
-        """Run a statement of MySQL, and note before whether it commits by itself: also where it fails."""
-        if self.transaction is not None and self.transaction.followed:
-            self._implied = self._implied or mysql.may_commit(statement)
-        return execute(statement, parameters, many, context)
-
     # ------------------------------------------------------------ savepoints
 
     def _savepoint(self) -> str | None:
-        connection = self.connection
-        if connection.vendor == "sqlite" and connection.in_atomic_block and in_no_transaction(connection.connection):
-            with connection.cursor() as cursor:  # autocommit is off, and the driver begins no transaction before a SAVEPOINT
-                cursor.execute(BEGIN)
         sid: str | None = self._plain["savepoint"]()
         if sid is not None and self.transaction is not None:
             self._open.append(sid)
@@ -169,18 +144,14 @@ class TrackedConnection:
 
     def _rollback(self) -> None:
         self._plain["rollback"]()
-        self.end(self._outcome or self._undone())
-
-    def _undone(self) -> Status:
-        """How a transaction without a commit ended: of one in which a statement committed by itself nobody here knows."""
-        return Status.UNKNOWN if self._implied else Status.ROLLED_BACK
+        self.end(self._outcome or Status.ROLLED_BACK)
 
     def _close(self) -> None:
         try:
             self._plain["close"]()
         finally:
             if self.connection.connection is None or self.connection.closed_in_transaction:
-                self.end(self._outcome or self._undone())
+                self.end(self._outcome or Status.ROLLED_BACK)
 
     def _set_autocommit(self, autocommit: bool, *args: Any, **options: Any) -> None:
         """Django calls this right after a commit; in it the functions given to `on_commit` run, and may fail."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+from collections.abc import Callable
 
 from halfmoon.errors import ConnectionLost, NotRunning
 from halfmoon.events.memory.broker import BROKER_NAME, MemoryBroker
@@ -24,6 +25,7 @@ class MemoryTransport:
         self._lock = threading.Lock()
         self._answer: Answer | None = None
         self._closed = False
+        self.settle: Callable[[], None] = lambda: None
         self._open: set[str] = set()
         """Ids of half messages whose local transaction runs here: of them only its end can say anything."""
 
@@ -34,6 +36,11 @@ class MemoryTransport:
         self._check_alive()
         with self._lock:
             self._answer = self._answer or answer
+
+    def settled_by(self, settle: Callable[[], None]) -> bool:
+        """Return True: the bus settles before it shows anything, so that tests see what a broker has moments later."""
+        self.settle = settle
+        return True
 
     def close(self, flush_ms: int) -> None:
         """Leave the bus: no more publishing, no more answers."""

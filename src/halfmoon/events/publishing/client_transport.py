@@ -12,6 +12,7 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -56,6 +57,10 @@ class ClientTransport:
             if self._answer is None:
                 self._answer = answer
         self._open()
+
+    def settled_by(self, settle: Callable[[], None]) -> bool:
+        """Return False: consumers do not wait for anybody to look."""
+        return False
 
     def close(self, flush_ms: int) -> None:
         """Wait at most so long for posted sends to end, hand over the decisions, and close. Closing again does nothing."""

@@ -14,6 +14,7 @@ import msgspec
 
 from halfmoon.events.event import Event
 from halfmoon.events.publishing.attempts import RetryPolicy, attempts, worth_repeating
+from halfmoon.events.publishing.decider import Decider
 from halfmoon.events.publishing.flow import Send, drive
 from halfmoon.events.publishing.transport import Prepared, Transport
 from halfmoon.events.tracing import span, step
@@ -126,8 +127,27 @@ class DeferredSend(Completion):
         )  # fmt: skip
 
 
+class RowDecision(Completion):
+    """A half message that its token row decides. Whatever is seen of the transaction's end is a reason to ask for the row."""
+
+    rank = 1
+
+    def __init__(self, decider: Decider, event: Event, prepared: Prepared, trace: Mapping[str, str] | None = None) -> None:
+        super().__init__(event)
+        self.event_id, self.question = event.id, decider.watch(event, prepared, trace)
+        self._decider = decider
+
+    def after_completion(self, status: Status) -> None:
+        """Have the row asked for."""
+        super().after_completion(status)
+        self._decider.ask(self.question, self._transaction)
+
+
 class Decision(Completion):
-    """A half message that the end of its transaction decides. When nobody knows the end, nothing is sent: the broker asks."""
+    """A half message without a token row, of a `local_transaction`: the end of its block decides.
+
+    When nobody knows the end, nothing is sent: the broker asks.
+    """
 
     rank = 1
 

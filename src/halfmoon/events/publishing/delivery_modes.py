@@ -30,12 +30,15 @@ from halfmoon.events.databases.database import Busy, Provider, Refused
 from halfmoon.events.errors import NoTransaction, PublishedBefore, PublishFailed, TransactionEnded
 from halfmoon.events.event import Event
 from halfmoon.events.publishing.attempts import RetryPolicy, attempts
-from halfmoon.events.publishing.completion import Decision, DeferredSend, RelayWakeUp, published_in
+from halfmoon.events.publishing.completion import Decision, DeferredSend, RelayWakeUp, RowDecision, published_in
+from halfmoon.events.publishing.decider import Decider
 from halfmoon.events.publishing.flow import Flow, Prepare, Send, Write
 from halfmoon.events.publishing.transport import Prepared, Transport
 from halfmoon.events.tracing import span, step, trace_of
 from halfmoon.events.transaction import LocalTransaction
 from halfmoon.model import Message, SendResult
+
+_DECISIONS = "halfmoon decisions"
 
 TOKEN_PROPERTY, TOKEN = "EVENT_CHECK", "token"
 """A half message with a token row says so: only such a row's absence proves anything."""
@@ -84,10 +87,20 @@ class DeliveryModes:
     """The ways of one publisher's events. Safe to use from many threads."""
 
     def __init__(
-        self, rules: DeliveryRules, transport: Transport, provider: Provider, *, wake_relay: Callable[[], None] = lambda: None
+        self,
+        rules: DeliveryRules,
+        transport: Transport,
+        provider: Provider,
+        decider: Decider | None = None,
+        *,
+        wake_relay: Callable[[], None] = lambda: None,
     ) -> None:
-        """``wake_relay`` is called after commits with rows for the relay."""
+        """``decider``: decides half messages by token rows; None for a publisher without a database.
+
+        ``wake_relay`` is called after commits with rows for the relay.
+        """
         self.rules = rules
+        self._decider = decider
         self.transport = transport
         self.provider = provider
         self._wake_relay = wake_relay
@@ -122,17 +135,16 @@ class DeliveryModes:
         message: Message,
         transaction: LocalTransaction | None,
         *,
-        token: bool = False,
         check_after_s: int | None = None,
     ) -> Flow[Published]:
-        """Carry an event along a way. ``token``: a row in its transaction answers checks.
+        """Carry an event along a way.
 
         Raises what `attempts` raises; TransactionEnded; what the database raises.
         """
         if transaction is None:
             return (yield from self._send(event, message))
         if delivery is DeliveryMode.PREPARED:
-            return (yield from self._prepare(event, message, transaction, token, check_after_s))
+            return (yield from self._prepare(event, message, transaction, check_after_s))
         if delivery is DeliveryMode.OUTBOX:
             return (yield from self._write(event, message, transaction))
         transaction.register(DeferredSend(self.transport, self.rules.tries, _known(event), message))
@@ -161,10 +173,11 @@ class DeliveryModes:
         return Published(event.id, DeliveryMode.SENT, made, result)
 
     def _prepare(
-        self, event: Event, message: Message, transaction: LocalTransaction, token: bool, check_after_s: int | None
+        self, event: Event, message: Message, transaction: LocalTransaction, check_after_s: int | None
     ) -> Flow[Published]:
-        """Store the half message, then the token row, then have the transaction's end decide: in this order."""
-        if token:
+        """Store the half message, then write the token row by which it is decided: in this order."""
+        decider = self._decider
+        if decider is not None:
             self.provider.rows(transaction)  # raises for a transaction that can take no row, before anything is sent
             message.properties[TOKEN_PROPERTY] = TOKEN
         with span("prepare", event, group=self.rules.group):
@@ -174,10 +187,9 @@ class DeliveryModes:
         step("prepared", event, message_id=prepared.message_id, attempt=made)
         try:
             _still_active(transaction, event)
-            if token:
+            if decider is not None:
                 yield Write(self.provider, transaction, tokens.INSERT, tokens.values(event.id, event.published_ms))
-            transaction.register(Decision(self.transport, _known(event), prepared, trace_of(message.properties)))
-        except BaseException as exc:
+        except Exception as exc:
             self._undo(prepared, event, exc)
             if isinstance(exc, Refused):
                 what = "its token row already exists: a broker's check settled it, or another transaction published the event"
@@ -185,7 +197,32 @@ class DeliveryModes:
             if isinstance(exc, Busy):
                 raise PublishFailed(event.id, f"the token row could not be written: {exc}", made, in_database=True) from exc
             raise
+        except BaseException:  # cancelled or interrupted: whether the row was written, the database knows
+            if decider is not None:
+                decider.ask(decider.watch(_known(event), prepared, trace_of(message.properties)))
+            raise
+        trace = trace_of(message.properties)
+        if decider is None:
+            transaction.register(Decision(self.transport, _known(event), prepared, trace))
+        else:
+            self._await_row(decider, transaction, RowDecision(decider, _known(event), prepared, trace))
         return Published(event.id, DeliveryMode.PREPARED, made, prepared.result)
+
+    def _await_row(self, decider: Decider, transaction: LocalTransaction, decision: RowDecision) -> None:
+        """Ask for the row of an event when its transaction may be over; one that ended meanwhile is asked about now.
+
+        An earlier half message of the same event, in a savepoint that was rolled back, is discarded: its row cannot be there, or
+        this one's would have been refused.
+        """
+        decisions: dict[str, RowDecision] = transaction.facts.setdefault(_DECISIONS, {})
+        if (earlier := decisions.get(decision.event_id)) is not None:
+            decider.discard(earlier.question)
+        decisions[decision.event_id] = decision
+        try:
+            transaction.register(decision)
+        except UsageError:
+            decider.ask(decision.question)
+            raise
 
     def _undo(self, prepared: Prepared, event: Event, error: BaseException) -> None:
         self.transport.decide(prepared, commit=False)

@@ -73,10 +73,7 @@ class Facade:
                 if len(message.body) > self._body_bytes_max:
                     raise PayloadRefused(f"{event}: {len(message.body)} bytes, over the {self._body_bytes_max} that were set")
                 step("publish", event, decision=delivery)
-                token = delivery is DeliveryMode.PREPARED and self._checks.provider is not None
-                return (
-                    yield from self._modes.deliver(delivery, event, message, transaction, token=token, check_after_s=check_after_s)
-                )
+                return (yield from self._modes.deliver(delivery, event, message, transaction, check_after_s=check_after_s))
         except PublishFailed as exc:
             return self._failed(event, exc)
 

@@ -32,6 +32,7 @@ from halfmoon.events.local_block import LOCAL
 from halfmoon.events.outbox.relay import Relay, RelaySettings
 from halfmoon.events.publishing.attempts import RetryPolicy
 from halfmoon.events.publishing.client_transport import ClientTransport
+from halfmoon.events.publishing.decider import Decider
 from halfmoon.events.publishing.delivery_modes import DeliveryMode, DeliveryModes, DeliveryRules, Published
 from halfmoon.events.publishing.facade import Facade
 from halfmoon.events.publishing.flow import Flow, drive, drive_async
@@ -72,8 +73,7 @@ class Publisher:
     ``mode``: ``"two-phase"``, or ``"outbox"``: every event is written into a table of its transaction and sent after it by a
     relay, which runs in this process unless ``relay=False``, set as ``relay=RelaySettings(…)`` says
     (`halfmoon.events.outbox.relay`). ``default``: what events are that do not say whether they are transactional, ``"plain"`` or
-    ``"transactional"``. ``tokens``: whether a transactional event writes a token row into its transaction, by which
-    checks are answered, alone or with a hand-written one (the default where there is a database). ``tries_max``: further attempts
+    ``"transactional"``. ``tries_max``: further attempts
     of a publish, all within ``timeout_ms``. ``check_after_s``: the age before which brokers do not ask; give it the longest time
     that a transaction takes. ``strict=False``: a transactional event, or one for the outbox, whose transaction is not known is
     sent at once, with one warning, instead of being refused. ``raise_on_failure``: whether `publish` raises when an event could
@@ -99,7 +99,6 @@ class Publisher:
         mode: str = "two-phase",
         default: str = "plain",
         relay: bool | RelaySettings = True,
-        tokens: bool | None = None,
         tries_max: int = 2,
         timeout_ms: int = 3_000,
         check_after_s: int | None = None,
@@ -112,12 +111,13 @@ class Publisher:
         self.group, self.codecs = check_name("group", group), codecs or Codecs()
         self.topics = _topics(topics)
         self.provider = _provider(session, provider, bind)
-        self._outbox = _is_outbox(mode, default, tokens, has_database=self.provider is not LOCAL)
+        self._outbox = _is_outbox(mode, default, has_database=self.provider is not LOCAL)
         self._transactional, self._check_after_s = default == "transactional", _check_after(check_after_s)
         self.transport = _transport(transport, group, nameserver, settings)
         rules = DeliveryRules(group, self._outbox, strict, RetryPolicy(tries_max, timeout_ms))
-        modes = DeliveryModes(rules, self.transport, self.provider, wake_relay=self._wake_relay)
-        self._checks = Checks(self.codecs, None if self.provider is LOCAL or tokens is False else self.provider)
+        self._decider = None if self.provider is LOCAL else Decider(self.provider, self.transport)
+        modes = DeliveryModes(rules, self.transport, self.provider, self._decider, wake_relay=self._wake_relay)
+        self._checks = Checks(self.codecs, None if self.provider is LOCAL else self.provider)
         self._facade = Facade(
             modes,
             self._checks,
@@ -324,10 +324,13 @@ class Publisher:
         end_s = time.monotonic() + flush_ms / 1000
         if relay is not None:
             relay.close(flush_ms)
+        if self._decider is not None:
+            self._decider.close(max(0, round((end_s - time.monotonic()) * 1000)))
         if started:
             self.transport.close(max(0, round((end_s - time.monotonic()) * 1000)))
         if retention is not None:
             retention.close(flush_ms / 1000)
+        self.provider.release()
 
     async def close_async(self, flush_ms: int = 3_000) -> None:
         """As `close`, without blocking the event loop."""
@@ -363,6 +366,8 @@ class Publisher:
         self._lock = threading.Lock()
         self._relay = self._retention = None
         self._started = False
+        if self._decider is not None:
+            self._decider.forked()
 
 
 class PublishOptions(TypedDict, total=False):
@@ -472,7 +477,7 @@ def _relay_settings(given: bool | RelaySettings) -> RelaySettings | None:
     return given if isinstance(given, RelaySettings) else RelaySettings() if given else None
 
 
-def _is_outbox(mode: str, default: str, tokens: bool | None, *, has_database: bool) -> bool:
+def _is_outbox(mode: str, default: str, *, has_database: bool) -> bool:
     """Return whether a mode is the outbox. Raises UsageError for another word, and for rows without a database."""
     if mode not in ("two-phase", "outbox"):
         raise UsageError(f"mode={mode!r:.40}: use 'two-phase' or 'outbox'")
@@ -480,8 +485,6 @@ def _is_outbox(mode: str, default: str, tokens: bool | None, *, has_database: bo
         raise UsageError(f"default={default!r:.40}: use 'plain' or 'transactional'")
     if mode == "outbox" and not has_database:
         raise UsageError("mode='outbox' writes rows: give the publisher the database (session=… or provider=…)")
-    if tokens and not has_database:
-        raise UsageError("tokens=True writes rows: give the publisher the database (session=… or provider=…)")
     return mode == "outbox"
 
 

@@ -41,6 +41,12 @@ class Transport(Protocol):
     def start(self, answer: Answer) -> None:
         """Open it; from now on ``answer`` may be asked. Starting again does nothing."""
 
+    def settled_by(self, settle: Callable[[], None]) -> bool:
+        """Return whether ``settle()`` is called whenever somebody wants to see what became of half messages, as tests do.
+
+        Then nothing is decided in the background.
+        """
+
     def close(self, flush_ms: int) -> None:
         """Hand over what is under way for at most so long, and close. The rest is the check-back's. Closing again does nothing."""
 

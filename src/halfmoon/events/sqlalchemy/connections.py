@@ -5,19 +5,19 @@ The engine's own events cannot tell: the one for a commit comes before the drive
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, Engine, RootTransaction
+from sqlalchemy import Connection, Engine, RootTransaction, event
 from sqlalchemy.util import greenlet_spawn
 
 from halfmoon.errors import UsageError
 from halfmoon.events.databases.database import Rows, Values
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
-from halfmoon.events.sqlalchemy import outcome
-from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, dialect_of, refuse_autocommit
-from halfmoon.events.transaction import LocalTransaction, active_transactions, bind
+from halfmoon.events.sqlalchemy.engines import begin_before_savepoints
+from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, dialect_of, given_up, refuse_autocommit
+from halfmoon.events.transaction import LocalTransaction, Status, active_transactions, bind
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -30,7 +30,13 @@ class _Block:
         self.connection = connection
         self.transaction = transaction
         self.local = local
-        self.record = outcome.watch(connection, local)
+        self.committing = self.given_up = self.returned = False
+
+    def status(self) -> Status:
+        """How it ended, as far as was seen: that decides plain events, and no half message."""
+        if self.returned:
+            return Status.ROLLED_BACK if self.given_up else Status.COMMITTED
+        return Status.UNKNOWN if self.committing else Status.ROLLED_BACK
 
 
 class ConnectionProvider:
@@ -41,6 +47,22 @@ class ConnectionProvider:
         self.dialect = dialect_of(engine)
         self._open: dict[Connection, _Block] = {}
         self._fresh = Fresh(engine, lambda: bool(self._open))
+        begin_before_savepoints(engine)
+        event.listen(engine, "savepoint", lambda connection, name: self._local(connection, LocalTransaction.savepoint))
+        event.listen(engine, "release_savepoint", lambda connection, *_: self._local(connection, LocalTransaction.release))
+        event.listen(
+            engine, "rollback_savepoint", lambda connection, *_: self._local(connection, LocalTransaction.rollback_savepoint)
+        )
+        event.listen(engine, "commit", self._commits)
+
+    def _local(self, connection: Connection, change: Callable[[LocalTransaction], None]) -> None:
+        if (block := self._open.get(connection)) is not None:
+            change(block.local)
+
+    def _commits(self, connection: Connection) -> None:
+        """Note that a commit is sent; called before it."""
+        if (block := self._open.get(connection)) is not None:
+            block.committing, block.given_up = True, given_up(connection)
 
     # ------------------------------------------------------------ blocks
 
@@ -80,6 +102,7 @@ class ConnectionProvider:
         block = _Block(connection, connection.begin(), local)
         local.facts["sqlalchemy"] = block
         self._open[connection] = block
+        self._fresh.used_here()
         bind(local)
         return block
 
@@ -88,12 +111,11 @@ class ConnectionProvider:
             return  # the user ended it inside
         block.local.before_commit()
         block.transaction.commit()
-        block.local.facts["returned"] = True
+        block.returned = True
 
     def _ended(self, block: _Block) -> None:
         self._open.pop(block.connection, None)
-        returned = bool(block.local.facts.get("returned"))
-        block.local.end(outcome.outcome_of([block.record], returned=returned))
+        block.local.end(block.status())
 
     # ------------------------------------------------------------ what publishers ask
 
@@ -134,6 +156,10 @@ class ConnectionProvider:
             raise TransactionEnded("the connection's transaction has ended: publish before its commit or rollback")
         return ConnectionRows(lambda: block.connection, self.dialect, on_loop=not transaction.waits)
 
+    def standing_in(self, transaction: LocalTransaction) -> Rows | None:
+        """Return None: transactions of tests are ended as any."""
+        return None
+
     async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
         """Run a statement in the transaction of a block on this event loop."""
         if transaction.waits:
@@ -143,6 +169,15 @@ class ConnectionProvider:
     def fresh(self, *, lock_wait_ms: int = 1_000) -> AbstractContextManager[Rows]:
         """Return a block with a transaction of its own on the engine. Not for a thread that runs an event loop."""
         return self._fresh.block(lock_wait_ms)
+
+    @property
+    def inline(self) -> bool:
+        """Whether all share one connection, as with SQLite in memory."""
+        return self._fresh.shared
+
+    def release(self) -> None:
+        """Close the connections of its own that are idle."""
+        self._fresh.release()
 
 
 def _block(local: LocalTransaction) -> _Block:

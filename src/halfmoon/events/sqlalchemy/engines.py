@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.orm import Session
 
 from halfmoon.errors import UsageError
+from halfmoon.events.databases import sqlite
 
 REMEDY = "say which engine has the tables of events: Publisher(…, session=Session, bind=engine), or provider(Session, bind=engine)"
 
@@ -51,6 +52,18 @@ def refuse_another(asked: Engine | None, session: Session, connected: list[Engin
                 f"this session is bound to {engine.url!r}, and checks ask {asked.url!r}: give all sessions of the publisher one "
                 f"database, or {REMEDY}"
             )
+
+
+def begin_before_savepoints(engine: Engine) -> None:
+    """Have a BEGIN sent before a SAVEPOINT that comes first: without it, as sqlite3 does it, the RELEASE would commit."""
+    if engine.dialect.name == "sqlite" and not event.contains(engine, "before_cursor_execute", _begin_before_savepoint):
+        event.listen(engine, "before_cursor_execute", _begin_before_savepoint)
+
+
+def _begin_before_savepoint(connection: Connection, cursor: Any, statement: str, *_: Any) -> None:
+    driver = connection.connection.driver_connection
+    if sqlite.needs_begin(driver, statement) and not sqlite.commits_by_itself(driver):
+        cursor.execute(sqlite.BEGIN)
 
 
 def place(named: Engine, session: Session) -> Engine | Connection:

@@ -10,7 +10,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any, ParamSpec, TypeVar
 
@@ -29,6 +29,8 @@ T = TypeVar("T")
 
 MYSQL_WAITS = "SET innodb_lock_wait_timeout = {}, lock_wait_timeout = {}"
 """In seconds, of this session: for rows, and for tables whose form somebody changes."""
+
+_OURS, _WAIT = "halfmoon_own", "halfmoon_wait_s"
 
 CALL_S = 60
 """The longest a statement on the loop of async engines may take; lock waits are far shorter."""
@@ -99,6 +101,14 @@ def refuse_autocommit(connection: Connection) -> None:
         )
 
 
+def given_up(connection: Connection) -> bool:
+    """Return whether PostgreSQL has given a transaction up after an error, so that it answers a COMMIT with ROLLBACK."""
+    try:
+        return error_classification.aborted(connection.connection.driver_connection)
+    except Exception:
+        return False  # no connection any more: its commit will raise
+
+
 @lru_cache(maxsize=256)
 def _text(statement: str) -> TextClause:
     return text(statement)
@@ -108,72 +118,86 @@ def _text(statement: str) -> TextClause:
 
 
 class Fresh:
-    """Short transactions on an engine. Safe to use from many threads; from none that runs an event loop."""
+    """Short transactions on connections of the publisher's own. Safe to use from many threads; from none that runs an event loop.
+
+    A pool of the user's may be as small as one connection, belong to an event loop, or to the parent of this process.
+    """
 
     def __init__(self, engine: Engine, open_elsewhere: Callable[[], bool]) -> None:
         """``open_elsewhere``: whether a transaction of the user's is open; asked only where all share one connection."""
-        self._shared = isinstance(engine.pool, StaticPool)
+        self.shared = isinstance(engine.pool, StaticPool | SingletonThreadPool)
+        self._users, self._own, self._pid = engine, engine, 0
         self._is_async = engine.dialect.is_async
-        if self._is_async and not self._shared:  # the user's pool belongs to the user's loop
-            options = dict(engine.get_execution_options())
-            engine = Engine(engine.pool.recreate(), engine.dialect, engine.url, execution_options=options)
-        self._engine = engine
         self._open_elsewhere = open_elsewhere
         self._one = threading.RLock()
+        self._here = threading.local()
+
+    @property
+    def _engine(self) -> Engine:
+        if not self.shared and self._pid != os.getpid():
+            with self._one:
+                if self._pid != os.getpid():
+                    users = self._users
+                    options = dict(users.get_execution_options())
+                    self._own = Engine(users.pool.recreate(), users.dialect, users.url, execution_options=options)
+                    self._pid = os.getpid()
+        return self._own
+
+    def used_here(self) -> None:
+        """Note that a transaction of the user's runs in this thread: of SQLite in memory, others may not see its database."""
+        self._here.used = True
+
+    def release(self) -> None:
+        """Close the connections that are idle."""
+        if not self.shared and self._pid == os.getpid():
+            with suppress(Exception):
+                self._call(self._own.dispose)
 
     @contextmanager
     def block(self, lock_wait_ms: int) -> Iterator[Rows]:
         """Open a transaction for a block, see `Provider.fresh`."""
-        if isinstance(self._engine.pool, SingletonThreadPool):
+        if isinstance(self._engine.pool, SingletonThreadPool) and not getattr(self._here, "used", False):
             raise UsageError(
                 "each thread has a SQLite database of its own here, in memory, and no check can see another's: use a file, or "
                 "create_engine(…, poolclass=StaticPool, connect_args={'check_same_thread': False})"
             )
-        if not self._shared:
+        if not self.shared:
             with self._transaction(lock_wait_ms) as rows:
                 yield rows
             return
         with self._one:
             if self._open_elsewhere():
-                raise Busy("all share one connection (StaticPool), and a transaction is open in it")
+                raise Busy("all share one connection, and a transaction is open in it")
             with self._transaction(lock_wait_ms) as rows:
                 yield rows
 
     @contextmanager
     def _transaction(self, lock_wait_ms: int) -> Iterator[Rows]:
         with mapped():
-            connection = self._call(self._connect)
-        restore: Callable[[], None] | None = None
+            connection = self._call(self._connect, max(1, int(lock_wait_ms)))
         try:
-            with mapped():
-                restore = self._call(_bound_waits, connection, lock_wait_ms)
             yield _Called(ConnectionRows(lambda: connection, dialect_of(self._engine)), self._call)
             with mapped():
                 self._call(connection.commit)
         finally:
-            self._call(self._close, connection, restore)
+            self._call(_close, connection)
 
-    def _connect(self) -> Connection:
+    def _connect(self, wait_ms: int) -> Connection:
         connection = self._engine.connect()
-        if self._engine.dialect.driver == "aiosqlite" and not self._shared:
-            connection.detach()  # each holds a thread, which should not outlive its use
-        if dialect_of(self._engine) in {"postgresql", "mysql"}:  # never AUTOCOMMIT, never READ UNCOMMITTED
-            connection = connection.execution_options(isolation_level="READ COMMITTED")
+        try:
+            if not self.shared:
+                _bound_waits(connection, wait_ms)
+            if connection.dialect.name == "sqlite" and sqlite.commits_by_itself(connection.connection.driver_connection):
+                connection.exec_driver_sql(sqlite.BEGIN)
+            if self._engine.dialect.driver == "aiosqlite" and not self.shared:
+                connection.detach()  # each holds a thread, which should not outlive its use
+        except BaseException:
+            _close(connection)
+            raise
         return connection
 
-    def _close(self, connection: Connection, restore: Callable[[], None] | None) -> None:
-        """Roll back what was not committed and give the connection back; a broken one is dropped."""
-        try:
-            connection.rollback()
-            if restore is not None and not connection.invalidated:
-                restore()
-        except Exception:
-            connection.invalidate()
-        finally:
-            connection.close()
-
     def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        if not self._is_async:
+        if not self._is_async or (self.shared and in_greenlet()):
             return function(*args, **kwargs)
         return _LOOP.run(lambda: function(*args, **kwargs))
 
@@ -195,40 +219,34 @@ class _Called:
         return rows
 
 
-def _bound_waits(connection: Connection, lock_wait_ms: int) -> Callable[[], None] | None:
-    """Have a connection wait for locks at most so long; return what undoes it, where the transaction's end does not."""
-    wait = max(1, int(lock_wait_ms))
-    match dialect_of(connection.engine):
-        case "sqlite":  # before the transaction begins: a BEGIN IMMEDIATE of the user's waits, too
-            before = _raw(connection, "PRAGMA busy_timeout")
-            _raw(connection, f"PRAGMA busy_timeout = {wait}")
-
-            def undo_pragma() -> None:
-                _raw(connection, f"PRAGMA busy_timeout = {int(before)}")
-
-            return undo_pragma
-        case "postgresql":
-            connection.execute(text(f"SET LOCAL lock_timeout = {wait}"))
-        case "mysql":
-            waits = connection.execute(text("SELECT @@innodb_lock_wait_timeout, @@lock_wait_timeout")).one()
-            connection.execute(text(MYSQL_WAITS.format(*[max(1, wait // 1000)] * 2)))
-
-            def undo() -> None:
-                connection.execute(text(MYSQL_WAITS.format(*map(int, waits))))
-                connection.commit()
-
-            return undo
-    return None
-
-
-def _raw(connection: Connection, statement: str) -> int:
-    """Run a statement without a transaction, past SQLAlchemy's, and return the number it gives."""
-    cursor = connection.connection.cursor()
+def _close(connection: Connection) -> None:
+    """Roll back what was not committed and give a connection back; a broken one is dropped."""
     try:
-        cursor.execute(statement)
-        row = cursor.fetchone()
-        return int(row[0]) if row else 0
+        connection.rollback()
+    except Exception:
+        connection.invalidate()
     finally:
+        connection.close()
+
+
+def _bound_waits(connection: Connection, wait_ms: int) -> None:
+    """Have a connection of ours wait for locks at most so long, in READ COMMITTED where the database has it.
+
+    PostgreSQL is told in each transaction: behind a pool of its own, such as PgBouncer, the next one may have another session.
+    """
+    dialect, noted = dialect_of(connection.engine), connection.info
+    if dialect in {"postgresql", "mysql"} and not noted.get(_OURS):
+        driver = connection.connection.dbapi_connection
+        connection.dialect.set_isolation_level(driver, "READ COMMITTED")  # type: ignore[arg-type]  # it is connected
+        noted[_OURS] = True
+    if dialect == "postgresql":
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {wait_ms}")
+    elif dialect == "mysql" and noted.get(_WAIT) != max(1, wait_ms // 1000):
+        noted[_WAIT] = max(1, wait_ms // 1000)
+        connection.exec_driver_sql(MYSQL_WAITS.format(*[noted[_WAIT]] * 2))
+    elif dialect == "sqlite":  # before the transaction begins: a BEGIN IMMEDIATE of the user's waits, too
+        cursor = connection.connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout = {wait_ms}")
         cursor.close()
 
 

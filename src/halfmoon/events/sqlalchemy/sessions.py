@@ -25,18 +25,14 @@ from sqlalchemy.util import greenlet_spawn
 from halfmoon.errors import UsageError
 from halfmoon.events.databases.database import Rows, Values
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
-from halfmoon.events.sqlalchemy import engines, outcome, session_lifecycle
-from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, dialect_of, refuse_autocommit
-from halfmoon.events.transaction import LocalTransaction, active_transactions, adopt, bind
+from halfmoon.events.sqlalchemy import engines, session_lifecycle
+from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, dialect_of, given_up, refuse_autocommit
+from halfmoon.events.transaction import LocalTransaction, Status, active_transactions, adopt, bind
 
 P = ParamSpec("P")
-_UNSEEN_BEGIN = (
-    "the connection that this session joined had a SAVEPOINT before its engine was known here: Python's driver of SQLite may have "
-    "begun no transaction before it, and its RELEASE would commit. Make the publisher before, with a sessionmaker that has the "
-    "engine or with bind=engine; or send BEGIN when SQLAlchemy's event 'begin' says so"
-)
 _FACT = "sqlalchemy"
-_WRITES = "halfmoon_writes"
+_NEXT = "halfmoon_next_reads"
+"""In a session's info: whether the statement with which its next transaction begins only reads."""
 
 log = logging.getLogger("halfmoon.events")
 
@@ -49,18 +45,18 @@ class _Root:
         self.transaction = weakref.ref(transaction)
         self.local = LocalTransaction(provider, weakref.ref(session), waits=provider.waits)
         self.local.facts[_FACT] = self
-        self.records: list[outcome.Record] = []
+        self.connections: list[weakref.ref[Connection]] = []
         self.engines: list[Engine] = []
         self.innermost: list[weakref.ref[Transaction]] = []
         """What its statements were in at its connections when it began: its own transaction, or one that it joined."""
         self.savepoints: list[_Savepoint] = []
-        self.returned = False
+        self.committing = self.given_up = self.returned = False
+        """Whether its commit began; whether PostgreSQL answers it with a rollback, as after an error; whether it came back."""
         self.explicit = transaction.origin is not SessionTransactionOrigin.AUTOBEGIN
-        self.wrote = bool(session.info.pop(_WRITES, False))
+        self.reads: bool | None = session.info.pop(_NEXT, None)
+        """Whether statements only read so far; None: there was none that the session knows of."""
         self.published = False
         """Whether it was begun by a publish, before a statement."""
-        self.unseen_begin = isinstance(session.bind, Connection) and outcome.began_unseen(session.bind)
-        """Whether it joined a transaction of SQLite that nobody knows to be one: its SAVEPOINT may have come first."""
 
     def runs(self) -> bool:
         """Whether the session is still in this transaction."""
@@ -76,8 +72,16 @@ class _Root:
     def counts(self) -> bool:
         """Whether it was begun explicitly, or has something to commit."""
         session = self.session()
-        wrote = self.wrote or any(record.wrote for record in self.records)  # what goes past the session is seen at its connections
+        wrote = self.reads is False or (self.reads is None and bool(self.connections))  # its connection was asked for
         return self.explicit or wrote or (session is not None and bool(session.new or session.dirty or session.deleted))
+
+    def status(self) -> Status:
+        """How it ended, as far as its session tells: that decides plain events, and no half message."""
+        if self.goes_on():
+            return Status.UNKNOWN
+        if self.returned:
+            return Status.ROLLED_BACK if self.given_up else Status.COMMITTED
+        return Status.UNKNOWN if self.committing else Status.ROLLED_BACK
 
 
 class _Savepoint:
@@ -120,7 +124,7 @@ class SessionProvider:
         known_engine = engine or get_engine()
         self.waits = not on_loop and (known_engine is None or not known_engine.dialect.is_async)
         if known_engine is not None:
-            outcome.hear(known_engine)
+            engines.begin_before_savepoints(known_engine)
         self._listen()
         session_lifecycle.note_openings(session_class)
 
@@ -140,7 +144,7 @@ class SessionProvider:
         if before is not None and not engines.same_database(before, engine):
             raise UsageError(f"bind={engine.url!r}: events of these sessions are in {before.url!r} already")
         self._named = self._named or engine
-        outcome.hear(engine)
+        engines.begin_before_savepoints(engine)
 
     # ------------------------------------------------------------ what publishers ask
 
@@ -178,9 +182,11 @@ class SessionProvider:
             raise TransactionEnded("the session's transaction has ended: publish inside one")
         if self._named is None:
             engines.refuse_another(self._engine(), session, _root(transaction).engines)
-        if _root(transaction).unseen_begin:
-            raise UsageError(_UNSEEN_BEGIN)
         return ConnectionRows(lambda: self._connection(session), self.dialect, on_loop=not transaction.waits)
+
+    def standing_in(self, transaction: LocalTransaction) -> Rows | None:
+        """Return None: transactions of tests are ended as any."""
+        return None
 
     async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
         """Run a statement in the transaction of an AsyncSession, or of a Session that is used on this event loop."""
@@ -191,13 +197,25 @@ class SessionProvider:
     def fresh(self, *, lock_wait_ms: int = 1_000) -> AbstractContextManager[Rows]:
         """Return a block with a transaction of its own on the sessionmaker's engine. Not for a thread that runs an event loop."""
         self._end_dropped()
-        engine = self._engine()
-        if engine is None:
+        return self._fresh_of_engine().block(lock_wait_ms)
+
+    @property
+    def inline(self) -> bool:
+        """Whether all share one connection, as with SQLite in memory."""
+        return self._engine() is not None and self._fresh_of_engine().shared
+
+    def release(self) -> None:
+        """Close the connections of its own that are idle."""
+        if self._fresh is not None:
+            self._fresh[1].release()
+
+    def _fresh_of_engine(self) -> Fresh:
+        if (engine := self._engine()) is None:
             raise UsageError(f"the sessionmaker has no engine: {engines.REMEDY}")
         with self._lock:
             if self._fresh is None or self._fresh[0] is not engine:
-                self._fresh = (engine, Fresh(engine, lambda: any(root.records for root in self._open)))
-            return self._fresh[1].block(lock_wait_ms)
+                self._fresh = (engine, Fresh(engine, lambda: any(root.connections for root in self._open)))
+            return self._fresh[1]
 
     def dropped(self, root: _Root) -> None:
         """A session went away. Called by the garbage collector, wherever that runs: it is only noted."""
@@ -286,18 +304,22 @@ class SessionProvider:
         if (root := self._root(session)) is None:
             return
         self._seen = self._seen or connection.engine
+        engines.begin_before_savepoints(connection.engine)
+        self._fresh_of_engine().used_here()
         root.engines.append(connection.engine)
         if (innermost := connection.get_nested_transaction() or connection.get_transaction()) is not None:
             root.innermost.append(weakref.ref(innermost))
         if connection.dialect.is_async:
             root.local.waits = False
-        if (known := outcome.record_of(connection)) is None or known not in root.records:
-            root.records.append(outcome.watch(connection))
+        root.connections.append(weakref.ref(connection))
         adopt(root.local)
 
     def _before_commit(self, session: Session) -> None:
         if not session.in_nested_transaction() and (root := self._root(session)) is not None:
             root.local.before_commit()
+            root.committing = True
+            connections = [connection for reference in root.connections if (connection := reference()) is not None]
+            root.given_up = any(given_up(connection) for connection in connections)
 
     def _committed(self, session: Session) -> None:
         if (root := self._root(session)) is None:
@@ -326,15 +348,15 @@ class SessionProvider:
 
     def _flushes(self, session: Session, context: Any, instances: Any) -> None:
         if (root := self._root(session)) is not None:
-            root.wrote = True
+            root.reads = False
             adopt(root.local)
 
     def _executes(self, state: ORMExecuteState) -> None:
         if (root := self._root(state.session)) is not None:
-            root.wrote = root.wrote or not state.is_select
+            root.reads = root.reads is not False and state.is_select
             adopt(root.local)
-        elif not state.is_select:
-            state.session.info[_WRITES] = True  # its transaction begins with this statement, after this hook
+        else:
+            state.session.info[_NEXT] = state.is_select  # its transaction begins with this statement, after this hook
 
     def _root(self, session: Session) -> _Root | None:
         root: _Root | None = session.info.get(self)
@@ -344,9 +366,9 @@ class SessionProvider:
 
     def _finish(self, root: _Root) -> None:
         self._open.discard(root)
-        if root.published and not root.returned and not root.records:
+        if root.published and not root.returned and not root.connections:
             log.warning("a session in which an event was published ended without a commit or any statement: the event is dropped")
-        root.local.end(outcome.outcome_of(root.records, returned=root.returned, goes_on=root.goes_on()))
+        root.local.end(root.status())
 
     def _end_dropped(self) -> None:
         """End the transactions of sessions that were dropped."""
