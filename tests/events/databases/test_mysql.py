@@ -16,12 +16,12 @@ from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
 from sqlalchemy.pool import NullPool
 
-from halfmoon.events import dbapi, sqlalchemy
+from halfmoon.events import Publisher, dbapi, sqlalchemy
 from halfmoon.events.checks import tokens
 from halfmoon.events.databases.database import Busy, Provider, Refused
-from halfmoon.events.databases.mysql import may_commit
 from halfmoon.events.outbox.claims import skips_locked
 from halfmoon.events.tables import TableMissing
+from halfmoon.events.testing import MemoryBus
 from halfmoon.events.transaction import Status
 from halfmoon.model import LocalTransactionState
 from tests.events.hearing import Heard
@@ -132,55 +132,37 @@ COMMITTING = pytest.mark.parametrize(
 
 @COMMITTING
 @pytest.mark.parametrize("name", DRIVERS)
-def test_a_statement_that_commits_by_itself_is_not_called_a_rollback(mariadb_url: str, name: str, statement: str):
-    module = driver(name)
+def test_an_event_is_seen_if_a_statement_committed_its_row_whatever_follows(mariadb_url: str, name: str, statement: str):
+    module, bus = driver(name), MemoryBus()
     found = dbapi.provider(lambda: module.connect(**mysql_options(mariadb_url)))
-    tokens.create_tables(found)
+    events = Publisher("P_shop", transport=bus, provider=found)
+    events.create_tables()
     connection = found.connect()
-    connection.cursor().execute("INSERT INTO halfmoon_event VALUES ('E1', 1, 1)")
-    local = found.current()
-    assert local is not None
-    local.register(heard := Heard())
+    connection.cursor().execute("SELECT 1")
+    events.publish("TP_ORDER", "EC_PAID", 1, transactional=True)
     with suppress(Exception):
         connection.cursor().execute(statement)
     connection.rollback()
     connection.close()
 
-    assert heard.status is Status.UNKNOWN
-    wanted = LocalTransactionState.ROLLBACK if "call" in statement else LocalTransactionState.COMMIT
-    assert tokens.answer(found, "E1", 1, 1) is wanted
+    assert len(bus.events()) == ("call" not in statement)
+    assert bus.pending == ()
 
 
 @COMMITTING
-def test_in_a_session_that_rolls_back_neither(mariadb_url: str, statement: str):
-    Session = sessionmaker(create_engine(mariadb_url, poolclass=NullPool))
-    found = sqlalchemy.provider(Session)
-    tokens.create_tables(found)
+def test_so_it_is_in_a_session_that_rolls_back(mariadb_url: str, statement: str):
+    Session, bus = sessionmaker(create_engine(mariadb_url, poolclass=NullPool)), MemoryBus()
+    events = Publisher("P_shop", transport=bus, session=Session)
+    events.create_tables()
     with Session() as session:
-        session.execute(text("INSERT INTO halfmoon_event VALUES ('E1', 1, 1)"))
-        local = found.current(session)
-        assert local is not None
-        local.register(heard := Heard())
+        session.execute(text("SELECT 1"))
+        events.publish("TP_ORDER", "EC_PAID", 1, transactional=True)
         with suppress(DBAPIError):
             session.execute(text(statement))
         session.rollback()
 
-    assert heard.status is Status.UNKNOWN
-    wanted = LocalTransactionState.ROLLBACK if "call" in statement else LocalTransactionState.COMMIT
-    assert tokens.answer(found, "E1", 1, 1) is wanted
-
-
-@pytest.mark.parametrize(
-    ("statement", "commits"),
-    [
-        *((one, True) for one in ("create table t (i int)", b"ALTER TABLE t", "-- mine\n# too\nTRUNCATE t", "call p()", "begin")),
-        *((one, True) for one in ("SET autocommit = 1", "unlock tables", "DROP INDEX a ON t", "start transaction", "flush tables")),
-        *((one, False) for one in ("insert into t values (1)", "create temporary table t (i int)", "savepoint a", "commit", None)),
-        *((one, False) for one in ("set names utf8mb4", "callback", "select 'create table'", "update checks set a = 1")),
-    ],
-)
-def test_statements_that_commit_by_themselves_are_known(statement: object, commits: bool):
-    assert may_commit(statement) is commits
+    assert len(bus.events()) == ("call" not in statement)
+    assert bus.pending == ()
 
 
 @pytest.mark.parametrize("address", ["mariadb_url", "postgres_url"])

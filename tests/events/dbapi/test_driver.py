@@ -1,4 +1,4 @@
-"""What differs between drivers: places of values, autocommit, open transactions, the first words of a statement."""
+"""What differs between drivers: places of values, autocommit, open transactions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from types import ModuleType, SimpleNamespace
 
 import psycopg
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from halfmoon.errors import UsageError
 from halfmoon.events.checks import tokens
@@ -18,8 +16,6 @@ from halfmoon.events.dbapi.driver import (
     dialect_of,
     in_transaction,
     paramstyle_of,
-    speaks_of_transactions,
-    words,
     written,
 )
 from tests.events.real_databases import plain
@@ -91,33 +87,3 @@ def test_an_open_transaction_is_seen_where_the_driver_says_it(postgres_url):
     assert in_transaction(SimpleNamespace(info=SimpleNamespace(transaction_status=0))) is False
     assert in_transaction(SimpleNamespace(info=SimpleNamespace(transaction_status=3))) is True
     assert in_transaction(object()) is None
-
-
-@pytest.mark.parametrize(
-    ("statement", "found"),
-    [
-        ("commit", ["COMMIT"]),
-        ('  -- so far\n /* and\n now */ Rollback  to  savepoint "One"; ', ["ROLLBACK", "TO", "SAVEPOINT", "ONE"]),
-        ("savepoint `s1`", ["SAVEPOINT", "S1"]),
-        (b"release s1", ["RELEASE", "S1"]),
-        ("", []),
-        ("/* never closed", []),
-        (None, []),
-    ],
-)
-def test_the_first_words_of_a_statement(statement, found):
-    assert words(statement) == found
-
-
-@given(st.one_of(st.text(), st.binary(), st.none(), st.integers()))
-def test_any_statement_has_at_most_five_words_and_none_raises(statement):
-    assert len(words(statement)) <= 5
-    speaks_of_transactions(statement)
-
-
-@given(
-    st.sampled_from(["commit", "END", "Rollback", "savepoint x", "release x"]), st.sampled_from(["", " ", "\n\t", "-- x\n", "/**/"])
-)
-def test_no_word_on_transactions_is_overlooked(statement, before):
-    assert speaks_of_transactions(before + statement)
-    assert words(before + statement)[0] == statement.split()[0].upper()

@@ -41,7 +41,7 @@ def test_settings_of_a_file_are_kept_with_their_publisher_or_consumer():
 def test_what_a_file_can_set_are_plain_values_of_publisher_and_push_consumer():
     publisher, consumer = plain_settings("publisher"), plain_settings("consumer")
 
-    assert {"mode": str, "relay": bool, "tokens": bool, "tries_max": int, "check_after_s": int}.items() <= publisher.items()
+    assert {"mode": str, "relay": bool, "tries_max": int, "check_after_s": int}.items() <= publisher.items()
     assert not {"session", "provider", "transport", "codecs", "topics", "group", "self"} & publisher.keys()
     assert {"threads": int, "orderly": bool, "reconsume_max": int}.items() <= consumer.items()
     assert "group" not in consumer

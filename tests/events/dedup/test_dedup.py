@@ -256,7 +256,7 @@ def test_a_delivery_that_overtakes_a_slow_member_has_no_second_effect(engine, ma
 # ---------------------------------------------------------------- rows that are too old
 
 
-def test_ids_are_removed_in_bounded_steps_once_they_are_old_enough(engine, maker):
+def test_ids_are_removed_in_bounded_steps_once_they_are_old_enough(engine, maker, monkeypatch):
     now_ms, day_ms = 10**12, 86_400_000
     steps, old = [], 3 * STEP_ROWS + 300
     ages_ms = {f"old{number}": 8 * day_ms + number for number in range(old)} | {"young": 6 * day_ms, "new": 0}
@@ -264,11 +264,15 @@ def test_ids_are_removed_in_bounded_steps_once_they_are_old_enough(engine, maker
         rows = [{"id": id, "at": now_ms - age_ms} for id, age_ms in ages_ms.items()]
         connection.execute(text("INSERT INTO halfmoon_consumed VALUES ('S_mail', 'TP_ORDER', :id, :at)"), rows)
 
-    @event.listens_for(engine, "commit")
-    def count(connection):
-        steps.append(1)
+    database = provider(maker)
+    fresh = database.fresh
 
-    assert purge(provider(maker), now_ms) == old
+    def counted(**options):
+        steps.append(1)
+        return fresh(**options)
+
+    monkeypatch.setattr(database, "fresh", counted)
+    assert purge(database, now_ms) == old
     assert sorted(id for _, id in noted(engine)) == ["new", "young"]
     assert len(steps) >= 4
     assert purge(provider(maker), now_ms) == 0

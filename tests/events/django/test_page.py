@@ -27,7 +27,7 @@ def test_defaults_are_those_of_the_page_and_of_the_publisher():
     for name in ("MODE", "RELAY", "DATABASE", "START", "STRICT", "TRIES_MAX", "TIMEOUT_MS", "RAISE_ON_FAILURE"):
         assert said[name] == str(getattr(defaults, name.lower())), name
     of_publisher = Publisher.__init__.__kwdefaults__
-    for name in ("mode", "relay", "tries_max", "timeout_ms", "check_after_s", "strict", "raise_on_failure", "tokens"):
+    for name in ("mode", "relay", "tries_max", "timeout_ms", "check_after_s", "strict", "raise_on_failure"):
         assert of_publisher[name] == getattr(defaults, name), name
 
 

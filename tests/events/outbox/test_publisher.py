@@ -210,7 +210,7 @@ def test_without_a_relay_here_rows_wait_for_one_elsewhere(sqlite_url):
 def test_a_transactional_event_of_the_outbox_needs_no_checker(sqlite_url):
     engine = sqlalchemy.create_engine(sqlite_url)
     session = sessionmaker(engine)
-    with Publisher("P_free", transport=MemoryBus(), session=session, mode="outbox", relay=False, tokens=False) as events:
+    with Publisher("P_free", transport=MemoryBus(), session=session, mode="outbox", relay=False) as events:
         events.create_tables()
         with session.begin() as open_one:
             open_one.execute(sqlalchemy.text("SELECT 1"))

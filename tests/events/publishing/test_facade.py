@@ -25,7 +25,7 @@ from halfmoon.events import (
 )
 from halfmoon.events.encoding.envelope import event_of
 from halfmoon.events.publishing.delivery_modes import DeliveryMode
-from tests.events.fakes import Blocks, FakeTransport, lost, stored
+from tests.events.fakes import FakeTransport, lost, stored
 
 T, C = "TP_ORDER", "EC_PAID"
 

@@ -264,13 +264,6 @@ async def test_on_an_event_loop_the_database_is_asked_in_another_thread(
     assert threading.current_thread() not in asked
 
 
-def test_without_token_rows_no_table_is_needed(transport: FakeTransport, tmp_path: Path) -> None:
-    publisher = Publisher("P_shop", transport=transport, provider=Blocks(tmp_path / "shop.db"), tokens=False)
-    publisher.check()(lambda event, context: None)
-    publisher.start()
-    publisher.close()
-
-
 def test_a_publisher_without_a_database_has_no_tables(transport: FakeTransport) -> None:
     with pytest.raises(UsageError, match="no database"):
         Publisher("P_shop", transport=transport).create_tables()
