@@ -86,6 +86,21 @@ def test_rows_of_an_open_transaction_are_not_waited_for_and_not_forgotten(postgr
     assert ids(claimed(outbox)) == ["A"]
 
 
+@pytest.mark.parametrize("looks", [True, False], ids=["a look in between", "no look in between"])
+def test_of_overlapping_transactions_of_a_key_what_is_committed_goes_first_and_else_what_was_published_first(postgres_outbox, looks):
+    outbox, order = postgres_outbox, []
+    with outbox.engine.connect() as connection:
+        outbox.add(connection, "first to publish", key="k")
+        outbox.put("first to commit", key="k")
+        if looks:
+            order += claimed(outbox)
+            settle(outbox, sent=[one.seq for one in order])
+        connection.commit()
+
+    order += claimed(outbox)
+    assert ids(order) == (["first to commit", "first to publish"] if looks else ["first to publish", "first to commit"])
+
+
 def test_a_failure_is_kept_with_its_row_and_the_row_waits(outbox):
     outbox.put("A", "B")
     first = claimed(outbox)
