@@ -157,7 +157,8 @@ def create(table: Table, dialect: str) -> list[str]:
 def migrate(table: Table, dialect: str) -> list[str]:
     """Return the statements that bring a table from its older form to today's; its rows are kept. Empty for one that has none.
 
-    ``dialect`` as for `create`. End the consumers of the older release before: what they write afterwards is refused, and their events come again later.
+    ``dialect`` is as for `create`. End the consumers of the older release before: what they write afterwards is refused, and their
+    events come again later.
     """
     dialect = known_dialect(dialect)
     if table is not CONSUMED:

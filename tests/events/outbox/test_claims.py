@@ -87,7 +87,7 @@ def test_rows_of_an_open_transaction_are_not_waited_for_and_not_forgotten(postgr
 
 
 @pytest.mark.parametrize("looks", [True, False], ids=["a look in between", "no look in between"])
-def test_of_overlapping_transactions_of_a_key_what_is_committed_goes_first_and_else_what_was_published_first(postgres_outbox, looks):
+def test_of_overlapping_transactions_of_a_key_what_is_committed_goes_first_then_what_was_published_first(postgres_outbox, looks):
     outbox, order = postgres_outbox, []
     with outbox.engine.connect() as connection:
         outbox.add(connection, "first to publish", key="k")
