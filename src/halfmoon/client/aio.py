@@ -102,9 +102,9 @@ class AsyncProducer(Client[ProducerSettings]):
     async def _begin(self, driver: Driver) -> None:
         self._sender.running = True
         for operation in self._instance.background_work():
-            driver.spawn(operation, "producer")
+            driver.spawn(operation, f"producer {self.settings.group}")
         if self._tracer is not None:
-            driver.spawn(self._tracer.keep_sending(), "traces")
+            driver.spawn(self._tracer.keep_sending(), f"traces of producer {self.settings.group}")
 
     async def _finish(self, driver: Driver) -> None:
         self._sender.running = False

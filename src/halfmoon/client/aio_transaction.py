@@ -70,7 +70,7 @@ class AsyncTransactionProducer(AsyncProducer):
 
     async def _begin(self, driver: Driver) -> None:
         await super()._begin(driver)
-        driver.spawn(self._core.meet_brokers(), "producer")
+        driver.spawn(self._core.meet_brokers(), f"producer {self.settings.group}")
 
     async def _conclude(self, operation: Op[T]) -> T:
         """Run a second phase, also when closed meanwhile: it then fails inside, and is logged like any other failure."""
