@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import create_engine, inspect, text
 
-from halfmoon.events.tables import CONSUMED, OUTBOX, TOKENS, TableMissing, create, named_in
+from halfmoon.errors import UsageError
+from halfmoon.events.tables import CONSUMED, OUTBOX, TOKENS, TableMissing, create, migrate, named_in
 
 ALL = (TOKENS, CONSUMED, OUTBOX)
 
@@ -36,8 +37,20 @@ def test_mysql_gets_its_keys_in_one_statement_and_compares_ids_exactly(table):
     assert "IF NOT EXISTS" in statement
 
 
-def test_another_dialect_gets_the_types_of_postgres():
-    assert create(OUTBOX, "cockroach") == create(OUTBOX, "postgresql")
+@pytest.mark.parametrize(("alias", "dialect"), [("mariadb", "mysql"), ("postgres", "postgresql"), ("PostgreSQL", "postgresql")])
+@pytest.mark.parametrize("statements", [create, migrate])
+def test_another_name_of_a_dialect_gets_its_statements(statements, alias, dialect):
+    for table in ALL:
+        assert statements(table, alias) == statements(table, dialect)
+
+
+@pytest.mark.parametrize("dialect", ["oracle", "mssql", "cockroachdb", ""])
+@pytest.mark.parametrize("statements", [create, migrate])
+def test_a_dialect_that_is_not_known_is_refused_with_those_that_are(statements, dialect):
+    for table in ALL:
+        with pytest.raises(UsageError, match=r"sqlite, postgresql, mysql \(mariadb, postgres\)") as refused:
+            statements(table, dialect)
+        assert repr(dialect) in str(refused.value)
 
 
 def test_ids_that_differ_in_case_are_two(database_url):

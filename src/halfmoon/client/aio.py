@@ -102,9 +102,9 @@ class AsyncProducer(Client[ProducerSettings]):
     async def _begin(self, driver: Driver) -> None:
         self._sender.running = True
         for operation in self._instance.background_work():
-            driver.spawn(operation, "producer")
+            driver.spawn(operation, f"producer {self.settings.group}")
         if self._tracer is not None:
-            driver.spawn(self._tracer.keep_sending(), "traces")
+            driver.spawn(self._tracer.keep_sending(), f"traces of producer {self.settings.group}")
 
     async def _finish(self, driver: Driver) -> None:
         self._sender.running = False
@@ -159,6 +159,7 @@ class AsyncProducer(Client[ProducerSettings]):
         Only network failures are retried; a broker's refusal is raised at once. Raises TooManyRequests when
         `ASYNC_MAX` are under way.
         """
+        self._check_loop()
         self._pending += 1
         if self._pending > ASYNC_MAX:
             self._pending -= 1
@@ -184,6 +185,7 @@ class AsyncProducer(Client[ProducerSettings]):
         """Begin to send a message whose route is known; None: nothing was done. The future is None where the socket must be waited
         for. Raises as `send`."""
         connections = self._running().connections
+        self._check_loop()
         born_ms = self._clock.now()
         first = self._sender.first(message, queue, selector, key, timeout_ms, self._clock.steady(), born_ms)
         if first is None:
@@ -405,6 +407,7 @@ class AsyncPullConsumer(GroupClient[PullSettings]):
         Confirms what was returned before: it may be committed from now on. A poll that is cancelled or interrupted (Ctrl-C) returns
         nothing: its messages come with the next one.
         """
+        self._check_loop()
         return (self._taken() or await self._hand_out(timeout_ms)).messages
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None, *, persist: bool = True) -> None:
@@ -452,6 +455,7 @@ class AsyncPullConsumer(GroupClient[PullSettings]):
         return self
 
     async def __anext__(self) -> StoredMessage:
+        self._check_loop()
         return (self._taken(1) or await self._hand_out_next()).messages[0]
 
     async def _hand_out(self, timeout_ms: int | None) -> HandedOut:

@@ -70,7 +70,7 @@ class AsyncTransactionProducer(AsyncProducer):
 
     async def _begin(self, driver: Driver) -> None:
         await super()._begin(driver)
-        driver.spawn(self._core.meet_brokers(), "producer")
+        driver.spawn(self._core.meet_brokers(), f"producer {self.settings.group}")
 
     async def _conclude(self, operation: Op[T]) -> T:
         """Run a second phase, also when closed meanwhile: it then fails inside, and is logged like any other failure."""
@@ -190,21 +190,26 @@ class AsyncHalf:
 
         Raises what `send` raises, and HalfRolledBack when a promise of the broker was not kept; the block does not run then.
         """
+        self._producer._check_loop()
         self._stored_as(await self._producer._run(self._storing()))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._open:
+            self._producer._check_loop()
         if (state := self._verdict(error)) is not None:
             await self._producer._conclude(self._deciding(state, error))
 
     async def commit(self) -> None:
         """Deliver the message; the end of the block sends nothing more. Raises UsageError when it was decided before."""
+        self._producer._check_loop()
         await self._producer._conclude(self._deciding(LocalTransactionState.COMMIT))
 
     async def rollback(self) -> None:
         """Discard the message; the end of the block sends nothing more. Raises UsageError when it was decided before."""
+        self._producer._check_loop()
         await self._producer._conclude(self._deciding(LocalTransactionState.ROLLBACK))
 
     def leave(self) -> None:
@@ -216,6 +221,7 @@ class AsyncHalf:
 
         Raises UsageError when it was decided.
         """
+        self._producer._check_loop()
         self._producer._spawn(self._deciding(LocalTransactionState.COMMIT if commit else LocalTransactionState.ROLLBACK))
 
     # ------------------------------------------------------------ shared with the blocking twin

@@ -54,6 +54,7 @@ class Client(Generic[S]):
         self._clock = Clock()
         self._threads = threads
         self._driver: Driver | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._state = "new"
         self.blocking_requests: frozenset[type[Any]] = frozenset()
         """Requests that threads of blocking clients send over connections of their own (`runtime.drivers.blocking_driver`)."""
@@ -64,7 +65,7 @@ class Client(Generic[S]):
             raise UsageError(f"The {type(self).__name__} service state not OK, maybe started once")
         if not self.settings.nameserver:
             raise NoNameServer("No name server address, please set it.")
-        self._state = "starting"
+        self._state, self._loop = "starting", asyncio.get_running_loop()
         serialization = ROCKETMQ if self.settings.serialization == "ROCKETMQ" else JSON
         self._driver = Driver(
             Connections(
@@ -89,6 +90,7 @@ class Client(Generic[S]):
         """Finish what is in flight, unregister from the brokers, close all connections. Closing again does nothing."""
         if self._state != "running":
             return
+        self._check_loop()
         self._state = "closing"
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S + getattr(self.settings, "close_wait_ms", 0) / 1000):
@@ -126,8 +128,23 @@ class Client(Generic[S]):
             raise NotRunning(f"The {type(self).__name__} is not running: start it first, and use it before it is closed")
         return self._driver
 
+    def _check_loop(self) -> None:
+        """Raise UsageError unless the event loop that runs here is the one that the client was started on. Nothing is sent then."""
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is not self._loop and self._loop is not None:
+            raise UsageError(
+                f"The {type(self).__name__} was started on another event loop, which alone may use it: make and start one in each "
+                "loop, hand the call over with asyncio.run_coroutine_threadsafe(…, loop), or use the blocking client, which all "
+                "threads may share"
+            )
+
     async def _run(self, operation: Op[T]) -> T:
-        return await self._running().run(operation)
+        driver = self._running()
+        self._check_loop()
+        return await driver.run(operation)
 
     def _asked(self, address: str, command: Command) -> Any:
         answer = self._instance.asked(address, command)

@@ -70,6 +70,8 @@ _TYPES = {
     },
 }
 
+_ALIASES = {"mariadb": "mysql", "postgres": "postgresql"}
+
 TOKENS = Table(
     "halfmoon_event",
     (Column("id", "text", 64), Column("state", "int"), Column("created_ms", "int")),
@@ -120,9 +122,23 @@ def named_in(statement: str) -> str:
     return next((table.name for table in (TOKENS, CONSUMED, OUTBOX) if table.name in statement), "")
 
 
+def known_dialect(dialect: str) -> str:
+    """Return a database's dialect as statements here are written for it. Raises UsageError for one that there are none for."""
+    if (found := _ALIASES.get(dialect.lower(), dialect.lower())) in _TYPES:
+        return found
+    raise UsageError(
+        f"database dialect {dialect!r:.40}: the tables of events are made in {', '.join(_TYPES)} ({', '.join(_ALIASES)}) only"
+    )
+
+
 def create(table: Table, dialect: str) -> list[str]:
-    """Return the statements that make a table and its indexes, if they are not there. Another dialect gets PostgreSQL's types."""
-    types = _TYPES.get(dialect, _TYPES["postgresql"])
+    """Return the statements that make a table and its indexes, if they are not there.
+
+    ``dialect`` is ``sqlite``, ``postgresql`` or ``mysql`` (``mariadb``), as SQLAlchemy and Django call it. Raises UsageError for
+    another.
+    """
+    dialect = known_dialect(dialect)
+    types = _TYPES[dialect]
     columns = [
         f"{column.name} {types[column.kind].format(column.length)}{'' if column.null else ' NOT NULL'}" for column in table.columns
     ]  # names and types are ours alone
@@ -141,12 +157,14 @@ def create(table: Table, dialect: str) -> list[str]:
 def migrate(table: Table, dialect: str) -> list[str]:
     """Return the statements that bring a table from its older form to today's; its rows are kept. Empty for one that has none.
 
-    End the consumers of the older release before: what they write afterwards is refused, and their events come again later.
+    ``dialect`` is as for `create`. End the consumers of the older release before: what they write afterwards is refused, and their
+    events come again later.
     """
+    dialect = known_dialect(dialect)
     if table is not CONSUMED:
         return []
     key = f"PRIMARY KEY ({', '.join(CONSUMED.key)})"
-    kind = _TYPES.get(dialect, _TYPES["postgresql"])["text"].format(127)
+    kind = _TYPES[dialect]["text"].format(127)
     if dialect == "mysql":
         return [
             f"ALTER TABLE {table.name} ADD COLUMN topic {kind} NOT NULL DEFAULT '' AFTER consumer_group, "

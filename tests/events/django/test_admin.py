@@ -78,6 +78,13 @@ def test_rows_of_the_outbox_are_found_by_their_state(admin: Client, file_bus: Me
         assert [one for one in ("row-W", "row-F", "row-R", "row-S") if one in page] == [event_id]
 
 
+def test_a_claim_of_a_clock_far_ahead_is_not_shown(admin: Client, file_bus: MemoryBus):
+    outbox_row("row-W", claimed_until_ms=9_000_000_000_000)
+
+    assert "row-W" in admin.get("/admin/halfmoon_events/outboxevent/?state=waiting").content.decode()
+    assert "row-W" not in admin.get("/admin/halfmoon_events/outboxevent/?state=sending").content.decode()
+
+
 def test_failed_events_are_sent_again_on_request(admin: Client, file_database: str):
     bus = MemoryBus()
     said = {"GROUP": "P_shop", "TRANSPORT": bus, "MODE": "outbox"}

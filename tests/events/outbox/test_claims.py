@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from halfmoon.events.outbox import PARKED_MS
-from halfmoon.events.outbox.claims import Claim, Failure, claim, error_text, fail, release, remove
+from halfmoon.events.outbox.claims import (
+    CLAIM_SEEN_MAX_MS,
+    WAIT_MAX_MS,
+    WAIT_SEEN_MAX_MS,
+    Claim,
+    Failure,
+    claim,
+    clock_ms,
+    error_text,
+    fail,
+    release,
+    remove,
+)
 from tests.events.outbox.outboxes import Outbox
 
 MB = 1024 * 1024
@@ -65,6 +78,42 @@ def test_what_is_claimed_is_nobody_elses_until_the_claim_ends(outbox):
     assert outbox.ids == ["A", "B"]
 
 
+def test_a_claim_that_ends_later_than_any_claim_may_last_does_not_count(outbox):
+    outbox.put("far", "near", key="k")
+    claimed(outbox, "wrong clock", until=1_000 + 10 * CLAIM_SEEN_MAX_MS, count_max=1)
+    assert ids(claimed(outbox, "r1", until=1_000 + CLAIM_SEEN_MAX_MS)) == ["far", "near"]
+
+    assert claimed(outbox, "r2") == [], "a claim that may be is honoured, also by who is a little behind"
+    assert settle(outbox, "wrong clock", sent=[1, 2]) == 0
+
+
+def test_a_wait_that_is_longer_than_any_row_may_wait_does_not_count(outbox):
+    outbox.put("far", "near", "parked")
+    waits = (1_000 + 10 * WAIT_SEEN_MAX_MS, 1_000 + WAIT_MAX_MS, PARKED_MS)
+    settle(outbox, failed=[Failure(row.seq, "no", next_ms) for row, next_ms in zip(claimed(outbox), waits, strict=True)])
+
+    assert ids(claimed(outbox)) == ["far"]
+
+
+def test_the_time_is_that_of_the_database_and_not_of_the_machine_of_the_relay(postgres_outbox, monkeypatch):
+    here_ms = time.time_ns() // 1_000_000
+    monkeypatch.setattr(time, "time_ns", lambda: 0)
+
+    with postgres_outbox.provider.fresh() as rows:
+        assert abs(clock_ms(rows) - here_ms) < 60_000
+
+
+@pytest.mark.parametrize("zone", ["+05:30", "-08:00"])
+def test_the_time_of_a_database_does_not_depend_on_its_zone(outbox, zone):
+    with outbox.provider.fresh() as rows:
+        if rows.dialect == "mysql":
+            rows.run(f"SET time_zone = '{zone}'")
+        elif rows.dialect == "postgresql":
+            rows.run(f"SET TIME ZONE '{zone}'")
+
+        assert abs(clock_ms(rows) - time.time_ns() // 1_000_000) < 60_000
+
+
 def test_rows_of_a_transaction_that_was_rolled_back_are_never_claimed(outbox):
     with outbox.engine.connect() as connection:
         outbox.add(connection, "A")
@@ -84,6 +133,21 @@ def test_rows_of_an_open_transaction_are_not_waited_for_and_not_forgotten(postgr
         connection.commit()
 
     assert ids(claimed(outbox)) == ["A"]
+
+
+@pytest.mark.parametrize("looks", [True, False], ids=["a look in between", "no look in between"])
+def test_of_overlapping_transactions_of_a_key_what_is_committed_goes_first_then_what_was_published_first(postgres_outbox, looks):
+    outbox, order = postgres_outbox, []
+    with outbox.engine.connect() as connection:
+        outbox.add(connection, "first to publish", key="k")
+        outbox.put("first to commit", key="k")
+        if looks:
+            order += claimed(outbox)
+            settle(outbox, sent=[one.seq for one in order])
+        connection.commit()
+
+    order += claimed(outbox)
+    assert ids(order) == (["first to commit", "first to publish"] if looks else ["first to publish", "first to commit"])
 
 
 def test_a_failure_is_kept_with_its_row_and_the_row_waits(outbox):

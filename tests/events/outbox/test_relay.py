@@ -344,6 +344,37 @@ def test_rows_of_a_relay_that_vanished_are_sent_as_repeats_when_its_claims_end(s
     assert {one.attempt for one in wire.got} == {2}
 
 
+@pytest.mark.slow
+def test_a_relay_whose_machine_has_a_wrong_clock_claims_by_that_of_the_database(postgres_url, monkeypatch):
+    outbox, until_ms, refusals = Outbox(postgres_url), [], [ConnectFailed("no")]
+
+    def looks(message):
+        until_ms.extend(one for (one,) in outbox.ask("SELECT claimed_until_ms FROM halfmoon_outbox"))
+        return refusals.pop() if refusals else None
+
+    outbox.put("A")
+    monkeypatch.setattr(time, "time_ns", lambda: 10**19)
+    with Relay(outbox.provider, Wire(looks), poll_ms=20) as relay:
+        until(lambda: outbox.ids == [])
+    assert relay.backlog().backlog == 0
+
+    (now_ms,) = outbox.ask("SELECT EXTRACT(EPOCH FROM now()) * 1000")[0]
+    assert all(abs(float(now_ms) + relay.settings.claim_ms - one) < 60_000 for one in until_ms)
+    assert len(until_ms) == 2
+    outbox.close()
+
+
+def test_rows_that_a_relay_with_a_clock_far_ahead_claimed_are_sent(sqlite_outbox):
+    outbox, wire = sqlite_outbox, Wire()
+    outbox.put("A")
+    outbox.tell("UPDATE halfmoon_outbox SET claimed_by = 'wrong', claimed_until_ms = 9000000000000")  # 2255
+
+    with Relay(outbox.provider, wire, poll_ms=20):
+        until(lambda: outbox.ids == [])
+
+    assert wire.ids == ["A"]
+
+
 def test_what_a_relay_holds_in_memory_is_bounded_by_bytes(sqlite_outbox):
     outbox, most = sqlite_outbox, []
     wire = Wire(lambda message: most.append(relay.figures().in_hand))

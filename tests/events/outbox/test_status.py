@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from halfmoon.events.outbox import PARKED_MS
-from halfmoon.events.outbox.claims import Failure
+from halfmoon.events.outbox.claims import CLAIM_SEEN_MAX_MS, Failure, clock_ms
 from halfmoon.events.outbox.status import backlog, entries, retry
 from tests.events.outbox.test_claims import claimed, ids, settle
 
@@ -56,3 +56,27 @@ def test_a_row_that_a_relay_has_in_hand_is_not_tried_beside_it(outbox):
     claimed(outbox)
 
     assert retry(outbox.provider, 2_000, event_ids=["A"]) == 0
+
+
+def test_a_row_whose_claim_is_from_a_clock_far_ahead_is_not_said_to_be_sent_and_is_tried_again_by_hand(outbox):
+    outbox.put("new", "failed")
+    rows = claimed(outbox)
+    settle(outbox, failed=[Failure(rows[1].seq, "no", PARKED_MS)])
+    outbox.tell(f"UPDATE halfmoon_outbox SET claimed_by = 'wrong', claimed_until_ms = {2_001 + CLAIM_SEEN_MAX_MS}")
+
+    assert [one.state for one in entries(outbox.provider, 2_000)] == ["waiting", "failed"]
+    assert entries(outbox.provider, 2_001)[0].state == "sending", "as long as a claim may last, it counts"
+    assert backlog(outbox.provider, 2_000).sending == 0
+    assert retry(outbox.provider, 2_000, event_ids=["failed"]) == 1
+    assert ids(claimed(outbox, now=2_000, until=3_000)) == ["new", "failed"]
+
+
+def test_states_are_told_by_the_clock_of_the_database(outbox):
+    outbox.put("mine", "old")
+    with outbox.provider.fresh() as rows:
+        now_ms = clock_ms(rows)
+    claimed(outbox, now=now_ms, until=now_ms + 60_000, count_max=1)
+
+    assert [one.state for one in entries(outbox.provider)] == ["sending", "waiting"]
+    assert backlog(outbox.provider).sending == 1
+    assert retry(outbox.provider, event_ids=["mine", "old"]) == 0

@@ -405,3 +405,17 @@ async def test_who_closes_what_it_accepts_is_not_connected_to_again_and_again():
     finally:
         await connections.close()
         listening.close()
+
+
+async def test_a_connection_whose_making_is_cancelled_from_outside_failed_for_all_who_wait_for_it():
+    connections = Connections()
+    calls = [asyncio.ensure_future(connections.call("127.0.0.1:1", ASK, b"", 60_000)) for _ in range(2)]
+    await asyncio.sleep(0)
+
+    (making,) = [task for task in asyncio.all_tasks() if task.get_name().startswith("connect ")]
+    making.cancel()
+
+    for call in calls:
+        with pytest.raises(ConnectFailed, match="cancelled from outside"):
+            await call
+    await connections.close()

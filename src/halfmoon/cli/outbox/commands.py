@@ -57,7 +57,7 @@ class State(StrEnum):
 
 
 Claim = Annotated[
-    str, typer.Option("--claim", metavar="DURATION", help="How long the rows claimed by a killed relay stay claimed: 8s to 1d.")
+    str, typer.Option("--claim", metavar="DURATION", help="How long the rows claimed by a killed relay stay claimed: 8s to 1h.")
 ]
 Attempts = Annotated[int, typer.Option("--attempts-max", min=0, help="Attempts before a row is marked as failed; 0: no limit.")]
 
@@ -82,11 +82,11 @@ def relay(
     Example: halfmoon outbox relay --nameserver 127.0.0.1:9876
     """
     poll_ms = duration_ms(poll, "--poll", at_least="10ms", at_most="1h")
-    claim_ms = duration_ms(claim, "--claim", at_least="8s", at_most="1d")
+    claim_ms = duration_ms(claim, "--claim", at_least="8s", at_most="1h")
     with _opened(database) as provider:
         if make:
             create_tables(provider, (OUTBOX,))
-        outbox_status.backlog(provider, _now_ms())  # a database without an outbox is an error at once
+        outbox_status.backlog(provider)  # a database without an outbox is an error at once
         transport = ClientTransport(group, nameserver)
         transport.start(_undecided)
         sending = Relay(provider, transport, poll_ms=poll_ms, batch_max=batch, claim_ms=claim_ms, attempts_max=attempts or None)
@@ -110,7 +110,7 @@ def status(database: Database = "", as_json: Json = False) -> None:
     Example: halfmoon outbox status --database sqlite:///shop.db --json
     """
     with _opened(database) as provider:
-        backlog = outbox_status.backlog(provider, _now_ms())
+        backlog = outbox_status.backlog(provider)
     if as_json:
         show_json(facts_of(backlog))
     else:
@@ -134,14 +134,14 @@ def list_(
     """
     if failed and state not in (None, State.FAILED):
         raise typer.BadParameter("give --failed or --state, not both")
-    word, now_ms = "failed" if failed else state and state.value, _now_ms()
+    word = "failed" if failed else state and state.value
     with _opened(database) as provider:
-        entries = outbox_status.entries(provider, now_ms, state=word, topic=topic, count_max=limit + 1)
+        entries = outbox_status.entries(provider, state=word, topic=topic, count_max=limit + 1)
     shown, more = entries[:limit], len(entries) > limit
     if as_json:
         show_json({"events": [facts_of(entry) for entry in shown], "more": more})
         return len(shown)
-    show_entries(shown, now_ms)
+    show_entries(shown, _now_ms())
     if more:
         say(f"there are more than these {limit:,}: give --limit")
     return len(shown)
@@ -163,7 +163,7 @@ def retry(
     if bool(events) == every:
         raise typer.BadParameter("give ids of events, or --all-failed")
     with _opened(database) as provider:
-        count = outbox_status.retry(provider, _now_ms(), event_ids=events or None)
+        count = outbox_status.retry(provider, event_ids=events or None)
     if as_json:
         show_json({"retried": count})
     else:

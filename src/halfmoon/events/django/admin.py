@@ -5,22 +5,23 @@ Everything is shown and nothing edited; two actions have failed events of the ou
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
-from django.db.models import Model, Q, QuerySet
+from django.db import connections
+from django.db.models import Case, Model, Q, QuerySet, Value, When
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 
 from halfmoon.events.checks.tokens import PRESENT
 from halfmoon.events.django.configuration import configuration
-from halfmoon.events.django.databases import provider
+from halfmoon.events.django.databases import DjangoRows, provider
 from halfmoon.events.django.models import Consumed, OutboxEvent, Token
 from halfmoon.events.django.pending import pending
 from halfmoon.events.outbox import PARKED_MS
 from halfmoon.events.outbox import status as outbox_status
+from halfmoon.events.outbox.claims import CLAIM_SEEN_MAX_MS, clock_ms
 
 if TYPE_CHECKING:
     _ModelAdmin = admin.ModelAdmin[Any]
@@ -63,18 +64,14 @@ class StateFilter(admin.SimpleListFilter):
         return [(state, state) for state in outbox_status.STATES]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset.filter(_STATES[self.value() or ""](_now_ms()))
+        return queryset.filter(state=self.value()) if self.value() else queryset
 
 
-_FAILED = Q(next_ms__gte=PARKED_MS)
-_STATES = {
-    "": lambda now: Q(),
-    "failed": lambda now: _FAILED,
-    "sending": lambda now: ~_FAILED & Q(claimed_until_ms__gt=now),
-    "retrying": lambda now: ~_FAILED & Q(claimed_until_ms__lte=now) & ~Q(error=""),
-    "waiting": lambda now: ~_FAILED & Q(claimed_until_ms__lte=now, error=""),
-}
-"""As `halfmoon.events.outbox.status` has them."""
+def _state(now_ms: int) -> Case:
+    """The state of a row, as `halfmoon.events.outbox.status` has it."""
+    claimed = Q(claimed_until_ms__gt=now_ms, claimed_until_ms__lte=now_ms + CLAIM_SEEN_MAX_MS)
+    by_state = {"failed": Q(next_ms__gte=PARKED_MS), "sending": claimed, "retrying": ~Q(error="")}
+    return Case(*[When(said, then=Value(state)) for state, said in by_state.items()], default=Value("waiting"))
 
 
 @admin.register(OutboxEvent)
@@ -87,14 +84,15 @@ class OutboxAdmin(_Shown):
     actions = ("retry", "drop")
     ordering = ("seq",)
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """The rows, each with its state by the clock of the database."""
+        now_ms = clock_ms(DjangoRows(connections[configuration().database]))
+        return super().get_queryset(request).annotate(state=_state(now_ms))
+
     @admin.display(description="state")
-    def state(self, row: OutboxEvent) -> str:
+    def state(self, row: Any) -> str:
         """What becomes of the row."""
-        if row.next_ms >= PARKED_MS:
-            return "failed"
-        if row.claimed_until_ms > _now_ms():
-            return "sending"
-        return "retrying" if row.error else "waiting"
+        return str(row.state)
 
     def has_retry_permission(self, request: HttpRequest) -> bool:
         """Who may change events in the outbox may have them sent again."""
@@ -105,7 +103,7 @@ class OutboxAdmin(_Shown):
     def retry(self, request: HttpRequest, queryset: QuerySet[OutboxEvent]) -> None:
         """Have a relay send the selected events at once. Rows that a relay has in hand are left alone."""
         chosen = list(queryset.values_list("event_id", flat=True)[: outbox_status.LIST_MAX])
-        count = outbox_status.retry(provider(configuration().database), _now_ms(), event_ids=chosen)
+        count = outbox_status.retry(provider(configuration().database), event_ids=chosen)
         self.message_user(request, f"{count} of {len(chosen)} events are sent again", messages.SUCCESS)
 
     def has_drop_permission(self, request: HttpRequest) -> bool:
@@ -161,7 +159,3 @@ class ConsumedAdmin(_Shown):
     list_filter = ("consumer_group", "topic")
     search_fields = ("=event_id",)
     ordering = ("-consumed_ms",)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

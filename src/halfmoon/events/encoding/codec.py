@@ -13,6 +13,7 @@ import msgspec
 
 from halfmoon.conversion import convert, make_known
 from halfmoon.events.encoding.codec_check import NotEncodable, check, exact
+from halfmoon.events.encoding.read_back import ReadBack
 from halfmoon.events.errors import PayloadRefused
 from halfmoon.limits import BODY_BYTES_MAX
 
@@ -197,12 +198,14 @@ _msgpack = msgspec.msgpack.Encoder(enc_hook=exact)
 
 
 def _encode_json(payload: Any) -> bytes:
-    check(payload, with_bytes=False)
+    for value in check(payload, with_bytes=False):
+        _json_back.check(value)
     return _json.encode(payload)
 
 
 def _encode_msgpack(payload: Any) -> bytes:
-    check(payload, with_bytes=True)
+    for value in check(payload, with_bytes=True):
+        _msgpack_back.check(value)
     return _msgpack.encode(payload)
 
 
@@ -235,11 +238,23 @@ def make_payload_known(into: Any) -> None:
 
 def _into(payload: Any, into: Any, place: str) -> Any:
     try:
-        if hasattr(into, "__pydantic_validator__"):  # its dataclasses, too: msgspec would not validate them
-            return _validated(into, payload)
-        return convert(payload, into, str_keys=True, dec_hook=_validated)
+        return _read(payload, into)
     except Exception as exc:
         raise PayloadRefused(f"{place}: it is no {getattr(into, '__name__', into)}: {exc}") from exc
+
+
+def _read(payload: Any, into: Any) -> Any:
+    if hasattr(into, "__pydantic_validator__"):  # its dataclasses, too: msgspec would not validate them
+        return _validated(into, payload)
+    return convert(payload, into, str_keys=True, dec_hook=_validated)
+
+
+def _readable(kind: type) -> bool:
+    try:
+        make_payload_known(kind)
+    except PayloadRefused:
+        return False
+    return True
 
 
 def _validated(kind: type, value: Any) -> Any:
@@ -248,3 +263,7 @@ def _validated(kind: type, value: Any) -> Any:
     if validator is None:
         raise TypeError(f"{kind.__name__} is not a type that payloads can be decoded into")
     return validator.validate_json(_json.encode(value))
+
+
+_json_back = ReadBack(lambda value: msgspec.json.decode(_json.encode(value)), _read, _readable)
+_msgpack_back = ReadBack(lambda value: msgspec.msgpack.decode(_msgpack.encode(value)), _read, _readable)

@@ -37,9 +37,22 @@ class NotEncodable(Exception):
         return f"payload{''.join(reversed(self.path))}: {self.what}"
 
 
-def check(value: Any, *, with_bytes: bool) -> None:
-    """Raise NotEncodable unless a payload can travel. ``with_bytes``: bytes, and ints as names, may be inside it (msgpack)."""
-    _check(value, with_bytes, DEPTH_MAX)
+class _Walk:
+    """One payload's check. ``typed`` are the objects of typed classes in it that are not inside another one."""
+
+    def __init__(self, *, with_bytes: bool) -> None:
+        self.with_bytes, self.inside = with_bytes, False
+        self.typed: list[Any] = []
+
+
+def check(value: Any, *, with_bytes: bool) -> list[Any]:
+    """Raise NotEncodable unless a payload can travel. ``with_bytes``: bytes, and ints as names, may be inside it (msgpack).
+
+    Returns the Structs, objects of dataclasses and models in it, but not those inside others.
+    """
+    walk = _Walk(with_bytes=with_bytes)
+    _check(value, walk, DEPTH_MAX)
+    return walk.typed
 
 
 def exact(value: Any) -> Any:
@@ -50,20 +63,20 @@ def exact(value: Any) -> Any:
         return int.__pos__(value)
     if isinstance(value, float):
         return float.__pos__(value)
-    if _is_model(value):
+    if is_model(value):
         return value.model_dump(mode="json", by_alias=True, round_trip=True)
     raise TypeError(f"{type(value).__name__} cannot travel")
 
 
-def _check(value: Any, with_bytes: bool, depth: int) -> None:
+def _check(value: Any, walk: _Walk, depth: int) -> None:
     kind = type(value)
     if kind is str:
         if not value.isascii():
             _check_text(value)
     elif kind is dict:
-        _check_dict(value, with_bytes, depth)
+        _check_dict(value, walk, depth)
     elif kind is list or kind is tuple:
-        _check_list(value, with_bytes, depth)
+        _check_list(value, walk, depth)
     elif kind is int:
         if not INT_MIN <= value <= INT_MAX:
             raise NotEncodable("the number has more than 64 bits; send it as a text")
@@ -71,31 +84,33 @@ def _check(value: Any, with_bytes: bool, depth: int) -> None:
         if not isfinite(value):
             raise NotEncodable(f"{value} is not a finite number; send None or a text")
     elif value is not None and kind is not bool:
-        _check_other(value, with_bytes, depth)
+        _check_other(value, walk, depth)
 
 
-def _check_other(value: Any, with_bytes: bool, depth: int) -> None:
+def _check_other(value: Any, walk: _Walk, depth: int) -> None:
     """The kinds that are rarer than plain data."""
     if isinstance(value, Enum):
-        _check(value.value, with_bytes, depth)
+        _check(value.value, walk, depth)
     elif isinstance(value, str | int | float):
-        _check(exact(value), with_bytes, depth)
+        _check(exact(value), walk, depth)
     elif isinstance(value, dict):
-        _check_dict(value, with_bytes, depth)
+        _check_dict(value, walk, depth)
     elif isinstance(value, list | tuple | set | frozenset):
-        _check_list(value, with_bytes, depth)
+        _check_list(value, walk, depth)
     elif isinstance(value, bytes | bytearray | memoryview):
-        if not with_bytes:
+        if not walk.with_bytes:
             raise NotEncodable("JSON holds no bytes; encode them as base64, or use content_type='application/msgpack'")
     elif isinstance(value, Decimal):
         if not value.is_finite():
             raise NotEncodable(f"{value} is not a finite number; send None or a text")
     elif isinstance(value, msgspec.Struct):
-        _check_fields(value, value.__struct_fields__, with_bytes, depth)
-    elif is_dataclass(value) and not isinstance(value, type):
-        _check_fields(value, tuple(field.name for field in fields(value)), with_bytes, depth)
-    elif _is_model(value):
-        _check(exact(value), with_bytes, depth)
+        _check_fields(value, value.__struct_fields__, walk, depth)
+    elif is_dataclass_value(value):
+        _check_fields(value, tuple(field.name for field in fields(value)), walk, depth)
+    elif is_model(value):
+        if not walk.inside:
+            walk.typed.append(value)
+        _check(exact(value), walk, depth)
         _check_finite(value.model_dump(round_trip=True))  # as JSON, some of these are None by now
     elif not isinstance(value, _MOMENTS):
         raise NotEncodable(f"{type(value).__name__} cannot be encoded; use dicts, lists, texts, numbers, dataclasses or models")
@@ -103,7 +118,7 @@ def _check_other(value: Any, with_bytes: bool, depth: int) -> None:
 
 def _check_finite(value: Any) -> None:
     if isinstance(value, float):
-        _check(float.__pos__(value), False, 1)
+        _check(float.__pos__(value), _Walk(with_bytes=False), 1)
     elif isinstance(value, dict | list | tuple):
         for name, item in value.items() if isinstance(value, dict) else enumerate(value):
             try:
@@ -113,49 +128,54 @@ def _check_finite(value: Any) -> None:
                 raise
 
 
-def _check_dict(value: Mapping[Any, Any], with_bytes: bool, depth: int) -> None:
+def _check_dict(value: Mapping[Any, Any], walk: _Walk, depth: int) -> None:
     if depth <= 0:
         raise NotEncodable(_TOO_DEEP)
     for name, item in value.items():
         try:
             if type(name) is not str:
-                _check_name(name, with_bytes)
+                _check_name(name, walk)
             elif not name.isascii():
                 _check_text(name)
-            _check(item, with_bytes, depth - 1)
+            _check(item, walk, depth - 1)
         except NotEncodable as exc:
             exc.path.append(f".{name}" if isinstance(name, str) and name.isidentifier() else f"[{name!r:.40}]")
             raise
 
 
-def _check_list(value: Any, with_bytes: bool, depth: int) -> None:
+def _check_list(value: Any, walk: _Walk, depth: int) -> None:
     if depth <= 0:
         raise NotEncodable(_TOO_DEEP)
     for index, item in enumerate(value):
         try:
-            _check(item, with_bytes, depth - 1)
+            _check(item, walk, depth - 1)
         except NotEncodable as exc:
             exc.path.append(f"[{index}]")
             raise
 
 
-def _check_fields(value: Any, names: tuple[str, ...], with_bytes: bool, depth: int) -> None:
+def _check_fields(value: Any, names: tuple[str, ...], walk: _Walk, depth: int) -> None:
     if depth <= 0:
         raise NotEncodable(_TOO_DEEP)
+    if outermost := not walk.inside:
+        walk.typed.append(value)
+        walk.inside = True
     for name in names:
         try:
             if (item := getattr(value, name, None)) is not msgspec.UNSET:  # such a field is left out
-                _check(item, with_bytes, depth - 1)
+                _check(item, walk, depth - 1)
         except NotEncodable as exc:
             exc.path.append(f".{name}")
             raise
+    if outermost:
+        walk.inside = False
 
 
-def _check_name(name: Any, with_bytes: bool) -> None:
+def _check_name(name: Any, walk: _Walk) -> None:
     if isinstance(name, str):
         _check_text(str.__str__(name))
-    elif not (with_bytes and type(name) is int and INT_MIN <= name <= INT_MAX):
-        remedy = "use a text or an int" if with_bytes else "use a text"
+    elif not (walk.with_bytes and type(name) is int and INT_MIN <= name <= INT_MAX):
+        remedy = "use a text or an int" if walk.with_bytes else "use a text"
         raise NotEncodable(f"a {type(name).__name__} cannot be a key; {remedy}")
 
 
@@ -166,7 +186,13 @@ def _check_text(text: str) -> None:
         raise NotEncodable(f"the text has an unpaired surrogate at character {exc.start}, which UTF-8 cannot encode") from None
 
 
-def _is_model(value: Any) -> bool:
+def is_dataclass_value(value: Any) -> bool:
+    """Whether a value is an object of a dataclass."""
+    return is_dataclass(value) and not isinstance(value, type)
+
+
+def is_model(value: Any) -> bool:
+    """Whether a value is a pydantic model."""
     return hasattr(type(value), "__pydantic_validator__") and hasattr(value, "model_dump")
 
 

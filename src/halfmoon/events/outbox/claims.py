@@ -1,14 +1,17 @@
 """What a relay does with rows of the outbox: claim some, and settle what became of them. Statements only; waits for nothing.
 
 A row is free when nobody's claim on it runs and its time has come. A claim is a name and a time at which it ends by itself, so
-that the rows of a relay that was killed become free. Rows of one order key are claimed so that the earlier ones always go first,
-whichever relay has them. PostgreSQL, MySQL (8.0.1) and MariaDB (10.6) skip rows that another relay is claiming just now; others,
-and older ones, take turns.
+that the rows of a relay that was killed become free. Times are those of the database's own clock, which all relays share; one that
+lies further ahead than any relay writes it is from a clock that was wrong, and does not count.
+
+Rows of one order key are claimed so that the earlier ones always go first, whichever relay has them. PostgreSQL, MySQL (8.0.1) and
+MariaDB (10.6) skip rows that another relay is claiming just now; others, and older ones, take turns.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -22,6 +25,23 @@ CLOSED_MAX = 200
 
 ROUNDS_MAX = 10
 """How often a claim looks past keys that are held back."""
+
+CLAIM_MAX_MS = 3_600_000
+WAIT_MAX_MS = 86_400_000
+"""How long a claim lasts at most, and a row that failed waits."""
+CLAIM_SEEN_MAX_MS, WAIT_SEEN_MAX_MS = 2 * CLAIM_MAX_MS, 2 * WAIT_MAX_MS
+"""What lies further ahead does not count. Twice as far, for a clock that is set back a little while a relay works."""
+
+CLAIMED = f"(claimed_until_ms > :now_ms AND claimed_until_ms - {CLAIM_SEEN_MAX_MS} <= :now_ms)"
+UNCLAIMED = f"(claimed_until_ms <= :now_ms OR claimed_until_ms - {CLAIM_SEEN_MAX_MS} > :now_ms)"
+"""Conditions of SQL: whether a relay has a row in hand."""
+_DUE = f"(next_ms <= :now_ms OR (next_ms < {PARKED_MS} AND next_ms - {WAIT_SEEN_MAX_MS} > :now_ms))"
+
+_CLOCKS = {
+    "postgresql": "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)",
+    "mysql": "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000",
+}
+"""Ask a server for its time. SQLite has none: its clock is that of the machine, which those who share a file share, too."""
 
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(-MariaDB)?")
 
@@ -52,11 +72,17 @@ class Failure(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """Whose claim it is, the time now and the time at which it ends, both in ms since the epoch."""
+    """Whose claim it is, the time now and the time at which it ends, both by the clock of the database (`clock_ms`)."""
 
     owner: str
     now_ms: int
     until_ms: int
+
+
+def clock_ms(rows: Rows) -> int:
+    """Return the time of the database, in ms since the epoch."""
+    question = _CLOCKS.get(rows.dialect)
+    return int(rows.all(question)[0][0]) if question else time.time_ns() // 1_000_000
 
 
 def claim(rows: Rows, mine: Claim, *, count_max: int, bytes_max: int, without: Collection[str] = ()) -> list[Row]:
@@ -72,7 +98,7 @@ def claim(rows: Rows, mine: Claim, *, count_max: int, bytes_max: int, without: C
         return []
     rows.run(
         f"UPDATE {OUTBOX.name} SET claimed_by = :owner, claimed_until_ms = :until_ms, attempts = attempts + 1 "
-        f"WHERE seq IN ({_listed(taken)}) AND claimed_until_ms <= :now_ms",
+        f"WHERE seq IN ({_listed(taken)}) AND {UNCLAIMED}",
         mine._asdict(),
     )
     claimed = rows.all(
@@ -83,10 +109,10 @@ def claim(rows: Rows, mine: Claim, *, count_max: int, bytes_max: int, without: C
     return [_row(*row) for row in claimed]
 
 
-def idle(rows: Rows, now_ms: int) -> bool:
+def idle(rows: Rows) -> bool:
     """Return whether no row is free. Only reads: in SQLite a relay with nothing to do waits for nobody who writes."""
-    free = f"SELECT 1 FROM {OUTBOX.name} WHERE next_ms <= :now_ms AND claimed_until_ms <= :now_ms LIMIT 1"
-    return not rows.all(free, {"now_ms": now_ms})
+    free = f"SELECT 1 FROM {OUTBOX.name} WHERE {_DUE} AND {UNCLAIMED} LIMIT 1"
+    return not rows.all(free, {"now_ms": clock_ms(rows)})
 
 
 def _in_turn(rows: Rows, mine: Claim, count_max: int, bytes_max: int, without: Sequence[str]) -> list[int]:
@@ -129,7 +155,7 @@ class _Free(NamedTuple):
 def _free(rows: Rows, now_ms: int, count_max: int, without: Sequence[str], held: Collection[int]) -> list[_Free]:
     """Return free rows, the oldest first, and keep other relays from them until this transaction ends."""
     topics = {f"t{at}": topic for at, topic in enumerate(without)}
-    which = "next_ms <= :now_ms AND claimed_until_ms <= :now_ms "
+    which = f"{_DUE} AND {UNCLAIMED} "
     which += f"AND topic NOT IN ({', '.join(f':{place}' for place in topics)}) " if topics else ""
     which += f"AND order_key NOT IN ({_listed(held)}) " if held else ""
     free_rows = rows.all(

@@ -27,7 +27,21 @@ from halfmoon.events.event import Event
 from halfmoon.events.outbox import PARKED_MS
 from halfmoon.events.outbox import status as outbox_status
 from halfmoon.events.outbox.batch import GRACE_S, Batch, counts, is_final
-from halfmoon.events.outbox.claims import CLOSED_MAX, Claim, Failure, Row, claim, error_text, fail, idle, release, remove
+from halfmoon.events.outbox.claims import (
+    CLAIM_MAX_MS,
+    CLOSED_MAX,
+    WAIT_MAX_MS,
+    Claim,
+    Failure,
+    Row,
+    claim,
+    clock_ms,
+    error_text,
+    fail,
+    idle,
+    release,
+    remove,
+)
 from halfmoon.events.outbox.status import Backlog
 from halfmoon.events.publishing.transport import Transport
 from halfmoon.events.tracing import step
@@ -65,7 +79,7 @@ class RelaySettings:
     timeout_ms: int = 3_000
     """Of one sending."""
     claim_ms: int = 60_000
-    """How long a claim lasts: the rows of a relay that was killed wait so long for another. Clocks must agree better than that."""
+    """How long a claim lasts, by the database's clock: the rows of a relay that was killed wait so long for another."""
     retry_max_ms: int = 60_000
     """The longest that a row which failed waits for another try."""
     attempts_max: int | None = 50
@@ -79,8 +93,8 @@ class RelaySettings:
             "batch_bytes_max": (1, 1 << 30),
             "in_flight_max": (1, 1_000),
             "timeout_ms": (100, 60_000),
-            "claim_ms": (CLAIM_MIN_MS, 86_400_000),
-            "retry_max_ms": (RETRY_MIN_MS, 86_400_000),
+            "claim_ms": (CLAIM_MIN_MS, CLAIM_MAX_MS),
+            "retry_max_ms": (RETRY_MIN_MS, WAIT_MAX_MS),
             "attempts_max": (1, 1_000_000),
         }
         for field in fields(self):
@@ -154,6 +168,8 @@ class Relay:
         self._failed: list[Failure] = []
         self._unsent: list[int] = []
         self._closed_topics: dict[str, _Backoff] = {}
+        self._ahead_ms = 0
+        """So much is the clock of the database ahead of the steady one here."""
         self._retry_ms = 0
         """Until then a row waits for another try, and others of its key behind it."""
         self._look_at_s = 0.0
@@ -210,7 +226,7 @@ class Relay:
 
     def backlog(self) -> Backlog:
         """Count the outbox. Raises what the database raises."""
-        return outbox_status.backlog(self._provider, _now_ms())
+        return outbox_status.backlog(self._provider)
 
     # ------------------------------------------------------------ the thread
 
@@ -250,30 +266,29 @@ class Relay:
 
     def _turn(self) -> bool:
         """Settle the last batch, claim and send the next; returns whether there may be more. Raises what the database raises."""
-        begun_s, now_ms = time.monotonic(), _now_ms()
-        mine = Claim(self.name, now_ms, now_ms + self.settings.claim_ms)
+        begun_s = time.monotonic()
         open_until_s = begun_s + (self.settings.claim_ms - self.settings.timeout_ms) / 1000 - GRACE_S - 1
         resting = {topic for topic, rest in self._closed_topics.items() if rest.until_s > begun_s}
         closing = self._close_at_s is not None and begun_s >= self._close_at_s
-        if not (self._sent or self._failed or self._unsent) and (closing or self._nothing_to_do(now_ms)):
+        if not (self._sent or self._failed or self._unsent) and (closing or self._nothing_to_do()):
             return False
         with self._provider.fresh(lock_wait_ms=LOCK_WAIT_MS) as rows:
             self._settle(rows)
-            claimed = [] if closing else self._claim(rows, mine, resting)
+            claimed = [] if closing else self._claim(rows, resting)
         self._sent, self._failed, self._unsent, self._in_hand = [], [], [], len(claimed)
         if not claimed:
-            if resting or now_ms < self._retry_ms:
+            if resting or self._now_ms() < self._retry_ms:
                 self._look_at_s = begun_s + (time.monotonic() - begun_s) * _QUICK
             return False
         self._send(claimed, open_until_s)
         return True
 
-    def _nothing_to_do(self, now_ms: int) -> bool:
+    def _nothing_to_do(self) -> bool:
         """Whether a database that has one lock for writing need not be asked for it."""
         if self._provider.dialect != "sqlite":
             return False
         with self._provider.fresh() as rows:
-            return idle(rows, now_ms)
+            return idle(rows)
 
     def _settle(self, rows: Rows) -> None:
         if (removed := remove(rows, self.name, self._sent)) != len(self._sent):
@@ -285,7 +300,10 @@ class Relay:
         fail(rows, self.name, self._failed)
         release(rows, self.name, self._unsent)
 
-    def _claim(self, rows: Rows, mine: Claim, resting: set[str]) -> list[Row]:
+    def _claim(self, rows: Rows, resting: set[str]) -> list[Row]:
+        now_ms = clock_ms(rows)
+        self._ahead_ms = now_ms - _steady_ms()
+        mine = Claim(self.name, now_ms, now_ms + self.settings.claim_ms)
         sizes = {"count_max": self.settings.batch_max, "bytes_max": self.settings.batch_bytes_max}
         return claim(rows, mine, without=resting, **sizes)
 
@@ -340,9 +358,13 @@ class Relay:
             wait_ms = 2 * rest.wait_ms  # behind others of its topic, so that one row alone does not keep the topic closed
         else:
             wait_ms = min(self.settings.retry_max_ms, RETRY_MIN_MS << min(20, max(0, row.attempts - 1)))
-        next_ms = _now_ms() + wait_ms
+        next_ms = self._now_ms() + wait_ms
         self._retry_ms = max(self._retry_ms, next_ms)
         return Failure(row.seq, error_text(error), next_ms, int(counted))
+
+    def _now_ms(self) -> int:
+        """Return the time by the database's clock, as of the last claim."""
+        return self._ahead_ms + _steady_ms()
 
     def _database_failed(self, error: Exception, wait_ms: int) -> None:
         """Say it once; that others hold a lock only when it goes on."""
@@ -356,5 +378,5 @@ def _event(row: Row) -> Event:
     return Event(id=row.event_id, topic=row.topic, code="")
 
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+def _steady_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -9,6 +9,7 @@ import msgspec
 
 from halfmoon.events.databases.database import Provider, Values
 from halfmoon.events.outbox import PARKED_MS
+from halfmoon.events.outbox.claims import CLAIMED, UNCLAIMED, clock_ms
 from halfmoon.events.tables import OUTBOX
 
 LIST_MAX = 10_000
@@ -20,9 +21,9 @@ log = logging.getLogger("halfmoon.events")
 
 _STATES = {
     "failed": f"next_ms >= {PARKED_MS}",
-    "sending": f"next_ms < {PARKED_MS} AND claimed_until_ms > :now_ms",
-    "retrying": f"next_ms < {PARKED_MS} AND claimed_until_ms <= :now_ms AND error <> ''",
-    "waiting": f"next_ms < {PARKED_MS} AND claimed_until_ms <= :now_ms AND error = ''",
+    "sending": f"next_ms < {PARKED_MS} AND {CLAIMED}",
+    "retrying": f"next_ms < {PARKED_MS} AND {UNCLAIMED} AND error <> ''",
+    "waiting": f"next_ms < {PARKED_MS} AND {UNCLAIMED} AND error = ''",
 }
 STATES = tuple(_STATES)
 """Of a row: parked, refused for good or after ``attempts_max`` tries; a relay has it in hand; failed and tried again later; not
@@ -55,11 +56,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
 
 
-def backlog(provider: Provider, now_ms: int) -> Backlog:
-    """Count an outbox. Reads every row's head."""
+def backlog(provider: Provider, now_ms: int | None = None) -> Backlog:
+    """Count an outbox. Reads every row's head. ``now_ms``: by the clock of the database, which is asked for None."""
     sums = ", ".join(f"COALESCE(SUM(CASE WHEN {condition} THEN 1 ELSE 0 END), 0)" for condition in _STATES.values())
     oldest = f"COALESCE(MIN(CASE WHEN next_ms < {PARKED_MS} THEN created_ms END), :now_ms)"
     with provider.fresh() as rows:
+        now_ms = clock_ms(rows) if now_ms is None else now_ms
         row = rows.all(f"SELECT {oldest}, {sums} FROM {OUTBOX.name}", {"now_ms": now_ms})[0]
     by_state = dict(zip(STATES, (int(count) for count in row[1:]), strict=True))
     behind = sum(by_state.values()) - by_state["failed"]
@@ -67,18 +69,26 @@ def backlog(provider: Provider, now_ms: int) -> Backlog:
 
 
 def entries(
-    provider: Provider, now_ms: int, *, state: str | None = None, topic: str | None = None, count_max: int = 100
+    provider: Provider,
+    now_ms: int | None = None,
+    *,
+    state: str | None = None,
+    topic: str | None = None,
+    count_max: int = 100,
 ) -> list[Entry]:
-    """Return rows, the oldest first: of one state of `STATES` and of one topic, where given. Raises KeyError for another state."""
-    values: Values = {"now_ms": now_ms, "failed_ms": PARKED_MS, **({"topic": topic} if topic is not None else {})}
-    word = "CASE WHEN next_ms >= :failed_ms THEN 0 WHEN claimed_until_ms > :now_ms THEN 1 WHEN error <> '' THEN 2 ELSE 3 END"
+    """Return rows, the oldest first: of one state of `STATES` and of one topic, where given. Raises KeyError for another state.
+
+    ``now_ms`` as for `backlog`.
+    """
+    values: Values = {"failed_ms": PARKED_MS, **({"topic": topic} if topic is not None else {})}
+    word = f"CASE WHEN next_ms >= :failed_ms THEN 0 WHEN {CLAIMED} THEN 1 WHEN error <> '' THEN 2 ELSE 3 END"
     which = [f"({_STATES[state]})"] if state is not None else ["1 = 1"]
     which += ["topic = :topic"] if topic is not None else []
     with provider.fresh() as rows:
         selected = rows.all(
             f"SELECT seq, event_id, topic, {word}, created_ms, attempts, next_ms, error, claimed_by, LENGTH(message) "
             f"FROM {OUTBOX.name} WHERE {' AND '.join(which)} ORDER BY seq LIMIT {min(LIST_MAX + 1, int(count_max))}",
-            values,
+            {**values, "now_ms": clock_ms(rows) if now_ms is None else now_ms},
         )
     return [
         Entry(
@@ -97,13 +107,15 @@ def entries(
     ]
 
 
-def retry(provider: Provider, now_ms: int, *, event_ids: Collection[str] | None = None) -> int:
+def retry(provider: Provider, now_ms: int | None = None, *, event_ids: Collection[str] | None = None) -> int:
     """Have failed rows, and those that wait for another try, tried at once, from the first try on; returns how many.
 
-    ``event_ids``: only these events; None: all failed rows. Rows that a relay has in hand are left alone.
+    ``event_ids``: only these events; None: all failed rows. Rows that a relay has in hand are left alone. ``now_ms`` as for
+    `backlog`.
     """
-    change = f"UPDATE {OUTBOX.name} SET next_ms = 0, attempts = 0 WHERE claimed_until_ms <= :now_ms AND "
+    change = f"UPDATE {OUTBOX.name} SET next_ms = 0, attempts = 0 WHERE {UNCLAIMED} AND "
     with provider.fresh() as rows:
+        now_ms = clock_ms(rows) if now_ms is None else now_ms
         if event_ids is None:
             return rows.run(f"{change} next_ms >= {PARKED_MS}", {"now_ms": now_ms})
         return sum(

@@ -216,6 +216,9 @@ class Connections:
         except asyncio.CancelledError:
             if self._closed:
                 raise NotRunning("the connections are closed") from None
+            caller = asyncio.current_task()
+            if task.cancelled() and caller is not None and not caller.cancelling():  # not who waits for it: all tasks were
+                raise connect_failed(address, "cancelled from outside") from None
             raise
 
     def _opened(self, address: str, task: asyncio.Task[_Connection]) -> None:

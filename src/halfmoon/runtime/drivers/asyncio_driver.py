@@ -7,10 +7,21 @@ import inspect
 import logging
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from halfmoon.effects import Aside, Call, Gather, Now, Op, Run, Signal, Sleep, Spawn, Steady, Tell, Wait
 from halfmoon.runtime.connections.asyncio_connections import Connections
+from halfmoon.runtime.drivers.background import (
+    RESUME_S,
+    BackgroundTask,
+    Handle,
+    InThread,
+    Outcome,
+    begun_task,
+    of_function,
+    outcome,
+)
 
 T = TypeVar("T")
 
@@ -30,26 +41,6 @@ class Time(Protocol):
         """Milliseconds that no setting of the clock moves."""
 
 
-class Handle:
-    """A spawned operation."""
-
-    def __init__(self, task: asyncio.Task[Any]) -> None:
-        self._task = task
-
-    def cancel(self) -> None:
-        """Stop the operation where it waits."""
-        self._task.cancel()
-
-    @property
-    def done(self) -> bool:
-        """Whether it has ended."""
-        return self._task.done()
-
-    async def ended(self) -> None:
-        """Wait until it has ended; its error, if any, was logged."""
-        await asyncio.wait([self._task])
-
-
 class Driver:
     """Runs operations over connections and a clock, in the running event loop.
 
@@ -61,13 +52,15 @@ class Driver:
         self.clock = clock
         self._threads = threads
         self._pool: ThreadPoolExecutor | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._handles: set[Handle] = set()
 
-    async def run(self, operation: Op[T], begun: Any = None) -> T:
+    async def run(self, operation: Op[T], begun: Any = None, *, background: bool = False) -> T:
         """Drive an operation to its end; return its result or raise its error. Cancelling throws into the operation.
 
-        ``begun`` is what an operation asks for that another driver began; None: it has not begun.
+        ``begun`` is what an operation asks for that another driver began; None: it has not begun. ``background``: it runs in a
+        `BackgroundTask`, which keeps what it waits for where others cancel it.
         """
+        task = begun_task() if background else None
         value: Any = None
         error: BaseException | None = None
         while True:
@@ -79,6 +72,9 @@ class Driver:
                 except StopIteration as stop:
                     return stop.value  # type: ignore[no-any-return]
             value = error = None
+            if task is not None and task.interrupted:
+                task.resume = effect
+                raise asyncio.CancelledError
             try:
                 if type(effect) is Call:
                     value = await self.connections.call(effect.address, effect.request, effect.body, effect.timeout_ms)
@@ -89,32 +85,35 @@ class Driver:
                 else:
                     value = await _EFFECTS[type(effect)](self, effect)
             except BaseException as exc:
+                if task is not None and task.interrupted and isinstance(exc, asyncio.CancelledError):
+                    task.interrupt(effect)
+                    raise
                 error = exc
 
     def spawn(self, operation: Op[Any], name: str = "", begun: Any = None) -> Handle:
         """Start an operation that goes on by itself, or go on with one (see `run`); its error is logged."""
-        task = asyncio.get_running_loop().create_task(self.run(operation, begun), name=name or None)
-        self._tasks.add(task)  # the loop itself keeps only weak references
-        task.add_done_callback(self._ended)
-        return Handle(task)
+        handle = Handle(partial(self.run, background=True), operation, name, begun, self._ended)
+        self._handles.add(handle)  # the loop itself keeps only weak references to tasks
+        return handle
 
     async def close(self) -> None:
         """Cancel everything spawned and wait for it; let the threads go without waiting for the user's code in them."""
-        tasks = [task for task in self._tasks if task is not asyncio.current_task()]  # an operation may close its own client
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        handles = [one for one in self._handles if one.task is not asyncio.current_task()]  # an operation may close its own client
+        for handle in handles:
+            handle.cancel()
+        for handle in handles:
+            await handle.ended()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._pool = None
 
     # ------------------------------------------------------------ inside
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (exc := task.exception()) is not None:
-            log.error("operation failed: name=%s", task.get_name(), exc_info=exc)
+    def _ended(self, handle: Handle) -> None:
+        if handle.done:
+            self._handles.discard(handle)
+        elif sum(one.waits for one in self._handles) == 1:  # of all that are cancelled together, the first
+            log.warning("a background task was cancelled from outside, it and others go on in %s s: name=%s", RESUME_S, handle.name)
 
     async def _tell(self, effect: Tell) -> None:
         await self.connections.tell(effect.address, effect.request, effect.body, effect.timeout_ms, effect.remark)
@@ -123,14 +122,18 @@ class Driver:
         await asyncio.sleep(effect.ms / 1000)
 
     async def _gather(self, effect: Gather) -> list[Any]:
-        return await asyncio.gather(*[self.run(operation) for operation in effect.operations], return_exceptions=True)
+        found = await asyncio.gather(*[self.run(operation) for operation in effect.operations], return_exceptions=True)
+        return [outcome(result) for result in found]
 
     async def _spawn(self, effect: Spawn) -> Handle:
         return self.spawn(effect.operation, effect.name)
 
     async def _run(self, effect: Run) -> Any:
         if _is_async(effect.function):
-            return await effect.function(*effect.arguments)
+            try:
+                return await effect.function(*effect.arguments)
+            except asyncio.CancelledError as exc:
+                raise of_function(exc) from exc
         return await self._in_thread(effect.function, *effect.arguments)
 
     async def _aside(self, effect: Aside) -> Any:
@@ -142,7 +145,27 @@ class Driver:
     async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="halfmoon-run")
-        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
+        future = asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
+        return await self._finish(InThread(future))
+
+    async def _finish(self, begun: InThread) -> Any:
+        """Wait for a function in a thread. Where its operation goes on in another task, the function goes on, too."""
+        task = asyncio.current_task()
+        if not isinstance(task, BackgroundTask):
+            return await begun.future
+        try:
+            return await asyncio.shield(begun.future)
+        except asyncio.CancelledError:
+            if task.interrupted:
+                task.resume = begun
+            else:
+                begun.future.cancel()
+            raise
+
+    async def _outcome(self, outcome: Outcome) -> Any:
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.value
 
     async def _wait(self, effect: Wait) -> bool:
         return await wait_signal(effect.signal, effect.timeout_ms)
@@ -165,6 +188,10 @@ async def wait_signal(signal: Signal, timeout_ms: int | None) -> bool:
     timer = loop.call_later(timeout_ms / 1000, settle, False) if timeout_ms is not None else None
     try:
         return await future
+    except asyncio.CancelledError:
+        if future.done() and not future.cancelled() and future.result():  # it fired just before: for whoever waits next
+            signal.fire()
+        raise
     finally:
         signal.unsubscribe(wake)
         if timer is not None:
@@ -190,7 +217,10 @@ async def _drive_aside(operation: Op[T], clock: Time, *, awaited: bool) -> T:
             elif kind is Run:
                 value = effect.function(*effect.arguments)
                 if awaited:
-                    value = await value
+                    try:
+                        value = await value
+                    except asyncio.CancelledError as exc:
+                        raise of_function(exc) from exc
             else:
                 raise TypeError(f"{effect!r} cannot be done aside")
         except BaseException as exc:
@@ -218,4 +248,6 @@ _EFFECTS: dict[type[Any], Callable[[Driver, Any], Any]] = {
     Run: Driver._run,
     Aside: Driver._aside,
     Wait: Driver._wait,
+    InThread: Driver._finish,
+    Outcome: Driver._outcome,
 }

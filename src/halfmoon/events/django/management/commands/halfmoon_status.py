@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from argparse import ArgumentParser
 from typing import Any
 
@@ -36,9 +35,8 @@ class Command(BaseCommand):
         """Ask and write. Raises CommandError when the database does not answer or has not the tables."""
         configured = configuration()
         database = provider(configured.database)
-        now_ms = time.time_ns() // 1_000_000
         try:
-            backlog = outbox_status.backlog(database, now_ms)
+            backlog = outbox_status.backlog(database)
             with database.fresh() as rows:
                 facts: dict[str, Any] = {
                     "group": configured.group,
