@@ -321,17 +321,20 @@ class SendResult(msgspec.Struct):
 
 
 class LocalTransactionState(IntEnum):
-    """What became of a local transaction; the numbers are those of the wire, but for OPEN, which is told as UNKNOWN with a mark.
+    """What became of a local transaction. The numbers are those of the wire; OPEN and NOT_MINE are told as UNKNOWN with a mark.
 
     UNKNOWN tells the broker nothing: it keeps the half message and asks again later, up to 15 times in all. OPEN says that the
     transaction is known and not over, or that it cannot be looked at just now: a Halfmoon broker asks again, for as long as half
-    messages may be undecided (72 hours), and such checks are not among the 15. Any other broker takes it for UNKNOWN.
+    messages may be undecided (72 hours), and such checks are not among the 15. NOT_MINE says that this member of the group cannot
+    tell, since it has no check for the topic or uses another database: a Halfmoon broker asks the next member at once, and such
+    checks are not among the 15 either. Any other broker takes both for UNKNOWN.
     """
 
     UNKNOWN = 0
     COMMIT = 8
     ROLLBACK = 12
     OPEN = -1
+    NOT_MINE = -2
 
     @property
     def code(self) -> int:

@@ -36,7 +36,7 @@ from halfmoon.metrics import DecisionTimes
 from halfmoon.store.layout import OP_PROPERTIES
 from halfmoon.store.records import whole_record
 from halfmoon.store.store import Appended
-from halfmoon.store.transactions.index import State, TransactionIndex
+from halfmoon.store.transactions.index import SENT_MAX, Check, State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.codes import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, VERSION
 from halfmoon.wire.command import encode
@@ -64,6 +64,8 @@ class Answer(IntEnum):
     ROLLBACK = 3
     OPEN = 4
     """The producer knows the transaction, and it is still open: the checks until now do not count."""
+    NOT_MINE = 5
+    """This member of the group cannot tell, and another may: its check does not count."""
 
 
 class Counters(msgspec.Struct):
@@ -77,6 +79,7 @@ class Counters(msgspec.Struct):
     refused: int = 0
     checks_answered: int = 0
     still_open: int = 0
+    not_mine: int = 0
     late_commits: int = 0
     late_rollbacks: int = 0
 
@@ -102,9 +105,11 @@ class Decisions:
         warn: Callable[..., None],
     ) -> None:  # fmt: skip
         self._store, self._topics, self._stats, self._peers = context.store, context.topics, context.stats, context.peers
-        self._pending_replies, self._host = context.pending_replies, context.host
+        self._pending_replies, self._host, self._clients = context.pending_replies, context.host, context.clients
         self._index, self._cache, self._sends, self._late_decisions, self._warn = index, cache, sends, late, warn
         self.counters = Counters()
+        self.on_not_mine: Callable[[int], None] = lambda index: None
+        """Called with the half message whose last check was answered so."""
         self.times = DecisionTimes()
         """How many were decided after how long; expired ones are not among them."""
         self._readable: set[tuple[str, int]] = set()
@@ -147,7 +152,7 @@ class Decisions:
             caller, request.peer.number, group, index, header.commit_log_offset, decision == TRANSACTION_COMMIT, header.msg_id
         )
         if header.from_transaction_check:
-            undecided = Answer.OPEN if header.still_open else Answer.UNKNOWN
+            undecided = Answer.NOT_MINE if header.not_mine else Answer.OPEN if header.still_open else Answer.UNKNOWN
             self._checked(
                 completion, {TRANSACTION_COMMIT: Answer.COMMIT, TRANSACTION_ROLLBACK: Answer.ROLLBACK}.get(decision, undecided)
             )
@@ -163,17 +168,35 @@ class Decisions:
         self._succeed([] if caller is None else [caller])
 
     def _checked(self, completion: Completion, answer: Answer) -> None:
-        """Record the answer to the last check: only the first one, and only from a producer of its group."""
+        """Record the answer to the last check: only the first one, and only from a producer of its group.
+
+        NOT_MINE is the answer of one member, to the last check that was sent to it.
+        """
         half = self._index.half(completion.index)
         if half is None or half.state != State.PREPARED or half.physical_offset != completion.physical_offset:
             return
         if half.group_hash != tag_hash(completion.group.encode()):
             return
         history = self._index.checks(completion.index).history
-        if history and history[-1].answer == Answer.NONE:
-            self._index.answered(completion.index, int(answer), pardons=answer is Answer.OPEN)
+        if answer is Answer.NOT_MINE:
+            self._not_mine(completion, history)
+        elif history and history[-1].answer == Answer.NONE:
+            self._index.answered(completion.index, int(answer), pardons=SENT_MAX if answer is Answer.OPEN else 0)
             self.counters.checks_answered += 1
             self.counters.still_open += answer is Answer.OPEN
+
+    def _not_mine(self, completion: Completion, history: list[Check]) -> None:
+        member = self._clients.producers.get(completion.group, {}).get(completion.peer)
+        for back, check in enumerate(reversed(history)):
+            if member is None or check.answer == Answer.OPEN:  # what was sent before an answer that it is open counts no more
+                return
+            if check.producer == member.short_hash and check.answer == Answer.NONE:
+                self._index.answered(completion.index, Answer.NOT_MINE, back=back, pardons=1)
+                self.counters.checks_answered += 1
+                self.counters.not_mine += 1
+                if not back:
+                    self.on_not_mine(completion.index)
+                return
 
     # ------------------------------------------------------------ judging
 

@@ -69,7 +69,7 @@ def show_notes(transactions: Sequence[Any]) -> None:
 
 def answer_text(answer: str) -> str:
     """Return what came back on a check, in a word."""
-    return {"NONE": "none", "UNKNOWN": "unknown", "COMMIT": "commit", "ROLLBACK": "rollback"}.get(answer, answer)
+    return answer.lower().replace("_", " ")
 
 
 def last_answer(tx: Any) -> str:
