@@ -24,7 +24,7 @@ def counting(broker: Any) -> None:
     """A broker that hears that a transaction is open, and counts the checks all the same."""
     index = broker.transactions.index
     answered = index.answered
-    index.answered = lambda number, answer, pardons=False: answered(number, answer)  # type: ignore[method-assign]
+    index.answered = lambda number, answer, back=0, pardons=0: answered(number, answer, back=back)  # type: ignore[method-assign]
 
 
 @faulty_broker

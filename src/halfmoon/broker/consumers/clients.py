@@ -20,8 +20,6 @@ MEMBERS_MAX = 10_000
 """Members of one group, so that heartbeats cannot fill the memory; one over it is refused."""
 GROUPS_OF_PEER_MAX = 1_000
 """Groups that one connection may belong to, for the same reason."""
-FORMER_MAX = 10_000
-"""Addresses of lost connections of producers that are remembered, some 2 MB."""
 SUBSCRIPTION_BYTES_MAX = 32 * 1024 * 1024
 """Memory of all subscriptions together, for the same reason; an ordinary one takes some 300 bytes."""
 
@@ -68,8 +66,6 @@ class Clients:
         """Counts changes of membership and subscriptions, so that what was derived from them can be checked cheaply."""
         self._subscription_bytes = 0
         self._producers_by_id: dict[str, Member] = {}
-        self._former: dict[bytes, str] = {}
-        """Client ids of producers by the address of a connection that they lost: what it sent bears this address."""
         self._of_peer: dict[int, set[tuple[str, str]]] = {}  # peer number -> ("producer" or "consumer", group)
 
     # ------------------------------------------------------------ joining
@@ -178,10 +174,6 @@ class Clients:
                 known = self._producers_by_id.get(left.client_id)
                 if known is not None and known.peer.number == peer:  # else the client has connected anew
                     del self._producers_by_id[left.client_id]
-                self._former.pop(left.peer.host, None)
-                self._former[left.peer.host] = left.client_id
-                if len(self._former) > FORMER_MAX:
-                    del self._former[next(iter(self._former))]
             if not members:
                 self.producers.pop(group, None)
             return False
@@ -203,14 +195,6 @@ class Clients:
     def producer_by_id(self, client_id: str) -> Member | None:
         """Return the newest connection of a producer's client, whatever its groups."""
         return self._producers_by_id.get(client_id)
-
-    def sender(self, group: str, host: bytes) -> Member | None:
-        """Return the member of a producer group that sent a message: by the address of its connection, or of one that it lost."""
-        members = self.producers.get(group, {})
-        member = next((member for member in members.values() if member.peer.host == host), None)
-        if member is None and (known := self._producers_by_id.get(self._former.get(host, ""))) is not None:
-            member = members.get(known.peer.number)
-        return member
 
     def group(self, group: str) -> ConsumerGroup | None:
         """Return a consumer group that has members now."""

@@ -28,7 +28,7 @@ from halfmoon.broker.names import HALF_TOPIC
 from halfmoon.broker.transactions.check_rate import ThrottledGroups, TokenBucket
 from halfmoon.broker.transactions.decisions import Answer
 from halfmoon.broker.transactions.half import CHECK_TIMES, IMMUNITY, PRODUCER_GROUP, HalfMessages, checks_written, real_queue
-from halfmoon.broker.transactions.walks import ASKED_MAX, Walks, first_asked, next_asked
+from halfmoon.broker.transactions.walks import ASKED_MAX, Walks, first_asked, next_asked, sender_of
 from halfmoon.broker.uptime import BrokerUptime
 from halfmoon.errors import BrokerError, CorruptRecord
 from halfmoon.hot import Parts, tag_hash
@@ -329,8 +329,7 @@ class Checks:
         """Return the live producers of the group, and the one of them that sent the half message."""
         group = (wire_properties.value_of(parts.properties, PRODUCER_GROUP.encode()) or b"").decode("utf-8", "replace")
         members = [member for member in self._clients.producers.get(group, {}).values() if not member.peer.closing]
-        sender = self._clients.sender(group, parts.born_host)
-        return members, None if sender is None or sender.peer.closing else sender
+        return members, sender_of(parts, members)
 
     def ask(self, half: Half, now: int) -> None:
         """Check at once, regardless of age and rate. Raises BrokerError when no producer of the group is connected."""

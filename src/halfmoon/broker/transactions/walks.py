@@ -16,12 +16,16 @@ import msgspec
 
 from halfmoon.broker.consumers.clients import Member
 from halfmoon.broker.transactions.decisions import Answer
+from halfmoon.hot import Parts
 from halfmoon.store.transactions.index import Check
+from halfmoon.wire.properties import value_of
 
 WALKS_MAX, ASKED_MAX = 4096, 256
 """Walks in memory, beyond which the oldest is forgotten, and members that one walk asks. Together they take 4 MiB."""
 AGAIN = 4
 """After *still open* the same member is asked again, but for one check in four: its database may be away for itself alone."""
+SENDER = b"PCLIENT"
+"""Property of half messages: `Member.short_hash` of their sender, in hexadecimal."""
 _RING = 1 << 24
 
 
@@ -93,6 +97,17 @@ class Walks:
             if waiting:  # behind the other groups, which may be asked before it
                 self._waiting[walk.group_hash] = waiting
         return walk.asked
+
+
+def sender_of(parts: Parts, members: Collection[Member]) -> Member | None:
+    """Return the member that sent a half message; None when it is not connected, or cannot be told.
+
+    Halfmoon's clients name themselves in PCLIENT, so that they are known on every connection, also after a restart. For others the
+    address of the connection tells, over which Java clients send all they send.
+    """
+    if SENDER in parts.properties and (name := value_of(parts.properties, SENDER)) is not None:
+        return next((member for member in members if b"%06x" % member.short_hash == name), None)
+    return next((member for member in members if member.peer.host == parts.born_host), None)
 
 
 def first_asked(members: Collection[Member], sender: Member | None, sent: int, history: Sequence[Check], start: int) -> Member:

@@ -112,7 +112,7 @@ class Checks:
                 step("checked", event, checks=checks, decision="open", error=exc)
                 log.warning("a check failed, the broker asks again: event=%s", event.id, exc_info=exc)
                 return OPEN
-        level = logging.INFO if state in (COMMIT, ROLLBACK) else logging.WARNING
+        level = logging.INFO if state in (COMMIT, ROLLBACK, NOT_MINE) else logging.WARNING
         step("checked", event, checks=checks, decision=state.name.lower() + (f" ({reason})" if reason else ""), level=level)
         return state
 
