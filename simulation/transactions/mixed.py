@@ -24,7 +24,7 @@ from simulation.verdict import Verdict, judging
 MEMBERS, HALVES = 13, 20
 GROUP, TOPIC, OTHER = "P_mixed", "orders", "stock"
 INTERVAL_MS, TIMEOUT_MS, CHECKS_MAX = 1000, 300, 5
-CLIENT = {"heartbeat_ms": 1000, "request_timeout_ms": 1000, "route_refresh_ms": 5000}
+CLIENT: dict[str, Any] = {"heartbeat_ms": 1000, "request_timeout_ms": 1000, "route_refresh_ms": 5000}
 SETTLE_MS = 6000
 """How long brokers and members may need to find each other behind a kill."""
 
