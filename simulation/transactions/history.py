@@ -92,8 +92,7 @@ def simulate_transactions(
         operators = Random(f"operators {seed}").choice((0, 1, 1, 2))
     if fates is None:
         fates = FATES | LONG if kinds is None and Random(f"long {seed}").random() < 0.3 else FATES
-    if strangers is None:
-        strangers = Random(f"strangers {seed}").choice((0, 0, 1, 3)) if kinds is None else 0
+    strangers = Random(f"strangers {seed}").choice((0, 0, 1, 3)) if strangers is None and kinds is None else strangers or 0
     flush = flush or chance.choice(("sync", "async"))
     settings = {
         "transaction_timeout_ms": chance.choice((300, 1000, 1500)),

@@ -61,7 +61,7 @@ def simulate_mixed(seed: int, *, kills: int = 3, **options: Any) -> MixedVerdict
         history = _History(cluster, Random(f"mixed {seed}"))
         history.run(kills)
         transactions = cluster.brokers[0].core.transactions
-        verdict.checks, verdict.asked = history.checks, transactions.decisions.counters.not_mine
+        verdict.checks, verdict.asked = history.checks, transactions.decisions.answers.counters.not_mine
         cluster.stop(cluster.brokers[0])
         log = read_log(cluster.brokers[0].disk)
         verdict.halves, verdict.problems = len(log.halves), check_mixed(history.ledger, log) + messages.unexpected

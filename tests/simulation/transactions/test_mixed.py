@@ -21,7 +21,7 @@ def counting(broker: Any) -> None:
 @faulty_broker
 def content(broker: Any) -> None:
     """A broker that asks nobody else before the next round."""
-    broker.transactions.decisions.on_not_mine = lambda index: None
+    broker.transactions.decisions.answers.on_not_mine = lambda index: None
 
 
 @pytest.mark.parametrize("seed", range(1, 7))

@@ -25,8 +25,8 @@ import msgspec
 from halfmoon.broker.consumers.clients import Member
 from halfmoon.broker.context import Context
 from halfmoon.broker.names import HALF_TOPIC
+from halfmoon.broker.transactions.answers import Answer
 from halfmoon.broker.transactions.check_rate import ThrottledGroups, TokenBucket
-from halfmoon.broker.transactions.decisions import Answer
 from halfmoon.broker.transactions.half import CHECK_TIMES, IMMUNITY, PRODUCER_GROUP, HalfMessages, checks_written, real_queue
 from halfmoon.broker.transactions.walks import ASKED_MAX, Walks, first_asked, next_asked, sender_of
 from halfmoon.broker.uptime import BrokerUptime

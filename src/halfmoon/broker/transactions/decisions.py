@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from enum import IntEnum
 from itertools import islice
 from operator import itemgetter
 from typing import Literal
@@ -28,6 +27,7 @@ from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC
 from halfmoon.broker.request import Request, refusal_of, reply_to
 from halfmoon.broker.send.pending_replies import refused
 from halfmoon.broker.send.sends import Sends
+from halfmoon.broker.transactions.answers import Answer, Answers
 from halfmoon.broker.transactions.half import PRODUCER_GROUP, HalfMessage, committed, half_message
 from halfmoon.broker.transactions.late_decisions import Copy, LateDecisions, rollback_op
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceNotAvailable, StoreNotWritable
@@ -36,7 +36,7 @@ from halfmoon.metrics import DecisionTimes
 from halfmoon.store.layout import OP_PROPERTIES
 from halfmoon.store.records import whole_record
 from halfmoon.store.store import Appended
-from halfmoon.store.transactions.index import SENT_MAX, Check, State, TransactionIndex
+from halfmoon.store.transactions.index import State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.codes import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, VERSION
 from halfmoon.wire.command import encode
@@ -55,19 +55,6 @@ OPS_AT_ONCE = 256
 _READABLE_MAX = 65_536
 
 
-class Answer(IntEnum):
-    """The answer to a check, as the transaction index keeps it."""
-
-    NONE = 0
-    UNKNOWN = 1
-    COMMIT = 2
-    ROLLBACK = 3
-    OPEN = 4
-    """The producer knows the transaction, and it is still open: the checks until now do not count."""
-    NOT_MINE = 5
-    """This member of the group cannot tell, and another may: its check does not count."""
-
-
 class Counters(msgspec.Struct):
     """Events since the start."""
 
@@ -77,9 +64,6 @@ class Counters(msgspec.Struct):
     repeats: int = 0
     contradictions: int = 0
     refused: int = 0
-    checks_answered: int = 0
-    still_open: int = 0
-    not_mine: int = 0
     late_commits: int = 0
     late_rollbacks: int = 0
 
@@ -105,11 +89,10 @@ class Decisions:
         warn: Callable[..., None],
     ) -> None:  # fmt: skip
         self._store, self._topics, self._stats, self._peers = context.store, context.topics, context.stats, context.peers
-        self._pending_replies, self._host, self._clients = context.pending_replies, context.host, context.clients
+        self._pending_replies, self._host = context.pending_replies, context.host
         self._index, self._cache, self._sends, self._late_decisions, self._warn = index, cache, sends, late, warn
         self.counters = Counters()
-        self.on_not_mine: Callable[[int], None] = lambda index: None
-        """Called with the half message whose last check was answered so."""
+        self.answers = Answers(index, context.clients)
         self.times = DecisionTimes()
         """How many were decided after how long; expired ones are not among them."""
         self._readable: set[tuple[str, int]] = set()
@@ -127,7 +110,8 @@ class Decisions:
         """
         for number in completions.checks:
             completion = Completion(*completions.at(number))
-            self._checked(completion, Answer.COMMIT if completion.committed else Answer.ROLLBACK)
+            _, peer, group, index, place, committed, _ = completions.at(number)
+            self.answers.enter(Answer.COMMIT if committed else Answer.ROLLBACK, group, peer, index, place)
         while len(completions):
             again = Completions()
             decided: dict[int, tuple[Completion, HalfMessage]] = {}
@@ -153,9 +137,8 @@ class Decisions:
         )
         if header.from_transaction_check:
             undecided = Answer.NOT_MINE if header.not_mine else Answer.OPEN if header.still_open else Answer.UNKNOWN
-            self._checked(
-                completion, {TRANSACTION_COMMIT: Answer.COMMIT, TRANSACTION_ROLLBACK: Answer.ROLLBACK}.get(decision, undecided)
-            )
+            answer = {TRANSACTION_COMMIT: Answer.COMMIT, TRANSACTION_ROLLBACK: Answer.ROLLBACK}.get(decision, undecided)
+            self.answers.enter(answer, group, request.peer.number, index, header.commit_log_offset)
         if decision in _DECISIONS:
             completions = Completions()
             completions.add(*astuple(completion))
@@ -166,37 +149,6 @@ class Decisions:
             remote, remark = request.peer.remote, command.remark
             self._warn("%s does not know about half message %d of %.255r: %.500r", remote, index, group, remark)
         self._succeed([] if caller is None else [caller])
-
-    def _checked(self, completion: Completion, answer: Answer) -> None:
-        """Record the answer to the last check: only the first one, and only from a producer of its group.
-
-        NOT_MINE is the answer of one member, to the last check that was sent to it.
-        """
-        half = self._index.half(completion.index)
-        if half is None or half.state != State.PREPARED or half.physical_offset != completion.physical_offset:
-            return
-        if half.group_hash != tag_hash(completion.group.encode()):
-            return
-        history = self._index.checks(completion.index).history
-        if answer is Answer.NOT_MINE:
-            self._not_mine(completion, history)
-        elif history and history[-1].answer == Answer.NONE:
-            self._index.answered(completion.index, int(answer), pardons=SENT_MAX if answer is Answer.OPEN else 0)
-            self.counters.checks_answered += 1
-            self.counters.still_open += answer is Answer.OPEN
-
-    def _not_mine(self, completion: Completion, history: list[Check]) -> None:
-        member = self._clients.producers.get(completion.group, {}).get(completion.peer)
-        for back, check in enumerate(reversed(history)):
-            if member is None or check.answer == Answer.OPEN:  # what was sent before an answer that it is open counts no more
-                return
-            if check.producer == member.short_hash and check.answer == Answer.NONE:
-                self._index.answered(completion.index, Answer.NOT_MINE, back=back, pardons=1)
-                self.counters.checks_answered += 1
-                self.counters.not_mine += 1
-                if not back:
-                    self.on_not_mine(completion.index)
-                return
 
     # ------------------------------------------------------------ judging
 

@@ -15,7 +15,7 @@ from collections.abc import Collection, Container, Sequence
 import msgspec
 
 from halfmoon.broker.consumers.clients import Member
-from halfmoon.broker.transactions.decisions import Answer
+from halfmoon.broker.transactions.answers import Answer
 from halfmoon.hot import Parts
 from halfmoon.store.transactions.index import Check
 from halfmoon.wire.properties import value_of
