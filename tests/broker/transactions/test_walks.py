@@ -169,7 +169,7 @@ def test_what_is_decided_meanwhile_is_asked_about_no_more(talk):
     assert len(talk.broker.transactions.checks._walks) == 0
 
 
-def test_next_members_are_asked_at_the_rate_of_their_group_and_other_groups_do_not_wait(make_talk):
+def test_next_members_are_asked_at_the_rate_of_their_group_and_neither_other_groups_nor_the_next_round_wait(make_talk):
     talk = make_talk(**CHECKS, transaction_checks_per_second=10)
     join(talk)
     produce(talk, "others", peer=30)
@@ -186,6 +186,8 @@ def test_next_members_are_asked_at_the_rate_of_their_group_and_other_groups_do_n
         others_ms = others_ms or (talk.now - begun if checks(talk, 31) else 0)
     assert 1000 <= talk.now - begun <= 1600
     assert 0 < others_ms <= 200
+    talk.wait(begun + 5000 - talk.now)
+    assert answer(talk, mine), "the next round asks again, though the last member was asked less than an interval ago"
 
 
 def test_a_turn_asks_a_bounded_number_of_members(talk, monkeypatch):
