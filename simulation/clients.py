@@ -80,7 +80,13 @@ class SimTransactionProducer(SimClient):
     """A transactional producer in virtual time; ``transactions`` has its operations. ``values`` are `TransactionSettings`."""
 
     def __init__(
-        self, cluster: Cluster, name: str, listener: TransactionListener, *, clock: Callable[[], int] | None = None, **values: Any
+        self,
+        cluster: Cluster,
+        name: str,
+        listener: TransactionListener | None,
+        *,
+        clock: Callable[[], int] | None = None,
+        **values: Any,
     ) -> None:
         settings = TransactionSettings(**{"group": "P_test", "nameserver": nameservers(cluster), **values})
         super().__init__(cluster, settings, name, clock=clock)

@@ -193,9 +193,10 @@ def _expired_wrongly(ledger: TxLedger, broker: str, record: ExpiredRecord, most:
     row = counted(record)
     if record.checks < ledger.checks_max and not for_room:
         yield f"of {ledger.checks_max}"
-    if row < min(ledger.checks_max, HISTORY_CHECKS) and not for_room:
+    strange = sum(answer == "NOT_MINE" for _, answer in record.history)
+    if row < min(ledger.checks_max, HISTORY_CHECKS - strange) and not for_room:
         yield f"of which {row} count, of {ledger.checks_max}: its history is {record.history}"
-    if row > most or (record.checks > most and record.key not in ledger.opened):
+    if row > most or (record.checks > most and record.key not in ledger.opened and not ledger.strangers):
         yield f"more than {most}: its history is {record.history}"
     if len(record.history) != min(record.checks, HISTORY_CHECKS) or not record.reason:
         yield f"its history is {record.history}"
@@ -234,7 +235,7 @@ def visible_in_time(ledger: TxLedger, logs: Logs) -> list[str]:
 def _visible_by(ledger: TxLedger, broker: str, stored_ms: int, known_ms: int, halves: int, troubles: list[tuple[int, int]]) -> int:
     """Return by when a half message is visible that a producer says is committed since ``known_ms``, checks at their rate."""
     speed = 2 if broker in ledger.set_back else 1
-    pacing_ms = 1000 * halves // ledger.checks_per_second if ledger.checks_per_second < 500 else 0
+    pacing_ms = 1000 * halves * (1 + ledger.strangers) // ledger.checks_per_second if ledger.checks_per_second < 500 else 0
     round_ms = speed * ledger.interval_ms + pacing_ms + SLACK_MS
     limit = max(stored_ms + speed * ledger.minimum_age_ms, known_ms) + round_ms
     for begin, end in troubles:
@@ -244,7 +245,8 @@ def _visible_by(ledger: TxLedger, broker: str, stored_ms: int, known_ms: int, ha
 
 
 def asked_in_time(ledger: TxLedger, logs: Logs) -> list[str]:
-    """No check before a half message is old enough, and no second one within an interval: clocks that are set end no duration.
+    """No check before a half message is old enough, and no second one within an interval, unless another member said that the first
+    was not its own: clocks that are set end no duration.
 
     Ages are those of the broker's clock: where that stepped forward, or was set to before the message, its first check is early.
     """
@@ -279,6 +281,8 @@ def _too_soon(ledger: TxLedger, before: Check, check: Check) -> bool:
     if ledger.checks_per_second < 500:  # what is paced is asked about late, and then not
         return False
     troubles = troubles_of(ledger, check.broker)
+    if before.answer == -2 and before.producer != check.producer:
+        return False
     unwell = any(begin < end and begin <= check.at_ms and end >= before.at_ms for begin, end in troubles)
     return not unwell and check.at_ms < before.at_ms + ledger.interval_ms - STEP_MS - SLACK_MS // 2
 
@@ -311,17 +315,18 @@ def one_op_each(logs: Logs) -> list[str]:
 
 
 def counted(record: ExpiredRecord) -> int:
-    """Return how many checks count of those that a copy remembers: those after the last answer that it is open."""
-    answers = [answer for _, answer in record.history]
+    """Return how many checks count of those that a copy remembers: those after the last answer that it is open, but for those that
+    were answered with not mine."""
+    answers = [answer for _, answer in record.history if answer != "NOT_MINE"]
     return len(answers) if "OPEN" not in answers else answers[::-1].index("OPEN")
 
 
 def _most_in_a_row(ledger: TxLedger) -> Counter[tuple[str, int]]:
-    """Return for each half message how many checks in a row producers got and answered otherwise than that it is open."""
+    """Return for each half message how many checks in a row producers got that count, until one answered that it is open."""
     row, most = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
     for check in ledger.checks:
         at = check.broker, check.index
-        row[at] = 0 if check.answer == -1 else row[at] + 1
+        row[at] = 0 if check.answer == -1 else row[at] + (check.answer != -2)
         most[at] = max(most[at], row[at])
     return most
 

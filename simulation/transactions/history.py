@@ -54,6 +54,8 @@ class TxVerdict(Verdict):
     late_rollbacks: int = 0
     open_checks: int = 0
     """Checks that a listener answered with OPEN."""
+    not_mine: int = 0
+    """Checks that strangers got."""
     reasons: list[str] = field(default_factory=list)
     """The reason of each."""
     by_hand: int = 0
@@ -74,20 +76,23 @@ def simulate_transactions(
     fates: dict[str, float] | None = None,
     broker: dict[str, Any] | None = None,
     operators: int | None = None,
+    strangers: int | None = None,
     **options: Any,
 ) -> TxVerdict:
     """Run the history of a seed and judge it.
 
     ``steps`` is the number of faults; ``flush`` and ``kinds`` (of `TxFaults.KINDS`) are drawn from the seed when not given, as are
-    settings of the brokers that ``broker`` does not give, and how many ``operators`` there are; ``fates`` are weights as in
-    `FATES`, where neither they nor ``kinds`` are given in some seeds `LONG`, too; ``options`` go to `Cluster`. What a core raises
-    becomes a problem, as do errors that it logs.
+    settings of the brokers that ``broker`` does not give, and how many ``operators`` there are. In some seeds without
+    ``kinds`` each group has ``strangers``, members to which no check is their own. ``fates`` are weights as in `FATES`, where
+    neither they nor ``kinds`` are given in some seeds `LONG`, too; ``options`` go to `Cluster`. What a core raises becomes a
+    problem, as do errors that it logs.
     """
     chance = Random(f"transactions {seed}")
     if operators is None:
         operators = Random(f"operators {seed}").choice((0, 1, 1, 2))
     if fates is None:
         fates = FATES | LONG if kinds is None and Random(f"long {seed}").random() < 0.3 else FATES
+    strangers = Random(f"strangers {seed}").choice((0, 0, 1, 3)) if strangers is None and kinds is None else strangers or 0
     flush = flush or chance.choice(("sync", "async"))
     settings = {
         "transaction_timeout_ms": chance.choice((300, 1000, 1500)),
@@ -99,7 +104,7 @@ def simulate_transactions(
     messages = Ledger(flush)
     ledger = TxLedger(
         messages, settings["transaction_check_max"], settings["transaction_timeout_ms"], settings["transaction_check_interval_ms"],
-        settings["transaction_checks_per_second"],
+        settings["transaction_checks_per_second"], strangers,
     )  # fmt: skip
     verdict = TxVerdict(seed, flush)
     with judging(verdict, messages, broker={**BROKER, **settings}, **options) as cluster:
@@ -162,6 +167,9 @@ class _History(FaultHistory):
         for group in GROUPS:
             for _ in range(self._chance.randint(1, 2)):
                 self._start_producer(group)
+            for _ in range(self.ledger.strangers):
+                name = f"{group}.{next(self._numbers)}"
+                self.producers.append(Producer(self.cluster, self.transactions, group, name, lanes=0))
         for i, place in enumerate(self.places(TOPICS, QUEUES)):
             reader = puller(self.plan, place, self.cluster.world.split(f"reader {i}"))
             self._readers.append(self.cluster.driver(f"reader-{i}").start(reader, f"reader-{i}"))
@@ -275,6 +283,7 @@ class _History(FaultHistory):
         )
         verdict.late_rollbacks = sum(len(log.late_rollbacks) for log in self.logs.values())
         verdict.open_checks = sum(check.answer == -1 for check in self.ledger.checks)
+        verdict.not_mine = sum(check.answer == -2 for check in self.ledger.checks)
         verdict.reasons = [record.reason for log in self.logs.values() for record in log.expired]
         verdict.by_hand = sum(decision.code == 0 for decision in self.ledger.by_hand)
         verdict.resumed = sum(resume.code == 0 for resume in self.ledger.resumes)

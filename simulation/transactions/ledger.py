@@ -69,7 +69,7 @@ class Decision(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A check that a producer got, and what it answered: 8 commit, 12 rollback, 0 unknown, -1 open."""
+    """A check that a producer got, and what it answered: 8 commit, 12 rollback, 0 unknown, -1 open, -2 not its own."""
 
     at_ms: int
     broker: str
@@ -148,6 +148,8 @@ class TxLedger:
     minimum_age_ms: int
     interval_ms: int
     checks_per_second: int
+    strangers: int = 0
+    """Members of each group to which no check is their own."""
     databases: dict[str, Database] = field(default_factory=dict)
     begun: dict[str, str] = field(default_factory=dict)
     """Every transaction whose half message was sent, and its group."""

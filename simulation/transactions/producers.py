@@ -44,6 +44,7 @@ AT_ONCE = ("commit", "rollback", "unknown")
 
 COMMIT, ROLLBACK = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK
 UNKNOWN, OPEN = LocalTransactionState.UNKNOWN, LocalTransactionState.OPEN
+NOT_MINE = LocalTransactionState.NOT_MINE
 CLIENT = {"heartbeat_ms": 1000, "request_timeout_ms": 1000, "route_refresh_ms": 5000, "send_timeout_ms": 3000}
 """Settings of the producers: a broker that starts hears of them soon."""
 
@@ -63,10 +64,13 @@ class TxPlan:
 
 
 class Producer:
-    """One process of a group: it runs transactions side by side and answers checks, until it is killed."""
+    """One process of a group: it runs transactions side by side and answers checks, until it is killed.
+
+    Without lanes it is one of another part of the program: no check is its own.
+    """
 
     def __init__(self, cluster: Cluster, plan: TxPlan, group: str, name: str, *, lanes: int, clock_ahead_ms: int = 0) -> None:
-        self.group, self.name, self.clock_ahead_ms = group, name, clock_ahead_ms
+        self.group, self.name, self.clock_ahead_ms, self.lanes = group, name, clock_ahead_ms, lanes
         self._plan, self._random = plan, cluster.world.split(f"producer {name}")
         self._broker_names = {broker.address: broker.name for broker in cluster.brokers}
         self.database: Database = plan.ledger.databases.setdefault(group, Database())
@@ -104,8 +108,8 @@ class Producer:
     def check(self, message: StoredMessage) -> LocalTransactionState:
         """What the database says."""
         key, ledger, now = key_of(message.body), self._plan.ledger, self._plan.clock()
-        answer = UNKNOWN
-        if key not in ledger.never:
+        answer = UNKNOWN if self.lanes else NOT_MINE
+        if self.lanes and key not in ledger.never:
             committed = self.database.ask(key, now)
             undecided = UNKNOWN if key in ledger.silent else OPEN
             answer = undecided if committed is None else COMMIT if committed else ROLLBACK

@@ -68,6 +68,7 @@ TRANSACTIONS = {
     "checks_sent": "Checks sent to producers.",
     "checks_answered": "Checks that were answered.",
     "checks_still_open": "Checks answered with *still open*.",
+    "checks_not_mine": "Checks answered with *not mine*: another member of the group was asked.",
     "checks_unanswered": "Checks still without an answer when the next was sent.",
     "rounds": "Rounds of checks begun.",
     "expired": "Half messages that expired.",

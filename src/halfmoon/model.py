@@ -31,15 +31,15 @@ _ATTEMPT_MAX = 1_000_000
 DELAY_S_MAX = 3_456_000
 """40 days, the furthest that a broker takes."""
 RESERVED_PROPERTIES = frozenset({
-    "KEYS", "TAGS", "WAIT", "DELAY", "UNIQ_KEY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "MIN_OFFSET",
-    "MAX_OFFSET", "BUYER_ID", "ORIGIN_MESSAGE_ID", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "RECONSUME_TIME",
+    "KEYS", "TAGS", "WAIT", "DELAY", "UNIQ_KEY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "PCLIENT",
+    "MIN_OFFSET", "MAX_OFFSET", "BUYER_ID", "ORIGIN_MESSAGE_ID", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "RECONSUME_TIME",
     "MSG_REGION", "TRACE_ON", "MAX_RECONSUME_TIMES", "CONSUME_START_TIME", "TRAN_PREPARED_QUEUE_OFFSET",
     "TRANSACTION_CHECK_TIMES", "CHECK_IMMUNITY_TIME_IN_SECONDS", "INSTANCE_ID", "CORRELATION_ID", "REPLY_TO_CLIENT", "TTL",
     "ARRIVE_TIME", "PUSH_REPLY_TIME", "CLUSTER", "MSG_TYPE", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET",
     "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY", "EXTEND_UNIQ_INFO", "POP_CK",
     "POP_CK_OFFSET", "1ST_POP_TIME", "DUP_INFO", "__CRC32#", REPEAT,
 })  # fmt: skip
-"""Property names that belong to the protocol. Follows MessageConst.STRING_HASH_SET (4.9.8), with names of 5.x and one of ours."""
+"""Property names that belong to the protocol. Follows MessageConst.STRING_HASH_SET (4.9.8), with names of 5.x and two of ours."""
 
 
 def one_line(text: str, length_max: int = REASON_LENGTH_MAX) -> str:
@@ -321,17 +321,20 @@ class SendResult(msgspec.Struct):
 
 
 class LocalTransactionState(IntEnum):
-    """What became of a local transaction; the numbers are those of the wire, but for OPEN, which is told as UNKNOWN with a mark.
+    """What became of a local transaction. The numbers are those of the wire; OPEN and NOT_MINE are told as UNKNOWN with a mark.
 
     UNKNOWN tells the broker nothing: it keeps the half message and asks again later, up to 15 times in all. OPEN says that the
     transaction is known and not over, or that it cannot be looked at just now: a Halfmoon broker asks again, for as long as half
-    messages may be undecided (72 hours), and such checks are not among the 15. Any other broker takes it for UNKNOWN.
+    messages may be undecided (72 hours), and such checks are not among the 15. NOT_MINE says that this member of the group cannot
+    tell, since it has no check for the topic or uses another database: a Halfmoon broker asks the next member at once, and such
+    checks are not among the 15 either. Any other broker takes both for UNKNOWN.
     """
 
     UNKNOWN = 0
     COMMIT = 8
     ROLLBACK = 12
     OPEN = -1
+    NOT_MINE = -2
 
     @property
     def code(self) -> int:

@@ -34,13 +34,13 @@ def end(talk, sent, decision, *, oneway=False, peer=1, serialization=JSON, **cha
     return talk.ask(end_header(sent, decision, **changes), oneway=oneway, peer=peer, serialization=serialization)
 
 
-def end_header(sent, decision, *, group=GROUP, check=False, index=None, place=None, open=None, key="u1"):
+def end_header(sent, decision, *, group=GROUP, check=False, index=None, place=None, open=None, not_mine=None, key="u1"):
     """Return the request of the second phase of a half message."""
     return EndTransaction(
         producer_group=group, tran_state_table_offset=sent.queue_offset if index is None else index,
         commit_log_offset=parse_offset_msg_id(sent.msg_id).physical_offset if place is None else place,
         commit_or_rollback=decision, msg_id=key, from_transaction_check=check,
-        still_open=open,
+        still_open=open, not_mine=not_mine,
     )  # fmt: skip
 
 

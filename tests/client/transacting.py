@@ -19,6 +19,7 @@ from tests.client.messages import record
 from tests.client.scripted import Answer, Reply, Scripted, Seen, route, routes
 
 COMMIT, ROLLBACK, UNKNOWN = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK, LocalTransactionState.UNKNOWN
+NOT_MINE = LocalTransactionState.NOT_MINE
 OFFSET_ID = "7F00000100002A9F0000000000001000"
 """The broker's id of a record at 127.0.0.1:10911, byte 4096 of its log."""
 

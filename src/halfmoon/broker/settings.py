@@ -134,7 +134,7 @@ class BrokerSettings:
         java="transactionCheckMax",
         low=1,
         high=1000,
-        why="A half message expires after this many checks that no producer answers with a decision or with *still open*.",
+        why="A half message expires after this many checks in a row without a decision, *still open* or *not mine* as the answer.",
     )
     transaction_check_interval_ms: int = setting(
         60_000, java="transactionCheckInterval", low=10, high=2**31 - 1, why="Interval between checks of a half message."

@@ -26,6 +26,7 @@ from halfmoon.client.core.produce.requests import Requests
 from halfmoon.client.core.produce.selector import Selector, select_by_hash
 from halfmoon.client.core.produce.send import FirstAttempt, Sender
 from halfmoon.client.core.produce.tracing import Tracer
+from halfmoon.client.core.produce.transaction_check import answer_not_mine
 from halfmoon.client.files import OffsetsOnDisk
 from halfmoon.client.lifecycle import Client, values_of
 from halfmoon.client.settings import (
@@ -92,6 +93,7 @@ class AsyncProducer(Client[ProducerSettings]):
             add_spans(self._sender, checked.group)
         self._requests = Requests(self._sender, self._instance)
         self._instance.producer_group = self._sender.group
+        self._instance.on_asked[39] = answer_not_mine(self._sender.group)
         self._tracer = Tracer(checked, self._instance, self._ids) if checked.trace else None
         self._sender.tracer = self._tracer
         # What tracing, latencies and lingering remember belongs to the loop.

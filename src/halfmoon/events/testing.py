@@ -28,6 +28,9 @@ T = TypeVar("T")
 
 MEMBERS_MAX = 10_000
 
+AGAIN = 4
+"""After OPEN the same member is asked again, but for one check in four."""
+
 DELIVERIES_MAX = 100_000
 """Of one `deliver`: more means that consumers publish what they consume, without end."""
 
@@ -223,43 +226,60 @@ class MemoryBus:
         return min([*checks, *(due_ms for due_ms in others if due_ms is not None)], default=None)
 
     def _check(self, record: Record) -> int:
-        """Ask about one message, or give it up; returns how many checks were sent: 0 or 1."""
+        """Ask members about one message until one answers otherwise than NOT_MINE, or give it up; returns how many were asked."""
+        walk: list[MemoryTransport] = []
+        while self._ask_next(record, walk):
+            pass
+        return len(walk)
+
+    def _ask_next(self, record: Record, walk: list[MemoryTransport]) -> bool:
+        """Ask the next member of a walk and add it there; returns whether to go on."""
         with self._lock:
             record.next_check_ms = self.now_ms + self._interval_ms
             if record.state is not State.UNKNOWN or self._broker.down:
-                return 0
+                return False
             if record.counted >= self._checks_max or self.now_ms - record.stored_ms >= KEEP_MS:
                 self._broker.decide(record, Decision.EXPIRE)
-                return 0
-            member = self._asked(record.group)
+                return False
+            member = self._next_member(record, walk)
             if member is None:
-                return 0
+                return False
+            walk.append(member)
             record.checks, record.counted = record.checks + 1, record.counted + 1
+            record.asked, record.open = member.client, False
             self.checks_sent += 1
             record.stored.properties[CHECK_TIMES] = str(record.checks)
         try:
             state = _apart(member.ask, record)
         except Exception:
             log.exception("a check failed and is repeated: event=%s", record.id)
-            return 1
+            return False
         if member.dead:
-            return 1
+            return False
         if state in _DECISIONS:
             self._broker.decide(record, _DECISIONS[state])
         elif state is LocalTransactionState.OPEN:
-            record.counted = 0
-        return 1
+            record.counted, record.open = 0, True
+        elif state is LocalTransactionState.NOT_MINE:
+            record.counted = max(0, record.counted - 1)
+            return True
+        return False
 
     def _settle(self) -> None:
         """Have publishers decide what they can decide: of what a broker would have moments later, a test sees all."""
         for member in list(self._members):
             _apart(member.settle)
 
-    def _asked(self, group: str) -> MemoryTransport | None:
-        """Return the member of a publisher group whose turn it is to be asked."""
-        living = [member for member in self._members if member.group == group and member.answers]
+    def _next_member(self, record: Record, walk: Collection[MemoryTransport]) -> MemoryTransport | None:
+        """Return the living member of the group that is asked next. Follows `halfmoon.broker.transactions.walks`."""
+        left = [one for one in self._members if one.group == record.group and one.answers and one not in walk]
+        again = record.asked if record.open and record.checks % AGAIN else ""
+        for wanted in () if walk else (again, record.sender if record.asked != record.sender else ""):
+            if (first := next((one for one in left if one.client == wanted), None)) is not None:
+                return first
+        others = [one for one in left if one.client != record.sender] or left
         self._turn += 1
-        return living[self._turn % len(living)] if living else None
+        return others[self._turn % len(others)] if others else None
 
     # ------------------------------------------------------------ what is there
 

@@ -116,15 +116,15 @@ def test_an_answer_counts_once_and_only_to_a_check_and_from_its_group(make_talk)
     talk = make_talk(**CHECKS)
     produce(talk, GROUP)
     sent = prepare(talk)
-    index, counters = talk.broker.transactions.index, talk.broker.transactions.decisions.counters
+    index, counters = talk.broker.transactions.index, talk.broker.transactions.decisions.answers.counters
     end(talk, sent, 0, check=True)  # nothing was asked
-    assert counters.checks_answered == 0
+    assert counters.answered == 0
     talk.wait(6000)
     assert end(talk, sent, COMMIT, check=True, group="others").code == 1
-    assert (index.checks(0).history[-1].answer, counters.checks_answered) == (0, 0)
+    assert (index.checks(0).history[-1].answer, counters.answered) == (0, 0)
     for _ in range(3):
         end(talk, sent, 0, check=True)
-    assert (index.checks(0).history[-1].answer, counters.checks_answered) == (1, 1)
+    assert (index.checks(0).history[-1].answer, counters.answered) == (1, 1)
 
 
 def test_successes_that_wait_for_the_device_are_bounded(make_talk, monkeypatch):

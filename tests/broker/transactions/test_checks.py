@@ -64,7 +64,7 @@ def test_the_answer_to_a_check_decides_and_a_repeat_of_it_does_nothing(talk):
 
     assert checks(talk) == []
     assert [m.body for m in stored(talk, TOPIC, 3)] == [b"order"]
-    assert talk.broker.transactions.decisions.counters.checks_answered == 3
+    assert talk.broker.transactions.decisions.answers.counters.answered == 3
 
 
 @pytest.mark.mission("004-28")

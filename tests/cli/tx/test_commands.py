@@ -145,6 +145,25 @@ def test_what_is_not_there_is_exit_code_1_and_an_argument_that_does_not_fit_2(ru
 # ---------------------------------------------------------------- checks
 
 
+def test_a_check_by_hand_goes_from_member_to_member_until_one_answers_and_each_answer_is_shown(run, topic, cluster):
+    group = "P_by_member"
+    with Shop(cluster, group).producer as leaving:
+        leaving.on_check(topic, lambda message: LocalTransactionState.NOT_MINE)
+        with leaving.half(Message(topic, b"order")) as half:
+            half.leave()
+        run("tx", "check", half.message_id)
+        until(lambda: "not mine" in run("tx", "show", half.message_id).out)
+        with TransactionProducer(group=group, nameserver=cluster.nameserver, check=lambda message: COMMIT):
+            until(lambda: run("tx", "show", half.message_id, "--json").json()["producers"] == 2)
+            run("tx", "check", half.message_id)
+            until(lambda: run("tx", "show", half.message_id, "--json").json()["state"] == "COMMITTED")
+    shown = run("tx", "show", half.message_id).out
+    answers = re.findall(r"to producer (\w+): (.*)", shown)
+    assert [answer for _, answer in answers][-1] == "commit"
+    assert {answer for _, answer in answers[:-1]} == {"not mine"}
+    assert answers[-1][0] not in {producer for producer, _ in answers[:-1]}
+
+
 def test_a_check_by_hand_is_sent_answered_and_remembered(run, topic, shop):
     unique = shop.leave(topic)
 

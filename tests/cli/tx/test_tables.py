@@ -37,6 +37,8 @@ def test_when_the_next_check_is_due(fields: dict[str, object], text: str):
     [
         ({}, ""),
         ({"checks": [TransactionCheck(answer="COMMIT"), TransactionCheck(answer="UNKNOWN")]}, "unknown"),
+        ({"checks": [TransactionCheck(answer="OPEN")]}, "open"),
+        ({"checks": [TransactionCheck(answer="NOT_MINE")]}, "not mine"),
         ({"checks": [TransactionCheck(answer="LATER")]}, "LATER"),
         ({"not_reported": READ_FROM_QUEUES}, "not reported"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import ExitStack
 from itertools import count
 from typing import Any
 
@@ -14,6 +15,7 @@ from halfmoon import (
     AsyncTransactionProducer,
     LocalTransactionState,
     Message,
+    Producer,
     TransactionProducer,
 )
 from halfmoon.testing.local import LocalCluster
@@ -148,3 +150,27 @@ async def test_a_plain_local_transaction_does_not_hold_up_the_event_loop(cluster
         go_on.set()
 
         assert (await task).local_state is COMMIT
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_in_a_group_of_thirteen_the_one_member_that_knows_the_topic_decides_everything(cluster, names, topic, asked):
+    with ExitStack() as members, Admin(nameserver=cluster.nameserver) as admin:
+        for number in range(11):
+            members.enter_context(TransactionProducer(**names, instance_name=f"other-{number}")).on_check(
+                "stock", lambda message: ROLLBACK
+            )
+        plain = members.enter_context(Producer(**names, instance_name="plain"))  # of the group, and without transactions
+        gone = TransactionProducer(**names, instance_name="gone", check=lambda message: LocalTransactionState.NOT_MINE)
+        with gone:
+            halves = [gone.prepare(Message(topic, b"%02d" % number)) for number in range(20)]
+            for half in halves:
+                half.leave()
+            plain.send(Message(topic, b"plain"))
+            if asked:  # all others, more often than anything is asked that is not answered
+                until(lambda: all(admin.transaction(half.message_id).checks_sent > 15 for half in halves))
+        members.enter_context(TransactionProducer(**names, check=lambda message: COMMIT, instance_name="knowing"))
+
+        assert bodies(cluster, topic, 21)[:20] == [b"%02d" % number for number in range(20)]
+        assert not [one for one in admin.expired_transactions() if one.group == names["group"]]
+        answers = {check.answer for half in halves for check in admin.transaction(half.message_id).checks}
+        assert answers == {"NOT_MINE", "COMMIT"}

@@ -21,7 +21,7 @@ from halfmoon.model import LocalTransactionState, StoredMessage
 from tests.events.fakes import Blocks, FakeTransport, stored
 
 COMMIT, ROLLBACK = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK
-UNKNOWN, OPEN = LocalTransactionState.UNKNOWN, LocalTransactionState.OPEN
+NOT_MINE, OPEN = LocalTransactionState.NOT_MINE, LocalTransactionState.OPEN
 
 
 def half(topic: str = "TP_ORDER", code: str = "EC_PAID", payload: object = None, **properties: str) -> StoredMessage:
@@ -111,8 +111,9 @@ def test_a_coroutine_function_may_answer(checks: Checks) -> None:
 
 
 def test_without_a_check_the_message_stays_undecided(checks: Checks, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     checks.add("TP_STOCK", "*", lambda event, context: None)
-    assert checks.answer(half()) is UNKNOWN
+    assert checks.answer(half()) is NOT_MINE
     assert "no check here" in caplog.text
     assert "event=AB12" in caplog.text
 
@@ -203,7 +204,7 @@ def test_a_missing_row_proves_nothing_about_a_message_that_was_published_without
     assert transport.answer is not None
     message = half()
     assert TOKEN_PROPERTY not in message.properties
-    assert transport.answer(message) is UNKNOWN
+    assert transport.answer(message) is NOT_MINE
     with sqlite3.connect(database.path) as connection:
         assert connection.execute("SELECT * FROM halfmoon_event").fetchall() == []
 

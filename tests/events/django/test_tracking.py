@@ -340,7 +340,7 @@ def test_a_connection_lost_before_that_is_a_rollback(postgres_alias: str, block:
 
 @BLOCKS
 @pytest.mark.parametrize("statement", ["CREATE TABLE others (id INT)", "CREATE TABLE orders_order (id INT)"], ids=["new", "known"])
-def test_after_ddl_that_commits_by_itself_the_next_transaction_is_followed_as_ever(mariadb_alias: str, block: Block, statement: str):
+def test_after_ddl_that_commits_by_itself_the_next_transaction_is_followed(mariadb_alias: str, block: Block, statement: str):
     empty(mariadb_alias)
     with fails(RuntimeError), block(using=mariadb_alias):
         Order.objects.using(mariadb_alias).create(number="kept")

@@ -12,12 +12,13 @@ from typing import Any, Protocol
 
 import pytest
 
-from halfmoon import Admin
+from halfmoon import Admin, TransactionProducer
 from halfmoon.errors import BrokerError, HalfmoonError
 from halfmoon.events import Consumers, Event, Publisher, local_transaction
 from halfmoon.events.consuming.on import Handler
 from halfmoon.events.errors import PublishFailed
 from halfmoon.events.testing import MemoryBus
+from halfmoon.model import LocalTransactionState
 from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.command import Command
 from tests.events.outcomes.network import END_TRANSACTION, SEND, Network, is_half, is_plain
@@ -33,8 +34,8 @@ SETTINGS = {
 }
 """Of a broker that asks soon, gives up soon, and gives back soon what was not consumed."""
 
-DIFFERENT = {"UNIQ_KEY", "ORIGIN_MESSAGE_ID", "KEYS", "EVENT_PUBLISHED_MS"}
-"""Properties whose values name one message."""
+DIFFERENT = {"UNIQ_KEY", "ORIGIN_MESSAGE_ID", "KEYS", "EVENT_PUBLISHED_MS", "PCLIENT"}
+"""Properties whose values name one message, or its sender."""
 
 ADDED = {
     "WAIT", "CLUSTER", "MSG_REGION", "TRACE_ON", "MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "REAL_TOPIC", "REAL_QID",
@@ -57,6 +58,9 @@ class Ways(Protocol):
     def die(self, publisher: Publisher) -> None: ...
     def state(self, event_id: str) -> str: ...
     def resume(self, event_id: str) -> None: ...
+    def unknowing(self, group: str) -> Callable[[], None]: ...
+    def wait_rounds(self, count: int) -> None: ...
+    def checks_of(self, events: list[Event]) -> int: ...
     def until(self, true: Callable[[], bool]) -> None: ...
 
 
@@ -92,6 +96,19 @@ class OnBus:
 
     def resume(self, event_id: str) -> None:
         self.bus.resume(next(one for one in self.bus.expired if one.id == event_id))
+
+    def unknowing(self, group: str) -> Callable[[], None]:
+        """Add a member that answers *unknown* to every check, as other clients do; return what ends it."""
+        member = self.bus.transport(group)
+        member.start(lambda stored: LocalTransactionState.UNKNOWN)
+        return member.die
+
+    def wait_rounds(self, count: int) -> None:
+        self.bus.advance(10 + 30 * count)
+
+    def checks_of(self, events: list[Event]) -> int:
+        ids = {event.id for event in events}
+        return sum(one.checks for one in self.bus.committed if one.id in ids)
 
     def until(self, true: Callable[[], bool]) -> None:
         for _ in range(20):
@@ -152,6 +169,23 @@ class OnBroker:
     def resume(self, event_id: str) -> None:
         self.admin.resume_half(next(one.offset_msg_id for one in self.admin.expired_transactions() if one.msg_id == event_id))
 
+    def unknowing(self, group: str) -> Callable[[], None]:
+        member = TransactionProducer(
+            group=group, nameserver=self.network.nameserver, check=lambda message: LocalTransactionState.UNKNOWN
+        )
+        member.start()
+        return member.close
+
+    def wait_rounds(self, count: int) -> None:
+        begun = self._counter("rounds")
+        self.until(lambda: self._counter("rounds") >= begun + count)
+
+    def checks_of(self, events: list[Event]) -> int:
+        return sum(self.admin.transaction(event.id).checks_sent for event in events)
+
+    def _counter(self, name: str) -> int:
+        return self.admin.transaction_stats()[0].counters[name]
+
     def until(self, true: Callable[[], bool]) -> None:
         until(true, within_s=WAIT_S)
 
@@ -178,7 +212,7 @@ class Story:
         self.listening.start()
 
     def member(self, *, knows: bool = True, **options: Any) -> Publisher:
-        """Add a member of the group; one that does not ``know`` answers *unknown* to every check."""
+        """Add a member of the group; one that does not ``know`` answers *not mine* to every check."""
         made = self.ways.publisher(self.group, **{"tries_max": 0, **options})
         if knows:
             made.check(self.topic)(self._check)
@@ -324,11 +358,36 @@ def test_a_repeat_after_a_loss_is_the_same_message(story: Story, what: str):
     story.ends(story.order(), "committed", 1)
 
 
+@pytest.mark.parametrize("before", [False, True])
+def test_members_without_a_check_do_not_keep_the_one_that_has_it_from_being_asked(story: Story, before: bool):
+    story.ways.lose_decisions()
+    event = story.order()
+    others = [story.member(knows=False) for _ in range(4)]
+    story.publishers[0:0] = others
+    if before:  # one more for each check that may be counted: they say so in more rounds than would be enough to expire
+        story.die(knows=False)
+        story.ways.wait_rounds(CHECKS_MAX + 3)
+        assert story.ways.state(event.id) == "unknown"
+    story.die()
+    story.ends(event, "committed", 1)
+
+
+def test_the_member_that_published_is_asked_first(story: Story):
+    for _ in range(4):
+        story.publishers.insert(0, story.member(knows=False))
+    story.ways.lose_decisions()
+    events = [story.order() for _ in range(5)]
+    story.ways.until(lambda: all(story.ways.state(event.id) == "committed" for event in events))
+    assert story.ways.checks_of(events) == 5
+
+
 def test_no_check_says_anything(story: Story):
     story.ways.lose_decisions()
     event = story.order()
     story.die(knows=False)
+    end = story.ways.unknowing(story.group)
     story.ends(event, "expired")
+    end()
     story.die()
     story.ways.resume(event.id)
     story.ends(event, "committed", 1)

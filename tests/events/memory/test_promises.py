@@ -32,8 +32,8 @@ _numbers = itertools.count(1)
 PLACES = {"CLUSTER", "MSG_REGION", "TRACE_ON", "MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME"}
 """Properties that say where a message lay and when it was fetched: a bus gives none of them."""
 
-NAMES_ONE = {"UNIQ_KEY", "KEYS", "EVENT_PUBLISHED_MS", "ORIGIN_MESSAGE_ID"}
-"""Properties whose values differ with each message."""
+NAMES_ONE = {"UNIQ_KEY", "KEYS", "EVENT_PUBLISHED_MS", "ORIGIN_MESSAGE_ID", "PCLIENT"}
+"""Properties whose values differ with each message, or with its sender."""
 
 
 def seen(message: StoredMessage) -> dict[str, Any]:

@@ -126,10 +126,10 @@ def lonely(broker: Any) -> None:
         learn(now)
         checks._live = _Everybody()
 
-    def asked(half: Any, parts: Any, sent: int, now: int) -> Any:
-        if checks._member(parts) is None:
+    def asked(half: Any, parts: Any, now: int) -> Any:
+        if not checks._members(parts)[0]:
             index.checked(half.index, now // 1000, 0)
-        return ask(half, parts, sent, now)
+        return ask(half, parts, now)
 
     checks._learn_live, checks._ask_in_turn = learned, asked  # type: ignore[method-assign]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from halfmoon.broker.transactions.decisions import Answer
+from halfmoon.broker.transactions.answers import Answer
 from halfmoon.store.transactions.index import State
 from tests.simulation.faulty import faulty_broker
 
@@ -12,11 +12,9 @@ from tests.simulation.faulty import faulty_broker
 @faulty_broker
 def deaf(broker: Any) -> None:
     """A broker that does not hear that a transaction is open: to it the answer is *unknown*, as to the original."""
-    decisions = broker.transactions.decisions
-    checked = decisions._checked
-    decisions._checked = lambda completion, answer: checked(  # type: ignore[method-assign]
-        completion, Answer.UNKNOWN if answer is Answer.OPEN else answer
-    )
+    answers = broker.transactions.decisions.answers
+    enter = answers.enter
+    answers.enter = lambda answer, *which: enter(Answer.UNKNOWN if answer is Answer.OPEN else answer, *which)  # type: ignore[method-assign]
 
 
 @faulty_broker
@@ -24,7 +22,7 @@ def counting(broker: Any) -> None:
     """A broker that hears that a transaction is open, and counts the checks all the same."""
     index = broker.transactions.index
     answered = index.answered
-    index.answered = lambda number, answer, pardons=False: answered(number, answer)  # type: ignore[method-assign]
+    index.answered = lambda number, answer, back=0, pardons=0: answered(number, answer, back=back)  # type: ignore[method-assign]
 
 
 @faulty_broker

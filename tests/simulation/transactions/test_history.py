@@ -44,6 +44,13 @@ def test_lost_second_phases_are_healed_by_checks_in_time() -> None:
     assert verdict.checks >= verdict.committed
 
 
+def test_members_to_which_no_check_is_their_own_cost_no_promise() -> None:
+    verdict = simulate_transactions(1, flush="async", kinds=("producer", "kill"), fates={"lost": 1}, strangers=3)
+    assert verdict.problems == [], verdict.summary()
+    assert verdict.not_mine > 5
+    assert verdict.committed > 20
+
+
 @pytest.mark.parametrize("flush", ["sync", "async"])
 def test_a_broker_killed_between_a_visible_record_and_its_op_record_neither_repeats_nor_loses(flush: str) -> None:
     verdicts = [

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from halfmoon.store.transactions import check_slots
-from halfmoon.store.transactions.check_slots import FILE_SLOTS, Check, CheckSlots
+from halfmoon.store.transactions.check_slots import FILE_SLOTS, SENT_MAX, Check, CheckSlots
 from simulation.disk import SimDisk
 
 
@@ -50,13 +50,25 @@ def test_an_answer_may_pardon_the_checks_until_then_and_they_stay_in_the_history
     slots = slots_on(disk)
     for number in range(3):
         slots.checked(3, 77, 100 + number, 1)
-    slots.answered(3, 77, 4, pardons=True)
+    slots.answered(3, 77, 4, pardons=SENT_MAX)
     slots.checked(3, 77, 200, 2)
 
     disk.crash(power=False)
     sent, counted, history = slots_on(disk).checks(3, 77)
     assert (sent, counted) == (4, 1)
     assert history == [Check(100, 0, 1), Check(101, 0, 1), Check(102, 4, 1), Check(200, 0, 2)]
+
+
+def test_an_answer_may_come_to_an_earlier_check_and_pardon_that_one_alone():
+    slots = slots_on(SimDisk(Random(1)))
+    for number in range(20):
+        slots.checked(3, 77, 100 + number, number)
+    slots.answered(3, 77, 5, back=14, pardons=1)
+    slots.answered(3, 77, 5, back=15, pardons=1)  # it is not remembered any more
+
+    _, counted, history = slots.checks(3, 77)
+    assert counted == 19
+    assert [check.producer for check in history if check.answer] == [5]
 
 
 def test_an_answer_without_a_check_is_nothing():

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from halfmoon.errors import SystemBusy
+from halfmoon.hot import tag_hash
 from halfmoon.model import ConsumeType, MessageModel, Subscription
 from halfmoon.wire.bodies import ConsumeFromWhere
 from halfmoon.wire.peer import Peer
@@ -31,6 +32,11 @@ class Member(msgspec.Struct):
     language: int
     version: int
     heard_ms: int
+    short_hash: int = 0
+    """24 bits of the hash of the client id: the transaction index remembers by them who was asked."""
+
+    def __post_init__(self) -> None:
+        self.short_hash = tag_hash(self.client_id.encode()) & 0xFFFFFF
 
 
 class ConsumerGroup(msgspec.Struct):

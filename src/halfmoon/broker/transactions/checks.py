@@ -3,12 +3,15 @@
 A *round* begins each check interval and looks at the pending half messages in the order of storing. A group that has used up its
 check rate is *throttled*: its half messages get a queue of their own, so that it delays no other group. A check counts once it is
 sent: without a live producer none is counted. It and those before it count no more once a producer answers that it
-knows the transaction and that it is open: only silence makes a half message expire. Ages are of the broker's clock, and those after
-which nobody is asked any more are counted in time that it lived (`halfmoon.broker.uptime`). Told the time, never looks at it.
+knows the transaction and that it is open: only silence makes a half message expire. Where a member answers that it cannot tell, the
+check does not count, and the next member is asked at once (`halfmoon.broker.transactions.walks`). Ages are of the broker's clock,
+and those after which nobody is asked any more are counted in time that it lived (`halfmoon.broker.uptime`). Told the time, never
+looks at it.
 
 Follows TransactionalMessageServiceImpl.check and AbstractTransactionalMessageCheckListener (RocketMQ 4.9.8).
-Differs: a producer may say that a transaction is open; no copy of the half message is written to ask a question; rounds are sliced,
-so that the broker answers others meanwhile; checks have a rate per group.
+Differs: a producer may say that a transaction is open, or not its own; the one that sent the half message is asked first; no copy
+of the half message is written to ask a question; rounds are sliced, so that the broker answers others meanwhile; checks have a rate
+per group.
 """
 
 from __future__ import annotations
@@ -22,14 +25,15 @@ import msgspec
 from halfmoon.broker.consumers.clients import Member
 from halfmoon.broker.context import Context
 from halfmoon.broker.names import HALF_TOPIC
+from halfmoon.broker.transactions.answers import Answer
 from halfmoon.broker.transactions.check_rate import ThrottledGroups, TokenBucket
-from halfmoon.broker.transactions.decisions import Answer
 from halfmoon.broker.transactions.half import CHECK_TIMES, IMMUNITY, PRODUCER_GROUP, HalfMessages, checks_written, real_queue
+from halfmoon.broker.transactions.walks import ASKED_MAX, Walks, first_asked, next_asked, sender_of
 from halfmoon.broker.uptime import BrokerUptime
 from halfmoon.errors import BrokerError, CorruptRecord
 from halfmoon.hot import Parts, tag_hash
 from halfmoon.store.records import whole_record
-from halfmoon.store.transactions.index import Half, State, TransactionIndex
+from halfmoon.store.transactions.index import Check, Half, State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.codes import Language
 from halfmoon.wire.command import encode, request_command
@@ -82,7 +86,8 @@ class Checks:
         self.on_round: Callable[[int], None] = lambda now: None
         self._at: int | None = None  # where the round is; None: none is under way
         self._end = 0
-        self._throttled = ThrottledGroups()
+        self._throttled, self._walks = ThrottledGroups(), Walks()
+        self._walks_due: int | None = None  # when the next member is asked somewhere; None: nowhere
         self._buckets: dict[int, TokenBucket] = {}
         self._hashes: dict[str, int] = {}
         """Groups with producers at the begin of the round; the state table knows groups by the hash of their names."""
@@ -97,13 +102,15 @@ class Checks:
         """When `tick` wants to be called, ms since the epoch."""
         if self._at is not None:
             return 0
-        throttled_due = self._throttled.due()
-        return self.next_round_ms if throttled_due is None else min(self.next_round_ms, throttled_due)
+        dues = (self.next_round_ms, self._throttled.due(), self._walks_due)
+        return min(due for due in dues if due is not None)
 
     def stepped(self, by_ms: int) -> None:
         """The clock was set: rounds and check rates go on as before. Ages of half messages follow from dates."""
         self.next_round_ms += by_ms
         self._throttled.stepped(by_ms)
+        if self._walks_due is not None:
+            self._walks_due += by_ms
         for bucket in self._buckets.values():
             bucket.filled_ms += by_ms
 
@@ -116,19 +123,25 @@ class Checks:
         if now >= self.next_round_ms and self._at is None:
             self._begin(now)
         self._asks_left, self._bytes_left = ASKS_A_TICK, BYTES_A_TICK
+        if self._walks_due is not None and now >= self._walks_due:
+            self._walk_on(now)
+            self._leave_some()
         looks = LOOKS_A_TICK
         while looks > 0 and not self._spent and (group := self._throttled.next(now)) is not None:
             looks = self._check_throttled(group, looks, now)
         if self._unlearned:
             self._learn_live(now)
         elif self._at is not None:
-            # Throttled groups may have used up this tick, and must not keep the round from moving.
-            self._asks_left, self._bytes_left = max(self._asks_left, 1), max(self._bytes_left, 1)
+            self._leave_some()
             self._go_on(self._at, now)
 
     @property
     def _spent(self) -> bool:
         return self._asks_left <= 0 or self._bytes_left <= 0
+
+    def _leave_some(self) -> None:
+        """Let what follows in this tick move on, too, whatever those before it used up."""
+        self._asks_left, self._bytes_left = max(self._asks_left, 1), max(self._bytes_left, 1)
 
     def _begin(self, now: int) -> None:
         self.next_round_ms = now + self._settings.transaction_check_interval_ms
@@ -228,7 +241,7 @@ class Checks:
         if not self._is_ripe(half, now):
             return _Look()
         sent, counted, history = self._index.checks(half.index)
-        if sent and 0 <= now - history[-1].sent_s * 1000 < self._settings.transaction_check_interval_ms:
+        if sent and self._is_asked(half, history[-1], now):
             return _Look()
         unanswered = counted >= self._settings.transaction_check_max
         too_old = self._is_too_old(half, now)
@@ -247,8 +260,14 @@ class Checks:
         elif too_old:
             self._expire_now(half, parts, self._too_old, now)
         else:
-            self._ask_in_turn(half, parts, sent, now)
+            self._ask_in_turn(half, parts, now)
         return _Look()
+
+    def _is_asked(self, half: Half, last: Check, now: int) -> bool:
+        """Whether somebody is being asked about a half message. Once nobody was left to ask, its interval is that of rounds."""
+        if last.answer == Answer.NOT_MINE:
+            return self._walks.waits(half.index)
+        return 0 <= now - last.sent_s * 1000 < self._settings.transaction_check_interval_ms
 
     def _is_ripe(self, half: Half, now: int) -> bool:
         """Whether a half message is old enough, and durable with sync flush: before that its sender has no reply."""
@@ -294,15 +313,10 @@ class Checks:
             return None
         return parts if parts is not None and parts.topic == HALF_TOPIC and parts.queue_offset == half.index else None
 
-    def _ask_in_turn(self, half: Half, parts: Parts, sent: int, now: int) -> None:
-        if 0 <= now - parts.store_ms < self._minimum_age_ms(parts):
-            return
-        member = self._member(parts)
-        if member is None:
-            return
-        self._bucket(half.group_hash, now).take(now, half.size)
-        self._asks_left -= 1
-        self._send(half, parts, sent, member, now)
+    def _ask_in_turn(self, half: Half, parts: Parts, now: int) -> None:
+        if not 0 <= now - parts.store_ms < self._minimum_age_ms(parts) and self._ask_first(half, parts, now):
+            self._bucket(half.group_hash, now).take(now, half.size)
+            self._asks_left -= 1
 
     def _minimum_age_ms(self, parts: Parts) -> int:
         """Return the age before the first check: the half message's own if it names one, else the broker's setting."""
@@ -311,29 +325,73 @@ class Checks:
             return min(int(text), IMMUNITY_MAX_S) * 1000
         return self._settings.transaction_timeout_ms
 
-    def _member(self, parts: Parts) -> Member | None:
-        """Return a live producer of the group, any of them."""
+    def _members(self, parts: Parts) -> tuple[list[Member], Member | None]:
+        """Return the live producers of the group, and the one of them that sent the half message."""
         group = (wire_properties.value_of(parts.properties, PRODUCER_GROUP.encode()) or b"").decode("utf-8", "replace")
         members = [member for member in self._clients.producers.get(group, {}).values() if not member.peer.closing]
-        return self._random.choice(members) if members else None
+        return members, sender_of(parts, members)
 
     def ask(self, half: Half, now: int) -> None:
         """Check at once, regardless of age and rate. Raises BrokerError when no producer of the group is connected."""
         parts = self._parts(half)
         if parts is None:
             raise BrokerError(GONE)
-        member = self._member(parts)
-        if member is None:
+        if not self._ask_first(half, parts, now):
             raise BrokerError("no producer of its group is connected")
-        self._send(half, parts, self._index.checks(half.index).sent, member, now)
 
-    def _send(self, half: Half, parts: Parts, sent: int, member: Member, now: int) -> None:
+    def _ask_first(self, half: Half, parts: Parts, now: int) -> bool:
+        """Begin a walk: ask a live producer of the group, the sender if that is one. Return False when there is none."""
+        members, sender = self._members(parts)
+        if members:
+            sent, _, history = self._index.checks(half.index)
+            self._walks.begin(half.index, half.group_hash)
+            self._send(half, parts, first_asked(members, sender, sent, history, self._random.getrandbits(24)), now)
+        return bool(members)
+
+    # ------------------------------------------------------------ who is asked next
+
+    def not_mine(self, index: int) -> None:
+        """Have the next member asked: the one that was asked last about a half message cannot tell."""
+        if self._walks.go_on(index):
+            self._walks_due = 0
+
+    def _walk_on(self, now: int) -> None:
+        """Ask the next members where the last ones could not tell, as far as check rates and this tick allow."""
+        dues = []
+        for group in self._walks.groups():
+            bucket = self._bucket(group, now)
+            while not self._spent and bucket.level(now) >= 1 and (index := self._walks.first(group)) is not None:
+                self._ask_next(index, bucket, now)
+            if self._walks.first(group) is not None:
+                dues.append(now if self._spent else max(bucket.due(), now + 1))
+        self._walks_due = min(dues, default=None)
+
+    def _ask_next(self, index: int, bucket: TokenBucket, now: int) -> None:
+        asked, half = frozenset(self._walks.take(index)), self._index.half(index)
+        if half is None or half.state != State.PREPARED:
+            self._walks.end(index)
+            return
+        self._bytes_left -= half.size
+        parts = self._parts(half)
+        members, sender = ([], None) if parts is None else self._members(parts)
+        history, start = self._index.checks(index).history, self._random.getrandbits(24)
+        member = next_asked(members, sender, history, asked, start) if len(asked) < ASKED_MAX else None
+        if parts is None or member is None:
+            self._walks.end(index)
+            if members:
+                self._warn("half message %d: none of %d members of its group that were asked has a check of it", index, len(asked))
+            return
+        bucket.take(now, half.size)
+        self._asks_left -= 1
+        self._send(half, parts, member, now)
+
+    def _send(self, half: Half, parts: Parts, member: Member, now: int) -> None:
         """Send the check and count it."""
         topic, queue_id = real_queue(parts.properties)
         if not topic:
             self._expire_now(half, parts, "it names no topic and queue", now)
             return
-        history = self._index.checks(half.index).history
+        sent, _, history = self._index.checks(half.index)
         if history and history[-1].answer == Answer.NONE:
             self.counters.unanswered += 1
         unique = (wire_properties.value_of(parts.properties, b"UNIQ_KEY") or b"").decode("utf-8", "replace")
@@ -352,5 +410,6 @@ class Checks:
         command = request_command(header, body, opaque=self._opaque, oneway=True)
         command.language = int(Language.JAVA)
         self._peers.answer(member.peer, encode(command))
-        self._index.checked(half.index, now // 1000, tag_hash(member.client_id.encode()))
+        self._index.checked(half.index, now // 1000, member.short_hash)
+        self._walks.asked(half.index, member)
         self.counters.sent += 1

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from enum import IntEnum
 from itertools import islice
 from operator import itemgetter
 from typing import Literal
@@ -28,6 +27,7 @@ from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC
 from halfmoon.broker.request import Request, refusal_of, reply_to
 from halfmoon.broker.send.pending_replies import refused
 from halfmoon.broker.send.sends import Sends
+from halfmoon.broker.transactions.answers import Answer, Answers
 from halfmoon.broker.transactions.half import PRODUCER_GROUP, HalfMessage, committed, half_message
 from halfmoon.broker.transactions.late_decisions import Copy, LateDecisions, rollback_op
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceNotAvailable, StoreNotWritable
@@ -55,17 +55,6 @@ OPS_AT_ONCE = 256
 _READABLE_MAX = 65_536
 
 
-class Answer(IntEnum):
-    """The answer to a check, as the transaction index keeps it."""
-
-    NONE = 0
-    UNKNOWN = 1
-    COMMIT = 2
-    ROLLBACK = 3
-    OPEN = 4
-    """The producer knows the transaction, and it is still open: the checks until now do not count."""
-
-
 class Counters(msgspec.Struct):
     """Events since the start."""
 
@@ -75,8 +64,6 @@ class Counters(msgspec.Struct):
     repeats: int = 0
     contradictions: int = 0
     refused: int = 0
-    checks_answered: int = 0
-    still_open: int = 0
     late_commits: int = 0
     late_rollbacks: int = 0
 
@@ -105,6 +92,7 @@ class Decisions:
         self._pending_replies, self._host = context.pending_replies, context.host
         self._index, self._cache, self._sends, self._late_decisions, self._warn = index, cache, sends, late, warn
         self.counters = Counters()
+        self.answers = Answers(index, context.clients)
         self.times = DecisionTimes()
         """How many were decided after how long; expired ones are not among them."""
         self._readable: set[tuple[str, int]] = set()
@@ -122,7 +110,8 @@ class Decisions:
         """
         for number in completions.checks:
             completion = Completion(*completions.at(number))
-            self._checked(completion, Answer.COMMIT if completion.committed else Answer.ROLLBACK)
+            _, peer, group, index, place, committed, _ = completions.at(number)
+            self.answers.enter(Answer.COMMIT if committed else Answer.ROLLBACK, group, peer, index, place)
         while len(completions):
             again = Completions()
             decided: dict[int, tuple[Completion, HalfMessage]] = {}
@@ -147,10 +136,9 @@ class Decisions:
             caller, request.peer.number, group, index, header.commit_log_offset, decision == TRANSACTION_COMMIT, header.msg_id
         )
         if header.from_transaction_check:
-            undecided = Answer.OPEN if header.still_open else Answer.UNKNOWN
-            self._checked(
-                completion, {TRANSACTION_COMMIT: Answer.COMMIT, TRANSACTION_ROLLBACK: Answer.ROLLBACK}.get(decision, undecided)
-            )
+            undecided = Answer.NOT_MINE if header.not_mine else Answer.OPEN if header.still_open else Answer.UNKNOWN
+            answer = {TRANSACTION_COMMIT: Answer.COMMIT, TRANSACTION_ROLLBACK: Answer.ROLLBACK}.get(decision, undecided)
+            self.answers.enter(answer, group, request.peer.number, index, header.commit_log_offset)
         if decision in _DECISIONS:
             completions = Completions()
             completions.add(*astuple(completion))
@@ -161,19 +149,6 @@ class Decisions:
             remote, remark = request.peer.remote, command.remark
             self._warn("%s does not know about half message %d of %.255r: %.500r", remote, index, group, remark)
         self._succeed([] if caller is None else [caller])
-
-    def _checked(self, completion: Completion, answer: Answer) -> None:
-        """Record the answer to the last check: only the first one, and only from a producer of its group."""
-        half = self._index.half(completion.index)
-        if half is None or half.state != State.PREPARED or half.physical_offset != completion.physical_offset:
-            return
-        if half.group_hash != tag_hash(completion.group.encode()):
-            return
-        history = self._index.checks(completion.index).history
-        if history and history[-1].answer == Answer.NONE:
-            self._index.answered(completion.index, int(answer), pardons=answer is Answer.OPEN)
-            self.counters.checks_answered += 1
-            self.counters.still_open += answer is Answer.OPEN
 
     # ------------------------------------------------------------ judging
 

@@ -21,7 +21,8 @@ from halfmoon.broker.lookup import FOR_EVER_MS, message_of
 from halfmoon.broker.names import EXPIRED_TOPIC, HALF_TOPIC
 from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.send.sends import Sends
-from halfmoon.broker.transactions.decisions import Answer, Decisions
+from halfmoon.broker.transactions.answers import Answer
+from halfmoon.broker.transactions.decisions import Decisions
 from halfmoon.broker.transactions.half import (
     CHECK_TIMES,
     OURS,

@@ -13,8 +13,9 @@ from halfmoon.broker.context import Context
 from halfmoon.broker.lookup import FOR_EVER_MS
 from halfmoon.broker.names import HALF_TOPIC
 from halfmoon.broker.request import Reply, Request
+from halfmoon.broker.transactions.answers import Answer
 from halfmoon.broker.transactions.checks import Checks
-from halfmoon.broker.transactions.decisions import Answer, Completion, Decisions
+from halfmoon.broker.transactions.decisions import Completion, Decisions
 from halfmoon.broker.transactions.expiry import Expiry
 from halfmoon.broker.transactions.half import PRODUCER_GROUP, HalfMessages, half_message, real_queue
 from halfmoon.broker.transactions.late_decisions import LateDecisions
@@ -176,14 +177,14 @@ class Pending:
 
     def counters(self) -> dict[str, int]:
         """Return what happened since the start, by name."""
-        d, c = self._decisions.counters, self._checks.counters
+        d, a, c = self._decisions.counters, self._decisions.answers.counters, self._checks.counters
         return {
             "halves": self._half_messages.stored_count, "commits": d.commits, "rollbacks": d.rollbacks, "unknown": d.unknown,
             "repeats": d.repeats, "contradictions": d.contradictions, "refused": d.refused, "checks_sent": c.sent,
-            "checks_answered": d.checks_answered, "checks_still_open": d.still_open, "checks_unanswered": c.unanswered,
-            "rounds": c.rounds,
-            "expired": self._expiry.expired, "late_commits": d.late_commits, "late_rollbacks": d.late_rollbacks,
-            "resumed": self._expiry.resumed, "by_hand": self.by_hand,
+            "checks_answered": a.answered, "checks_still_open": a.still_open, "checks_not_mine": a.not_mine,
+            "checks_unanswered": c.unanswered, "rounds": c.rounds, "expired": self._expiry.expired,
+            "late_commits": d.late_commits, "late_rollbacks": d.late_rollbacks, "resumed": self._expiry.resumed,
+            "by_hand": self.by_hand,
         }  # fmt: skip
 
     def groups(self) -> Iterator[dict[str, GroupTransactions]]:
@@ -296,7 +297,9 @@ class Pending:
             checks=[TransactionCheck(check.sent_s * 1000, f"{check.producer:06x}", Answer(check.answer).name) for check in history],
         )  # fmt: skip
         if half.state == State.PREPARED:
-            due = history[-1].sent_s * 1000 + interval if history else transaction.stored_ms + settings.transaction_timeout_ms
+            due = transaction.stored_ms + settings.transaction_timeout_ms
+            if history and history[-1].answer != Answer.NOT_MINE:
+                due = history[-1].sent_s * 1000 + interval
             first = max(self._checks.next_round_ms, now)
             transaction.next_check_ms = first if due <= first else first + -(-(due - first) // interval) * interval
         try:

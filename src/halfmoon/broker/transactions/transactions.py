@@ -52,6 +52,7 @@ class Transactions:
         self.uptime = BrokerUptime(context.tables, 0 if newest is None else newest.store_s * 1000, now, warn)
         self.checks = Checks(context, index, self.half_messages, self.expiry.expire, self.uptime, warn)
         self.checks.on_round = self._round_ended
+        self.decisions.answers.on_not_mine = self.checks.not_mine
         self.turn = self.decisions.settle
         """Carries out the decisions of a turn, once its half messages are stored."""
         self.work = index.work

@@ -230,7 +230,7 @@ def _opened(url: str) -> AbstractContextManager[Provider]:
 
 def _undecided(message: StoredMessage) -> LocalTransactionState:
     """A relay sends no half messages, so it has no answer to checks."""
-    return LocalTransactionState.UNKNOWN
+    return LocalTransactionState.NOT_MINE
 
 
 def _now_ms() -> int:

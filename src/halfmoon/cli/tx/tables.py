@@ -10,6 +10,10 @@ from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.output import show_table
 from halfmoon.shown.texts import span_text, time_text
 
+ANSWERS = {
+    "NONE": "none", "UNKNOWN": "unknown", "COMMIT": "commit", "ROLLBACK": "rollback", "OPEN": "open", "NOT_MINE": "not mine",
+}  # fmt: skip
+
 
 def show_pending(transactions: Sequence[Any]) -> None:
     """Write pending transactions as a table."""
@@ -69,7 +73,7 @@ def show_notes(transactions: Sequence[Any]) -> None:
 
 def answer_text(answer: str) -> str:
     """Return what came back on a check, in a word."""
-    return {"NONE": "none", "UNKNOWN": "unknown", "COMMIT": "commit", "ROLLBACK": "rollback"}.get(answer, answer)
+    return ANSWERS.get(answer, answer)
 
 
 def last_answer(tx: Any) -> str:

@@ -30,7 +30,7 @@ CHECKS_MAX = 10_000
 ANY = "*"
 
 COMMIT, ROLLBACK = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK
-UNKNOWN, OPEN = LocalTransactionState.UNKNOWN, LocalTransactionState.OPEN
+NOT_MINE, OPEN = LocalTransactionState.NOT_MINE, LocalTransactionState.OPEN
 
 Check = Callable[..., Any]
 
@@ -102,7 +102,7 @@ class Checks:
         """Return what became of the local transaction of a half message.
 
         OPEN, also where a function or the database raises: nobody can tell now, the broker asks again for as long as it keeps what
-        is undecided. UNKNOWN: nobody can tell here, and the broker asks a few times more.
+        is undecided. NOT_MINE: this publisher has no check, and the broker asks another.
         """
         event, checks = event_without_payload(stored), _count(stored)
         with span("check", event, group=event.group, carrier=stored.properties):
@@ -112,7 +112,7 @@ class Checks:
                 step("checked", event, checks=checks, decision="open", error=exc)
                 log.warning("a check failed, the broker asks again: event=%s", event.id, exc_info=exc)
                 return OPEN
-        level = logging.INFO if state in (COMMIT, ROLLBACK) else logging.WARNING
+        level = logging.INFO if state in (COMMIT, ROLLBACK, NOT_MINE) else logging.WARNING
         step("checked", event, checks=checks, decision=state.name.lower() + (f" ({reason})" if reason else ""), level=level)
         return state
 
@@ -120,7 +120,7 @@ class Checks:
         provider = self.provider if stored.properties.get(TOKEN_PROPERTY) == TOKEN else None
         function = self.function(event.topic, event.code)
         if function is None:
-            return (UNKNOWN, "no check here") if provider is None else (_by_token(provider, event), "token row")
+            return (NOT_MINE, "no check here") if provider is None else (_by_token(provider, event), "token row")
         context = CheckContext(stored, checks)
         result = function(event_of(stored, self._codecs), context)
         if inspect.iscoroutine(result):

@@ -69,7 +69,7 @@ class Provider(Protocol):
         """Return what runs statements inside a transaction that is active, with its commit."""
 
     def standing_in(self, transaction: LocalTransaction) -> Rows | None:
-        """Return what reads in the transaction that a test has put around everything, and that stands for the database; else None."""
+        """Return what reads in the transaction that a test has put around everything, in place of the database; else None."""
 
     async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
         """As ``rows(transaction).run(…)`` for transactions of an event loop."""

@@ -87,8 +87,10 @@ class MemoryBroker:
 
     # ------------------------------------------------------------ both phases
 
-    def store(self, message: Message, group: str, *, attempt: int, phase: str, check_after_s: int | None = None) -> Record:
-        """Store a message, or find the one of the same id when this is a repeat.
+    def store(
+        self, message: Message, group: str, *, attempt: int, phase: str, check_after_s: int | None = None, client: str = ""
+    ) -> Record:
+        """Store a message of a ``client``, or find the one of the same id when this is a repeat.
 
         Raises what a fault says, BrokerError for a repeat of what was rolled back, what `Message.wire_properties` raises.
         """
@@ -101,10 +103,10 @@ class MemoryBroker:
             if error is not None and not stored:
                 raise error
             record = self._merged(message, properties, group if transactional else None, attempt)
-            record = record or self._new(message, properties, group, transactional)
+            record = record or self._new(message, properties, group, transactional, client)
             if transactional and not record.repeats:
                 after_ms = self.check_after_ms if check_after_s is None else check_after_s * 1000
-                record.next_check_ms = self.now_ms + after_ms
+                record.next_check_ms, record.sender = self.now_ms + after_ms, client
             if error is not None:
                 raise error
             return record
@@ -125,13 +127,13 @@ class MemoryBroker:
             self.repeats += 1
         return record
 
-    def _new(self, message: Message, properties: dict[str, str], group: str, transactional: bool) -> Record:
+    def _new(self, message: Message, properties: dict[str, str], group: str, transactional: bool, client: str) -> Record:
         index = len(self.records)
         if index >= MESSAGES_MAX:
             raise SystemBusy(f"{MESSAGES_MAX} messages are on this bus: call clear() in between")
         due_ms = _due_ms(properties, self.now_ms)
         if transactional:
-            properties |= {"TRAN_MSG": "true", "PGROUP": group, "REAL_TOPIC": message.topic, "REAL_QID": "0"}
+            properties |= {"TRAN_MSG": "true", "PGROUP": group, "PCLIENT": client, "REAL_TOPIC": message.topic, "REAL_QID": "0"}
         else:
             properties.pop(WAIT, None)
         offset = len(self._halves) if transactional else self._ends[message.topic]

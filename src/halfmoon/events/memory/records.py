@@ -68,7 +68,8 @@ class Record(msgspec.Struct):
     """A message that was stored.
 
     ``transactional``: it was stored as a half message. ``checks`` counts those that were sent since it was stored or resumed,
-    ``counted`` those of them since a publisher last answered that the transaction is open.
+    ``counted`` those of them since a publisher last answered that the transaction is open, but for those answered NOT_MINE.
+    ``sender`` and ``asked`` name the members of its group that sent it and that was asked last; ``open``: that one answered OPEN.
     """
 
     index: int
@@ -83,6 +84,9 @@ class Record(msgspec.Struct):
     checks: int = 0
     counted: int = 0
     repeats: int = 0
+    sender: str = ""
+    asked: str = ""
+    open: bool = False
 
     @property
     def id(self) -> str:

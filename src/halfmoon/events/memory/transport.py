@@ -20,6 +20,7 @@ class MemoryTransport:
 
     def __init__(self, broker: MemoryBroker, group: str) -> None:
         self.group = group
+        self.client = secrets.token_hex(3)
         self.dead = False
         self._broker = broker
         self._lock = threading.Lock()
@@ -97,7 +98,9 @@ class MemoryTransport:
     def prepare(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
         """Store a half message."""
         self._check_open()
-        record = self._broker.store(message, self.group, attempt=attempt, phase="prepare", check_after_s=check_after_s)
+        record = self._broker.store(
+            message, self.group, attempt=attempt, phase="prepare", check_after_s=check_after_s, client=self.client
+        )
         with self._lock:
             if len(self._open) < OPEN_MAX:
                 self._open.add(record.id)

@@ -21,6 +21,7 @@ from halfmoon.store.layout import CHECK, CHECK_SLOT, CHECK_SLOT_BYTES, CHECKS, f
 HISTORY = 15
 """Checks of one message that are remembered."""
 SENT_MAX = 0xFFFF
+"""Also what pardons all of them."""
 FILE_SLOTS = 16_384
 """2 MiB a file."""
 _OPEN_MAX = 64
@@ -44,7 +45,7 @@ class Checks(NamedTuple):
 
     sent: int
     counted: int
-    """Those that were sent since the last that was pardoned."""
+    """Those that were sent and not pardoned."""
     history: list[Check]
     """The last of them, oldest first."""
 
@@ -90,17 +91,17 @@ class CheckSlots:
         CHECK.pack_into(history, number % HISTORY * CHECK.size, sent_s & 0xFFFFFFFF, (producer & 0xFFFFFF).to_bytes(4, "big"))
         self._write(index, physical_offset, min(counted + 1, SENT_MAX), number + 1, history)
 
-    def answered(self, index: int, physical_offset: int, answer: int, *, pardons: bool = False) -> None:
-        """Enter what came of the last check, 1 to 255; nothing when none was sent. Raises OSError when the disk is full.
+    def answered(self, index: int, physical_offset: int, answer: int, *, back: int = 0, pardons: int = 0) -> None:
+        """Enter what came of a check, 1 to 255: of the last, or of that ``back`` checks before it, if it is remembered.
 
-        ``pardons``: neither it nor those before it count any more.
+        ``pardons``: so many of the checks that were sent do not count any more. Raises OSError when the disk is full.
         """
         if not 0 < answer < 256:
             raise ValueError(f"answer {answer}")
         counted, sent, history = self._read(index, physical_offset)
-        if sent:
-            history[(sent - 1) % HISTORY * CHECK.size + 4] = answer
-            self._write(index, physical_offset, 0 if pardons else counted, sent, history)
+        if 0 <= back < min(sent, HISTORY):
+            history[(sent - 1 - back) % HISTORY * CHECK.size + 4] = answer
+            self._write(index, physical_offset, max(0, counted - pardons), sent, history)
 
     def drop_before(self, index: int) -> list[str]:
         """Forget the files whose slots all lie below an index; return their paths, for somebody else to remove."""

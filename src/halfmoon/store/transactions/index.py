@@ -23,13 +23,13 @@ from halfmoon.store.health import untried
 from halfmoon.store.layout import HALF_TOPIC, UNIT_BYTES
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.store import Store
-from halfmoon.store.transactions.check_slots import Check, Checks
+from halfmoon.store.transactions.check_slots import SENT_MAX, Check, Checks
 from halfmoon.store.transactions.files import TransactionFiles
 from halfmoon.store.transactions.recovery import recover_index
 from halfmoon.store.transactions.state_table import BLOCK, Half, State
 from halfmoon.store.transactions.watermark import Watermark
 
-__all__ = ["Check", "Checks", "Half", "State", "TransactionIndex"]
+__all__ = ["SENT_MAX", "Check", "Checks", "Half", "State", "TransactionIndex"]
 
 log = logging.getLogger("halfmoon.store.transactions")
 
@@ -241,14 +241,14 @@ class TransactionIndex:
         except OSError:
             self.checks_lost += 1
 
-    def answered(self, index: int, answer: int, *, pardons: bool = False) -> None:
-        """Enter what came of the last check, 1 to 255; ``pardons``: the checks until now do not count any more.
+    def answered(self, index: int, answer: int, *, back: int = 0, pardons: int = 0) -> None:
+        """Enter what came of the check that was sent ``back`` checks before the last, 1 to 255.
 
-        Raises ValueError for another number or an unknown half message.
+        ``pardons``: so many checks do not count any more. Raises ValueError for another number or an unknown half message.
         """
         half = self._known(index)
         try:
-            self._slots.answered(index, half.physical_offset, answer, pardons=pardons)
+            self._slots.answered(index, half.physical_offset, answer, back=back, pardons=pardons)
         except OSError:
             self.checks_lost += 1
 

@@ -12,7 +12,10 @@ from halfmoon.wire.table import I32, I64
 
 
 class TransactionCheck(Body):
-    """One check: when it was sent, to whom (a hash of the client id) and what came back (NONE, UNKNOWN, COMMIT, ROLLBACK)."""
+    """One check: when it was sent, to whom (a hash of the client id), and the answer.
+
+    Answers are NONE, UNKNOWN, COMMIT, ROLLBACK, OPEN and NOT_MINE.
+    """
 
     sent_ms: I64 = 0
     producer: str = ""

@@ -20,6 +20,7 @@ class EndTransaction(Header):
     topic: str | None = None  # 5.x
     broker_name: str | None = wire("bname", None)  # 4.9
     still_open: bool | None = None  # Halfmoon: with 0, the transaction is known and not over; others ignore it
+    not_mine: str | None = None  # Halfmoon: "true" with 0, another member must be asked; others ignore it
 
 
 @request(39, "CHECK_TRANSACTION_STATE", needs=nothing(TO_CLIENTS))

@@ -8,13 +8,13 @@ import logging
 import pytest
 
 from halfmoon.client.core.produce import transaction_check
-from halfmoon.client.core.produce.transaction_check import CheckFunctions
+from halfmoon.client.core.produce.transaction_check import CheckFunctions, answer_not_mine
 from halfmoon.errors import UsageError
 from halfmoon.model import Message
 from halfmoon.wire.command import request_command
 from halfmoon.wire.headers.transaction import CheckTransactionState, EndTransaction
 from tests.client.scripted import REFUSED, Later, Scripted
-from tests.client.transacting import COMMIT, ROLLBACK, UNKNOWN, Shop, ask, check, ends, transactions
+from tests.client.transacting import COMMIT, NOT_MINE, ROLLBACK, UNKNOWN, Shop, ask, check, ends, transactions
 
 ORDER = Message("orders", b"paid")
 
@@ -117,15 +117,39 @@ def test_a_check_that_is_no_message_is_ignored_with_a_warning(caplog):
     assert caplog.text.count("does not decode") == 2
 
 
-def test_a_check_that_nobody_can_answer_is_not_answered(caplog):
+@pytest.mark.parametrize("said", [None, NOT_MINE])
+def test_a_check_that_is_not_for_this_member_is_answered_so_and_to_other_brokers_it_is_unknown(said):
     script = Scripted()
     core = transactions(script)
-    core.checkers.add("payments", lambda message: COMMIT)
+    core.checkers.add("payments" if said is None else "orders", lambda message: said)
 
-    ask(script, core, check(topic="orders"))
+    ask(script, core, check("ID7", topic="orders"))
 
-    assert ends(script) == []
-    assert "no function for the topic" in caplog.text
+    (end,) = ends(script)
+    assert end.fields == {
+        "producerGroup": "P", "tranStateTableOffset": "7", "commitLogOffset": "700", "commitOrRollback": "0",
+        "msgId": "ID7", "transactionId": "ID7", "fromTransactionCheck": "true", "topic": "orders", "notMine": "true",
+    }  # fmt: skip
+
+
+def test_a_check_of_a_transaction_that_runs_here_is_open_though_no_function_is_for_its_topic():
+    script = Scripted()
+    core = transactions(script)
+    stored = script.run(core.store(ORDER))
+
+    ask(script, core, check(stored.result.msg_id))
+
+    (end,) = ends(script)
+    assert (end.fields["stillOpen"], "notMine" in end.fields) == ("true", False)
+
+
+def test_a_producer_without_transactions_answers_that_a_check_of_its_group_is_not_its_own():
+    asked = answer_not_mine("P")
+    (told,) = asked("10.9.8.7:10911", check("ID7"))
+
+    assert (told.address, told.request.not_mine, told.request.commit_or_rollback) == ("10.9.8.7:10911", "true", 0)
+    assert (told.request.producer_group, told.request.tran_state_table_offset, told.request.commit_log_offset) == ("P", 7, 700)
+    assert answer_not_mine("others")("10.9.8.7:10911", check("ID7")) is None
 
 
 def test_several_checkers_are_routed_by_topic():

@@ -32,7 +32,7 @@ class TransactionAt(Transaction):
 
     @property
     def last_answer(self) -> str:
-        """The answer to the last check: NONE, UNKNOWN, COMMIT or ROLLBACK; empty before the first, or when it is not known."""
+        """The answer to the last check, as in `TransactionCheck`; empty before the first, or when it is not known."""
         return self.checks[-1].answer if self.checks else ""
 
 

@@ -45,6 +45,7 @@ STATES = {
     LocalTransactionState.ROLLBACK: "ROLLBACK_MESSAGE",
     LocalTransactionState.UNKNOWN: "UNKNOW",  # spelt so
     LocalTransactionState.OPEN: "UNKNOW",
+    LocalTransactionState.NOT_MINE: "UNKNOW",
 }
 
 log = logging.getLogger("halfmoon.client")

@@ -27,6 +27,7 @@ from halfmoon.client.core.produce.transaction_check import (
 from halfmoon.client.settings import TransactionSettings
 from halfmoon.effects import Op, now, run, steady
 from halfmoon.errors import HalfmoonError, HalfRolledBack, UsageError
+from halfmoon.hot import tag_hash
 from halfmoon.model import LocalTransactionState, Message, SendResult, SendStatus, TransactionSendResult
 from halfmoon.wire.codes import TRANSACTION_PREPARED
 from halfmoon.wire.headers.transaction import EndTransaction
@@ -38,7 +39,7 @@ EVERY_BROKER_TOPIC = "SELF_TEST_TOPIC"
 CHECK_AFTER_S_MAX = 7 * 24 * 3600
 """Longest time before a first check that a message may ask for; at brokers it expires much earlier."""
 
-TRAN_MSG, PGROUP, CHECK_AFTER = "TRAN_MSG", "PGROUP", "CHECK_IMMUNITY_TIME_IN_SECONDS"
+TRAN_MSG, PGROUP, PCLIENT, CHECK_AFTER = "TRAN_MSG", "PGROUP", "PCLIENT", "CHECK_IMMUNITY_TIME_IN_SECONDS"
 TRANSACTION_ID = "__transactionId__"
 
 COMMIT, ROLLBACK, UNKNOWN = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK, LocalTransactionState.UNKNOWN
@@ -85,6 +86,8 @@ class Transactions:
         self.checkers = CheckFunctions(check if check is not None or listener is None else listener.check)
         self.running: WeakValueDictionary[str, RunningTransaction] = WeakValueDictionary()
         """The local transactions that run in this process now, by id; one whose caller was interrupted goes by itself."""
+        self._client = f"{tag_hash(instance.client_id.encode()) & 0xFFFFFF:06x}"
+        """By this a Halfmoon broker knows the sender among the members of its group, and asks it first."""
         self.checks = PendingChecks(settings, sender, self.checkers, self.running)
         instance.on_asked[39] = self.checks.asked
 
@@ -169,7 +172,7 @@ class Transactions:
         if message.is_delayed:
             log.warning("delay of a half message ignored: topic=%s", message.topic)
         plain = msgspec.structs.replace(message, delay_level=0, delay=None, deliver_at=None)
-        extra = {TRAN_MSG: "true", PGROUP: sender.group}
+        extra = {TRAN_MSG: "true", PGROUP: sender.group, PCLIENT: self._client}
         if check_after_s is not None:
             if not 0 <= check_after_s <= CHECK_AFTER_S_MAX:
                 raise UsageError(f"check_after_s: {check_after_s!r} is outside 0 to {CHECK_AFTER_S_MAX}")

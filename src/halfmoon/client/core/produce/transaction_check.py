@@ -112,7 +112,7 @@ class PendingChecks:
 
     Follows ClientRemotingProcessor.checkTransactionState and DefaultMQProducerImpl.checkTransactionState (RocketMQ 4.9.8).
     Differs: while the local transaction still runs in this process the answer is OPEN, the user's code is not asked, and the
-    question is kept for the decision to come.
+    question is kept for the decision to come. Without a function for the topic the answer is NOT_MINE; the original gives none.
     """
 
     def __init__(
@@ -173,8 +173,7 @@ class PendingChecks:
             state = LocalTransactionState.OPEN
             remark = "the local transaction is still running"
         elif (checker := self._checkers.find(message.topic)) is None:
-            log.warning("check not answered, no function for the topic: topic=%s msg_id=%s", message.topic, message.msg_id)
-            return
+            state = LocalTransactionState.NOT_MINE
         else:
             try:
                 state = state_of((yield from run(checker, message)))
@@ -183,26 +182,43 @@ class PendingChecks:
                 remark = remark_of("checkLocalTransactionState Exception, ", exc)
         log.info("check answered: state=%s topic=%s transaction_id=%s", state.name, message.topic, message.transaction_id)
         try:
-            yield from tell(check.address, self._request(check, wire_topic, state), b"", ANSWER_TIMEOUT_MS, remark)
+            request = _request(self.group, check.header, check.message, state, topic=wire_topic)
+            yield from tell(check.address, request, b"", ANSWER_TIMEOUT_MS, remark)
             if (tracer := self._sender.tracer) is not None:
                 tracer.ended(message, wire_topic, message.msg_id, check.address, state, (yield from now()), from_check=True)
         except Exception as exc:
             log.warning("answer not sent, the broker will ask again: msg_id=%s reason=%s", message.msg_id, exc)
 
-    def _request(self, check: _Check, topic: str, state: LocalTransactionState) -> EndTransaction:
-        """Return the answer; its offsets are the question's, because a broker writes the half message anew before it asks."""
-        return EndTransaction(
-            producer_group=self.group,
-            tran_state_table_offset=check.header.tran_state_table_offset,
-            commit_log_offset=check.header.commit_log_offset,
-            commit_or_rollback=state.code,
-            msg_id=check.message.msg_id,
-            from_transaction_check=True,
-            transaction_id=check.header.transaction_id,
-            topic=topic,
-            broker_name=check.header.broker_name,
-            still_open=True if state is LocalTransactionState.OPEN else None,
-        )
+
+def answer_not_mine(group: str) -> Callable[[str, Command], Op[None] | None]:
+    """Return the function that answers checks with NOT_MINE, for a producer of a group that sends no half messages itself."""
+
+    def asked(address: str, command: Command) -> Op[None] | None:
+        header, message = command.header(CheckTransactionState), decode_record(bytes(command.body))
+        if message.properties.get("PGROUP") != group:
+            return None
+        return tell(address, _request(group, header, message, LocalTransactionState.NOT_MINE), b"", ANSWER_TIMEOUT_MS)
+
+    return asked
+
+
+def _request(
+    group: str, question: CheckTransactionState, message: StoredMessage, state: LocalTransactionState, *, topic: str | None = None
+) -> EndTransaction:
+    """Return the answer to a check. Its offsets are the question's, since brokers write the half message anew before they ask."""
+    return EndTransaction(
+        producer_group=group,
+        tran_state_table_offset=question.tran_state_table_offset,
+        commit_log_offset=question.commit_log_offset,
+        commit_or_rollback=state.code,
+        msg_id=message.msg_id,
+        from_transaction_check=True,
+        transaction_id=question.transaction_id,
+        topic=topic or message.topic,
+        broker_name=question.broker_name,
+        still_open=True if state is LocalTransactionState.OPEN else None,
+        not_mine="true" if state is LocalTransactionState.NOT_MINE else None,
+    )
 
 
 def state_of(value: Any) -> LocalTransactionState:
