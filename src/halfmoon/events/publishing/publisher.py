@@ -16,6 +16,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import fields
 from datetime import datetime, timedelta
 from importlib import import_module
@@ -31,6 +32,7 @@ from halfmoon.events.event import Event, check_code, check_name, check_whole
 from halfmoon.events.local_block import LOCAL
 from halfmoon.events.outbox.relay import Relay, RelaySettings
 from halfmoon.events.publishing.attempts import RetryPolicy
+from halfmoon.events.publishing.background_start import BackgroundStart
 from halfmoon.events.publishing.client_transport import ClientTransport
 from halfmoon.events.publishing.delivery_modes import DeliveryMode, DeliveryModes, DeliveryRules, Published
 from halfmoon.events.publishing.facade import Facade
@@ -46,6 +48,9 @@ __all__ = ["DeliveryMode", "Published", "Publisher"]
 CHECK_AFTER_S_MAX = 7 * 24 * 3600
 FLUSH_AT_EXIT_MS = 1_000
 """How long the end of the process waits for decisions and sends of a publisher that was not closed."""
+
+AFTER_FORK_S = 0.1
+"""A child connects after this: many a fork only runs another program, or ends soon."""
 
 log = logging.getLogger("halfmoon.events")
 
@@ -77,12 +82,13 @@ class Publisher:
     of a publish, all within ``timeout_ms``. ``check_after_s``: the age before which brokers do not ask; give it the longest time
     that a transaction takes. ``strict=False``: a transactional event, or one for the outbox, whose transaction is not known is
     sent at once, with one warning, instead of being refused. ``raise_on_failure``: whether `publish` raises when an event could
-    not be sent. ``transport``: a `MemoryBus`, or another `Transport`, instead of a broker. Further settings are those of
-    `TransactionSettings`, by keyword.
+    not be sent. ``transport``: a `MemoryBus`, or another `Transport`, instead of a broker. ``lazy``: connect with the
+    first use only. Further settings are those of `TransactionSettings`, by keyword.
 
-    Starts by itself with the first publish; a service that only answers checks calls `start`, or uses it as a context manager.
-    May be shared by threads and event loops. One that was made, or even used, before a fork opens anew in the child; a transaction
-    that is open at the fork stays the parent's.
+    Connects in the background as soon as it is made, so that brokers can ask it before it publishes; without a broker it warns
+    once and goes on trying. The first publish, or `start`, starts the relay and the removal of old rows: until then it asks the
+    database only to answer a check. May be shared by threads and event loops. One that was made, or even used, before a fork
+    connects anew in the child; a transaction that is open at the fork stays the parent's. One that is dropped unused is closed.
 
     Raises UsageError for arguments that do not go together, SettingError for a setting that is unknown.
     """
@@ -107,6 +113,7 @@ class Publisher:
         raise_on_failure: bool = True,
         codecs: Codecs | None = None,
         transport: Any = None,
+        lazy: bool = False,
         **settings: Any,
     ) -> None:
         self.group, self.codecs = check_name("group", group), codecs or Codecs()
@@ -129,9 +136,12 @@ class Publisher:
         self._relay_settings = _relay_settings(relay) if self._outbox else None
         self._relay: Relay | None = None
         self._retention: TokenRetention | None = None
-        self._lock = threading.Lock()
         self._started = self._closed = False
+        self._connecting: BackgroundStart | None = None
+        self._renew()
         _publishers.add(self)
+        if not lazy:
+            self._connect_early(owns_transport=transport is None)
 
     # ------------------------------------------------------------ declarations
 
@@ -278,11 +288,11 @@ class Publisher:
     # ------------------------------------------------------------ life
 
     def start(self) -> None:
-        """Open it: from now on brokers may ask. Starting again does nothing.
+        """Connect, unless it has, and start what else it runs. Starting again does nothing.
 
         Looks for its table in the database, which the start by a first publish does not: that one may be inside a transaction. Nor
         does one in a thread that runs an event loop, which must not wait: ``async with`` looks in another thread.
-        Raises TableMissing, and then it is not open; NotRunning once it is closed.
+        Raises TableMissing, and then it starts nothing; NotRunning once it is closed.
         """
         if not self._started and not self._closed and not _on_loop():
             self._require_table()
@@ -295,20 +305,45 @@ class Publisher:
         elif self._checks.provider is not None:
             require(self._checks.provider, (TOKENS,))
 
+    def _connect_early(self, *, owns_transport: bool) -> None:
+        """Connect before the first use: in the background over the network, at once where nothing waits."""
+        if not isinstance(self.transport, ClientTransport):
+            with suppress(Exception):  # the first publish raises it
+                self._connect()
+        elif self.transport.has_nameserver:
+            self._connecting = BackgroundStart(self._connect, f"publisher {self.group}")
+            if owns_transport:
+                weakref.finalize(self, self.transport.abandon).atexit = False
+
+    def _connect(self) -> None:
+        """Open the transport: from now on brokers may ask. One thread does it, others wait. Raises what its start raises."""
+        with self._connect_lock:
+            if not self._closed and not self._connected:
+                self.transport.start(self._checks.answer)
+                atexit.unregister(_close_all)
+                atexit.register(_close_all)  # before the end of the loop that the transport may have started
+                with self._lock:
+                    self._connected = not self._closed
+                if not self._connected:
+                    self.transport.close(0)
+            if self._closed:
+                raise NotRunning(f"publisher {self.group} is closed: make another one")
+
     def _open(self) -> None:
+        """Connect, and start what asks the database by itself."""
+        self._connect()
         with self._lock:
             if self._closed:
                 raise NotRunning(f"publisher {self.group} is closed: make another one")
             if self._started:
                 return
-            self.transport.start(self._checks.answer)
             if self._relay_settings is not None:
                 self._relay = Relay(self.provider, self.transport, settings=self._relay_settings)
                 self._relay.start()
             if self._checks.provider is not None:
                 self._retention = TokenRetention(self._checks.provider)
                 self._retention.start()
-            atexit.register(self._at_exit)
+            _used.add(self)
             self._started = True
 
     def close(self, flush_ms: int = 3_000) -> None:
@@ -317,14 +352,16 @@ class Publisher:
         Publishing afterwards raises NotRunning. Closing again does nothing.
         """
         with self._lock:
-            started, self._closed, self._started = self._started, True, False
+            connected, self._closed, self._started, self._connected = self._connected, True, False, False
             relay, self._relay = self._relay, None
             retention, self._retention = self._retention, None
-        atexit.unregister(self._at_exit)
+        _used.discard(self)
+        if self._connecting is not None:
+            self._connecting.stop()
         end_s = time.monotonic() + flush_ms / 1000
         if relay is not None:
             relay.close(flush_ms)
-        if started:
+        if connected:
             self.transport.close(max(0, round((end_s - time.monotonic()) * 1000)))
         if retention is not None:
             retention.close(flush_ms / 1000)
@@ -351,18 +388,21 @@ class Publisher:
     async def __aexit__(self, *error: object) -> None:
         await self.close_async()
 
-    def _at_exit(self) -> None:
-        self.close(FLUSH_AT_EXIT_MS)
-
     def _wake_relay(self) -> None:
         if (relay := self._relay) is not None:
             relay.wake()
 
     def _forked(self) -> None:
         """In the child: what ran in threads of the parent does not run here."""
-        self._lock = threading.Lock()
+        self._renew()
         self._relay = self._retention = None
         self._started = False
+        if not self._closed and self._connecting is not None:
+            self._connecting = BackgroundStart(self._connect, f"publisher {self.group}", first_pause_s=AFTER_FORK_S)
+
+    def _renew(self) -> None:
+        self._lock, self._connect_lock = threading.Lock(), threading.Lock()
+        self._connected = False
 
 
 class PublishOptions(TypedDict, total=False):
@@ -405,6 +445,16 @@ class BoundEvents:
 
 
 _publishers: weakref.WeakSet[Publisher] = weakref.WeakSet()
+
+
+_used: set[Publisher] = set()
+"""Those that were used stay until they are closed, or the process ends, also where nobody else keeps them."""
+
+
+def _close_all() -> None:
+    """At the end of the process."""
+    for publisher in list(_publishers):
+        publisher.close(FLUSH_AT_EXIT_MS)
 
 
 def _after_fork() -> None:

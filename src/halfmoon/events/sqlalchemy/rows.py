@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -120,6 +121,8 @@ class Fresh:
         self._engine = engine
         self._open_elsewhere = open_elsewhere
         self._one = threading.RLock()
+        self._connected = False
+        _fresh.add(self)
 
     @contextmanager
     def block(self, lock_wait_ms: int) -> Iterator[Rows]:
@@ -153,7 +156,14 @@ class Fresh:
         finally:
             self._call(self._close, connection, restore)
 
+    def forked(self) -> None:
+        """In the child: leave the pool's connections to the parent, which answers checks with them."""
+        self._one = threading.RLock()
+        if self._connected and not isinstance(self._engine.pool, StaticPool | SingletonThreadPool):
+            self._engine.dispose(close=False)
+
     def _connect(self) -> Connection:
+        self._connected = True
         connection = self._engine.connect()
         if self._engine.dialect.driver == "aiosqlite" and not self._shared:
             connection.detach()  # each holds a thread, which should not outlive its use
@@ -176,6 +186,9 @@ class Fresh:
         if not self._is_async:
             return function(*args, **kwargs)
         return _LOOP.run(lambda: function(*args, **kwargs))
+
+
+_fresh: weakref.WeakSet[Fresh] = weakref.WeakSet()
 
 
 class _Called:
@@ -266,3 +279,13 @@ class _Loop:
 
 
 _LOOP = _Loop()
+
+
+def _after_fork() -> None:
+    _LOOP._lock = threading.Lock()  # a thread that held it is not there to give it back
+    for fresh in list(_fresh):
+        fresh.forked()
+
+
+if hasattr(os, "register_at_fork"):  # not on every platform
+    os.register_at_fork(after_in_child=_after_fork)
