@@ -53,7 +53,8 @@ def _run(method: weakref.WeakMethod[Any], stopped: SimpleQueue[None], name: str,
         except NotRunning:  # closed meanwhile
             return
         except Exception as exc:
-            log.log(logging.INFO if warned else logging.WARNING, "%s cannot connect, it goes on trying: %s", name, exc)
+            level = logging.INFO if warned else logging.WARNING
+            log.log(level, "%s cannot connect, it goes on trying: %s", name, str(exc))  # a log that keeps an error keeps its frames
         del start  # nothing is kept alive by waiting
         warned, pause_s = True, next_s * random.uniform(0.5, 1)
         next_s = min(next_s * 2, PAUSE_S_MAX)
