@@ -16,7 +16,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from dataclasses import fields
 from datetime import datetime, timedelta
 from importlib import import_module
@@ -32,8 +31,8 @@ from halfmoon.events.event import Event, check_code, check_name, check_whole
 from halfmoon.events.local_block import LOCAL
 from halfmoon.events.outbox.relay import Relay, RelaySettings
 from halfmoon.events.publishing.attempts import RetryPolicy
-from halfmoon.events.publishing.background_start import BackgroundStart
 from halfmoon.events.publishing.client_transport import ClientTransport
+from halfmoon.events.publishing.connection import Connection
 from halfmoon.events.publishing.delivery_modes import DeliveryMode, DeliveryModes, DeliveryRules, Published
 from halfmoon.events.publishing.facade import Facade
 from halfmoon.events.publishing.flow import Flow, drive, drive_async
@@ -48,9 +47,6 @@ __all__ = ["DeliveryMode", "Published", "Publisher"]
 CHECK_AFTER_S_MAX = 7 * 24 * 3600
 FLUSH_AT_EXIT_MS = 1_000
 """How long the end of the process waits for decisions and sends of a publisher that was not closed."""
-
-AFTER_FORK_S = 0.1
-"""A child connects after this: many a fork only runs another program, or ends soon."""
 
 log = logging.getLogger("halfmoon.events")
 
@@ -93,6 +89,9 @@ class Publisher:
     Raises UsageError for arguments that do not go together, SettingError for a setting that is unknown.
     """
 
+    _relay: Relay | None = None
+    _retention: TokenRetention | None = None
+
     def __init__(
         self,
         group: str,
@@ -134,14 +133,10 @@ class Publisher:
             body_bytes_max=check_whole("body_bytes_max", settings.get("body_bytes_max", BODY_BYTES_MAX), 1, BODY_BYTES_MAX),
         )
         self._relay_settings = _relay_settings(relay) if self._outbox else None
-        self._relay: Relay | None = None
-        self._retention: TokenRetention | None = None
+        self._lock = threading.Lock()
         self._started = self._closed = False
-        self._connecting: BackgroundStart | None = None
-        self._renew()
         _publishers.add(self)
-        if not lazy:
-            self._connect_early(owns_transport=transport is None)
+        self._connection = Connection(self.transport, self._checks.answer, group, lazy=lazy, is_own=transport is None)
 
     # ------------------------------------------------------------ declarations
 
@@ -305,33 +300,8 @@ class Publisher:
         elif self._checks.provider is not None:
             require(self._checks.provider, (TOKENS,))
 
-    def _connect_early(self, *, owns_transport: bool) -> None:
-        """Connect before the first use: in the background over the network, at once where nothing waits."""
-        if not isinstance(self.transport, ClientTransport):
-            with suppress(Exception):  # the first publish raises it
-                self._connect()
-        elif self.transport.has_nameserver:
-            self._connecting = BackgroundStart(self._connect, f"publisher {self.group}")
-            if owns_transport:
-                weakref.finalize(self, self.transport.abandon).atexit = False
-
-    def _connect(self) -> None:
-        """Open the transport: from now on brokers may ask. One thread does it, others wait. Raises what its start raises."""
-        with self._connect_lock:
-            if not self._closed and not self._connected:
-                self.transport.start(self._checks.answer)
-                atexit.unregister(_close_all)
-                atexit.register(_close_all)  # before the end of the loop that the transport may have started
-                with self._lock:
-                    self._connected = not self._closed
-                if not self._connected:
-                    self.transport.close(0)
-            if self._closed:
-                raise NotRunning(f"publisher {self.group} is closed: make another one")
-
     def _open(self) -> None:
-        """Connect, and start what asks the database by itself."""
-        self._connect()
+        self._connection.use()
         with self._lock:
             if self._closed:
                 raise NotRunning(f"publisher {self.group} is closed: make another one")
@@ -343,7 +313,7 @@ class Publisher:
             if self._checks.provider is not None:
                 self._retention = TokenRetention(self._checks.provider)
                 self._retention.start()
-            _used.add(self)
+            atexit.register(self._at_exit)
             self._started = True
 
     def close(self, flush_ms: int = 3_000) -> None:
@@ -352,17 +322,14 @@ class Publisher:
         Publishing afterwards raises NotRunning. Closing again does nothing.
         """
         with self._lock:
-            connected, self._closed, self._started, self._connected = self._connected, True, False, False
+            self._closed, self._started = True, False
             relay, self._relay = self._relay, None
             retention, self._retention = self._retention, None
-        _used.discard(self)
-        if self._connecting is not None:
-            self._connecting.stop()
+        atexit.unregister(self._at_exit)
         end_s = time.monotonic() + flush_ms / 1000
         if relay is not None:
             relay.close(flush_ms)
-        if connected:
-            self.transport.close(max(0, round((end_s - time.monotonic()) * 1000)))
+        self._connection.close(max(0, round((end_s - time.monotonic()) * 1000)))
         if retention is not None:
             retention.close(flush_ms / 1000)
 
@@ -388,21 +355,18 @@ class Publisher:
     async def __aexit__(self, *error: object) -> None:
         await self.close_async()
 
+    def _at_exit(self) -> None:
+        self.close(FLUSH_AT_EXIT_MS)
+
     def _wake_relay(self) -> None:
         if (relay := self._relay) is not None:
             relay.wake()
 
     def _forked(self) -> None:
         """In the child: what ran in threads of the parent does not run here."""
-        self._renew()
+        self._lock = threading.Lock()
         self._relay = self._retention = None
         self._started = False
-        if not self._closed and self._connecting is not None:
-            self._connecting = BackgroundStart(self._connect, f"publisher {self.group}", first_pause_s=AFTER_FORK_S)
-
-    def _renew(self) -> None:
-        self._lock, self._connect_lock = threading.Lock(), threading.Lock()
-        self._connected = False
 
 
 class PublishOptions(TypedDict, total=False):
@@ -445,16 +409,6 @@ class BoundEvents:
 
 
 _publishers: weakref.WeakSet[Publisher] = weakref.WeakSet()
-
-
-_used: set[Publisher] = set()
-"""Those that were used stay until they are closed, or the process ends, also where nobody else keeps them."""
-
-
-def _close_all() -> None:
-    """At the end of the process."""
-    for publisher in list(_publishers):
-        publisher.close(FLUSH_AT_EXIT_MS)
 
 
 def _after_fork() -> None:
