@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from typing import Any, Self, TypeVar
 
 from halfmoon.client.lifecycle import Client
@@ -11,6 +13,8 @@ from halfmoon.runtime.drivers.blocking_driver import BlockingDriver
 from halfmoon.runtime.drivers.threads import BackgroundLoop
 
 T = TypeVar("T")
+
+_closings: set[asyncio.Task[None]] = set()
 
 
 class Blocking:
@@ -52,6 +56,16 @@ class Blocking:
         if driver is not None:
             driver.close()
         self._loop.call(self._client.close())
+
+    def close_soon(self) -> None:
+        """Close without waiting, from any thread, also from a finalizer: takes no lock. Sends that are under way fail."""
+        if self._loop.pid == os.getpid():
+            self._loop.soon(self._close_on_loop)
+
+    def _close_on_loop(self) -> None:
+        closing = asyncio.ensure_future(self._client.close())
+        _closings.add(closing)  # a loop holds its tasks weakly
+        closing.add_done_callback(_closings.discard)
 
     def _here(self, operation: Op[T], message: object) -> T:
         """Run the operation that sends a message in the calling thread, as far as it goes there.

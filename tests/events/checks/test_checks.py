@@ -16,7 +16,7 @@ from halfmoon.events import CheckContext, Codecs, Event, NameRefused, Publisher
 from halfmoon.events.checks.checks import Checks
 from halfmoon.events.encoding.envelope import message_of
 from halfmoon.events.errors import PublishFailed
-from halfmoon.events.publishing.delivery_modes import TOKEN_PROPERTY
+from halfmoon.events.publishing.delivery_modes import TOKEN, TOKEN_PROPERTY
 from halfmoon.model import LocalTransactionState, StoredMessage
 from tests.events.fakes import Blocks, FakeTransport, stored
 
@@ -254,3 +254,10 @@ def test_a_hand_written_check_commits_by_what_it_sees(shop: Shop) -> None:
     assert _asked(transport) is COMMIT
 
 
+def test_that_the_table_is_missing_is_said_once_and_the_broker_asks_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    checks = Checks(Codecs(), Blocks(tmp_path / "shop.db"))
+    asked = half(**{TOKEN_PROPERTY: TOKEN})
+    assert [checks.answer(asked) for _ in range(3)] == [OPEN] * 3
+    (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "halfmoon_event" in record.getMessage()
+    assert record.exc_info is None

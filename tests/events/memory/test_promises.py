@@ -61,8 +61,8 @@ class Side:
             return Consumers(*handlers, bus=self.ways.bus, **settings)
         return Consumers(*handlers, nameserver=self.ways.cluster.nameserver, rebalance_ms=200, route_refresh_ms=200, **settings)
 
-    def publisher(self) -> Publisher:
-        made: Publisher = self.ways.publisher("P_promise", tries_max=0)
+    def publisher(self, **options: Any) -> Publisher:
+        made: Publisher = self.ways.publisher("P_promise", tries_max=0, **options)
         return made
 
     def quiet(self, seconds: float) -> None:
@@ -238,7 +238,7 @@ def test_an_event_whose_half_message_was_not_answered_arrives_when_it_is_sent_at
 @pytest.mark.parametrize(("answer", "settled"), [(ROLLBACK, "rolled back"), (UNKNOWN, "expired")])
 def test_a_repeat_of_what_is_settled_is_refused_in_the_same_words(alike: Tell, answer: LocalTransactionState, settled: str):
     def story(side: Side) -> Any:
-        transport = side.publisher().transport
+        transport = side.publisher(lazy=True).transport
         transport.start(lambda stored: answer)
         half = Message(side.topic, b"1", msg_id=transport.new_id())
         transport.leave(transport.prepare(half, attempt=1, timeout_ms=3000, check_after_s=None))
@@ -340,7 +340,7 @@ def test_a_transport_that_is_not_started_or_closed_says_so_as_the_clients_does(c
             events.transport.new_id()
         return [str(early.value), str(late.value)]
 
-    assert said(Publisher("P_p", transport=MemoryBus())) == said(Publisher("P_p", cluster.nameserver))
+    assert said(Publisher("P_p", transport=MemoryBus(), lazy=True)) == said(Publisher("P_p", cluster.nameserver, lazy=True))
 
 
 def test_the_numbers_of_a_bus_are_those_of_a_broker_as_it_is_set():

@@ -272,7 +272,7 @@ def test_8_3_row_13_nobody_answers_for_the_whole_check_budget(strict_broker: Loc
 
 def test_8_3_row_13_a_group_without_a_live_member_costs_no_checks(strict_broker: LocalCluster, database_url: str):
     """Differs from the table: a check that nobody could be sent does not count, so a group that comes back is asked."""
-    shop = Shop(strict_broker, database_url, "nobody")
+    shop = Shop(strict_broker, database_url, "nobody", lazy=True)
     try:
         event_id = die(shop, database_url, "after commit before decide")
         until(lambda: shop.admin.transaction(event_id).producers == 0, "gone")

@@ -16,7 +16,7 @@ import pytest
 
 import halfmoon.events
 from halfmoon import Admin, ConsumeFrom, PullConsumer
-from halfmoon.errors import NotRunning, SettingError, UsageError
+from halfmoon.errors import ConnectionLost, NotRunning, SettingError, UsageError
 from halfmoon.events import CheckContext, Codecs, Event, NameRefused, Publisher, PublishFailed, local_transaction, suspend
 from halfmoon.events.encoding.envelope import event_of
 from halfmoon.events.publishing.delivery_modes import DeliveryMode
@@ -170,6 +170,7 @@ def test_many_threads_share_a_publisher(transport: FakeTransport) -> None:
 
 def test_it_starts_by_itself_once_and_closes_once(transport: FakeTransport) -> None:
     publisher = Publisher("P_shop", transport=transport)
+    assert transport.life == ["start"]
     publisher.publish(T, C, 1)
     publisher.publish(T, C, 2)
     publisher.start()
@@ -178,8 +179,38 @@ def test_it_starts_by_itself_once_and_closes_once(transport: FakeTransport) -> N
     assert transport.life == ["start", "close 500"]
 
 
+def test_a_lazy_one_starts_with_its_first_use(transport: FakeTransport) -> None:
+    publisher = Publisher("P_shop", transport=transport, lazy=True)
+    assert transport.life == []
+    publisher.publish(T, C, 1)
+    assert transport.life == ["start"]
+
+
+def test_a_transport_that_does_not_start_is_the_first_publishes_matter() -> None:
+    bus = MemoryBus()
+    member = bus.transport("P_shop")
+    member.die()
+    publisher = Publisher("P_shop", transport=member)
+    with pytest.raises(ConnectionLost):
+        publisher.publish(T, C, 1)
+
+
+def test_a_bus_may_ask_a_publisher_that_has_published_nothing() -> None:
+    bus = MemoryBus()
+    first = Publisher("P_shop", transport=bus)
+    first.check()(lambda event, context: None)
+    bus.lose_second_phase()
+    with local_transaction():
+        event_id = first.publish(T, C, 1, transactional=True).event_id
+    bus.kill(first)
+    second = Publisher("P_shop", transport=bus)
+    second.check()(lambda event, context: None)
+    bus.check_now()
+    assert [event.id for event in bus.events()] == [event_id]
+
+
 def test_after_its_close_it_publishes_nothing(transport: FakeTransport) -> None:
-    publisher = Publisher("P_shop", transport=transport)
+    publisher = Publisher("P_shop", transport=transport, lazy=True)
     publisher.close()
     for call in (publisher.start, lambda: publisher.publish(T, C, 1), lambda: publisher.event(T, C)):
         with pytest.raises(NotRunning, match="P_shop is closed"):
@@ -215,10 +246,10 @@ def test_the_tables_are_made_on_request(transport: FakeTransport, tmp_path: Path
 
 
 @pytest.mark.parametrize(("mode", "table"), [("two-phase", "halfmoon_event"), ("outbox", "halfmoon_outbox")])
-def test_starting_says_that_the_table_is_missing_and_opens_nothing(
+def test_starting_says_that_the_table_is_missing_and_starts_nothing(
     transport: FakeTransport, tmp_path: Path, mode: str, table: str
 ) -> None:
-    publisher = Publisher("P_shop", transport=transport, provider=Blocks(tmp_path / "shop.db"), mode=mode)
+    publisher = Publisher("P_shop", transport=transport, provider=Blocks(tmp_path / "shop.db"), mode=mode, lazy=True)
     with pytest.raises(TableMissing, match=rf"{table} .*publisher\.create_tables"):
         publisher.start()
     assert transport.answer is None

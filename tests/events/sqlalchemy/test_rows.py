@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import pytest
@@ -104,3 +105,18 @@ def test_a_missing_table_is_named_with_the_remedy(database_url):
     tokens.create_tables(found)
     tokens.require(found)
     engine.dispose()
+
+
+def test_a_forked_child_leaves_the_connections_of_checks_to_the_parent(tmp_path):
+    shop = create_engine(f"sqlite:///{tmp_path / 'shop.db'}")
+    fresh = provider(shop)
+    with fresh.fresh() as rows:
+        rows.all("SELECT 1")
+    assert shop.pool.checkedin() == 1
+
+    if (pid := os.fork()) == 0:
+        os._exit(shop.pool.checkedin())
+
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert shop.pool.checkedin() == 1
+    shop.dispose()

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from halfmoon.client.core.ask import ask
 from halfmoon.client.core.names import INNER_PRODUCER, wrap
 from halfmoon.client.core.nameservers import NameServers
-from halfmoon.client.core.route import RouteTable
+from halfmoon.client.core.route import ROUTES_FAILED, RouteTable
 from halfmoon.client.core.trouble_log import TroubleLog
 from halfmoon.client.settings import ClientSettings
 from halfmoon.effects import Op, Signal, gather, sleep, spawn, steady, wait
@@ -171,7 +171,7 @@ class Instance:
             try:
                 yield from self.routes.refresh_all(self.troubles)
             except HalfmoonError as exc:
-                self.troubles.failed("routes not refreshed", exc, (yield from steady()))
+                self.troubles.failed(ROUTES_FAILED, exc, (yield from steady()))
 
     def _keep_beating(self) -> Op[None]:
         while True:

@@ -31,6 +31,9 @@ LOOK_PAUSE_MS, LOOK_PAUSE_MS_MAX = 100, 1_000
 LOOK_WAIT_MS = 500
 """At most so long a request that could not connect waits for the name server."""
 
+ROUTES_FAILED = "routes not refreshed"
+"""What fails, in the log, while no name server answers."""
+
 NEAR_MAX = 3
 """Names that are offered for one that is not there."""
 
@@ -217,7 +220,7 @@ class RouteTable:
                 raise
             except HalfmoonError as exc:
                 log.info("route not refreshed: topic=%s reason=%s", topic, exc)
-        troubles.recovered("routes not refreshed")
+        troubles.recovered(ROUTES_FAILED)
         self.prune()
 
     def master(self, broker_name: str) -> str | None:

@@ -21,6 +21,7 @@ from halfmoon.events.encoding.codec import Codecs
 from halfmoon.events.encoding.envelope import event_of, event_without_payload
 from halfmoon.events.event import Event, check_code, check_name
 from halfmoon.events.publishing.delivery_modes import TOKEN, TOKEN_PROPERTY
+from halfmoon.events.tables import TableMissing
 from halfmoon.events.tracing import span, step
 from halfmoon.model import LocalTransactionState, StoredMessage
 
@@ -67,6 +68,7 @@ class Checks:
         self._codecs = codecs
         self.provider = provider
         self._functions: dict[tuple[str, str], Check] = {}
+        self._table_is_missing = False
 
     def add(self, topic: str, code: str, function: Check) -> None:
         """Have ``function(event, context)`` answer for a topic and code; ``*`` stands for any.
@@ -108,6 +110,12 @@ class Checks:
         with span("check", event, group=event.group, carrier=stored.properties):
             try:
                 state, reason = self._answer(stored, event, checks)
+            except TableMissing as exc:
+                step("checked", event, checks=checks, decision="open (no table)")
+                if not self._table_is_missing:
+                    self._table_is_missing = True
+                    log.warning("checks stay open, the broker asks again: %s", exc)
+                return OPEN
             except Exception as exc:
                 step("checked", event, checks=checks, decision="open", error=exc)
                 log.warning("a check failed, the broker asks again: event=%s", event.id, exc_info=exc)

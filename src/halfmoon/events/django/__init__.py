@@ -11,8 +11,8 @@
         order.save()
         events.publish("TP_ORDER", "EC_PAID", {"order_id": order.pk}, transactional=True)
 
-`events` is the publisher of the project; it is made when it is first used, and connects with the first publish or request. `atomic`
-and `provider` serve who makes publishers by hand.
+`events` is the publisher of the project; it is made, and connects, when a web process starts or when it is first used. `atomic` and
+`provider` serve who makes publishers by hand.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from django.db import connections
 
 from halfmoon.events.django.configuration import SETTING, read
 from halfmoon.events.django.databases import provider
-from halfmoon.events.django.project import OpenOnRequest, settings_changed
+from halfmoon.events.django.project import OpenOnRequest, project, settings_changed
 from halfmoon.events.django.system_checks import check_settings
 
 
@@ -25,7 +25,7 @@ class HalfmoonEvents(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Have settings checked, transactions found, modules with checks imported, and the publisher opened with a request."""
+        """Have settings checked, transactions found, modules with checks imported, and the publisher connected where it serves."""
         checks.register(check_settings)
         setting_changed.connect(settings_changed)
         configured, _ = read(getattr(settings, SETTING, None))
@@ -36,3 +36,4 @@ class HalfmoonEvents(AppConfig):
         if configured.start:
             self._open_on_request = OpenOnRequest()  # signals hold their receivers weakly
             request_started.connect(self._open_on_request.request_started)
+            project.connect()

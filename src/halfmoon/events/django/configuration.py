@@ -45,7 +45,8 @@ class Configuration:
     ``group`` is the publisher's, ``nameserver`` an address or several joined by ``;``. ``database`` is the alias whose
     transactions count and whose tables are used. ``topics``: those it may publish to; None: any. ``consumers`` are modules with
     `@on` functions, which ``manage.py halfmoon_consume`` runs; ``checks`` are modules with checks written by hand, imported when
-    the project starts. ``start``: whether a web process opens the publisher with its first request, so that brokers can ask it.
+    the project starts. ``start``: whether the publisher connects as soon as it is made, which a web process does when it starts,
+    so that brokers can ask it, and opens with the first request; else with its first use.
     ``transport``: a `MemoryBus` or its place (``package.module.name``), in place of a name server. ``codecs``: the place of a
     `Codecs`. ``relay``: whether publishing processes send the outbox, too, or the settings with which they and
     ``manage.py halfmoon_relay`` do, by the names of `RelaySettings`. ``settings`` are further ones of the client,
@@ -81,6 +82,7 @@ class Configuration:
             )
         }
         given["relay"] = self.relay_settings() if self.relay else False
+        given["lazy"] = not self.start
         given |= {"provider": provider(self.database), "codecs": named(self.codecs), "transport": named(self.transport)}
         return Publisher(self.group, self.nameserver, **{**given, **self.settings, **changes})
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 from halfmoon.events.django.configuration import SETTING, configuration
@@ -16,6 +18,9 @@ C = TypeVar("C", bound=Callable[..., Any])
 
 AGAIN_S = 10
 """A start that failed is tried again with a request that comes so much later."""
+
+ENTRIES = {"django.core.wsgi", "django.core.asgi"}
+"""Loaded by the project's ``wsgi.py`` and ``asgi.py`` before Django is ready, and by commands only after it."""
 
 log = logging.getLogger("halfmoon.events")
 
@@ -58,6 +63,16 @@ class ProjectEvents:
                     self._declare(publisher)
                     self._publisher = publisher
         return publisher
+
+    def connect(self) -> None:
+        """Make the publisher, which connects in the background, in a process that serves: one that has loaded Django's entry for
+        WSGI or ASGI servers. What is wrong is said with the first request.
+
+        A command such as ``migrate`` does not serve, nor do tests, which would answer checks from a database of their own.
+        """
+        if sys.modules.keys() & ENTRIES and "django.test" not in sys.modules:
+            with suppress(Exception):
+                self.publisher()
 
     def check(self, topic: str = "*", code: str = "*") -> Callable[[C], C]:
         """As `Publisher.check`; the settings are not looked at yet."""

@@ -73,6 +73,17 @@ class ClientTransport:
         if producer is not None and self._pid == os.getpid():
             producer.close()
 
+    def abandon(self) -> None:
+        """Close without waiting, for a finalizer: takes no lock. What is under way is lost."""
+        self._closed = True
+        if (producer := self._producer) is not None:
+            producer.close_soon()
+
+    @property
+    def has_nameserver(self) -> bool:
+        """Whether there is somebody to connect to: it was given a name server, or the environment names one."""
+        return bool(self._settings["nameserver"] or os.environ.get("NAMESRV_ADDR"))
+
     def _open(self) -> TransactionProducer:
         """Return the producer of this process, started."""
         producer = self._producer

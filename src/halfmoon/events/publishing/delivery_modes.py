@@ -172,9 +172,7 @@ class DeliveryModes:
         step("sent", event, attempt=made)
         return Published(event.id, DeliveryMode.SENT, made, result)
 
-    def _prepare(
-        self, event: Event, message: Message, transaction: LocalTransaction, check_after_s: int | None
-    ) -> Flow[Published]:
+    def _prepare(self, event: Event, message: Message, transaction: LocalTransaction, check_after_s: int | None) -> Flow[Published]:
         """Store the half message, then write the token row by which it is decided: in this order."""
         decider = self._decider
         if decider is not None:

@@ -32,6 +32,7 @@ from halfmoon.events.local_block import LOCAL
 from halfmoon.events.outbox.relay import Relay, RelaySettings
 from halfmoon.events.publishing.attempts import RetryPolicy
 from halfmoon.events.publishing.client_transport import ClientTransport
+from halfmoon.events.publishing.connection import Connection
 from halfmoon.events.publishing.decider import Decider
 from halfmoon.events.publishing.delivery_modes import DeliveryMode, DeliveryModes, DeliveryRules, Published
 from halfmoon.events.publishing.facade import Facade
@@ -77,15 +78,19 @@ class Publisher:
     of a publish, all within ``timeout_ms``. ``check_after_s``: the age before which brokers do not ask; give it the longest time
     that a transaction takes. ``strict=False``: a transactional event, or one for the outbox, whose transaction is not known is
     sent at once, with one warning, instead of being refused. ``raise_on_failure``: whether `publish` raises when an event could
-    not be sent. ``transport``: a `MemoryBus`, or another `Transport`, instead of a broker. Further settings are those of
-    `TransactionSettings`, by keyword.
+    not be sent. ``transport``: a `MemoryBus`, or another `Transport`, instead of a broker. ``lazy``: connect with the
+    first use only. Further settings are those of `TransactionSettings`, by keyword.
 
-    Starts by itself with the first publish; a service that only answers checks calls `start`, or uses it as a context manager.
-    May be shared by threads and event loops. One that was made, or even used, before a fork opens anew in the child; a transaction
-    that is open at the fork stays the parent's.
+    Connects in the background as soon as it is made, so that brokers can ask it before it publishes; without a broker it warns
+    once and goes on trying. The first publish, or `start`, starts the relay and the removal of old rows: until then it asks the
+    database only to answer a check. May be shared by threads and event loops. One that was made, or even used, before a fork
+    connects anew in the child; a transaction that is open at the fork stays the parent's. One that is dropped unused is closed.
 
     Raises UsageError for arguments that do not go together, SettingError for a setting that is unknown.
     """
+
+    _relay: Relay | None = None
+    _retention: TokenRetention | None = None
 
     def __init__(
         self,
@@ -106,6 +111,7 @@ class Publisher:
         raise_on_failure: bool = True,
         codecs: Codecs | None = None,
         transport: Any = None,
+        lazy: bool = False,
         **settings: Any,
     ) -> None:
         self.group, self.codecs = check_name("group", group), codecs or Codecs()
@@ -127,11 +133,10 @@ class Publisher:
             body_bytes_max=check_whole("body_bytes_max", settings.get("body_bytes_max", BODY_BYTES_MAX), 1, BODY_BYTES_MAX),
         )
         self._relay_settings = _relay_settings(relay) if self._outbox else None
-        self._relay: Relay | None = None
-        self._retention: TokenRetention | None = None
         self._lock = threading.Lock()
         self._started = self._closed = False
         _publishers.add(self)
+        self._connection = Connection(self.transport, self._checks.answer, group, lazy=lazy, is_own=transport is None)
 
     # ------------------------------------------------------------ declarations
 
@@ -278,11 +283,11 @@ class Publisher:
     # ------------------------------------------------------------ life
 
     def start(self) -> None:
-        """Open it: from now on brokers may ask. Starting again does nothing.
+        """Connect, unless it has, and start what else it runs. Starting again does nothing.
 
         Looks for its table in the database, which the start by a first publish does not: that one may be inside a transaction. Nor
         does one in a thread that runs an event loop, which must not wait: ``async with`` looks in another thread.
-        Raises TableMissing, and then it is not open; NotRunning once it is closed.
+        Raises TableMissing, and then it starts nothing; NotRunning once it is closed.
         """
         if not self._started and not self._closed and not _on_loop():
             self._require_table()
@@ -296,12 +301,12 @@ class Publisher:
             require(self._checks.provider, (TOKENS,))
 
     def _open(self) -> None:
+        self._connection.use()
         with self._lock:
             if self._closed:
                 raise NotRunning(f"publisher {self.group} is closed: make another one")
             if self._started:
                 return
-            self.transport.start(self._checks.answer)
             if self._relay_settings is not None:
                 self._relay = Relay(self.provider, self.transport, settings=self._relay_settings)
                 self._relay.start()
@@ -317,7 +322,7 @@ class Publisher:
         Publishing afterwards raises NotRunning. Closing again does nothing.
         """
         with self._lock:
-            started, self._closed, self._started = self._started, True, False
+            self._closed, self._started = True, False
             relay, self._relay = self._relay, None
             retention, self._retention = self._retention, None
         atexit.unregister(self._at_exit)
@@ -326,8 +331,7 @@ class Publisher:
             relay.close(flush_ms)
         if self._decider is not None:
             self._decider.close(max(0, round((end_s - time.monotonic()) * 1000)))
-        if started:
-            self.transport.close(max(0, round((end_s - time.monotonic()) * 1000)))
+        self._connection.close(max(0, round((end_s - time.monotonic()) * 1000)))
         if retention is not None:
             retention.close(flush_ms / 1000)
         self.provider.release()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -131,17 +132,24 @@ class Fresh:
         self._open_elsewhere = open_elsewhere
         self._one = threading.RLock()
         self._here = threading.local()
+        _fresh.add(self)
 
     @property
     def _engine(self) -> Engine:
         if not self.shared and self._pid != os.getpid():
             with self._one:
                 if self._pid != os.getpid():
+                    if self._pid:  # a child leaves the connections to its parent
+                        self._own.dispose(close=False)
                     users = self._users
                     options = dict(users.get_execution_options())
                     self._own = Engine(users.pool.recreate(), users.dialect, users.url, execution_options=options)
                     self._pid = os.getpid()
         return self._own
+
+    def forked(self) -> None:
+        """In the child: a thread that held the lock is not there to give it back."""
+        self._one = threading.RLock()
 
     def used_here(self) -> None:
         """Note that a transaction of the user's runs in this thread: of SQLite in memory, others may not see its database."""
@@ -200,6 +208,9 @@ class Fresh:
         if not self._is_async or (self.shared and in_greenlet()):
             return function(*args, **kwargs)
         return _LOOP.run(lambda: function(*args, **kwargs))
+
+
+_fresh: weakref.WeakSet[Fresh] = weakref.WeakSet()
 
 
 class _Called:
@@ -284,3 +295,13 @@ class _Loop:
 
 
 _LOOP = _Loop()
+
+
+def _after_fork() -> None:
+    _LOOP._lock = threading.Lock()  # a thread that held it is not there to give it back
+    for fresh in list(_fresh):
+        fresh.forked()
+
+
+if hasattr(os, "register_at_fork"):  # not on every platform
+    os.register_at_fork(after_in_child=_after_fork)

@@ -184,3 +184,13 @@ def background() -> BackgroundLoop:
             _background = BackgroundLoop()
             atexit.register(_background.stop)
         return _background
+
+
+def _after_fork() -> None:
+    """In the child: a thread that was making the loop is not there to give the lock back."""
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # not on every platform
+    os.register_at_fork(after_in_child=_after_fork)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from copy import deepcopy
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -406,17 +407,54 @@ def test_every_broker_hears_of_the_group_before_anything_is_sent():
     assert all(b'"groupName":"P"' in seen.body for seen in beats)
 
 
-def test_name_servers_that_do_not_answer_at_the_start_are_asked_again(caplog):
-    script = Scripted()
-    core = transactions(script, Shop(), heartbeat_ms=40_000)
-    script.on(GetRouteinfoByTopic, REFUSED, routes(SELF_TEST_TOPIC=route(1)))
+def run_unsent(script, **values):
+    """Run what a producer does beside its work, which sends nothing."""
+    core = transactions(script, Shop(), heartbeat_ms=40_000, **values)
     script.on(HeartBeat, Reply())
     for operation in [*core.instance.background_work(), core.meet_brokers()]:
         script.spawn(operation)
+    return core
 
-    script.run_for(31_000)
 
-    assert len(script.asked(HeartBeat)) >= 1
+def test_name_servers_that_do_not_answer_at_the_start_are_asked_again_soon(caplog):
+    script = Scripted()
+    run_unsent(script)
+    script.on(GetRouteinfoByTopic, *[REFUSED] * 4, routes(SELF_TEST_TOPIC=route(1)))
+
+    script.run_for(10_000)
+
+    assert len(script.asked(HeartBeat)) == 1
+    warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [text.partition(": ")[2].partition(";")[0][:15] for text in warned] == ["no name server ", "works again"]
+
+
+@pytest.mark.parametrize("answer", [REFUSED, SILENT, Reply(17)], ids=["refused", "silent", "no broker"])
+def test_while_no_broker_is_found_one_warning_is_enough_and_the_pauses_grow(caplog, answer):
+    script = Scripted()
+    run_unsent(script, route_refresh_ms=600_000)
+    script.on(GetRouteinfoByTopic, answer)
+
+    script.run_for(29_000)
+
+    asked = [seen.at for seen in script.asked(GetRouteinfoByTopic)]
+    assert 4 <= len(asked) <= 8
+    assert asked[-1] - asked[-2] > 4 * (asked[1] - asked[0]) or answer is SILENT
+    assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 1
+
+    script.run_for(600_000)
+
+    asked = [seen.at for seen in script.asked(GetRouteinfoByTopic)]
+    assert max(later - sooner for sooner, later in pairwise(asked)) <= 30_000 + 3_000  # a pause, and a try
+
+
+def test_a_broker_that_joins_later_hears_of_the_group_without_a_message_to_it():
+    script = Scripted()
+    run_unsent(script)
+    script.on(GetRouteinfoByTopic, routes(SELF_TEST_TOPIC=route(1)), routes(SELF_TEST_TOPIC=route(TWO)))
+
+    script.run_for(30_100)
+
+    assert {seen.address for seen in script.asked(HeartBeat)} == {"broker-a:1", "broker-b:1"}
 
 
 @pytest.mark.mission("000-72")

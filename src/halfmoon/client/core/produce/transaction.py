@@ -24,9 +24,10 @@ from halfmoon.client.core.produce.transaction_check import (
     remark_of,
     state_of,
 )
+from halfmoon.client.core.route import ROUTES_FAILED
 from halfmoon.client.settings import TransactionSettings
-from halfmoon.effects import Op, now, run, steady
-from halfmoon.errors import HalfmoonError, HalfRolledBack, UsageError
+from halfmoon.effects import Op, now, run, sleep, steady
+from halfmoon.errors import HalfmoonError, HalfRolledBack, NoNameServer, NoNameServerAnswers, UsageError
 from halfmoon.hot import tag_hash
 from halfmoon.model import LocalTransactionState, Message, SendResult, SendStatus, TransactionSendResult
 from halfmoon.wire.codes import TRANSACTION_PREPARED
@@ -35,6 +36,9 @@ from halfmoon.wire.ids import parse_offset_msg_id
 
 EVERY_BROKER_TOPIC = "SELF_TEST_TOPIC"
 """A topic that every broker has: its route names the brokers that may ask us, also before we sent anything."""
+
+MEET_PAUSE_MS, MEET_PAUSE_MS_MAX = 500, 30_000
+"""Pauses between tries to learn of the brokers: the first, doubled with each, of which half to all is waited."""
 
 CHECK_AFTER_S_MAX = 7 * 24 * 3600
 """Longest time before a first check that a message may ask for; at brokers it expires much earlier."""
@@ -94,13 +98,25 @@ class Transactions:
     # ------------------------------------------------------------ beside the work
 
     def meet_brokers(self) -> Op[None]:
-        """Learn of every broker, so that heartbeats show the group to all that may ask it, whether we send to them or not."""
-        routes = self.instance.routes
+        """Learn of every broker, so that heartbeats show the group to all that may ask it, whether we send to them or not.
+
+        Ends when a name server has answered; the refreshes of routes find the brokers that join later.
+        """
+        routes, troubles, pause_ms = self.instance.routes, self.instance.troubles, MEET_PAUSE_MS
+        unknown = f"no broker known that may ask producer group {self.sender.group}"
         routes.register(EVERY_BROKER_TOPIC)
-        try:
-            yield from routes.refresh(EVERY_BROKER_TOPIC)
-        except HalfmoonError as exc:
-            log.info("brokers not known yet: reason=%s", exc)
+        while True:
+            try:
+                yield from routes.refresh(EVERY_BROKER_TOPIC)
+                break
+            except (NoNameServer, NoNameServerAnswers) as exc:
+                troubles.failed(ROUTES_FAILED, exc, (yield from steady()))  # in the words of later refreshes: logged once
+            except HalfmoonError as exc:
+                troubles.failed(unknown, exc, (yield from steady()))
+            yield from sleep(round(pause_ms * self.instance.random.uniform(0.5, 1)))
+            pause_ms = min(pause_ms * 2, MEET_PAUSE_MS_MAX)
+        troubles.recovered(ROUTES_FAILED)
+        troubles.recovered(unknown)
 
     # ------------------------------------------------------------ all in one
 
