@@ -1,0 +1,27 @@
+"""Whatever an application does with its connection, an event is visible if and only if the row beside it was committed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.events.machine.providers import PROVIDERS, running
+from tests.events.machine.searching import search
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.mission("002-52", "002-36", "002-30")
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_no_program_of_verbs_parts_an_event_from_its_row(provider: str, request: pytest.FixtureRequest):
+    def url(dialect: str) -> str:
+        name = {"sqlite": "sqlite_url", "postgresql": "postgres_url", "mysql": "mariadb_url"}[dialect]
+        found: str = request.getfixturevalue(name)
+        return found
+
+    with running(provider, url) as app:
+        result = search(app)
+        print(f"{provider}: {result}, {app.counts['paired']} pairs, {app.counts['asked']} programs needed the broker's check")
+
+    if result.failure is not None:
+        raise result.failure
+    assert app.counts["paired"] > result.examples / 3, "most programs publish"
