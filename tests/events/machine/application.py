@@ -274,10 +274,9 @@ def number_of(connection: Any) -> int:
     """Return the server's number of a driver's connection."""
     if hasattr(connection, "get_server_pid"):  # asyncpg
         return int(connection.get_server_pid())
-    if hasattr(connection, "info"):  # psycopg, psycopg2
-        return int(connection.info.backend_pid)
-    number = connection.thread_id if hasattr(connection, "thread_id") else connection.connection_id
-    return int(number() if callable(number) else number)
+    if hasattr(connection, "thread_id"):  # PyMySQL, mysqlclient, aiomysql
+        return int(connection.thread_id())
+    return int(connection.info.backend_pid if hasattr(connection, "info") else connection.connection_id)
 
 
 async def done(result: Any) -> Any:

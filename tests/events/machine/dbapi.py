@@ -54,6 +54,8 @@ class Connections(Application):
         self.connection: Any = None
         self.real: Any = None
         """The driver's own connection, where the application has it."""
+        self.lent = False
+        """Whether the handle ends with its outermost block."""
 
     async def open(self) -> None:
         self.real = self.connect()
@@ -84,7 +86,8 @@ class Connections(Application):
         return self.real if self.real is not None else self.connection
 
     def left(self) -> None:
-        self.forget()
+        if self.lent:
+            self.forget()
 
 
 @contextmanager
@@ -113,12 +116,14 @@ async def open_with_connection(app: Connections) -> None:
     connection = app.database.connect()
     if hasattr(connection._real, "__enter__"):
         await app.enter(connection)
+        app.lent = True
     app.connection = connection
 
 
 @verb("dbapi", weight=2, opens=True)
 async def open_from_a_pool(app: Connections) -> None:
     app.real = await app.enter(_checked_out(app.connect()))
+    app.lent = True
     app.connection = app.database.proxied(app.real)
 
 

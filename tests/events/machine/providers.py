@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from tempfile import TemporaryDirectory
 
-
 from tests.events.machine.application import Application
 from tests.events.machine.dbapi import Connections
+from tests.events.machine.django_blocks import Alias
 from tests.events.machine.sessions import AsyncBlocks, AsyncSessions, Blocks, Sessions
 from tests.events.machine.stores import Store
 from tests.events.mariadb import MariaDB
@@ -28,6 +28,9 @@ PROVIDERS: dict[str, tuple[str, Make]] = {
     "async session on asyncpg": ("postgresql", lambda store: AsyncSessions(store, "asyncpg")),
     "async session on aiomysql": ("mysql", AsyncSessions),
     "async core on psycopg": ("postgresql", AsyncBlocks),
+    "django on sqlite": ("sqlite", Alias),
+    "django on postgresql": ("postgresql", Alias),
+    "django on mariadb": ("mysql", Alias),
     "sqlite3": ("sqlite", lambda store: Connections(store, "sqlite3")),
     "psycopg": ("postgresql", lambda store: Connections(store, "psycopg")),
     "psycopg2": ("postgresql", lambda store: Connections(store, "psycopg2")),

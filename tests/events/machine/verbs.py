@@ -50,9 +50,7 @@ def _add(name: str, run: Run, kinds: tuple[str, ...], dialects: tuple[str, ...],
 
 def verbs_of(application: Application) -> list[str]:
     """Return the names of the verbs that an application can run, each as often as it weighs, the most usual first."""
-    found = [
-        one for one in VERBS.values() if one.kinds <= application.traits and application.store.dialect in one.dialects
-    ]
+    found = [one for one in VERBS.values() if one.kinds <= application.traits and application.store.dialect in one.dialects]
     return [one.name for one in sorted(found, key=lambda one: -one.weight) for _ in range(one.weight)]
 
 
