@@ -12,7 +12,7 @@ import inspect
 import time
 import traceback
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
@@ -129,13 +129,16 @@ class Application:
 
     # ------------------------------------------------------------ pairs and blocks
 
-    async def pair(self, *, event_first: bool = False, named: bool = False, times: int = 1) -> None:
-        """Insert a row and publish an event of the same id, at one place of one transaction."""
+    async def pair(
+        self, *, event_first: bool = False, named: bool = False, times: int = 1, insert: Callable[[str], Any] | None = None
+    ) -> None:
+        """Insert a row and publish an event of the same id, at one place of one transaction. ``insert`` replaces `text`."""
+        insert = insert or self.text
         event = self.publisher.event(TOPIC, CODE, len(self.claims), transactional=True)
         self.claims[event.id] = _HALF if event_first else _BEGUN
         handle = self.handle if named else None
         if not event_first:
-            await self.text(f"INSERT INTO machine_row VALUES ('{event.id}')")
+            await insert(f"INSERT INTO machine_row VALUES ('{event.id}')")
         try:
             await self.publish(event, handle)
         except HalfmoonError as refusal:
@@ -144,7 +147,7 @@ class Application:
             self.counts[f"refused by {type(refusal).__name__}"] += 1
             return
         if event_first:
-            await self.text(f"INSERT INTO machine_row VALUES ('{event.id}')")
+            await insert(f"INSERT INTO machine_row VALUES ('{event.id}')")
         self.claims[event.id] = _PAIRED
         self.counts["paired"] += 1
         for _ in range(times - 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -140,6 +141,18 @@ async def open_autocommit(app: Connections) -> None:
     app.real = app.connect()
     _autocommit(app, app.real, True)
     app.connection = app.database.proxied(app.real)
+
+
+if sys.version_info >= (3, 12):
+
+    @verb("sqlite3", opens=True)
+    async def open_with_the_attribute_autocommit(app: Connections) -> None:
+        app.real = app.connect(autocommit=True)
+        app.connection = app.database.proxied(app.real)
+
+    @verb("sqlite3")
+    async def set_the_attribute_autocommit(app: Connections) -> None:
+        app.connection.autocommit = True
 
 
 @verb("dbapi")

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from tempfile import TemporaryDirectory
 
 from tests.events.machine.application import Application
+from tests.events.machine.consuming import ConsumingAlias, ConsumingBlocks, ConsumingConnections, ConsumingSessions
 from tests.events.machine.dbapi import Connections
 from tests.events.machine.django_blocks import Alias
 from tests.events.machine.sessions import AsyncBlocks, AsyncSessions, Blocks, Sessions
@@ -15,6 +16,16 @@ from tests.events.mariadb import MariaDB
 from tests.events.real_databases import Postgres
 
 Make = Callable[[Store], Application]
+
+DRIVERS = {
+    "sqlite3": "sqlite", "psycopg": "postgresql", "psycopg2": "postgresql",
+    "pymysql": "mysql", "MySQLdb": "mysql", "mariadb": "mysql",
+}  # fmt: skip
+
+
+def _driven(kind: type[Connections], driver: str) -> Make:
+    return lambda store: kind(store, driver)
+
 
 PROVIDERS: dict[str, tuple[str, Make]] = {
     "session on sqlite": ("sqlite", Sessions),
@@ -31,12 +42,16 @@ PROVIDERS: dict[str, tuple[str, Make]] = {
     "django on sqlite": ("sqlite", Alias),
     "django on postgresql": ("postgresql", Alias),
     "django on mariadb": ("mysql", Alias),
-    "sqlite3": ("sqlite", lambda store: Connections(store, "sqlite3")),
-    "psycopg": ("postgresql", lambda store: Connections(store, "psycopg")),
-    "psycopg2": ("postgresql", lambda store: Connections(store, "psycopg2")),
-    "pymysql": ("mysql", lambda store: Connections(store, "pymysql")),
-    "mysqlclient": ("mysql", lambda store: Connections(store, "MySQLdb")),
-    "mariadb": ("mysql", lambda store: Connections(store, "mariadb")),
+    "dedup session on sqlite": ("sqlite", ConsumingSessions),
+    "dedup session on postgresql": ("postgresql", ConsumingSessions),
+    "dedup session on mariadb": ("mysql", ConsumingSessions),
+    "dedup core on sqlite": ("sqlite", ConsumingBlocks),
+    "dedup core on postgresql": ("postgresql", ConsumingBlocks),
+    "dedup django on sqlite": ("sqlite", ConsumingAlias),
+    "dedup django on postgresql": ("postgresql", ConsumingAlias),
+    "dedup django on mariadb": ("mysql", ConsumingAlias),
+    **{driver: (dialect, _driven(Connections, driver)) for driver, dialect in DRIVERS.items()},
+    **{f"dedup {driver}": (dialect, _driven(ConsumingConnections, driver)) for driver, dialect in DRIVERS.items()},
 }
 
 

@@ -359,6 +359,20 @@ async def publish_in_a_task(app: AsyncSessions) -> None:
     await asyncio.create_task(app.pair())
 
 
+@verb("async", "session")
+async def publish_in_tasks_with_sessions_of_their_own(app: AsyncSessions) -> None:
+    """While their parent has its own."""
+    async with asyncio.TaskGroup() as group:
+        for end in ("commit", "rollback", "commit"):
+            group.create_task(_own_session(app, end))
+
+
+async def _own_session(app: AsyncSessions, end: str) -> None:
+    async with app.maker() as session:
+        await app.pair(insert=lambda statement: session.execute(text(statement)))
+        await getattr(session, end)()
+
+
 @verb("async")
 async def publish_in_a_cancelled_task(app: AsyncSessions) -> None:
     await _cancelled(app.pair(), 6)
