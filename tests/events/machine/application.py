@@ -46,6 +46,8 @@ class Application:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.bus = MemoryBus()
+        self.carrier: Any = self.bus
+        """The publisher's transport."""
         self.patience_s, self.checks_s = PATIENCE_S, CHECKS_S
         self.counts: Counter[str] = Counter()
         """Of all programs: ``programs``, ``paired``, ``asked`` (programs that needed the broker's check), errors by verb."""

@@ -41,7 +41,7 @@ class Connections(Application):
 
     def _publisher(self) -> Publisher:
         self.database = provider(self.connect)
-        return Publisher(GROUP, transport=self.bus, provider=self.database)
+        return Publisher(GROUP, transport=self.carrier, provider=self.database)
 
     @property
     def opened(self) -> bool:

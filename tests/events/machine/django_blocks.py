@@ -35,7 +35,7 @@ class Alias(Application):
         self.using = f"machine_{self.store.dialect}"
         self.known = dict(connections.settings)
         connections.settings = connections.configure_settings({**self.known, self.using: configured})
-        return Publisher(GROUP, transport=self.bus, provider=provider(self.using))
+        return Publisher(GROUP, transport=self.carrier, provider=provider(self.using))
 
     def shut(self) -> None:
         super().shut()

@@ -10,6 +10,7 @@ from tests.events.machine.application import Application
 from tests.events.machine.consuming import ConsumingAlias, ConsumingBlocks, ConsumingConnections, ConsumingSessions
 from tests.events.machine.dbapi import Connections
 from tests.events.machine.django_blocks import Alias
+from tests.events.machine.killing import MortalConnections, MortalSessions
 from tests.events.machine.sessions import AsyncBlocks, AsyncSessions, Blocks, Sessions
 from tests.events.machine.stores import Store
 from tests.events.mariadb import MariaDB
@@ -51,6 +52,10 @@ PROVIDERS: dict[str, tuple[str, Make]] = {
     "dedup django on postgresql": ("postgresql", ConsumingAlias),
     "dedup django on mariadb": ("mysql", ConsumingAlias),
     **{driver: (dialect, _driven(Connections, driver)) for driver, dialect in DRIVERS.items()},
+    "killed session on sqlite": ("sqlite", MortalSessions),
+    "killed session on postgresql": ("postgresql", MortalSessions),
+    "killed session on mariadb": ("mysql", MortalSessions),
+    **{f"killed {driver}": (dialect, _driven(MortalConnections, driver)) for driver, dialect in DRIVERS.items()},
     **{f"dedup {driver}": (dialect, _driven(ConsumingConnections, driver)) for driver, dialect in DRIVERS.items()},
 }
 

@@ -53,7 +53,7 @@ class Sessions(Application):
     def _publisher(self) -> Publisher:
         self.engine: Any = engine_of(self.store)
         self.maker: Any = sessionmaker(self.engine)
-        return Publisher(GROUP, transport=self.bus, session=self.maker)
+        return Publisher(GROUP, transport=self.carrier, session=self.maker)
 
     def shut(self) -> None:
         super().shut()
@@ -128,7 +128,7 @@ class AsyncSessions(Sessions):
         if self.store.dialect == "sqlite":
             event.listen(self.engine.sync_engine, "connect", _set_up)
         self.maker = async_sessionmaker(self.engine)
-        return Publisher(GROUP, transport=self.bus, session=self.maker)
+        return Publisher(GROUP, transport=self.carrier, session=self.maker)
 
     def _drive(self, program: Coroutine[Any, Any, None]) -> None:
         self.loop.run_until_complete(program)
@@ -154,7 +154,7 @@ class Blocks(Sessions):
 
     def _publisher(self) -> Publisher:
         self.engine = engine_of(self.store)
-        return Publisher(GROUP, transport=self.bus, session=self.engine)
+        return Publisher(GROUP, transport=self.carrier, session=self.engine)
 
     async def open(self) -> None:
         self.session = await self.enter(begin(self.engine))
@@ -173,7 +173,7 @@ class AsyncBlocks(AsyncSessions):
 
     def _publisher(self) -> Publisher:
         super()._publisher()
-        return Publisher(GROUP, transport=self.bus, session=self.engine)
+        return Publisher(GROUP, transport=self.carrier, session=self.engine)
 
     async def open(self) -> None:
         self.session = await self.enter(begin_async(self.engine))
