@@ -1,4 +1,4 @@
-"""Promises of `halfmoon.events` as short programs: each was broken once by a publisher that inferred the outcome from calls it saw."""
+"""Promises of `halfmoon.events` as short programs: each was broken once by a publisher that inferred outcomes from calls."""
 
 from __future__ import annotations
 
