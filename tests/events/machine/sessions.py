@@ -25,18 +25,17 @@ from tests.events.machine.verbs import verb
 class Weak(sqlite3.Connection):
     """A connection that can be found while it lives."""
 
-    alive: ClassVar[weakref.WeakSet[Weak]] = weakref.WeakSet()
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.alive.add(self)
+def engine_of(store: Store, alive: weakref.WeakSet[Any]) -> Engine:
+    """Return an engine on a store; one in memory has a single connection. Those of SQLite are added to ``alive``."""
 
+    def connect(*arguments: Any, **options: Any) -> Weak:
+        alive.add(connection := Weak(*arguments, **options))
+        return connection
 
-def engine_of(store: Store) -> Engine:
-    """Return an engine on a store; one in memory has a single connection."""
     options: dict[str, Any] = {}
     if store.dialect == "sqlite":
-        options = {"connect_args": {"timeout": 1.0, "factory": Weak}}
+        options = {"connect_args": {"timeout": 1.0, "factory": connect}}
     if store.url.endswith(":memory:"):
         options = {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}}
     engine = create_engine(store.url, **options)
@@ -50,8 +49,12 @@ class Sessions(Application):
 
     traits = frozenset({"alchemy", "session", "blocking"})
 
+    def __init__(self, store: Store) -> None:
+        self.alive: weakref.WeakSet[Any] = weakref.WeakSet()
+        super().__init__(store)
+
     def _publisher(self) -> Publisher:
-        self.engine: Any = engine_of(self.store)
+        self.engine: Any = engine_of(self.store, self.alive)
         self.maker: Any = sessionmaker(self.engine)
         return Publisher(GROUP, transport=self.carrier, session=self.maker)
 
@@ -95,7 +98,7 @@ class Sessions(Application):
 
     def sever(self) -> None:
         super().sever()
-        for connection in list(Weak.alive):
+        for connection in list(self.alive):
             with suppress(sqlite3.Error):
                 connection.close()
         self.engine.dispose()
@@ -153,7 +156,7 @@ class Blocks(Sessions):
     traits = frozenset({"alchemy", "core", "blocking"})
 
     def _publisher(self) -> Publisher:
-        self.engine = engine_of(self.store)
+        self.engine = engine_of(self.store, self.alive)
         return Publisher(GROUP, transport=self.carrier, session=self.engine)
 
     async def open(self) -> None:

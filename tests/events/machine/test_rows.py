@@ -58,7 +58,7 @@ def play(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             app = open_now[name]
             before = app.counts["paired"]
             app.play(program.split(" > "))
-            assert app.counts["paired"] - before >= pairs, "the publisher refused events"
+            assert app.counts["paired"] - before >= pairs, f"the publisher refused events: {app.swallowed}"
 
         yield run
 
