@@ -10,7 +10,10 @@ import logging
 import time
 from math import inf
 
+import pytest
+
 from tests.events.machine.application import Application
+from tests.events.machine.faults import only_checks_decide
 from tests.events.machine.providers import PROVIDERS, running
 from tests.events.machine.searching import search
 
@@ -25,13 +28,17 @@ def main() -> None:
     parser.add_argument("--checks-s", type=float)
     parser.add_argument("--collect", action="store_true")
     parser.add_argument("--verbs", action="store_true", help="show how often each verb ran, and how often it raised")
+    parser.add_argument("--only-checks", action="store_true", help="lose all decisions: what the token row alone tells")
     parser.add_argument("--program", nargs="+")
     options = parser.parse_args()
     logging.getLogger("halfmoon").setLevel(logging.CRITICAL)
     if options.provider is None:
         print("\n".join(PROVIDERS))
         return
-    with running(options.provider) as app:
+    with pytest.MonkeyPatch.context() as patch, running(options.provider) as app:
+        if options.only_checks:
+            only_checks_decide(patch)
+            app.patience_s = 0
         app.patience_s = app.patience_s if options.patience_s is None else options.patience_s
         app.checks_s = app.checks_s if options.checks_s is None else options.checks_s
         if options.program:

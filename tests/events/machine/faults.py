@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from halfmoon.events.checks import tokens
+from halfmoon.events.memory import transport
 from halfmoon.events.memory.transport import MemoryTransport
 from halfmoon.model import LocalTransactionState
 
@@ -46,7 +47,7 @@ def nothing_is_told_and_no_check_is_answered(patch: pytest.MonkeyPatch) -> None:
 
 @fault
 def an_absent_row_is_taken_for_a_commit(patch: pytest.MonkeyPatch) -> None:
-    _told_nothing(patch)
+    only_checks_decide(patch)
     real = tokens.answer
 
     def answer(*arguments: Any, **options: Any) -> LocalTransactionState:
@@ -59,13 +60,14 @@ def an_absent_row_is_taken_for_a_commit(patch: pytest.MonkeyPatch) -> None:
 @fault
 def an_open_transaction_is_taken_for_a_rollback(patch: pytest.MonkeyPatch) -> None:
     """The question is asked while the transaction runs, and its absence is believed."""
-    _told_nothing(patch)
+    only_checks_decide(patch)
     patch.setattr(tokens, "answer", lambda *arguments, **options: LocalTransactionState.ROLLBACK)
 
 
-def _told_nothing(patch: pytest.MonkeyPatch) -> None:
-    """Lose decisions, so that the broker's check decides all."""
-    patch.setattr(MemoryTransport, "decide", lambda self, prepared, *, commit: self.leave(prepared))
+def only_checks_decide(patch: pytest.MonkeyPatch) -> None:
+    """Lose all decisions, and have the publisher believe in no transaction: the broker's check alone decides, by the token row."""
+    patch.setattr(MemoryTransport, "decide", lambda self, prepared, *, commit: None)
+    patch.setattr(transport, "OPEN_MAX", 0)
 
 
 # ---------------------------------------------------------------- of the publisher that asks the database by itself

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.events.machine.faults import FAULTS, TO_BE_FILLED, Plant
+from tests.events.machine.faults import FAULTS, TO_BE_FILLED, Plant, only_checks_decide
 from tests.events.machine.providers import running
 from tests.events.machine.searching import search
 
@@ -25,6 +25,18 @@ def _find(plant: Plant, path: Path, patch: pytest.MonkeyPatch, patience_s: float
         assert result.failure is not None, f"not found in {result}"
         app.patience_s, app.checks_s = usual
         app.play(result.program)
+
+
+@pytest.mark.parametrize("provider", ["sqlite3", "session on sqlite"])
+def test_nothing_is_found_where_the_token_row_alone_decides(provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    only_checks_decide(monkeypatch)
+
+    with running(provider, lambda dialect: f"sqlite:///{tmp_path / 'machine.db'}") as app:
+        app.patience_s = 0
+        result = search(app, examples=300, seconds=20, shrink_s=10)
+
+    if result.failure is not None:
+        raise result.failure
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -185,6 +185,12 @@ async def kill_the_connection(app: Application) -> None:
     app.store.kill(await app.number())
 
 
+@verb(opens=True)
+async def the_broker_asks(app: Application) -> None:
+    """While the transaction may be open."""
+    app.bus.check_now()
+
+
 @verb(dialects=(POSTGRESQL,), opens=True)
 async def commit_prepared(app: Application) -> None:
     _beside(app, "COMMIT PREPARED 'machine'")
