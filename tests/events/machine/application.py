@@ -226,6 +226,7 @@ class Application:
             if verb.opens or self.opened:
                 await self._step(verb)
         self.forget()
+        self.store.end_prepared()
 
     async def _step(self, verb: Verb) -> None:
         self.counts[f"ran {verb.name}"] += 1
@@ -259,9 +260,17 @@ class Application:
             self.bus.check_now()
             time.sleep(0.01)
 
+    def committed(self, table: str = "machine_row") -> Counter[str]:
+        """Return how often each id is in a table. A connection that keeps others from reading is cut off."""
+        try:
+            return self.store.committed(table)
+        except ERRORS:
+            self.sever()
+            return self.store.committed(table)
+
     def wrong(self) -> list[str]:
         """Return a sentence for each promise that does not hold."""
-        rows, visible = self.store.committed(), Counter(event.id for event in self.bus.events(TOPIC, CODE))
+        rows, visible = self.committed(), Counter(event.id for event in self.bus.events(TOPIC, CODE))
         found = list(self.intruders)
         for number, (name, claim) in enumerate(self.claims.items(), 1):
             row, seen = rows[name], visible[name]

@@ -60,13 +60,14 @@ class Consuming(Application):
             if not self._state(event.event_id)[0]:
                 self.bus.redeliver()
         self.forget()
+        self.store.end_prepared()
         again, effects = self._state(event.event_id)
         if again != 1 or effects not in ({1, 2} if self.early and not consumed else {1}):
             self.wrongs.append(f"at the end consumed {again} times, with {effects} effects")
 
     def _state(self, event_id: str) -> tuple[int, int]:
         consumed = sum(event.id == event_id for event in self.bus.consumed(CONSUMERS))
-        return consumed, self.store.committed("machine_effect")[event_id]
+        return consumed, self.committed("machine_effect")[event_id]
 
     def _consume(self, event: Any, context: Any) -> None:
         self.calls += 1
@@ -86,7 +87,7 @@ class Consuming(Application):
                 await self._step_quietly(self.leave())
             if self.opened and self.handle is not lent:
                 await self._step_quietly(self.close())
-            self.early = self.early or self.store.committed("machine_effect")[event_id] > 0
+            self.early = self.early or self.committed("machine_effect")[event_id] > 0
 
     async def _step_quietly(self, step: Any) -> None:
         try:

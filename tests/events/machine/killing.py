@@ -93,6 +93,7 @@ class Mortal(Application):
         self._serve(near)
         os.waitpid(child, 0)
         self.store.cut_off()
+        self.store.end_prepared()
 
     def _live(self, pipe: Connection, program: Any) -> None:
         """Run a program with a publisher of the child's own."""

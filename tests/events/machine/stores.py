@@ -96,12 +96,16 @@ class Store:
         with self.admin() as run:
             return Counter(name for (name,) in run(f"SELECT id FROM {table}"))
 
+    def end_prepared(self) -> None:
+        """Roll back what PostgreSQL keeps prepared: no transaction of an application stays open for ever."""
+        if self.dialect == "postgresql":
+            with self.admin() as run:
+                for (name,) in run("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"):
+                    run(f"ROLLBACK PREPARED '{name}'")
+
     def empty(self) -> None:
         """Delete what programs wrote. Raises what the driver raises while a connection holds locks."""
         with self.admin() as run:
-            if self.dialect == "postgresql":
-                for (name,) in run("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"):
-                    run(f"ROLLBACK PREPARED '{name}'")
             for table in self._emptied:
                 run(f"DELETE FROM {table}")
             run("DELETE FROM machine_unique WHERE id <> 1")

@@ -273,6 +273,8 @@ def test_several_statements_in_one_text_decide_events(play: Play, name: str, pro
     "open with the attribute autocommit > BEGIN > publish > COMMIT",
     "open with the attribute autocommit > BEGIN > publish > ROLLBACK",
     "open with the attribute autocommit > BEGIN > publish > close",
+    "open with the attribute autocommit > BEGIN > publish > commit",
+    "open with the attribute autocommit > BEGIN > publish > rollback > COMMIT",
     "publish > set the attribute autocommit",
 )
 def test_the_attribute_autocommit_of_sqlite3_is_understood(play: Play, name: str, program: str):
