@@ -65,7 +65,9 @@ def running(name: str, urls: Callable[[str], str] | None = None) -> Iterator[App
     """Return a provider's application for a block. ``urls`` gives an empty database of a dialect; else a server is started."""
     dialect, make = PROVIDERS[name]
     with ExitStack() as stack:
-        app = make(Store(urls(dialect) if urls else _started(dialect, stack)))
+        store = Store(urls(dialect) if urls else _started(dialect, stack))
+        stack.callback(store.shut)
+        app = make(store)
         stack.callback(app.shut)
         yield app
 

@@ -57,6 +57,15 @@ class Store:
                 run(statement)
             if self.dialect == "postgresql":  # whoever meets a deadlock here is its victim at once
                 run(f"ALTER DATABASE {make_url(url).database} SET deadlock_timeout = '5ms'")
+                run(f"ALTER DATABASE {make_url(url).database} SET lock_timeout = '2s'")
+            elif self.dialect == "mysql":
+                run("SET GLOBAL innodb_lock_wait_timeout = 2, GLOBAL lock_wait_timeout = 2")
+
+    def shut(self) -> None:
+        """Give a server its settings back."""
+        if self.dialect == "mysql":
+            with self.admin() as run:
+                run("SET GLOBAL innodb_lock_wait_timeout = DEFAULT, GLOBAL lock_wait_timeout = DEFAULT")
 
     def raw(self, **options: Any) -> Any:
         """Open a connection of the database's own driver."""
