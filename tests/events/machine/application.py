@@ -288,9 +288,10 @@ def number_of(connection: Any) -> int:
     """Return the server's number of a driver's connection."""
     if hasattr(connection, "get_server_pid"):  # asyncpg
         return int(connection.get_server_pid())
-    if hasattr(connection, "thread_id"):  # PyMySQL, mysqlclient, aiomysql
-        return int(connection.thread_id())
-    return int(connection.info.backend_pid if hasattr(connection, "info") else connection.connection_id)
+    number = getattr(connection, "thread_id", None)  # of MariaDB's drivers
+    if number is None:
+        number = connection.info.backend_pid
+    return int(number() if callable(number) else number)
 
 
 async def done(result: Any) -> Any:

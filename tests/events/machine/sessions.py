@@ -11,7 +11,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, ClassVar
 
-from sqlalchemy import Engine, StaticPool, create_engine, event, text
+from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
 
@@ -27,7 +27,7 @@ class Weak(sqlite3.Connection):
 
 
 def engine_of(store: Store, alive: weakref.WeakSet[Any]) -> Engine:
-    """Return an engine on a store; one in memory has a single connection. Those of SQLite are added to ``alive``."""
+    """Return an engine on a store. Connections of SQLite are added to ``alive``."""
 
     def connect(*arguments: Any, **options: Any) -> Weak:
         alive.add(connection := Weak(*arguments, **options))
@@ -36,8 +36,6 @@ def engine_of(store: Store, alive: weakref.WeakSet[Any]) -> Engine:
     options: dict[str, Any] = {}
     if store.dialect == "sqlite":
         options = {"connect_args": {"timeout": 1.0, "factory": connect}}
-    if store.url.endswith(":memory:"):
-        options = {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}}
     engine = create_engine(store.url, **options)
     if store.dialect == "sqlite":
         event.listen(engine, "connect", lambda connection, _: store.prepare(connection))

@@ -18,7 +18,7 @@ import pymysql
 from sqlalchemy import make_url
 
 from halfmoon.events.tables import CONSUMED, OUTBOX, TOKENS, create
-from tests.events.real_databases import connects, plain
+from tests.events.real_databases import connects
 
 WAIT_S = 1.5
 ERRORS = (psycopg.Error, pymysql.MySQLError, sqlite3.Error)
@@ -42,12 +42,11 @@ _PROCEDURES = {
 
 
 class Store:
-    """One database. ``url`` is as SQLAlchemy writes it; ``connect`` replaces the way to a database in memory."""
+    """One database. ``url`` is as SQLAlchemy writes it."""
 
-    def __init__(self, url: str, connect: Callable[[], Any] | None = None) -> None:
+    def __init__(self, url: str) -> None:
         self.url = url
         self.dialect = make_url(url).get_backend_name()
-        self._given = connect
         self._emptied = [*(["machine_child"] if self.dialect != "mysql" else []), "machine_row", "machine_effect"]
         self._emptied += [table.name for table in _OURS]
         deferred = [] if self.dialect == "mysql" else _DEFERRED
@@ -85,7 +84,7 @@ class Store:
     def admin(self) -> Iterator[Callable[..., list[Any]]]:
         """Return a function that runs a statement on a connection of its own, each committed by itself."""
         options: dict[str, Any] = {"isolation_level": None} if self.dialect == "sqlite" else {"autocommit": True}
-        connection = self._given() if self._given else self.raw(**options)
+        connection = self.raw(**options)
         with closing(connection), closing(connection.cursor()) as cursor:
             if self.dialect == "mysql":
                 cursor.execute("SET innodb_lock_wait_timeout = 1, lock_wait_timeout = 1")
@@ -190,8 +189,3 @@ def _until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + WAIT_S
     while not condition() and time.monotonic() < end:
         time.sleep(0.002)
-
-
-def path_of(store: Store) -> str:
-    """Return the path of a SQLite file."""
-    return plain(store.url)

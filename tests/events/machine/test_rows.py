@@ -51,8 +51,8 @@ def play(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         open_now = {}
 
         def run(name: str, program: str, pairs: int = 0) -> None:
-            if name.split()[-1] in DRIVERS:
-                pytest.importorskip({"sqlite3": "sqlite3"}.get(name.split()[-1], name.split()[-1]))
+            if (driver := name.split()[-1]) in DRIVERS:
+                pytest.importorskip(driver)
             if name not in open_now:
                 open_now[name] = stack.enter_context(running(name, url))
             app = open_now[name]
