@@ -25,7 +25,7 @@ from tests.events.machine.verbs import VERBS, Undo, Verb
 TOPIC, CODE, GROUP = "TP_MACHINE", "EC_MADE", "P_machine"
 PATIENCE_S = 2.0
 """How long the publisher may take to find an outcome by itself before the broker's check is asked for."""
-CHECKS_S = 3.0
+CHECKS_S = 10.0
 """How long the broker goes on asking."""
 
 _PAIRED, _BEGUN, _HALF = "paired", "begun", "half"
