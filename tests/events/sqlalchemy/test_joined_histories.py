@@ -18,9 +18,10 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from halfmoon.errors import HalfmoonError
 from halfmoon.events import Publisher
-from halfmoon.events.sqlalchemy.outcome import outcome_of
+from halfmoon.events.publishing.completion import RowDecision
 from halfmoon.events.testing import MemoryBus
 from halfmoon.events.transaction import Status
+from halfmoon.model import LocalTransactionState
 from tests.events.sqlalchemy.savepoints import Savepoints
 
 T, C = "TP_ORDER", "EC_PAID"
@@ -148,21 +149,11 @@ def some_histories(engine: Engine) -> None:
     history()
 
 
-def ended(records: Any, *, returned: bool, goes_on: bool = False) -> Status:
-    """A commit that came back is one of the database."""
-    return Status.COMMITTED if returned else outcome_of(records, returned=returned, goes_on=goes_on)
+def test_a_decision_taken_from_the_end_of_a_session_is_found(sqlite_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def by_what_was_seen(decision: RowDecision, status: Status) -> None:
+        seen = LocalTransactionState.COMMIT if status is Status.COMMITTED else LocalTransactionState.ROLLBACK
+        decision._decider._decide(decision.question, seen)
 
-
-@pytest.mark.parametrize(
-    ("fault", "planted"),
-    [
-        ("halfmoon.events.sqlalchemy.outcome.outcome_of", ended),
-        ("halfmoon.events.sqlalchemy.sessions._Root.goes_on", lambda root: False),  # it rolls back what the outer end commits
-    ],
-)
-def test_a_session_that_takes_its_own_end_for_the_outer_one_is_found(
-    sqlite_engine: Engine, monkeypatch: pytest.MonkeyPatch, fault: str, planted: Any
-) -> None:
-    monkeypatch.setattr(fault, planted)
+    monkeypatch.setattr(RowDecision, "after_completion", by_what_was_seen)
     with pytest.raises(AssertionError):
         some_histories(sqlite_engine)

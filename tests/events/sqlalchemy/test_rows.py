@@ -74,10 +74,11 @@ def test_a_database_that_is_not_there_is_busy(postgres_url):
         pass
 
 
-def test_a_pool_without_a_free_connection_is_busy(sqlite_url):
+def test_a_pool_without_a_free_connection_hinders_no_question(sqlite_url):
     engine = create_engine(sqlite_url, pool_size=1, max_overflow=0, pool_timeout=0.1)
-    with engine.connect(), pytest.raises(Busy), provider(engine).fresh():
-        pass
+    with engine.connect(), provider(engine).fresh() as rows:
+        assert rows.all("SELECT 1") == [(1,)]
+    provider(engine).release()
     engine.dispose()
 
 
@@ -112,11 +113,13 @@ def test_a_forked_child_leaves_the_connections_of_checks_to_the_parent(tmp_path)
     fresh = provider(shop)
     with fresh.fresh() as rows:
         rows.all("SELECT 1")
-    assert shop.pool.checkedin() == 1
+    assert shop.pool.checkedin() == 0  # the user's pool is the user's
+    assert fresh._fresh._engine.pool.checkedin() == 1
 
     if (pid := os.fork()) == 0:
-        os._exit(shop.pool.checkedin())
+        os._exit(fresh._fresh._engine.pool.checkedin())
 
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert shop.pool.checkedin() == 1
+    assert fresh._fresh._engine.pool.checkedin() == 1
+    fresh.release()
     shop.dispose()

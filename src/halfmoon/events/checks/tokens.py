@@ -54,9 +54,11 @@ def answer(
     except Busy as busy:
         log.info("a check of an event is undecided, the database is busy: event_id=%s error=%s", event_id, busy)
         return LocalTransactionState.OPEN
-    if state is not None:
-        return state
-    return settle(provider, event_id, published_ms, now_ms, keep_ms=keep_ms, lock_wait_ms=lock_wait_ms)
+    if state is None:
+        state = settle(provider, event_id, published_ms, now_ms, keep_ms=keep_ms, lock_wait_ms=lock_wait_ms)
+    if state is LocalTransactionState.OPEN:
+        log.info("a check of an event is undecided, its transaction may be open: event_id=%s", event_id)
+    return state
 
 
 def states(provider: Provider, event_ids: Sequence[str], *, lock_wait_ms: int = LOCK_WAIT_MS) -> dict[str, LocalTransactionState]:

@@ -15,9 +15,9 @@ from sqlalchemy.util import greenlet_spawn
 from halfmoon.errors import UsageError
 from halfmoon.events.databases.database import Rows, Values
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
-from halfmoon.events.sqlalchemy.engines import begin_before_savepoints
-from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, dialect_of, given_up, refuse_autocommit
-from halfmoon.events.transaction import LocalTransaction, Status, active_transactions, bind
+from halfmoon.events.sqlalchemy.engines import begin_before_savepoints, status_of, watch_commit
+from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, dialect_of, refuse_autocommit
+from halfmoon.events.transaction import LocalTransaction, active_transactions, bind
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -30,13 +30,8 @@ class _Block:
         self.connection = connection
         self.transaction = transaction
         self.local = local
-        self.committing = self.given_up = self.returned = False
-
-    def status(self) -> Status:
-        """How it ended, as far as was seen: that decides plain events, and no half message."""
-        if self.returned:
-            return Status.ROLLED_BACK if self.given_up else Status.COMMITTED
-        return Status.UNKNOWN if self.committing else Status.ROLLED_BACK
+        self.commit = watch_commit(connection)
+        self.returned = False
 
 
 class ConnectionProvider:
@@ -53,16 +48,10 @@ class ConnectionProvider:
         event.listen(
             engine, "rollback_savepoint", lambda connection, *_: self._local(connection, LocalTransaction.rollback_savepoint)
         )
-        event.listen(engine, "commit", self._commits)
 
     def _local(self, connection: Connection, change: Callable[[LocalTransaction], None]) -> None:
         if (block := self._open.get(connection)) is not None:
             change(block.local)
-
-    def _commits(self, connection: Connection) -> None:
-        """Note that a commit is sent; called before it."""
-        if (block := self._open.get(connection)) is not None:
-            block.committing, block.given_up = True, given_up(connection)
 
     # ------------------------------------------------------------ blocks
 
@@ -115,7 +104,7 @@ class ConnectionProvider:
 
     def _ended(self, block: _Block) -> None:
         self._open.pop(block.connection, None)
-        block.local.end(block.status())
+        block.local.end(status_of([block.commit], returned=block.returned))
 
     # ------------------------------------------------------------ what publishers ask
 

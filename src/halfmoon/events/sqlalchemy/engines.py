@@ -6,15 +6,19 @@ Token rows are written there, in the session's own transaction, and checks ask t
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Engine, event
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.orm import Session
 
 from halfmoon.errors import UsageError
-from halfmoon.events.databases import sqlite
+from halfmoon.events.databases import error_classification, sqlite
+from halfmoon.events.transaction import Status
 
 REMEDY = "say which engine has the tables of events: Publisher(…, session=Session, bind=engine), or provider(Session, bind=engine)"
 
@@ -52,6 +56,50 @@ def refuse_another(asked: Engine | None, session: Session, connected: list[Engin
                 f"this session is bound to {engine.url!r}, and checks ask {asked.url!r}: give all sessions of the publisher one "
                 f"database, or {REMEDY}"
             )
+
+
+class CommitWatch:
+    """What was seen of a commit at one connection: enough for plain events, and never what decides a half message."""
+
+    def __init__(self) -> None:
+        self.sent = self.given_up = self.refused = False
+        """Whether the driver was told to commit; whether PostgreSQL answers with a rollback; whether the database refused."""
+
+
+_watches: WeakKeyDictionary[Connection, CommitWatch] = WeakKeyDictionary()
+
+
+def watch_commit(connection: Connection) -> CommitWatch:
+    """Watch the commit of a transaction that has just begun on a connection."""
+    engine = connection.engine
+    if not event.contains(engine, "handle_error", _commit_failed):
+        event.listen(engine, "commit", _commit_sent)
+        event.listen(engine, "commit_twophase", _commit_sent)
+        event.listen(engine, "handle_error", _commit_failed)
+    watch = _watches[connection] = CommitWatch()
+    return watch
+
+
+def _commit_sent(connection: Connection, *_: Any) -> None:
+    if (watch := _watches.get(connection)) is not None:
+        watch.sent = True
+        with suppress(Exception):  # no connection any more: its commit will raise
+            watch.given_up = error_classification.aborted(connection.connection.driver_connection)
+
+
+def _commit_failed(context: ExceptionContext) -> None:
+    if context.connection is not None and (watch := _watches.get(context.connection)) is not None and watch.sent:
+        watch.refused = watch.refused or error_classification.refused(context.original_exception)
+
+
+def status_of(watches: Sequence[CommitWatch], *, returned: bool) -> Status:
+    """Return how a transaction ended, as far as its connections tell. ``returned``: its commit came back without an error."""
+    if returned:
+        return Status.ROLLED_BACK if any(watch.given_up for watch in watches) else Status.COMMITTED
+    sent = [watch for watch in watches if watch.sent]
+    # Of several databases another one may have committed before this one refused.
+    certain = not sent or (len(watches) == 1 and (sent[0].refused or sent[0].given_up))
+    return Status.ROLLED_BACK if certain else Status.UNKNOWN
 
 
 def begin_before_savepoints(engine: Engine) -> None:

@@ -102,14 +102,6 @@ def refuse_autocommit(connection: Connection) -> None:
         )
 
 
-def given_up(connection: Connection) -> bool:
-    """Return whether PostgreSQL has given a transaction up after an error, so that it answers a COMMIT with ROLLBACK."""
-    try:
-        return error_classification.aborted(connection.connection.driver_connection)
-    except Exception:
-        return False  # no connection any more: its commit will raise
-
-
 @lru_cache(maxsize=256)
 def _text(statement: str) -> TextClause:
     return text(statement)

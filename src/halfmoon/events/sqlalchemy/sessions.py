@@ -26,7 +26,7 @@ from halfmoon.errors import UsageError
 from halfmoon.events.databases.database import Rows, Values
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
 from halfmoon.events.sqlalchemy import engines, session_lifecycle
-from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, dialect_of, given_up, refuse_autocommit
+from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, dialect_of, refuse_autocommit
 from halfmoon.events.transaction import LocalTransaction, Status, active_transactions, adopt, bind
 
 P = ParamSpec("P")
@@ -45,13 +45,13 @@ class _Root:
         self.transaction = weakref.ref(transaction)
         self.local = LocalTransaction(provider, weakref.ref(session), waits=provider.waits)
         self.local.facts[_FACT] = self
-        self.connections: list[weakref.ref[Connection]] = []
+        self.commits: list[engines.CommitWatch] = []
+        """Of each of its connections."""
         self.engines: list[Engine] = []
         self.innermost: list[weakref.ref[Transaction]] = []
         """What its statements were in at its connections when it began: its own transaction, or one that it joined."""
         self.savepoints: list[_Savepoint] = []
-        self.committing = self.given_up = self.returned = False
-        """Whether its commit began; whether PostgreSQL answers it with a rollback, as after an error; whether it came back."""
+        self.returned = False
         self.explicit = transaction.origin is not SessionTransactionOrigin.AUTOBEGIN
         self.reads: bool | None = session.info.pop(_NEXT, None)
         """Whether statements only read so far; None: there was none that the session knows of."""
@@ -72,16 +72,12 @@ class _Root:
     def counts(self) -> bool:
         """Whether it was begun explicitly, or has something to commit."""
         session = self.session()
-        wrote = self.reads is False or (self.reads is None and bool(self.connections))  # its connection was asked for
+        wrote = self.reads is False or (self.reads is None and bool(self.commits))  # its connection was asked for
         return self.explicit or wrote or (session is not None and bool(session.new or session.dirty or session.deleted))
 
     def status(self) -> Status:
         """How it ended, as far as its session tells: that decides plain events, and no half message."""
-        if self.goes_on():
-            return Status.UNKNOWN
-        if self.returned:
-            return Status.ROLLED_BACK if self.given_up else Status.COMMITTED
-        return Status.UNKNOWN if self.committing else Status.ROLLED_BACK
+        return Status.UNKNOWN if self.goes_on() else engines.status_of(self.commits, returned=self.returned)
 
 
 class _Savepoint:
@@ -214,7 +210,7 @@ class SessionProvider:
             raise UsageError(f"the sessionmaker has no engine: {engines.REMEDY}")
         with self._lock:
             if self._fresh is None or self._fresh[0] is not engine:
-                self._fresh = (engine, Fresh(engine, lambda: any(root.connections for root in self._open)))
+                self._fresh = (engine, Fresh(engine, lambda: any(root.commits for root in self._open)))
             return self._fresh[1]
 
     def dropped(self, root: _Root) -> None:
@@ -311,15 +307,12 @@ class SessionProvider:
             root.innermost.append(weakref.ref(innermost))
         if connection.dialect.is_async:
             root.local.waits = False
-        root.connections.append(weakref.ref(connection))
+        root.commits.append(engines.watch_commit(connection))
         adopt(root.local)
 
     def _before_commit(self, session: Session) -> None:
         if not session.in_nested_transaction() and (root := self._root(session)) is not None:
             root.local.before_commit()
-            root.committing = True
-            connections = [connection for reference in root.connections if (connection := reference()) is not None]
-            root.given_up = any(given_up(connection) for connection in connections)
 
     def _committed(self, session: Session) -> None:
         if (root := self._root(session)) is None:
@@ -366,7 +359,7 @@ class SessionProvider:
 
     def _finish(self, root: _Root) -> None:
         self._open.discard(root)
-        if root.published and not root.returned and not root.connections:
+        if root.published and not root.returned and not root.commits:
             log.warning("a session in which an event was published ended without a commit or any statement: the event is dropped")
         root.local.end(root.status())
 
