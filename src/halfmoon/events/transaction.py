@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any
 
 from halfmoon.errors import UsageError
-from halfmoon.events.databases.unused_sessions import next_number, put_aside, put_back
+from halfmoon.events.databases.unused_sessions import is_of, next_number, put_aside, put_back, task_here
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
 
 SYNCHRONIZATIONS_MAX = 100_000
@@ -187,14 +187,17 @@ def _go_on(interrupts: list[BaseException]) -> None:
 
 # ---------------------------------------------------------------- the context
 
-_bound: ContextVar[tuple[LocalTransaction, ...]] = ContextVar("halfmoon_transactions", default=())
+_Entry = tuple[LocalTransaction, Any]
+"""A transaction, and the asyncio task in which it began or is used; None for code without one."""
+
+_bound: ContextVar[tuple[_Entry, ...]] = ContextVar("halfmoon_transactions", default=())
 _watchers: list[Callable[[LocalTransaction], Synchronization | None]] = []
 _finders: list[Callable[[], object]] = []
 
 
 def bind(transaction: LocalTransaction) -> None:
     """Make a transaction that has begun the innermost of this context. Those that ended are forgotten."""
-    _bound.set((*active_transactions(with_suspended=True), transaction))
+    _add(transaction)
     for watcher in list(_watchers):
         if (synchronization := watcher(transaction)) is not None:
             transaction.register(synchronization)
@@ -202,15 +205,42 @@ def bind(transaction: LocalTransaction) -> None:
 
 def adopt(transaction: LocalTransaction) -> None:
     """Have a transaction that began in another context, and is used in this one, count as active here, too. Nobody is told."""
-    if transaction.active and transaction not in _bound.get():
-        _bound.set((*active_transactions(with_suspended=True), transaction))
+    if transaction.active and transaction not in active_transactions(with_suspended=True):
+        _add(transaction)
+
+
+def _add(transaction: LocalTransaction) -> None:
+    known = tuple(entry for entry in _bound.get() if entry[0].active and entry[0] is not transaction)
+    _bound.set((*known, (transaction, task_here())))
 
 
 def active_transactions(*, with_suspended: bool = False) -> tuple[LocalTransaction, ...]:
-    """Return the transactions that are active in this context, outermost first."""
+    """Return the transactions that are active in this context, outermost first.
+
+    An asyncio task inherits those of the task that made it. They do not count until it uses their sessions.
+    """
+    here = task_here()
     return tuple(
-        transaction for transaction in _bound.get() if transaction.active and (with_suspended or not transaction.suspended)
+        transaction
+        for transaction, task in _bound.get()
+        if transaction.active and is_of(task, here) and (with_suspended or not transaction.suspended)
     )
+
+
+def refuse_inherited(source: object) -> None:
+    """Raise AmbiguousTransaction where a transaction of a source is open in the task that made this one.
+
+    Nobody can tell whether what is published here belongs to it: it may end before this task does.
+    """
+    here = task_here()
+    if any(
+        transaction.active and transaction.source is source and not transaction.suspended and not is_of(task, here)
+        for transaction, task in _bound.get()
+    ):
+        raise AmbiguousTransaction(
+            "a local transaction of the task that made this one is open: say that the event belongs to it "
+            "(publish(…, session=…)), or to none (at_once=True)"
+        )
 
 
 def current(source: object = None, handle: object = None) -> LocalTransaction | None:

@@ -40,6 +40,7 @@ class Alias(Application):
     def shut(self) -> None:
         super().shut()
         connections[self.using].close()
+        self._lose()
         connections.settings = self.known
 
     @property

@@ -12,9 +12,12 @@ import pytest
 
 from tests.events.machine.faults import FAULTS, TO_BE_FILLED, Plant, only_checks_decide
 from tests.events.machine.providers import DRIVERS, PROVIDERS, running
-from tests.events.machine.searching import Search, search
+from tests.events.machine.searching import EXAMPLES, Search, search
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not EXAMPLES, reason="searches by hand: HALFMOON_MACHINE_EXAMPLES=2000, or python -m tests.events.machine"),
+]
 
 
 @pytest.mark.mission("002-52", "002-36", "002-30")

@@ -18,8 +18,9 @@ from sqlalchemy.pool import StaticPool
 
 from halfmoon.errors import UsageError
 from halfmoon.events.checks import tokens
+from halfmoon.events.errors import AmbiguousTransaction
 from halfmoon.events.sqlalchemy import SessionProvider, begin_async, provider
-from halfmoon.events.transaction import Status, transaction_active
+from halfmoon.events.transaction import Status, refuse_inherited, transaction_active
 from halfmoon.model import LocalTransactionState
 from tests.events.hearing import Heard
 from tests.events.real_databases import for_asyncio
@@ -207,12 +208,15 @@ async def test_each_task_has_its_own_transaction(postgres_url):
 
 
 @pytest.mark.mission("002-54")
-async def test_a_task_that_outlives_the_transaction_it_was_made_in_finds_it_inactive(shop):
+async def test_a_task_made_inside_a_transaction_finds_none_and_says_which_it_means(shop):
     go = asyncio.Event()
 
     async def child() -> tuple[bool, bool]:
         before = transaction_active()
+        with pytest.raises(AmbiguousTransaction, match="the task that made this one"):
+            refuse_inherited(shop.provider)
         await go.wait()
+        refuse_inherited(shop.provider)
         return before, transaction_active()
 
     async with shop.Session.begin() as session:
@@ -221,7 +225,7 @@ async def test_a_task_that_outlives_the_transaction_it_was_made_in_finds_it_inac
         await asyncio.sleep(0)
 
     go.set()
-    assert await task == (True, False)
+    assert await task == (False, False)
 
 
 async def test_a_transaction_that_begins_below_in_a_greenlet_is_active_in_its_coroutine(shop):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.events.consuming.context import ConsumerContext
 from halfmoon.events.consuming.on import EVERY, Handler
-from halfmoon.events.dedup.ledger import Consumed, Ledger, key_of
+from halfmoon.events.dedup.ledger import Consumed, Ledger, NotCommitted, key_of, seen, take_back
 from halfmoon.events.encoding.codec import Codecs
 from halfmoon.events.encoding.envelope import CODE, event_of, event_without_payload, topic_of
 from halfmoon.events.event import Event
@@ -131,9 +131,17 @@ class Dispatch:
             if ledger is None:
                 _refuse_awaitable(handler, handler.function(*consumer.arguments(event, context)))
             else:
-                with ledger.lend(key_of(self.group, event.topic, event.id)) as context.session:
-                    _refuse_awaitable(handler, handler.function(*consumer.arguments(event, context)))
-                    _roll_back_if_asked(context)
+                note, inside = key_of(self.group, event.topic, event.id), True
+                try:
+                    with ledger.lend(note) as context.session:
+                        _refuse_awaitable(handler, handler.function(*consumer.arguments(event, context)))
+                        _roll_back_if_asked(context)
+                        inside = False
+                except BaseException as exc:
+                    if inside and not isinstance(exc, Consumed):  # a commit that raises may be one all the same
+                        take_back(ledger.provider, note)
+                    raise
+                _require(seen(ledger.provider, note), handler)
         except (Consumed, _RollBack) as exc:
             return self._ended(event, context, exc)
         return self._ended(event, context)
@@ -144,9 +152,17 @@ class Dispatch:
             if ledger is None:
                 await handler.function(*consumer.arguments(event, context))
             else:
-                async with ledger.lend(key_of(self.group, event.topic, event.id)) as context.session:
-                    await handler.function(*consumer.arguments(event, context))
-                    _roll_back_if_asked(context)
+                note, inside = key_of(self.group, event.topic, event.id), True
+                try:
+                    async with ledger.lend(note) as context.session:
+                        await handler.function(*consumer.arguments(event, context))
+                        _roll_back_if_asked(context)
+                        inside = False
+                except BaseException as exc:
+                    if inside and not isinstance(exc, Consumed):
+                        await asyncio.to_thread(take_back, ledger.provider, note)
+                    raise
+                _require(await asyncio.to_thread(seen, ledger.provider, note), handler)
         except (Consumed, _RollBack) as exc:
             return self._ended(event, context, exc)
         return self._ended(event, context)
@@ -210,6 +226,12 @@ def _refuse_awaitable(handler: Handler, result: object) -> None:
         if inspect.iscoroutine(result):
             result.close()
         raise UsageError(f"{handler.name} returned an awaitable: declare it with async def")
+
+
+def _require(committed: bool, handler: Handler) -> None:
+    """Raise NotCommitted unless the note of an event was seen committed."""
+    if not committed:
+        raise NotCommitted(f"{handler.name} returned, but its transaction did not commit: let errors of the database go on")
 
 
 def _roll_back_if_asked(context: ConsumerContext) -> None:

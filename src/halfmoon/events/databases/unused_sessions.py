@@ -7,6 +7,7 @@ Bound by contextvars, as transactions are. Holds sessions weakly, begins nothing
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import weakref
 from contextvars import ContextVar
@@ -21,9 +22,10 @@ _numbers = itertools.count(1)
 class UnusedSession:
     """One session or connection, from its opening to its first transaction. ``number`` tells which came first."""
 
-    __slots__ = ("_handle", "number", "used")
+    __slots__ = ("_handle", "number", "task", "used")
 
     def __init__(self, handle: object) -> None:
+        self.task = task_here()
         self._handle = weakref.ref(handle)
         self.number = next_number()
         self.used = False
@@ -32,6 +34,23 @@ class UnusedSession:
     def handle(self) -> Any:
         """What was opened; None when it has had a transaction, was closed, or is gone."""
         return None if self.used else self._handle()
+
+
+def task_here() -> weakref.ref[asyncio.Task[Any]] | None:
+    """Return the asyncio task that runs in this thread; None for none."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return None
+    return None if task is None else weakref.ref(task)
+
+
+def is_of(task: weakref.ref[asyncio.Task[Any]] | None, here: weakref.ref[asyncio.Task[Any]] | None) -> bool:
+    """Return whether what began in a task belongs to the code here: a task made inside inherits a context, and owns nothing in it.
+
+    Code without a task belongs to whatever waits for it, such as the task that handed it to a thread.
+    """
+    return task is None or here is None or task == here
 
 
 _unused: ContextVar[tuple[UnusedSession, ...]] = ContextVar("halfmoon_unused_sessions", default=())
@@ -45,13 +64,15 @@ def next_number() -> int:
 def note_opened(handle: object) -> UnusedSession:
     """Note that something was opened in this context."""
     session = UnusedSession(handle)
-    _unused.set((*unused_sessions(), session)[-UNUSED_MAX:])
+    known = (session for session in _unused.get() if session.handle is not None)
+    _unused.set((*known, session)[-UNUSED_MAX:])
     return session
 
 
 def unused_sessions() -> tuple[UnusedSession, ...]:
-    """Return what was opened in this context and has had no transaction, oldest first."""
-    return tuple(session for session in _unused.get() if session.handle is not None)
+    """Return what was opened in this context, by this task, and has had no transaction, oldest first."""
+    here = task_here()
+    return tuple(session for session in _unused.get() if session.handle is not None and is_of(session.task, here))
 
 
 def put_aside() -> tuple[UnusedSession, ...]:

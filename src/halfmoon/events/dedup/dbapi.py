@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from halfmoon.events.databases.database import Provider
 from halfmoon.events.dbapi import DbapiProvider, ProxyConnection
 from halfmoon.events.dbapi.driver import autocommits
-from halfmoon.events.dedup.ledger import ConsumedKey, ConsumedRows, EarlyCommit
+from halfmoon.events.dedup.ledger import ConsumedKey, ConsumedRows
 
 
 class ConnectionLedger:
@@ -31,8 +31,7 @@ class ConnectionLedger:
             transaction = self._database.current(connection)
             assert transaction is not None, "it has begun"
             self._notes.write(self._database.rows(transaction), note)
-            with EarlyCommit(self.provider, note).watching(transaction):
-                yield connection
+            yield connection
             if explicit:
                 _execute(connection, "COMMIT")
             else:

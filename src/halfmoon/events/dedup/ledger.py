@@ -9,13 +9,15 @@ from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, NamedTuple, Protocol
 
+from halfmoon.errors import HalfmoonError
 from halfmoon.events.databases.database import Provider, Refused, Rows
 from halfmoon.events.errors import NameRefused
 from halfmoon.events.event import check_id
-from halfmoon.events.transaction import LocalTransaction, Synchronization
 
 _INSERT = "INSERT INTO halfmoon_consumed (consumer_group, topic, event_id, consumed_ms) VALUES (:group, :topic, :event_id, :now_ms)"
-_DELETE = "DELETE FROM halfmoon_consumed WHERE consumer_group = :group AND topic = :topic AND event_id = :event_id"
+_ONE = "FROM halfmoon_consumed WHERE consumer_group = :group AND topic = :topic AND event_id = :event_id"
+_SELECT = f"SELECT 1 {_ONE}"
+_DELETE = f"DELETE {_ONE} AND consumed_ms = :now_ms"
 _OLD = "SELECT 1 FROM halfmoon_consumed WHERE consumer_group = :group AND topic = ''"
 
 log = logging.getLogger("halfmoon.events")
@@ -25,12 +27,22 @@ class Consumed(Exception):
     """The group has processed this event before."""
 
 
+class NotCommitted(HalfmoonError):
+    """A function returned, and its transaction did not commit: an error that it caught ended it, or it rolled back itself."""
+
+
 class ConsumedKey(NamedTuple):
-    """What is noted: that a group has processed the event of a topic and id. Made by `key_of`."""
+    """What is noted: that a group has processed the event of a topic and id, at a time. Made by `key_of`."""
 
     group: str
     topic: str
     event_id: str
+    now_ms: int
+
+    @property
+    def key(self) -> dict[str, str]:
+        """The values of its key's columns."""
+        return {"group": self.group, "topic": self.topic, "event_id": self.event_id}
 
     def __str__(self) -> str:
         return f"group={self.group} topic={self.topic} event={self.event_id}"
@@ -40,10 +52,11 @@ def key_of(group: str, topic: str, event_id: str) -> ConsumedKey:
     """Return what is noted of an event. An id that is none of a publisher's is noted as ``#`` and a digest: no database decides
     then which of them are the same, as some do of blanks at the end, or of what they cut.
     """
+    now_ms = time.time_ns() // 1_000_000
     try:
-        return ConsumedKey(group, topic, check_id(event_id))
+        return ConsumedKey(group, topic, check_id(event_id), now_ms)
     except NameRefused:
-        return ConsumedKey(group, topic, "#" + sha256(event_id.encode("utf-8", "surrogatepass")).hexdigest()[:63])
+        return ConsumedKey(group, topic, "#" + sha256(event_id.encode("utf-8", "surrogatepass")).hexdigest()[:63], now_ms)
 
 
 class Ledger(Protocol):
@@ -104,7 +117,7 @@ class ConsumedRows:
         """Note in a transaction that a group processes an event. Waits for another that does. Raises Consumed, Busy."""
         try:
             with _bounded(rows):
-                rows.run(_INSERT, {**note._asdict(), "now_ms": time.time_ns() // 1_000_000})
+                rows.run(_INSERT, {**note.key, "now_ms": note.now_ms})
         except Refused as exc:
             raise Consumed from exc
         if note.group in self._have_topics:
@@ -115,37 +128,20 @@ class ConsumedRows:
             raise Consumed
 
 
-class EarlyCommit(Synchronization):
-    """Sees a function commit the transaction that it was lent, and fail then: the note was committed along, and is taken back.
+def seen(provider: Provider, note: ConsumedKey) -> bool:
+    """Return whether a note is committed: the only evidence that the effect is. Raises Busy, and what the driver raises."""
+    with provider.fresh(lock_wait_ms=LOCK_WAIT_MS) as rows:
+        return bool(rows.all(_SELECT, note.key))
 
-    Else the event that comes again would count as processed. Registered right after the note.
+
+def take_back(provider: Provider, note: ConsumedKey) -> None:
+    """Remove a note that a function committed by itself before it failed, so that the event comes again. What fails is logged.
+
+    A note of another attempt has another time, and stays.
     """
-
-    def __init__(self, provider: Provider, note: ConsumedKey) -> None:
-        self._provider, self._note = provider, note
-        self.committed = False
-
-    def after_commit(self) -> None:
-        """It was committed: by the function where its block has not ended."""
-        self.committed = True
-
-    def failed(self) -> None:
-        """The function failed. Blocks where the note is to be removed; what fails at that is logged."""
-        if not self.committed:
-            return
-        log.warning("a consumer committed its transaction itself and failed afterwards: %s", self._note)
-        try:
-            with self._provider.fresh() as rows:
-                rows.run(_DELETE, self._note._asdict())
-        except Exception as exc:
-            log.error("the event still counts as processed: %s reason=%s", self._note, exc)
-
-    @contextmanager
-    def watching(self, transaction: LocalTransaction) -> Iterator[None]:
-        """Watch a function that runs inside the block."""
-        transaction.register(self)
-        try:
-            yield
-        except BaseException:
-            self.failed()
-            raise
+    try:
+        with provider.fresh() as rows:
+            if rows.run(_DELETE, {**note.key, "now_ms": note.now_ms}):
+                log.warning("a consumer committed its transaction itself and failed afterwards: %s", note)
+    except Exception as exc:
+        log.warning("if the consumer committed its transaction itself, the event counts as processed: %s reason=%s", note, exc)

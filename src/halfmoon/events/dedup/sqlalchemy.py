@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from typing import Any
@@ -12,7 +11,7 @@ from sqlalchemy.orm import scoped_session, sessionmaker
 from sqlalchemy.util import greenlet_spawn
 
 from halfmoon.events.databases.database import Provider
-from halfmoon.events.dedup.ledger import ConsumedKey, ConsumedRows, EarlyCommit, Ledger
+from halfmoon.events.dedup.ledger import ConsumedKey, ConsumedRows, Ledger
 from halfmoon.events.sqlalchemy import begin, begin_async, provider
 from halfmoon.events.sqlalchemy.engines import asyncio_module
 
@@ -34,8 +33,7 @@ class SessionLedger:
             transaction = self.provider.current(session)
             assert transaction is not None, "it has begun"
             self._notes.write(self.provider.rows(transaction), note)
-            with EarlyCommit(self.provider, note).watching(transaction):
-                yield session
+            yield session
 
 
 class AsyncSessionLedger:
@@ -55,14 +53,7 @@ class AsyncSessionLedger:
             transaction = self.provider.current(session)
             assert transaction is not None, "it has begun"
             await greenlet_spawn(self._notes.write, self.provider.rows(transaction), note)
-            own = EarlyCommit(self.provider, note)
-            transaction.register(own)
-            try:
-                yield session
-            except BaseException:
-                if own.committed:
-                    await asyncio.to_thread(own.failed)
-                raise
+            yield session
 
 
 def ledger(dedup: Any) -> Ledger | None:

@@ -17,6 +17,7 @@ from halfmoon.events.event import Event, check_code, check_id, check_name
 from halfmoon.events.publishing.delivery_modes import DeliveryMode, DeliveryModes, Published
 from halfmoon.events.publishing.flow import NOW, Flow
 from halfmoon.events.tracing import span, step
+from halfmoon.events.transaction import refuse_inherited
 from halfmoon.limits import BODY_BYTES_MAX
 from halfmoon.logs import listed
 
@@ -60,6 +61,8 @@ class Facade:
         """
         self._check(event)
         transaction = None if at_once else self._modes.provider.current(handle)
+        if transaction is None and not at_once:
+            refuse_inherited(self._modes.provider)
         delivery = DeliveryMode.SENT if at_once else self._modes.choose(event, transaction)
         if blocking and transaction is not None and not transaction.waits and delivery is not DeliveryMode.DEFERRED:
             raise UsageError(f"{event}: its local transaction runs on an event loop: await publish_async(…) instead of publish(…)")
