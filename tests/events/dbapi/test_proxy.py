@@ -210,6 +210,20 @@ def test_transactions_of_two_phases(postgres_shop):
     assert postgres_shop.ids() == [1]
 
 
+def test_rows_of_any_form_hinder_no_connection(tmp_path):
+    def as_dicts(cursor, row):
+        return dict(zip([column[0] for column in cursor.description], row, strict=True))
+
+    for place in (":memory:", tmp_path / "shop.db"):
+        found = provider(lambda place=place: sqlite3.connect(place))
+        real = sqlite3.connect(place)
+        real.row_factory = as_dicts
+        connection = found.proxied(real)
+        assert connection.execute("SELECT 7 AS id").fetchone() == {"id": 7}
+        assert found.inline is (place == ":memory:")
+        connection.close()
+
+
 def test_a_statement_that_makes_sqlite_give_up_ends_the_transaction(sqlite_url):
     shop = Shop(sqlite_url)
     connection = shop.provider.connect()

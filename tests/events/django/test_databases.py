@@ -78,6 +78,17 @@ def test_a_transaction_of_its_own_uses_another_connection_and_closes_it_in_the_e
     assert opened[0].connection is None
 
 
+def test_transactions_of_its_own_share_one_connection_to_a_server(postgres_alias: str):
+    used = []
+    for number in range(5):
+        with provider(postgres_alias).fresh() as rows:
+            rows.run(INSERT, {"id": str(number), "state": 0, "now": 5})
+            used.append(rows.all("SELECT pg_backend_pid()")[0][0])
+
+    assert len(set(used)) == 1
+    provider(postgres_alias).release()
+
+
 def test_an_exception_rolls_a_transaction_of_its_own_back(using: str):
     with fails(RuntimeError), provider(using).fresh() as rows:
         rows.run(INSERT, {"id": "a", "state": 0, "now": 5})

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from django.db import OperationalError, connections, transaction
+from django.db import DatabaseError, OperationalError, connections, transaction
 from django.test import AsyncClient, Client, TestCase, TransactionTestCase, override_settings
 
 from halfmoon.events import (
@@ -323,6 +323,28 @@ def test_a_consumer_with_dedup_processes_an_event_once_in_its_own_transaction(fi
         assert Line.objects.count() == 1
 
     assert [one.alias for one in seen] == ["default", "default"]
+
+
+def test_a_consumer_that_swallows_what_aborts_its_transaction_is_given_the_event_again(using: str, bus: MemoryBus):
+    @on("S_lines", "TP_ORDER", "EC_PAID", dedup=using)
+    def add_order(event: Event, context: ConsumerContext) -> None:
+        Order.objects.using(using).create(number="2")
+        if context.attempt == 1:
+            with contextlib.suppress(DatabaseError), connections[using].cursor() as cursor:
+                cursor.execute("INSERT INTO orders_order SELECT * FROM orders_order")  # the same key twice
+
+    with Consumers(add_order, bus=bus):
+        with transaction.atomic(using=using):
+            publish("1")
+            Order.objects.using(using).create(number="1")
+        bus.deliver()
+        again = len(bus.waiting)
+        assert again == (Order.objects.using(using).filter(number="2").count() == 0)
+        bus.redeliver()
+
+    assert not bus.waiting
+    assert Order.objects.using(using).filter(number="2").count() == 1
+    assert again or connections[using].vendor != "postgresql"
 
 
 # ---------------------------------------------------------------- users' tests

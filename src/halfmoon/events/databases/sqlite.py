@@ -38,6 +38,7 @@ def in_no_transaction(connection: object) -> bool:
 def in_memory(connection: Any) -> bool:
     """Return whether a connection of sqlite3 is the only one that reaches its database: one in memory, without a shared cache."""
     cursor = connection.cursor()
+    cursor.row_factory = None  # a user's may make anything of a row
     try:
         files = {row[1]: row[2] for row in cursor.execute("PRAGMA database_list").fetchall()}
     finally:
