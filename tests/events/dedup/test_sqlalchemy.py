@@ -7,8 +7,10 @@ import asyncio
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import NullPool
 
+from halfmoon.events.sqlalchemy import provider
 from tests.events.consuming.shop import stored
 from tests.events.dedup.mails import async_maker, dispatch, engine, mailed, write
 from tests.events.real_databases import for_asyncio
@@ -23,6 +25,20 @@ def test_an_engine_lends_its_connections(engine):
     for attempt in (1, 2):
         assert dispatch(write, engine).consume(message, attempt).consumed
 
+    assert mailed(engine) == [message.msg_id]
+
+
+def test_a_provider_with_a_stated_engine_lends_the_sessions_of_its_sessionmaker(engine):
+    kinds, message = [], stored("EC_PAID")
+
+    def handle(event, context):
+        kinds.append(type(context.session).__mro__[1])
+        write(event, context)
+
+    for attempt in (1, 2):
+        assert dispatch(handle, provider(sessionmaker(engine), bind=engine)).consume(message, attempt).consumed
+
+    assert kinds == [Session]
     assert mailed(engine) == [message.msg_id]
 
 

@@ -43,6 +43,19 @@ def test_whatever_ends_a_transaction_without_a_commit_is_a_rollback(shop, way):
     assert shop.ids() == []
 
 
+def test_sessions_that_share_their_info_have_transactions_of_their_own(shop):
+    with shop.Session() as parent:
+        parent.add(Order(id=1))
+        outer = shop.listen(parent)
+        with shop.Session(info=parent.info) as session:
+            inner = shop.listen(session)
+            session.commit()
+        assert (outer.told, inner.status) == (["begin"], Status.COMMITTED)
+        parent.commit()
+
+    assert outer.status is Status.COMMITTED
+
+
 def test_a_session_goes_from_one_transaction_into_the_next(shop):
     with shop.Session() as session:
         session.add(Order(id=1))

@@ -39,12 +39,10 @@ def ledger_of(dedup: Any) -> Ledger:
     if isinstance(dedup, str):
         return _of_django(dedup)
     ledger: Ledger | None = None
-    if all(callable(getattr(dedup, name, None)) for name in ("fresh", "rows", "current")):
-        if callable(getattr(dedup, "proxied", None)):
-            ledger = ConnectionLedger(dedup)
-        return ledger or ProviderLedger(dedup)
     if "sqlalchemy.orm" in sys.modules:  # an extra, imported for who uses it only: who has a sessionmaker has loaded it
         ledger = import_module("halfmoon.events.dedup.sqlalchemy").ledger(dedup)
+    if ledger is None and all(callable(getattr(dedup, name, None)) for name in ("fresh", "rows", "current")):
+        ledger = ConnectionLedger(dedup) if callable(getattr(dedup, "proxied", None)) else ProviderLedger(dedup)
     if ledger is None:
         raise UsageError(
             f"dedup={dedup!r:.60}: give a sessionmaker, async_sessionmaker, Engine, the alias of a Django database or a provider"

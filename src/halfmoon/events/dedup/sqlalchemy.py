@@ -12,7 +12,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from halfmoon.events.databases.database import Provider
 from halfmoon.events.dedup.ledger import ConsumedKey, ConsumedRows, Ledger
-from halfmoon.events.sqlalchemy import begin, begin_async, provider
+from halfmoon.events.sqlalchemy import SessionProvider, begin, begin_async, provider
 from halfmoon.events.sqlalchemy.engines import asyncio_module
 
 
@@ -65,6 +65,8 @@ def ledger(dedup: Any) -> Ledger | None:
             return SessionLedger(provider(dedup), dedup.begin)
         case Engine():
             return SessionLedger(provider(dedup), lambda: begin(dedup))
+        case SessionProvider() if dedup.made_by is not None:
+            return ledger(dedup.made_by)
     if (on_loop := asyncio_module()) is None:
         return None
     match dedup:

@@ -45,7 +45,7 @@ def provider(session: Any, *, bind: Engine | AsyncEngine | None = None) -> Sessi
         case scoped_session():
             return provider(session.session_factory, bind=bind)
         case sessionmaker():
-            return _of_class(session.class_, bind, session.kw)
+            return _made_by(session, _of_class(session.class_, bind, session.kw))
         case Engine():
             if bind is not None and engine_of(bind) is not session:
                 raise UsageError("session=engine needs no bind=: leave it out")
@@ -88,13 +88,18 @@ def _on_loop(session: Any, bind: Engine | AsyncEngine | None) -> SessionProvider
         case asyncio.async_scoped_session():
             return provider(session.session_factory, bind=bind)
         case asyncio.async_sessionmaker():
-            return _of_class(_own_class(session), bind, session.kw, on_loop=True)
+            return _made_by(session, _of_class(_own_class(session), bind, session.kw, on_loop=True))
         case asyncio.AsyncEngine():
             return provider(session.sync_engine, bind=bind)
         case type() if issubclass(session, asyncio.AsyncSession):
             below: type[Session] = getattr(session, "sync_session_class", Session)
             return None if below is Session else _of_class(below, bind, {}, on_loop=True)
     return None
+
+
+def _made_by(maker: Any, of_class: SessionProvider) -> SessionProvider:
+    of_class.made_by = of_class.made_by or maker
+    return of_class
 
 
 def _of_class(

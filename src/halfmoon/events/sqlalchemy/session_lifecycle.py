@@ -14,6 +14,12 @@ _NOTED = "_halfmoon_noted"
 _UNUSED = "halfmoon_unused"
 
 
+def kept_with(session: Session) -> dict[Any, Any]:
+    """Return what is kept with one session. Its ``info`` would not do: several sessions may share that."""
+    kept: dict[Any, Any] = vars(session).setdefault("_halfmoon_kept", {})
+    return kept
+
+
 def note_openings(session_class: type[Session]) -> None:
     """Note from now on which sessions of a class are opened in which context. Again, it does nothing."""
     if _NOTED in vars(session_class):
@@ -24,8 +30,8 @@ def note_openings(session_class: type[Session]) -> None:
     @wraps(made)
     def initialized(session: Session, *args: Any, **options: Any) -> None:
         made(session, *args, **options)
-        if _UNUSED not in session.info:
-            session.info[_UNUSED] = note_opened(session)
+        if _UNUSED not in kept_with(session):
+            kept_with(session)[_UNUSED] = note_opened(session)
 
     setattr(session_class, "__init__", initialized)  # noqa: B010  # mypy takes no assignment to a method
     for name in ("close", "invalidate"):
@@ -34,13 +40,13 @@ def note_openings(session_class: type[Session]) -> None:
 
 def mark_used(session: Session) -> None:
     """A session has a transaction, or is closed: from now on its transactions say what belongs to it."""
-    if isinstance(unused := session.info.get(_UNUSED), UnusedSession):
+    if isinstance(unused := kept_with(session).get(_UNUSED), UnusedSession):
         unused.used = True
 
 
 def used_or_closed(session: Session) -> bool:
     """Return whether a session was closed, or had a transaction, since it was opened; False for one that nobody saw opened."""
-    unused = session.info.get(_UNUSED)
+    unused = kept_with(session).get(_UNUSED)
     return isinstance(unused, UnusedSession) and unused.used
 
 

@@ -27,12 +27,13 @@ from halfmoon.events.databases.database import Rows, Values
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
 from halfmoon.events.sqlalchemy import engines, session_lifecycle
 from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, dialect_of, refuse_autocommit
+from halfmoon.events.sqlalchemy.session_lifecycle import kept_with
 from halfmoon.events.transaction import LocalTransaction, Status, active_transactions, adopt, bind
 
 P = ParamSpec("P")
 _FACT = "sqlalchemy"
 _NEXT = "halfmoon_next_reads"
-"""In a session's info: whether the statement with which its next transaction begins only reads."""
+"""Kept with a session: whether the statement with which its next transaction begins only reads."""
 
 log = logging.getLogger("halfmoon.events")
 
@@ -53,7 +54,7 @@ class _Root:
         self.savepoints: list[_Savepoint] = []
         self.returned = False
         self.explicit = transaction.origin is not SessionTransactionOrigin.AUTOBEGIN
-        self.reads: bool | None = session.info.pop(_NEXT, None)
+        self.reads: bool | None = kept_with(session).pop(_NEXT, None)
         """Whether statements only read so far; None: there was none that the session knows of."""
         self.published = False
         """Whether it was begun by a publish, before a statement."""
@@ -109,6 +110,8 @@ class SessionProvider:
 
         ``on_loop``: the sessions are those of an event loop, whatever their engine.
         """
+        self.made_by: Any = None
+        """The sessionmaker or async_sessionmaker of its sessions; None where it is a class."""
         self._class = session_class
         self._named = engine
         self._get_engine = get_engine
@@ -228,7 +231,7 @@ class SessionProvider:
         return session
 
     def _of(self, session: Session) -> LocalTransaction:
-        root: _Root | None = session.info.get(self)
+        root: _Root | None = kept_with(session).get(self)
         if root is not None and self._still_runs(root.local):
             return root.local
         if (transaction := session.get_transaction()) is not None:
@@ -291,7 +294,7 @@ class SessionProvider:
         if (before := self._root(session)) is not None:
             self._finish(before)
         session_lifecycle.mark_used(session)
-        root = session.info[self] = _Root(self, session, transaction)
+        root = kept_with(session)[self] = _Root(self, session, transaction)
         self._open.add(root)
         bind(root.local)
         return root
@@ -349,10 +352,10 @@ class SessionProvider:
             root.reads = root.reads is not False and state.is_select
             adopt(root.local)
         else:
-            state.session.info[_NEXT] = state.is_select  # its transaction begins with this statement, after this hook
+            kept_with(state.session)[_NEXT] = state.is_select  # its transaction begins with this statement, after this hook
 
     def _root(self, session: Session) -> _Root | None:
-        root: _Root | None = session.info.get(self)
+        root: _Root | None = kept_with(session).get(self)
         return root if root is not None and root.local.active else None
 
     # ------------------------------------------------------------ the end
