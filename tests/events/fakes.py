@@ -182,6 +182,9 @@ class Blocks:
     def standing_in(self, transaction: LocalTransaction) -> None:
         return None
 
+    def awaiting(self) -> None:
+        return None
+
     async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
         self.awaited += 1
         return self.rows(transaction).run(statement, values)

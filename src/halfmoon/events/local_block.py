@@ -196,6 +196,9 @@ class LocalProvider:
         """Raises UsageError."""
         raise UsageError(_NO_DATABASE)
 
+    def awaiting(self) -> None:
+        """Return None: nothing of it runs on an event loop."""
+
     def standing_in(self, transaction: LocalTransaction) -> Rows | None:
         """Return None: transactions of tests are ended as any."""
         return None

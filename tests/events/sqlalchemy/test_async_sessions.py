@@ -17,9 +17,11 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
 
 from halfmoon.errors import UsageError
+from halfmoon.events import Publisher
 from halfmoon.events.checks import tokens
 from halfmoon.events.errors import AmbiguousTransaction
 from halfmoon.events.sqlalchemy import SessionProvider, begin_async, provider
+from halfmoon.events.testing import MemoryBus
 from halfmoon.events.transaction import Status, refuse_inherited, transaction_active
 from halfmoon.model import LocalTransactionState
 from tests.events.hearing import Heard
@@ -371,3 +373,27 @@ async def test_blocks_of_an_async_engine(shop):
     assert (kept.status, lost.status) == (Status.COMMITTED, Status.ROLLED_BACK)
     assert await shop.answer("a") is LocalTransactionState.COMMIT
     assert await shop.answer("b") is LocalTransactionState.ROLLBACK
+
+
+@pytest.mark.parametrize("hook", ["before_commit", "after_flush", "run_sync"])
+async def test_blocking_code_of_an_asyncio_session_publishes_in_its_transaction(shop, hook):
+    bus = MemoryBus()
+    events = Publisher("P_shop", transport=bus, session=shop.Session)
+    await asyncio.to_thread(events.create_tables)
+
+    def publish(session: Session, *_: object) -> None:
+        events.publish("TP_ORDER", "EC_PAID", hook, transactional=True, session=session)
+
+    for commits in (True, False):
+        async with shop.Session() as session:
+            below = session.sync_session
+            if hook != "run_sync":
+                event.listen(below, hook, publish)
+            session.add(Order(id=int(commits)))
+            await session.flush()
+            if hook == "run_sync":
+                await session.run_sync(publish)
+            await (session.commit() if commits else session.rollback())
+
+    assert [one.payload for one in bus.events()] == [hook]
+    assert bus.pending == ()

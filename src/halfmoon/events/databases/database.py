@@ -6,7 +6,7 @@ A provider binds the transactions it sees to their contexts (`halfmoon.events.tr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -67,6 +67,9 @@ class Provider(Protocol):
 
     def rows(self, transaction: LocalTransaction) -> Rows:
         """Return what runs statements inside a transaction that is active, with its commit."""
+
+    def awaiting(self) -> Callable[[Awaitable[Any]], Any] | None:
+        """Return what waits for an awaitable where blocking code runs on an event loop (hooks of an AsyncSession); else None."""
 
     def standing_in(self, transaction: LocalTransaction) -> Rows | None:
         """Return what reads in the transaction that a test has put around everything, in place of the database; else None."""

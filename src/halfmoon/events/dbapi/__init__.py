@@ -113,6 +113,9 @@ class DbapiProvider:
         connection = self._connection(transaction)
         return DbapiRows(connection.cursor, self.dialect, self._style(connection._real))
 
+    def awaiting(self) -> None:
+        """Return None: nothing of it runs on an event loop."""
+
     def standing_in(self, transaction: LocalTransaction) -> Rows | None:
         """Return None: transactions of tests are ended as any."""
         return None

@@ -115,6 +115,9 @@ class DjangoProvider:
         assert isinstance(transaction, DjangoTransaction)
         return DjangoRows(transaction.connection, transaction)
 
+    def awaiting(self) -> None:
+        """Return None: nothing of it runs on an event loop."""
+
     def standing_in(self, transaction: LocalTransaction) -> DjangoRows | None:
         """Return what reads in the transaction that Django's TestCase has put around a test; None elsewhere."""
         blocks = connections[self.using].atomic_blocks

@@ -64,7 +64,8 @@ class Facade:
         if transaction is None and not at_once:
             refuse_inherited(self._modes.provider)
         delivery = DeliveryMode.SENT if at_once else self._modes.choose(event, transaction)
-        if blocking and transaction is not None and not transaction.waits and delivery is not DeliveryMode.DEFERRED:
+        blocks = blocking and self._modes.provider.awaiting() is None
+        if blocks and transaction is not None and not transaction.waits and delivery is not DeliveryMode.DEFERRED:
             raise UsageError(f"{event}: its local transaction runs on an event loop: await publish_async(…) instead of publish(…)")
         now_ms, _ = yield NOW
         group = self._modes.rules.group

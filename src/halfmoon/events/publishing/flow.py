@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -63,6 +63,8 @@ NOW = Now()
 Step = Send | Prepare | Write | Pause | Now
 Flow = Generator[Step, Any, T]
 
+Wait = Callable[[Awaitable[Any]], Any]
+
 
 class _Running(Generic[T]):
     """An operation under way: ``step`` is what it waits for; None: it has ended with ``value``."""
@@ -88,12 +90,17 @@ class _Running(Generic[T]):
             self.step, self.value = None, stop.value
 
 
-def drive(flow: Flow[T], transport: Transport) -> T:
-    """Run an operation in this thread. Raises what it raises."""
+def drive(flow: Flow[T], transport: Transport, wait: Wait | None = None) -> T:
+    """Run an operation in this thread. ``wait`` waits for an awaitable where blocking code runs on an event loop, as in a greenlet.
+
+    Raises what the operation raises.
+    """
     running = _Running(flow)
     while running.step is not None:
         try:
-            result = _carried_out(running.step, transport)
+            step = running.step
+            over_loop = wait is not None and not isinstance(step, Write)
+            result = wait(_carried_out_async(step, transport)) if wait and over_loop else _carried_out(step, transport)
         except BaseException as exc:
             running.failed(exc)
         else:

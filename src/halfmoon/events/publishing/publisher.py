@@ -229,7 +229,8 @@ class Publisher:
             self._open()
         changes = {"transactional": transactional, "headers": headers, "key": key, "raise_on_failure": raise_on_failure}
         event = self._event(topic, code, payload, {**changes, "deliver_at_ms": _due_ms(delay, deliver_at)}, session, at_once)
-        return drive(self._flow(event, session, check_after_s, at_once, blocking=True), self.transport)
+        flow = self._flow(event, session, check_after_s, at_once, blocking=True)
+        return drive(flow, self.transport, self.provider.awaiting())
 
     async def publish_async(
         self,

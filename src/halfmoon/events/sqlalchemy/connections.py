@@ -5,17 +5,18 @@ The engine's own events cannot tell: the one for a commit comes before the drive
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, RootTransaction, event
-from sqlalchemy.util import greenlet_spawn
+from sqlalchemy.util import await_only, greenlet_spawn
+from sqlalchemy.util.concurrency import in_greenlet
 
 from halfmoon.errors import UsageError
 from halfmoon.events.databases.database import Rows, Values
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
-from halfmoon.events.sqlalchemy.engines import begin_before_savepoints, status_of, watch_commit
+from halfmoon.events.sqlalchemy.engines import asyncio_module, begin_before_savepoints, status_of, watch_commit
 from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, dialect_of, refuse_autocommit
 from halfmoon.events.transaction import LocalTransaction, active_transactions, bind
 
@@ -144,6 +145,10 @@ class ConnectionProvider:
         if not transaction.active or not block.transaction.is_active:
             raise TransactionEnded("the connection's transaction has ended: publish before its commit or rollback")
         return ConnectionRows(lambda: block.connection, self.dialect, on_loop=not transaction.waits)
+
+    def awaiting(self) -> Callable[[Awaitable[Any]], Any] | None:
+        """Return `sqlalchemy.util.await_only` in code that SQLAlchemy runs in a greenlet, such as hooks of an AsyncSession."""
+        return await_only if asyncio_module() is not None and in_greenlet() else None
 
     def standing_in(self, transaction: LocalTransaction) -> Rows | None:
         """Return None: transactions of tests are ended as any."""

@@ -12,7 +12,7 @@ import logging
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any, ParamSpec
@@ -20,7 +20,8 @@ from typing import Any, ParamSpec
 from sqlalchemy import Connection, Engine, Transaction, event, exc
 from sqlalchemy.orm import ORMExecuteState, Session, SessionTransaction
 from sqlalchemy.orm.session import SessionTransactionOrigin
-from sqlalchemy.util import greenlet_spawn
+from sqlalchemy.util import await_only, greenlet_spawn
+from sqlalchemy.util.concurrency import in_greenlet
 
 from halfmoon.errors import UsageError
 from halfmoon.events.databases.database import Rows, Values
@@ -182,6 +183,10 @@ class SessionProvider:
         if self._named is None:
             engines.refuse_another(self._engine(), session, _root(transaction).engines)
         return ConnectionRows(lambda: self._connection(session), self.dialect, on_loop=not transaction.waits)
+
+    def awaiting(self) -> Callable[[Awaitable[Any]], Any] | None:
+        """Return `sqlalchemy.util.await_only` in code that SQLAlchemy runs in a greenlet, such as hooks of an AsyncSession."""
+        return await_only if engines.asyncio_module() is not None and in_greenlet() else None
 
     def standing_in(self, transaction: LocalTransaction) -> Rows | None:
         """Return None: transactions of tests are ended as any."""
