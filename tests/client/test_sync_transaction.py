@@ -170,4 +170,5 @@ def test_the_blocking_twin_has_the_same_methods_and_parameters(blocking_cls, asy
 
 
 def test_states_have_the_numbers_of_the_wire():
-    assert {state.name: state.code for state in LocalTransactionState} == {"UNKNOWN": 0, "COMMIT": 8, "ROLLBACK": 12, "OPEN": 0, "NOT_MINE": 0}
+    codes = {state.name: state.code for state in LocalTransactionState}
+    assert codes == {"UNKNOWN": 0, "COMMIT": 8, "ROLLBACK": 12, "OPEN": 0, "NOT_MINE": 0}
