@@ -209,12 +209,12 @@ def test_another_s_open_transaction_is_waited_for_in_bounded_time(postgres_url, 
     assert seen == ["0"], "what the function does is not bounded"
 
 
-def test_a_provider_lends_rows_of_a_transaction_of_its_own(engine, maker):
+def test_a_provider_lends_rows_of_a_transaction_of_its_own(engine):
     def handle(event, context):
         context.session.run("INSERT INTO mails VALUES (:id)", {"id": event.id})
 
     message, other = stored("EC_PAID"), stored("EC_PAID")
-    given = provider(maker)
+    given = provider(engine)
     for one, attempt in ((message, 1), (message, 2), (other, 1)):
         assert dispatch(handle, given).consume(one, attempt).consumed
 
