@@ -5,8 +5,8 @@ nothing is asserted. The broker is a `halfmoon serve` of its own, SQLite a file 
 thread, so that it is out of the way), PostgreSQL a server of its own with its syncs off, as the tests have it.
 
 * publish: one thread, one event a transaction; time of `publish` (p50, p99), of it outside the request to the broker (ours, p50),
-  and requests to the broker that it waited for. With SQLite in memory the row by which they are
-  decided costs least.
+  and requests to the broker that it waited for. With SQLite in memory the database
+  is next to free, so that the rest shows.
 * threads: eight threads, one event a transaction, each prepared, committed and decided; events per second, and processor time of
   this process an event (the user's own transaction included).
 * plain outbox: the same threads write rows of a table, and a relay that looks each 100 ms sends them one by one; events per second
