@@ -52,7 +52,7 @@ class Provider(Protocol):
 
     @property
     def inline(self) -> bool:
-        """Whether only the connection of a transaction reaches its database, such as one in memory.
+        """True if only the connection of a transaction reaches its database, such as one in memory.
 
         Rows are then asked for in the thread that ended the transaction.
         """

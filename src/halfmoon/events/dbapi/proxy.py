@@ -20,7 +20,7 @@ from halfmoon.events.dbapi.driver import autocommits, in_transaction
 from halfmoon.events.transaction import LocalTransaction, Status, adopt, bind
 
 _RUNNING = ("execute", "callproc", "copy", "stream")
-"""How the names of methods begin that run statements: without autocommit a transaction begins with the first."""
+"""Prefixes of the methods that run statements: without autocommit the first statement begins a transaction."""
 
 _OWN = {"_real", "_source", "_local", "_savepoints", "_dropped", "_dialect", "_unused_session"}
 _COMMENTS = r"(?:\s+|--[^\n]*(?:\n|$)|/\*.*?\*/)*"

@@ -32,7 +32,7 @@ class NotCommitted(HalfmoonError):
 
 
 class ConsumedKey(NamedTuple):
-    """What is noted: that a group has processed the event of a topic and id, at a time. Made by `key_of`."""
+    """Note that a group has processed the event of a topic and id, at a time. Made by `key_of`."""
 
     group: str
     topic: str

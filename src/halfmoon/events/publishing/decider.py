@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
+from math import inf
 
 from halfmoon.events.checks import tokens
 from halfmoon.events.databases.database import Busy, Provider
@@ -124,12 +125,15 @@ class Decider:
             self._closed = True
             self._looks.end()
             self._tombstones.end()
+            questions = list(self._pending)
+        for begin in range(0, len(questions), ROWS_MAX):
+            self._look(questions[begin : begin + ROWS_MAX])
         wait_s = AGAIN_S
         while True:
-            self.settle()
             with self._lock:
-                left = any(question.over for question in self._pending)
-            if not left or time.monotonic() + wait_s >= end_s:
+                over = [question for question in self._pending if question.over]
+            self._pass(over, end_s)
+            if not any(question.ticket for question in over) or time.monotonic() + wait_s >= end_s:
                 break
             time.sleep(wait_s)
             wait_s = min(EVERY_S, wait_s * 2)
@@ -146,18 +150,21 @@ class Decider:
         if not self._by_reader and not self._closed:
             queue.put(question, wait_s)
 
-    def _pass(self, questions: Sequence[Question]) -> None:
+    def _pass(self, questions: Sequence[Question], end_s: float = inf) -> None:
+        """Ask about questions in this thread; write no tombstone after ``end_s``, a steady time."""
         for begin in range(0, len(questions), ROWS_MAX):
             with self._turn:
                 for question in self._look(questions[begin : begin + ROWS_MAX]):
-                    self._settle(question)
+                    if time.monotonic() < end_s:
+                        self._settle(question)
 
     def _look_taken(self, questions: list[Question]) -> None:
         with self._turn:
             absent = self._look(questions)
         with self._lock:
             for question in absent:
-                self._put(self._tombstones, question, 0.0)
+                if question in self._pending:
+                    self._put(self._tombstones, question, 0.0)
 
     def _settle_taken(self, questions: list[Question]) -> None:
         for question in questions:
