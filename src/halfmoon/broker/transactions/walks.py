@@ -10,7 +10,7 @@ whose walk was forgotten waits for the next round. Sends nothing, reads no clock
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Collection, Container, MutableSequence, Sequence
 
 import msgspec
 
@@ -33,7 +33,7 @@ class Walk(msgspec.Struct, gc=False):
     """Hashes of the members that were asked about one half message in this round."""
 
     group_hash: int
-    asked: array[int]
+    asked: MutableSequence[int]
     waits: bool = False
     """The last of them answered NOT_MINE, and the next is to be asked."""
 
