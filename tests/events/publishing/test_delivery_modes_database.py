@@ -82,9 +82,7 @@ def test_the_row_is_written_after_the_first_phase_and_commits_with_the_data(
         assert later.execute("SELECT id, state FROM halfmoon_event WHERE state < 2").fetchall() == [(event_id, 1)]
 
 
-def test_without_the_table_nothing_is_sent(
-    transport: FakeTransport, database: Blocks, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_the_table_nothing_is_sent(transport: FakeTransport, database: Blocks, caplog: pytest.LogCaptureFixture) -> None:
     publisher = Publisher("P_shop", transport=transport, provider=database)
     with pytest.raises(sqlite3.OperationalError, match="no such table"), database.begin() as connection:
         connection.execute("INSERT INTO orders VALUES (42)")

@@ -172,7 +172,9 @@ def _at(provider: Provider, home: Home, lock_wait_ms: int) -> Iterator[Rows]:
     """A transaction where the row of an event lies. Raises AnotherDatabase for a table that is not there, or only reads."""
     try:
         with provider.fresh(lock_wait_ms=lock_wait_ms) as rows:
-            yield SchemaRows(rows, home.schema) if home.schema else rows
+            if home.schema and rows.dialect == "sqlite":
+                raise AnotherDatabase(f"{home} is not here: SQLite has no schemas")
+            yield SchemaRows(rows, home.schema)
     except TableMissing as missing:
         if home.database:
             raise AnotherDatabase(f"{home} is not here: {missing.table} is missing") from missing
