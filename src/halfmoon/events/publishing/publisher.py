@@ -136,8 +136,7 @@ class Publisher:
             body_bytes_max=check_whole("body_bytes_max", settings.get("body_bytes_max", BODY_BYTES_MAX), 1, BODY_BYTES_MAX),
         )
         self._relay_settings = _relay_settings(relay) if self._outbox else None
-        self._lock = threading.Lock()
-        self._started = self._closed = False
+        self._lock, self._started, self._closed = threading.Lock(), False, False
         _publishers.add(self)
         self._connection = Connection(self.transport, self._checks.answer, group, lazy=lazy, is_own=transport is None)
 

@@ -17,8 +17,8 @@ def add_tables(metadata: MetaData, *wanted: tables.Table, dialect: str = "postgr
     """Add the tables of events to metadata, as `create_tables` makes them, and return them. One that is there stays as it is.
 
     ``wanted``: only these of TOKENS, OUTBOX and CONSUMED of `halfmoon.events.tables`. ``dialect``: the name of the engine's that
-    Alembic compares with. Tables are the same for all, but an identity column of PostgreSQL looks to it like a change in others. ``schema``:
-    where they are; None: as the metadata says.
+    Alembic compares with. Tables are the same for all, but an identity column of PostgreSQL looks to it like a change in others.
+    ``schema``: where they are; None: as the metadata says.
     """
     return [_table(metadata, table, dialect, schema or metadata.schema) for table in wanted or (TOKENS, OUTBOX, CONSUMED)]
 
