@@ -147,6 +147,7 @@ class Restarted:
             process.wait()
             if self._ended:
                 return
+            time.sleep(0.2)  # while a server is down it ends at once
             self._process = self._begin()
 
     def kill(self) -> None:
