@@ -38,6 +38,9 @@ AGAIN_S = 0.01
 ROWS_MAX = 127
 """Asked for by one query, with the row that tells the table from others."""
 
+PACE_S = 0.008
+"""Between two queries: where many transactions end, several share one, and none waits longer than this for the next."""
+
 PENDING_MAX = 100_000
 """Undecided half messages of one publisher; those above it are left to the broker's check."""
 
@@ -77,7 +80,7 @@ class Decider:
         self._numbers = count(1)
         self._closed = False
         self._said = ""
-        self._looks = _Queue("halfmoon-decider", self._look_taken, self._lock)
+        self._looks = _Queue("halfmoon-decider", self._look_taken, self._lock, PACE_S)
         self._tombstones = _Queue("halfmoon-tombstones", self._settle_taken, self._lock)
 
     forked = _forget
@@ -269,8 +272,9 @@ class Decider:
 class _Queue:
     """Questions by the time at which they are due, and the thread that takes them; it begins with the first."""
 
-    def __init__(self, name: str, work: Callable[[list[Question]], None], lock: threading.Lock) -> None:
-        self._name, self._work = name, work
+    def __init__(self, name: str, work: Callable[[list[Question]], None], lock: threading.Lock, pace_s: float = 0.0) -> None:
+        self._name, self._work, self._pace_s = name, work, pace_s
+        self._next_s = 0.0
         self._changed = threading.Condition(lock)
         self._heap: list[tuple[float, int, Question]] = []
         self._thread: threading.Thread | None = None
@@ -304,12 +308,16 @@ class _Queue:
         with self._changed:
             while not self._ended:
                 now_s = time.monotonic()
+                if (early_s := self._next_s - now_s) > 0:
+                    self._changed.wait(early_s)
+                    continue
                 taken: list[Question] = []
                 while self._heap and self._heap[0][0] <= now_s and len(taken) < ROWS_MAX:
                     _, ticket, question = heapq.heappop(self._heap)
                     if question.ticket == ticket:
                         taken.append(question)
                 if taken:
+                    self._next_s = now_s + self._pace_s
                     return taken
                 self._changed.wait(self._heap[0][0] - now_s if self._heap else None)
         return None
