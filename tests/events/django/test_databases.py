@@ -15,15 +15,19 @@ from django.db import DatabaseError, IntegrityError, connections, transaction
 from django.test import override_settings
 
 from halfmoon.errors import UsageError
-from halfmoon.events import transaction_active
+from halfmoon.events import Publisher, transaction_active
 from halfmoon.events.databases.database import Busy, Refused
 from halfmoon.events.django import atomic, provider
 from halfmoon.events.django.databases import pyformat
 from halfmoon.events.django.models import Consumed
 from halfmoon.events.errors import TransactionEnded
+from halfmoon.events.outbox.relay import Relay
 from halfmoon.events.tables import CONSUMED, OUTBOX, TOKENS, Table, TableMissing, create
 from tests.events.django.conftest import empty
 from tests.events.django.orders.models import Order
+from tests.events.fakes import FakeTransport
+from tests.events.outbox.test_relay import Wire
+from tests.waiting import until
 
 INSERT = "INSERT INTO halfmoon_event (id, state, created_ms) VALUES (:id, :state, :now)"
 fails = pytest.raises
@@ -350,3 +354,26 @@ def test_a_database_that_is_gone_hides_no_transaction(file_database: str):
     with transaction.atomic():
         assert transaction_active()
     assert not transaction_active()
+
+
+@pytest.mark.parametrize("pool", [False, True], ids=["no pool", "pool"])
+def test_a_commit_wakes_a_relay_of_another_process_on_a_connection_outside_of_the_pool(postgres_alias: str, pool: bool) -> None:
+    empty(postgres_alias)
+    options = connections.settings[postgres_alias]["OPTIONS"]
+    connections[postgres_alias].close()
+    options["pool"] = {"min_size": 0, "max_size": 2} if pool else False  # one for the block, one for the relay's looks
+    wire, database = Wire(), provider(postgres_alias)
+    try:
+        with (
+            Publisher("P_shop", transport=FakeTransport(), provider=database, mode="outbox", relay=False) as publisher,
+            Relay(database, wire, poll_ms=3_600_000),
+        ):
+            for number in (1, 2):
+                with atomic(postgres_alias):
+                    event_id = publisher.publish("TP_ORDER", "EC_PAID", number).event_id
+                until(lambda event_id=event_id: event_id in wire.ids)
+    finally:
+        connections[postgres_alias].close()
+        if pool:
+            connections[postgres_alias].close_pool()
+        del options["pool"]

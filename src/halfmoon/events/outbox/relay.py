@@ -42,6 +42,7 @@ from halfmoon.events.outbox.claims import (
     release,
     remove,
 )
+from halfmoon.events.outbox.listener import Listener
 from halfmoon.events.outbox.status import Backlog
 from halfmoon.events.publishing.transport import Transport
 from halfmoon.events.tracing import step
@@ -70,6 +71,8 @@ class RelaySettings:
 
     poll_ms: int = 1_000
     """How often it looks without being nudged, more or less a quarter."""
+    listen: bool = True
+    """Whether PostgreSQL tells it of rows of other processes at once, on one more connection. It polls all the same."""
     batch_max: int = 200
     """Rows of one claim."""
     batch_bytes_max: int = 16 * 1024 * 1024
@@ -97,12 +100,14 @@ class RelaySettings:
             "retry_max_ms": (RETRY_MIN_MS, WAIT_MAX_MS),
             "attempts_max": (1, 1_000_000),
         }
-        for field in fields(self):
-            value, (low, high) = getattr(self, field.name), bounds[field.name]
-            if value is None and field.name == "attempts_max":
+        for name, (low, high) in bounds.items():
+            value = getattr(self, name)
+            if value is None and name == "attempts_max":
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-                raise SettingError(f"relay setting {field.name} is {low} to {high}, not {value!r:.40}")
+                raise SettingError(f"relay setting {name} is {low} to {high}, not {value!r:.40}")
+        if not isinstance(self.listen, bool):
+            raise SettingError(f"relay setting listen is True or False, not {self.listen!r:.40}")
         if self.claim_ms < self.timeout_ms + CLAIM_MIN_MS:
             raise SettingError(f"relay setting claim_ms is at least timeout_ms + {CLAIM_MIN_MS}, not {self.claim_ms}")
 
@@ -163,6 +168,7 @@ class Relay:
         self._wake = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._listener: Listener | None = None
         self._close_at_s: float | None = None
         self._sent: list[int] = []
         self._failed: list[Failure] = []
@@ -187,6 +193,7 @@ class Relay:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="halfmoon-outbox-relay", daemon=True)
                 self._thread.start()
+                self._listener = Listener(self._provider, self.wake, self.name) if self.settings.listen else None
 
     def wake(self) -> None:
         """There are new rows: look now. Returns at once, and is cheap."""
@@ -200,11 +207,15 @@ class Relay:
         with self._lock:
             if self._close_at_s is None:
                 self._close_at_s = time.monotonic() + flush_ms / 1000
-            thread = self._thread
+            thread, listener = self._thread, self._listener
         self._wake.set()
+        if listener is not None:
+            listener.close(0)
         if thread is None:
             return True
         thread.join(flush_ms / 1000 + self.settings.timeout_ms / 1000 + GRACE_S)
+        if listener is not None:
+            listener.close()
         if thread.is_alive():
             log.warning("the relay did not stop in time, its claims expire in %s ms: relay=%s", self.settings.claim_ms, self.name)
         return not thread.is_alive()

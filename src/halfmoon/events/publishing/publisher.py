@@ -73,8 +73,9 @@ class Publisher:
     database that is open in this context, also before its first statement. ``topics``: the topics it may publish to; None: any.
     ``mode``: ``"two-phase"``, or ``"outbox"``: every event is written into a table of its transaction and sent after it by a
     relay, which runs in this process unless ``relay=False``, set as ``relay=RelaySettings(…)`` says
-    (`halfmoon.events.outbox.relay`). ``default``: what events are that do not say whether they are transactional, ``"plain"`` or
-    ``"transactional"``. ``tries_max``: further attempts
+    (`halfmoon.events.outbox.relay`). ``notify``: whether, without a relay here, PostgreSQL tells those of other processes of a
+    commit; False for transactions that SQL text prepares (``PREPARE TRANSACTION``). ``default``: what events are that do not say
+    whether they are transactional, ``"plain"`` or ``"transactional"``. ``tries_max``: further attempts
     of a publish, all within ``timeout_ms``. ``check_after_s``: the age before which brokers do not ask; give it the longest time
     that a transaction takes. ``strict=False``: a transactional event, or one for the outbox, whose transaction is not known is
     sent at once, with one warning, instead of being refused. ``raise_on_failure``: whether `publish` raises when an event could
@@ -104,6 +105,7 @@ class Publisher:
         mode: str = "two-phase",
         default: str = "plain",
         relay: bool | RelaySettings = True,
+        notify: bool = True,
         tries_max: int = 2,
         timeout_ms: int = 3_000,
         check_after_s: int | None = None,
@@ -120,7 +122,7 @@ class Publisher:
         self._outbox = _is_outbox(mode, default, has_database=self.provider is not LOCAL)
         self._transactional, self._check_after_s = default == "transactional", _check_after(check_after_s)
         self.transport = _transport(transport, group, nameserver, settings)
-        rules = DeliveryRules(group, self._outbox, strict, RetryPolicy(tries_max, timeout_ms))
+        rules = DeliveryRules(group, self._outbox, strict, RetryPolicy(tries_max, timeout_ms), notify and relay is False)
         self._decider = None if self.provider is LOCAL else Decider(self.provider, self.transport)
         modes = DeliveryModes(rules, self.transport, self.provider, self._decider, wake_relay=self._wake_relay)
         self._checks = Checks(self.codecs, None if self.provider is LOCAL else self.provider)
