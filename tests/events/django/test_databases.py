@@ -22,7 +22,7 @@ from halfmoon.events.django.databases import pyformat
 from halfmoon.events.django.models import Consumed
 from halfmoon.events.errors import TransactionEnded
 from halfmoon.events.outbox.relay import Relay
-from halfmoon.events.tables import CONSUMED, OUTBOX, TOKENS, Table, TableMissing, create
+from halfmoon.events.tables import CONSUMED, OUTBOX, SENT, TOKENS, Table, TableMissing, create
 from tests.events.django.conftest import empty
 from tests.events.django.orders.models import Order
 from tests.events.fakes import FakeTransport
@@ -255,7 +255,7 @@ def migrated(using: str) -> Iterator[str]:
     call_command("migrate", "halfmoon_events", database=using, verbosity=0)
 
 
-@pytest.mark.parametrize("table", [TOKENS, OUTBOX, CONSUMED], ids=lambda one: one.name)
+@pytest.mark.parametrize("table", [TOKENS, OUTBOX, CONSUMED, SENT], ids=lambda one: one.name)
 def test_the_migration_makes_exactly_the_tables_that_are_described(migrated: str, table: Table):
     by_migration = shape(migrated, table.name)
     assert [column[0] for column in by_migration[0]] == [column.name for column in table.columns]
@@ -273,7 +273,7 @@ def test_the_migration_makes_exactly_the_tables_that_are_described(migrated: str
 def test_the_migration_keeps_tables_that_are_there(using: str):
     call_command("migrate", "halfmoon_events", "zero", database=using, verbosity=0)
     with connections[using].cursor() as cursor:
-        for table in (TOKENS, OUTBOX, CONSUMED):
+        for table in (TOKENS, OUTBOX, CONSUMED, SENT):
             for statement in create(table, connections[using].vendor):
                 cursor.execute(statement)
         cursor.execute("INSERT INTO halfmoon_event (id, state, created_ms) VALUES ('kept', 1, 5)")
@@ -322,7 +322,7 @@ def test_database_routers_say_where_the_tables_are_made(file_database: str):
     finally:
         call_command("migrate", "halfmoon_events", verbosity=0)
 
-    assert len([name for name in connections["default"].introspection.table_names() if name.startswith("halfmoon")]) == 3
+    assert len([name for name in connections["default"].introspection.table_names() if name.startswith("halfmoon")]) == 4
 
 
 def test_sqlmigrate_shows_the_statements(using: str):

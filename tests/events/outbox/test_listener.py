@@ -117,7 +117,7 @@ def notified(url):
     """Give a connection that listens to the outbox, and what asks for the number of notifications so far."""
     with psycopg.connect(plain(url), autocommit=True) as connection:
         [(oid,)] = connection.execute("SELECT CAST(CAST('halfmoon_outbox' AS regclass) AS oid)")
-        connection.execute(f"LISTEN halfmoon_outbox_{oid}")
+        connection.execute(f"LISTEN halfmoon_relay_{oid}")
         got = []
         connection.add_notify_handler(got.append)
 

@@ -28,7 +28,7 @@ from halfmoon.events.tables import TableMissing
 from halfmoon.events.transaction import LocalTransaction, adopt, current, find_with
 
 _PLACE = re.compile(r"(?<![:\w]):([a-zA-Z_]\w*)")
-_OURS = re.compile(r"\bhalfmoon_[a-z]+\b")
+_OURS = re.compile(r"\bhalfmoon_[a-z_]+\b")
 
 _WAIT_BEFORE = {
     "sqlite": "PRAGMA busy_timeout = {ms}",

@@ -33,7 +33,7 @@ INSERT = (
 )
 """Writes one row. ``next_ms`` 0 is at once, whatever the clocks of other machines say."""
 
-CHANNEL = f"'{OUTBOX.name}_' || CAST(CAST('{OUTBOX.name}' AS regclass) AS oid)"
+CHANNEL = f"'halfmoon_relay_' || CAST(CAST('{OUTBOX.name}' AS regclass) AS oid)"
 """The name, in PostgreSQL, under which relays are told of rows of this table: of this schema's, and no longer than names may be."""
 
 INSERT_AND_NOTIFY = f"{INSERT} RETURNING pg_notify({CHANNEL}, '')"

@@ -38,7 +38,7 @@ from halfmoon.events.publishing.delivery_modes import DeliveryMode, DeliveryMode
 from halfmoon.events.publishing.facade import Facade
 from halfmoon.events.publishing.flow import Flow, drive, drive_async
 from halfmoon.events.publishing.transport import Transport
-from halfmoon.events.tables import OUTBOX, TOKENS, TableMissing
+from halfmoon.events.tables import OUTBOX, SENT, TOKENS, TableMissing
 from halfmoon.events.typed import required_type_of, type_of
 from halfmoon.limits import BODY_BYTES_MAX
 from halfmoon.model import DELAY_S_MAX, TIMER_DELAY_MS, TIMER_DELIVER_MS, Message
@@ -160,7 +160,7 @@ class Publisher:
 
     def create_tables(self) -> None:
         """Make the tables of events in the publisher's database, where they are not there yet."""
-        create_tables(self.provider, (TOKENS, OUTBOX))
+        create_tables(self.provider, (TOKENS, OUTBOX, SENT))
 
     # ------------------------------------------------------------ publishing
 
@@ -299,7 +299,7 @@ class Publisher:
     def _require_table(self) -> None:
         """Raise TableMissing where the table is not there by which events are written, or checks answered."""
         if self._outbox:
-            require(self.provider, (OUTBOX,))
+            require(self.provider, (self._relay_settings or RelaySettings()).tables)
         elif self._checks.provider is not None:
             require(self._checks.provider, (TOKENS,))
 
