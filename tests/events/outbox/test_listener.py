@@ -17,10 +17,8 @@ import pytest
 import sqlalchemy
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
-from sqlalchemy.pool import StaticPool
 
 from halfmoon.events import Publisher, dbapi
-from halfmoon.events.databases.listening import CannotListen
 from halfmoon.events.outbox.listener import Listener
 from halfmoon.events.outbox.relay import Relay
 from halfmoon.events.sqlalchemy import provider
@@ -342,15 +340,6 @@ def test_on_a_database_without_notifications_a_relay_polls_and_says_so_once(wher
     assert len([record for record in caplog.records if "sends no notifications" in record.getMessage()]) == 1
 
 
-def test_who_has_one_connection_or_an_unknown_driver_is_told_that_it_cannot_listen(postgres_url, sqlite_url):
-    engine = sqlalchemy.create_engine(postgres_url, poolclass=StaticPool)
-    with pytest.raises(CannotListen, match="share one connection"):
-        provider(engine).listening()
-    engine.dispose()
-    with pytest.raises(CannotListen, match="sqlite3"):
-        dbapi.provider(connects(sqlite_url)).listening()
-
-
 def test_a_provider_of_the_users_own_that_cannot_listen_is_polled(wakes, caplog):
     caplog.set_level(logging.INFO, "halfmoon.events")
     listener = Listener(object(), lambda: wakes.append(1), "r1")
@@ -369,19 +358,3 @@ def test_a_table_that_was_made_anew_is_listened_to(one_shop, wakes):
         one_shop.sell()
         begun = len(wakes)
         until(lambda: len(wakes) > begun)
-
-
-def test_notifications_are_not_kept_in_memory(postgres_url, wakes):
-    for name in ("driver psycopg2", "driver psycopg"):
-        mine = shop(postgres_url, name)
-        kept, opened = [], mine.provider.listening
-        mine.provider.listening = lambda opened=opened, kept=kept: kept.append(opened()) or kept[-1]
-        with listening(mine.provider, wakes):
-            for _ in range(5):
-                begun = len(wakes)
-                mine.sell()
-                until(lambda begun=begun: len(wakes) > begun)
-            driver = kept[0].driver
-            assert not (driver.notifies if isinstance(driver.notifies, list) else driver._notifies_backlog)
-        mine.close()
-        wakes.clear()

@@ -116,8 +116,7 @@ class Publisher:
         lazy: bool = False,
         **settings: Any,
     ) -> None:
-        self.group, self.codecs = check_name("group", group), codecs or Codecs()
-        self.topics = _topics(topics)
+        self.group, self.codecs, self.topics = check_name("group", group), codecs or Codecs(), _topics(topics)
         self.provider = _provider(session, provider, bind)
         self._outbox = _is_outbox(mode, default, has_database=self.provider is not LOCAL)
         self._transactional, self._check_after_s = default == "transactional", _check_after(check_after_s)
