@@ -7,13 +7,16 @@ log, PostgreSQL a server of its own with its syncs off, as the tests have it.
 
 * drain: rows that are there already are sent; events per second, and processor time of this process an event.
 * through: eight threads publish one event a transaction while the relay sends; events per second until the last is consumed.
-* latency: one transaction each 10 ms; time from the end of its commit to the consumer, p50 and p99.
+* latency: one transaction each 10 ms; time from the end of its commit to the consumer, p50 and p99. Also with the relay as a
+  program of its own (``halfmoon outbox relay``) that looks each second, and, in PostgreSQL, is told of commits (LISTEN) or not.
+  ``--only latency`` runs just this part.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -39,6 +42,7 @@ from tests.events.real_databases import Postgres, missing
 
 THREADS = 8
 POLL_S, BATCH = 0.1, 100
+PARTS = ("drain", "through", "latency")
 WAIT_S = 60
 PAYLOAD = {"order_id": 42, "customer": "c-4711", "lines": [{"sku": "b-1", "count": 2, "price": "12.30"}] * 3}
 
@@ -104,18 +108,18 @@ class PlainSide:
 
 
 class OurSide:
-    """Halfmoon's, through a publisher. ``nudged``: the relay runs in the process that commits; else it looks each 100 ms."""
+    """Halfmoon's, through a publisher whose relay is in this process. ``notify`` as the publisher's."""
 
-    def __init__(self, engine: sqlalchemy.Engine, nameserver: str, topic: str, *, nudged: bool = True) -> None:
-        self.name = "ours" if nudged else "ours, another process"
-        self.sessions, self.topic, self._nudged = sessionmaker(engine), topic, nudged
-        self._publisher = Publisher("P_ours", nameserver, session=self.sessions, mode="outbox", relay=False)
+    name, notify = "ours", False
+
+    def __init__(self, engine: sqlalchemy.Engine, nameserver: str, topic: str) -> None:
+        self.sessions, self.topic, self._nameserver = sessionmaker(engine), topic, nameserver
+        self._publisher = Publisher("P_ours", nameserver, session=self.sessions, mode="outbox", relay=False, notify=self.notify)
         self._publisher.create_tables()
         self._publisher.start()
         self._transport = ClientTransport("P_relay", nameserver)
         self._transport.start(lambda stored: LocalTransactionState.UNKNOWN)
-        assert self._publisher.provider is not None
-        self._relay = Relay(self._publisher.provider, self._transport, poll_ms=int(POLL_S * 1000))
+        self._relay = Relay(self._publisher.provider, self._transport, poll_ms=int(POLL_S * 1000), listen=False)
 
     def publish(self, session: Session) -> str:
         """Write an event as part of a transaction, and return its id."""
@@ -123,8 +127,7 @@ class OurSide:
 
     def committed(self) -> None:
         """What `Publisher` does after a commit when the relay is its own."""
-        if self._nudged:
-            self._relay.wake()
+        self._relay.wake()
 
     def start(self) -> None:
         """Begin to send."""
@@ -139,6 +142,34 @@ class OurSide:
     def left(self) -> bool:
         """Whether rows are there."""
         return self._relay.backlog().backlog > 0
+
+
+class PolledSide(OurSide):
+    """Halfmoon's, with the relay in a process of its own that finds rows by looking."""
+
+    name = "ours, relay that polls"
+
+    def committed(self) -> None:
+        """Nobody tells the relay."""
+
+    def start(self) -> None:
+        """Begin to send."""
+        address = self.sessions.kw["bind"].url.render_as_string(hide_password=False)
+        command = [str(Path(sys.executable).with_name("halfmoon")), "outbox", "relay", "--poll", "1s"]
+        environment = {**os.environ, "HALFMOON_DATABASE": address, "NAMESRV_ADDR": self._nameserver}
+        self._process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+
+    def close(self) -> None:
+        """End."""
+        self._process.terminate()
+        self._process.wait()
+        super().close()
+
+
+class NotifiedSide(PolledSide):
+    """As before, and PostgreSQL tells the relay of commits."""
+
+    name, notify = "ours, relay that is told", True
 
 
 Side = PlainSide | OurSide
@@ -271,10 +302,11 @@ def main() -> None:
     parser.add_argument("--database", default="sqlite", help="sqlite, postgres, or an address as SQLAlchemy writes it")
     parser.add_argument("--events", type=int, default=2_000, help="of drain and through, a multiple of 100 (2000)")
     parser.add_argument("--seconds", type=float, default=3, help="of latency (3)")
+    parser.add_argument("--only", choices=PARTS, action="append", help="run only this part; may be repeated")
     given = parser.parse_args()
-    makers: list[Callable[..., Side]] = [PlainSide, OurSide, lambda *place: OurSide(*place, nudged=False)]
+    makers: list[type[Side]] = [PlainSide, OurSide, PolledSide, NotifiedSide]
     with tempfile.TemporaryDirectory() as name, broker(Path(name) / "store") as nameserver:
-        for part in ("drain", "through", "latency"):
+        for part in given.only or PARTS:
             for at, make in enumerate(makers if part == "latency" else makers[:2]):
                 topic = f"TP_{part}_{at}"
                 reading = Reader(nameserver, topic) if part != "drain" else None
@@ -289,7 +321,7 @@ def main() -> None:
                             said = latency(side, given.seconds, reading)
                     finally:
                         side.close()
-                    print(f"{part:<8} {side.name:<22} {said}", flush=True)
+                    print(f"{part:<8} {side.name:<26} {said}", flush=True)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ NOUNS = {
     "dlq": ("list", "show", "replay"),
     "delay": ("list", "cancel"),
     "events": ("run", "list"),
-    "outbox": ("relay", "status", "list", "retry"),
+    "outbox": ("relay", "status", "list", "retry", "sent", "resend"),
     "spark": (
         *("lag", "txn audit", "delay audit", "dlq report", "dlq replay", "trace", "sql"),
         *("ingest", "compact", "dedup", "verify", "replay"),
@@ -124,7 +124,8 @@ def test_a_short_flag_means_the_same_in_every_command():
 
 
 NO_WORD = {
-    *("produce --group", "dlq replay --group", "events run --group"),  # behind any number of bodies, ids or modules
+    # behind any number of bodies, ids or modules
+    *("produce --group", "dlq replay --group", "events run --group", "outbox resend --topic"),
     *("acl add --topic", "acl add --group"),  # permissions
 }
 
@@ -170,6 +171,7 @@ LISTS = {
         "client list",
     ),
     *("dlq list", "dlq replay", "outbox list", "events list", "spark dlq report", "spark dlq replay", "spark trace", "spark sql"),
+    "outbox sent",
     "spark replay",
 }
 
@@ -180,6 +182,7 @@ def test_commands_that_list_or_find_take_fail_if_empty():
 
 ASKING = {
     *("topic delete", "group delete", "group reset", "tx commit", "tx rollback", "delay cancel", "dlq replay", "outbox drop"),
+    "outbox resend",
     *("acl remove", "spark replay", "spark dlq replay", "fsck", "console user remove"),
 }
 

@@ -76,8 +76,9 @@ class MariaDB(Server):
             cursor.execute(statement)
 
     def _make(self) -> None:
-        (self.directory / "data").mkdir()
-        self._give(self.directory / "data")
+        for name in ("data", "tmp"):
+            (self.directory / name).mkdir()
+            self._give(self.directory / name)
         script = ["CREATE DATABASE mysql;", "USE mysql;", *((SHARE / one).read_text() for one in _TABLES), "FLUSH PRIVILEGES;"]
         script += [f"CREATE USER halfmoon@'127.0.0.1' IDENTIFIED BY '{self.password}';"]
         script += ["GRANT ALL ON *.* TO halfmoon@'127.0.0.1' WITH GRANT OPTION;", ""]
@@ -89,6 +90,7 @@ class MariaDB(Server):
     def _options(self) -> list[str]:
         options = {"datadir": str(self.directory / "data"), "lc-messages-dir": str(SHARE), **_SETTINGS}
         options |= {"socket": str(self.directory / "socket"), "pid-file": str(self.directory / "pid")}
+        options["tmpdir"] = str(self.directory / "tmp")  # names there are by process number: another container may share /tmp
         found = program()
         assert found is not None, missing()
         return [str(found), "--no-defaults", *(f"--{name}={value}" for name, value in options.items())]

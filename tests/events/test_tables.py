@@ -6,9 +6,9 @@ import pytest
 from sqlalchemy import create_engine, inspect, text
 
 from halfmoon.errors import UsageError
-from halfmoon.events.tables import CONSUMED, OUTBOX, TOKENS, TableMissing, create, migrate, named_in
+from halfmoon.events.tables import CONSUMED, OUTBOX, SENT, TOKENS, TableMissing, create, migrate, named_in
 
-ALL = (TOKENS, CONSUMED, OUTBOX)
+ALL = (TOKENS, CONSUMED, OUTBOX, SENT)
 
 
 @pytest.mark.parametrize("table", ALL, ids=lambda table: table.name)

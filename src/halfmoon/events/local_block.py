@@ -19,6 +19,7 @@ from typing import Any
 
 from halfmoon.errors import UsageError
 from halfmoon.events.databases.database import Rows, Values
+from halfmoon.events.databases.listening import CannotListen, ListeningConnection
 from halfmoon.events.errors import NoTransaction, TransactionDoomed, TransactionEnded
 from halfmoon.events.transaction import LocalTransaction, Status, active_transactions, bind, current
 
@@ -216,6 +217,10 @@ class LocalProvider:
     def fresh(self, *, lock_wait_ms: int = 1_000) -> AbstractContextManager[Rows]:
         """Raises UsageError."""
         raise UsageError(_NO_DATABASE)
+
+    def listening(self) -> ListeningConnection:
+        """Raises CannotListen."""
+        raise CannotListen(_NO_DATABASE)
 
     def release(self) -> None:
         """Do nothing."""

@@ -121,10 +121,27 @@ OUTBOX = Table(
 """One row for each event that waits for a relay: written in the event's own transaction, removed when a broker has the event.
 Nothing that a relay changes is indexed, so that claims stay cheap in PostgreSQL."""
 
+SENT = Table(
+    "halfmoon_sent",
+    (
+        Column("seq", "serial"),
+        Column("event_id", "text", 64),
+        Column("topic", "text", 127),
+        Column("order_key", "int"),
+        Column("message", "bytes"),
+        Column("created_ms", "int"),
+        Column("sent_ms", "int"),
+        Column("message_id", "text", 64),
+    ),
+    key=("seq",),
+    indexes=(("event_id",), ("sent_ms",)),
+)
+"""One row for each event that a relay with ``keep_sent`` took out of the outbox and sent; ``message_id`` is the broker's id."""
+
 
 def named_in(statement: str) -> str:
     """Return the name of the table of events that a statement names; empty for none."""
-    return next((table.name for table in (TOKENS, CONSUMED, OUTBOX) if table.name in statement), "")
+    return next((table.name for table in (TOKENS, CONSUMED, SENT, OUTBOX) if table.name in statement), "")
 
 
 def known_dialect(dialect: str) -> str:
@@ -136,7 +153,7 @@ def known_dialect(dialect: str) -> str:
     )
 
 
-_PLACES = re.compile(rf"(?<![\w.])(?:{'|'.join(table.name for table in (TOKENS, CONSUMED, OUTBOX))})(?!\w)")
+_PLACES = re.compile(rf"(?<![\w.])(?:{'|'.join(table.name for table in (TOKENS, CONSUMED, OUTBOX, SENT))})(?!\w)")
 _SCHEMA = re.compile(r"[\w$][\w$ .@-]{0,62}")
 _RANDOM = {
     "sqlite": "(random() & 4611686018427387903)",

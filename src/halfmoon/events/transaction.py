@@ -76,6 +76,8 @@ class LocalTransaction:
         self.waits = waits
         self.active = True
         self.suspended = False
+        self.two_phase = False
+        """Whether it is known to be prepared before its commit: PostgreSQL prepares none that has notified."""
         self.number = next_number()
         """Tells which began first, of transactions and of what `halfmoon.events.databases.unused_sessions` notes."""
         self.facts: dict[str, Any] = {}

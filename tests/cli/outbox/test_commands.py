@@ -125,6 +125,11 @@ def test_failed_events_are_dropped_when_that_is_confirmed_and_no_others(run_alon
         ("list", "--limit", "0"),
         ("relay", "--batch", "0"),
         ("relay", "--claim", "1s"),
+        ("relay", "--keep-sent", "10ms"),
+        ("resend", "--yes"),
+        ("resend", "A", "--since", "1h", "--yes"),
+        ("resend", "--until", "1h", "--yes"),
+        ("sent", "--since", "bogus"),
     ],
     ids=" ".join,
 )
@@ -179,6 +184,35 @@ def test_a_relay_sends_what_waits_and_ends_when_nothing_is_left(run, topic, sqli
     assert (found.code, found.json()["sent"], outbox.ids) == (0, 2, [])
     outbox.close()
     assert run("msg", "find", "--topic", topic, "--key", "A", "--json").code == 0
+
+
+def test_events_that_were_sent_are_listed_and_sent_again_when_that_is_confirmed(run, topic, sqlite_url):
+    keeps = ("--database", sqlite_url, "--keep-sent", "1d", "--until-empty", "--json")
+    assert run("outbox", "relay", *keeps).code in (1, 2), "the tables are missing"
+    assert run("outbox", "relay", *keeps, "--create-table").code == 0
+    outbox, here = Outbox(sqlite_url), ("--database", sqlite_url)
+    outbox.put("A", topic=topic, key="order-1")
+    outbox.put("B", topic=topic)
+    assert run("outbox", "relay", *keeps).json()["sent"] == 2
+
+    listed = run("outbox", "sent", *here, "--json").json()
+    assert [(one["event_id"], one["topic"], one["key"]) for one in listed["events"]] == [("B", topic, ""), ("A", topic, "order-1")]
+    assert all(one["message_id"] and one["sent_ms"] > 1_700_000_000_000 for one in listed["events"])
+    assert run("msg", "get", listed["events"][0]["message_id"], "--json").code == 0
+    text = run("outbox", "sent", *here, "--limit", "1").out
+    assert "there are more than these 1" in text
+    assert listed["events"][0]["message_id"] in text
+    assert run("outbox", "sent", *here, "--until", "1h", "--json").json()["events"] == []
+    assert run("outbox", "status", *here, "--json").json()["backlog"] == 0
+
+    assert run("outbox", "resend", "A", *here).code == 2
+    assert run("outbox", "resend", "nobody", *here, "--yes").code == 1
+    assert run("outbox", "resend", "A", *here, "--yes", "--json").json() == {"resent": 1}
+    assert "1 to be sent again" in run("outbox", "resend", "--since", "1h", "--topic", topic, *here, "--yes").out
+    assert outbox.ids == ["A", "B"]
+    assert run("outbox", "relay", *keeps).json()["sent"] == 2
+    assert outbox.kept == ["A", "B", "A", "B"]
+    outbox.close()
 
 
 @pytest.mark.slow

@@ -41,6 +41,12 @@ def test_a_statement_without_values_keeps_its_percent_signs():
     assert written("SELECT 5 % 2", None, "pyformat") == ("SELECT 5 % 2", {})
 
 
+def test_a_place_may_have_digits_in_its_name_and_a_cast_is_none():
+    statement = "SELECT :t0, :t_1, '{}'::jsonb"
+    assert written(statement, {"t0": 1, "t_1": 2}, "pyformat") == ("SELECT %(t0)s, %(t_1)s, '{}'::jsonb", {"t0": 1, "t_1": 2})
+    assert written(statement, {"t0": 1, "t_1": 2}, "qmark") == ("SELECT ?, ?, '{}'::jsonb", [1, 2])
+
+
 def test_a_paramstyle_that_is_none_is_refused():
     with pytest.raises(UsageError, match="PEP 249"):
         written(tokens.INSERT, tokens.values("a", 1), "roman")

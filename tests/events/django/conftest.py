@@ -130,7 +130,7 @@ def file_database() -> Iterator[str]:
 def empty(alias: str) -> None:
     """Remove all rows of the tables that tests write."""
     with connections[alias].cursor() as cursor:
-        for table in ("orders_line", "orders_order", "halfmoon_event", "halfmoon_outbox", "halfmoon_consumed"):
+        for table in ("orders_line", "orders_order", "halfmoon_event", "halfmoon_outbox", "halfmoon_sent", "halfmoon_consumed"):
             cursor.execute(f"DELETE FROM {table}")
 
 

@@ -15,14 +15,14 @@ from django.db import transaction
 from django.test import Client, override_settings
 
 from halfmoon.events.django import atomic, events, provider
-from halfmoon.events.django.models import Consumed, OutboxEvent, Token
+from halfmoon.events.django.models import Consumed, OutboxEvent, SentEvent, Token
 from halfmoon.events.django.project import project
 from halfmoon.events.outbox import PARKED_MS
 from halfmoon.events.testing import MemoryBus
 from halfmoon.testing.local import LocalCluster
 from tests.waiting import until
 
-PAGES = ["token", "outboxevent", "consumed"]
+PAGES = ["token", "outboxevent", "sentevent", "consumed"]
 
 
 @pytest.fixture
@@ -104,6 +104,30 @@ def test_failed_events_are_sent_again_on_request(admin: Client, file_database: s
 
     assert [one.id for one in bus.committed] == [event.id]
     assert OutboxEvent.objects.count() == 0
+
+
+def test_sent_events_that_are_kept_are_shown_and_sent_again_by_who_may_change_them(admin: Client, file_database: str):
+    bus = MemoryBus()
+    said = {"GROUP": "P_shop", "TRANSPORT": bus, "MODE": "outbox", "RELAY": {"keep_sent": 3600}}
+    with override_settings(HALFMOON=said):
+        with atomic():
+            event_id = events.publish("TP_ORDER", "EC_PAID", {"number": "1"}, key="order-1").event_id
+        until(lambda: SentEvent.objects.count() == 1 and OutboxEvent.objects.count() == 0)
+        page = admin.get("/admin/halfmoon_events/sentevent/").content.decode()
+        assert all(text in page for text in (event_id, "TP_ORDER", "order-1"))
+
+        user = User.objects.create_user("bob", password="secret", is_staff=True)
+        user.user_permissions.add(Permission.objects.get(codename="view_sentevent"))
+        bob, asked = Client(), {"action": "resend", "_selected_action": [SentEvent.objects.get().pk]}
+        bob.force_login(user)
+        bob.post("/admin/halfmoon_events/sentevent/", asked)
+        assert len(bus.committed) == 1
+
+        answer = admin.post("/admin/halfmoon_events/sentevent/", asked, follow=True)
+        assert b"1 of 1 events are sent again" in answer.content
+        until(lambda: SentEvent.objects.count() == 2)
+        project.forget()
+    assert [one.id for one in bus.committed] == [event_id] * 2
 
 
 def test_failed_events_are_dropped_on_request_and_others_are_not(admin: Client, file_bus: MemoryBus):

@@ -89,6 +89,16 @@ def test_a_module_of_consumers_that_is_none_is_named(file_bus: MemoryBus):
         output("halfmoon_consume", "shop.nowhere")
 
 
+def test_a_relay_that_keeps_what_it_sent_says_at_once_that_the_table_for_it_is_missing(file_database: str):
+    call_command("migrate", "halfmoon_events", "0002", verbosity=0)
+    said = {"GROUP": "P_shop", "TRANSPORT": MemoryBus(), "MODE": "outbox", "RELAY": {"keep_sent": 3600}}
+    try:
+        with override_settings(HALFMOON=said), pytest.raises(CommandError, match=r"halfmoon_sent.*migrate halfmoon_events"):
+            output("halfmoon_relay", until_empty=True)
+    finally:
+        call_command("migrate", "halfmoon_events", verbosity=0)
+
+
 def test_status_counts_what_is_there_and_fails_when_events_failed(file_bus: MemoryBus):
     Token.objects.create(id="T1", state=1, created_ms=5)
     Token.objects.create(id="T0", state=0, created_ms=5)

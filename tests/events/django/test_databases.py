@@ -21,10 +21,14 @@ from halfmoon.events.django import atomic, provider
 from halfmoon.events.django.databases import pyformat
 from halfmoon.events.django.models import Consumed
 from halfmoon.events.errors import TransactionEnded
-from halfmoon.events.tables import CONSUMED, OUTBOX, TOKENS, Table, TableMissing, create
+from halfmoon.events.outbox.relay import Relay
+from halfmoon.events.tables import CONSUMED, OUTBOX, SENT, TOKENS, Table, TableMissing, create
 from halfmoon.events.testing import MemoryBus
 from tests.events.django.conftest import empty
 from tests.events.django.orders.models import Order
+from tests.events.fakes import FakeTransport
+from tests.events.outbox.test_relay import Wire
+from tests.waiting import until
 
 INSERT = "INSERT INTO halfmoon_event (id, state, created_ms) VALUES (:id, :state, :now)"
 fails = pytest.raises
@@ -252,7 +256,7 @@ def migrated(using: str) -> Iterator[str]:
     call_command("migrate", "halfmoon_events", database=using, verbosity=0)
 
 
-@pytest.mark.parametrize("table", [TOKENS, OUTBOX, CONSUMED], ids=lambda one: one.name)
+@pytest.mark.parametrize("table", [TOKENS, OUTBOX, CONSUMED, SENT], ids=lambda one: one.name)
 def test_the_migration_makes_exactly_the_tables_that_are_described(migrated: str, table: Table):
     by_migration = shape(migrated, table.name)
     assert [column[0] for column in by_migration[0]] == [column.name for column in table.columns]
@@ -270,7 +274,7 @@ def test_the_migration_makes_exactly_the_tables_that_are_described(migrated: str
 def test_a_table_of_an_older_release_gets_its_random_id_once(using: str):
     with connections[using].cursor() as cursor:
         cursor.execute("DELETE FROM halfmoon_event")
-    call_command("migrate", "halfmoon_events", "0002", database=using, verbosity=0)
+    call_command("migrate", "halfmoon_events", "0003", database=using, verbosity=0)
     for _ in range(2):
         call_command("migrate", "halfmoon_events", database=using, verbosity=0)
         with connections[using].cursor() as cursor:
@@ -305,7 +309,7 @@ def test_the_row_of_a_tenant_in_the_search_path_is_asked_for_in_its_schema(postg
 def test_the_migration_keeps_tables_that_are_there(using: str):
     call_command("migrate", "halfmoon_events", "zero", database=using, verbosity=0)
     with connections[using].cursor() as cursor:
-        for table in (TOKENS, OUTBOX, CONSUMED):
+        for table in (TOKENS, OUTBOX, CONSUMED, SENT):
             for statement in create(table, connections[using].vendor):
                 cursor.execute(statement)
         cursor.execute("INSERT INTO halfmoon_event (id, state, created_ms) VALUES ('kept', 1, 5)")
@@ -354,7 +358,7 @@ def test_database_routers_say_where_the_tables_are_made(file_database: str):
     finally:
         call_command("migrate", "halfmoon_events", verbosity=0)
 
-    assert len([name for name in connections["default"].introspection.table_names() if name.startswith("halfmoon")]) == 3
+    assert len([name for name in connections["default"].introspection.table_names() if name.startswith("halfmoon")]) == 4
 
 
 def test_sqlmigrate_shows_the_statements(using: str):
@@ -386,3 +390,26 @@ def test_a_database_that_is_gone_hides_no_transaction(file_database: str):
     with transaction.atomic():
         assert transaction_active()
     assert not transaction_active()
+
+
+@pytest.mark.parametrize("pool", [False, True], ids=["no pool", "pool"])
+def test_a_commit_wakes_a_relay_of_another_process_on_a_connection_outside_of_the_pool(postgres_alias: str, pool: bool) -> None:
+    empty(postgres_alias)
+    options = connections.settings[postgres_alias]["OPTIONS"]
+    connections[postgres_alias].close()
+    options["pool"] = {"min_size": 0, "max_size": 2} if pool else False  # one for the block, one for the relay's looks
+    wire, database = Wire(), provider(postgres_alias)
+    try:
+        with (
+            Publisher("P_shop", transport=FakeTransport(), provider=database, mode="outbox", relay=False) as publisher,
+            Relay(database, wire, poll_ms=3_600_000),
+        ):
+            for number in (1, 2):
+                with atomic(postgres_alias):
+                    event_id = publisher.publish("TP_ORDER", "EC_PAID", number).event_id
+                until(lambda event_id=event_id: event_id in wire.ids)
+    finally:
+        connections[postgres_alias].close()
+        if pool:
+            connections[postgres_alias].close_pool()
+        del options["pool"]

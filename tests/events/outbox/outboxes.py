@@ -14,7 +14,7 @@ from halfmoon.events.databases.database import Rows
 from halfmoon.events.event import Event
 from halfmoon.events.outbox import write
 from halfmoon.events.sqlalchemy import provider
-from halfmoon.events.tables import OUTBOX
+from halfmoon.events.tables import OUTBOX, SENT
 from halfmoon.events.transaction import LocalTransaction
 from halfmoon.model import Message
 from tests.waiting import until
@@ -53,7 +53,7 @@ class Outbox:
             with self.engine.connect() as connection:
                 connection.exec_driver_sql("PRAGMA journal_mode = WAL")
         self.provider = provider(self.relays_engine)
-        create_tables(self.provider, (OUTBOX,))
+        create_tables(self.provider, (OUTBOX, SENT))
 
     def add(self, connection, event_id: str, *, topic: str = "TP_ORDER", key: str = "", body: bytes = b"", now_ms: int = 0) -> None:
         """Write an event as part of a transaction."""
@@ -83,6 +83,11 @@ class Outbox:
     def ids(self) -> list[str]:
         """The ids of the events that are there, in order."""
         return [one for (one,) in self.ask("SELECT event_id FROM halfmoon_outbox ORDER BY seq")]
+
+    @property
+    def kept(self) -> list[str]:
+        """The ids of the events that were sent and are kept, in order."""
+        return [one for (one,) in self.ask("SELECT event_id FROM halfmoon_sent ORDER BY seq")]
 
     def close(self) -> None:
         """Let go of the database."""

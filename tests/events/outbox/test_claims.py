@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from halfmoon.events import dbapi
 from halfmoon.events.outbox import PARKED_MS
 from halfmoon.events.outbox.claims import (
     CLAIM_SEEN_MAX_MS,
@@ -24,6 +25,7 @@ from halfmoon.events.outbox.claims import (
     remove,
 )
 from tests.events.outbox.outboxes import Outbox
+from tests.events.real_databases import connects
 
 MB = 1024 * 1024
 
@@ -218,6 +220,8 @@ def test_topics_are_left_out(outbox):
     outbox.put("C")
 
     assert ids(claimed(outbox, without={"TP_GONE", "TP_ALSO"})) == ["C"]
+    with dbapi.provider(connects(outbox.url)).fresh() as rows:
+        assert ids(claim(rows, Claim("r2", 1_000, 61_000), count_max=9, bytes_max=MB, without=["TP_GONE"])) == ["B"]
 
 
 def test_a_claim_holds_a_bounded_number_of_bytes_and_at_least_one_row(outbox):

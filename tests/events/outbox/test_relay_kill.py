@@ -80,7 +80,11 @@ class Shop:
 
 def relay_process(outbox, cluster):
     environment = {"HALFMOON_DATABASE": outbox.url, "NAMESRV_ADDR": cluster.nameserver}
-    return Forked("halfmoon.cli.main", ["outbox", "relay", "--poll", "20ms", "--batch", "20", "--claim", "8s"], environment)
+    return Forked(
+        "halfmoon.cli.main",
+        ["outbox", "relay", "--poll", "20ms", "--batch", "20", "--claim", "8s", "--keep-sent", "1d"],
+        environment,
+    )
 
 
 def test_events_of_committed_sales_are_sent_and_of_no_others_however_relays_die(outbox, tmp_path):
@@ -128,4 +132,5 @@ def test_events_of_committed_sales_are_sent_and_of_no_others_however_relays_die(
     assert shop.refused
     assert outbox.ids == []
     assert set(got) == sold
+    assert set(outbox.kept) == sold, "whatever was sent is kept"
     assert not set(got) & shop.refused

@@ -22,7 +22,7 @@ from halfmoon.events.sqlalchemy import add_tables, provider
 from halfmoon.events.tables import CONSUMED, OUTBOX, TOKENS
 from halfmoon.events.testing import MemoryBus
 
-ALL = {"halfmoon_event", "halfmoon_outbox", "halfmoon_consumed"}
+ALL = {"halfmoon_event", "halfmoon_outbox", "halfmoon_sent", "halfmoon_consumed"}
 ENV = """
 from alembic import context
 

@@ -12,25 +12,26 @@ from typing import Annotated
 
 import typer
 
-from halfmoon.cli.outbox.tables import facts_of, show_backlog, show_entries
+from halfmoon.cli.outbox.tables import facts_of, show_backlog, show_entries, show_sent
 from halfmoon.cli.shared.app import App
 from halfmoon.cli.shared.confirmation import Yes, confirm
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.options import LOCAL, Json, Limit, NameServer, OneTopic, duration_ms
+from halfmoon.cli.shared.options import LOCAL, Json, Limit, NameServer, OneTopic, duration_ms, time_ms
 from halfmoon.cli.shared.output import show_json
 from halfmoon.errors import UsageError
-from halfmoon.events.checks.tokens import create_tables
+from halfmoon.events.checks.tokens import check_table, create_tables
 from halfmoon.events.databases.database import Provider
+from halfmoon.events.outbox import sent as outbox_sent
 from halfmoon.events.outbox import status as outbox_status
 from halfmoon.events.outbox.relay import Relay, RelaySettings
 from halfmoon.events.publishing.client_transport import ClientTransport
-from halfmoon.events.tables import OUTBOX
 from halfmoon.model import LocalTransactionState, StoredMessage
+from halfmoon.shown.texts import TIME_FORMS
 
 app = App(
     no_args_is_help=True,
     add_completion=False,
-    help="Relay, list, retry and drop events in a database outbox.\n\nExample: halfmoon outbox status --database sqlite:///shop.db",
+    help="Relay, list, retry, drop and resend events of a database outbox.\n\nExample: halfmoon outbox status --database sqlite:///shop.db",
 )
 
 VARIABLE = "HALFMOON_DATABASE"
@@ -59,6 +60,11 @@ class State(StrEnum):
 Claim = Annotated[
     str, typer.Option("--claim", metavar="DURATION", help="How long the rows claimed by a killed relay stay claimed: 8s to 1h.")
 ]
+Keep = Annotated[
+    str, typer.Option("--keep-sent", metavar="DURATION", help="Keep events for `outbox sent` once they were sent: 1s to 3650d.")
+]
+Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help=f"Sent at or after this time: {TIME_FORMS}.")]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Sent before this time.")]
 Attempts = Annotated[int, typer.Option("--attempts-max", min=0, help="Attempts before a row is marked as failed; 0: no limit.")]
 
 
@@ -71,6 +77,7 @@ def relay(
     batch: Annotated[int, typer.Option("--batch", min=1, max=1_000, help="Rows claimed at once.")] = 200,
     claim: Claim = "60s",
     attempts: Attempts = RelaySettings.attempts_max or 0,
+    keep: Keep = "",
     make: Annotated[bool, typer.Option("--create-table", help="Create the table if it is missing.")] = False,
     until_empty: Annotated[bool, typer.Option("--until-empty", help="Stop when nothing is left to send.")] = False,
     as_json: Json = False,
@@ -83,13 +90,16 @@ def relay(
     """
     poll_ms = duration_ms(poll, "--poll", at_least="10ms", at_most="1h")
     claim_ms = duration_ms(claim, "--claim", at_least="8s", at_most="1h")
+    keep_s = duration_ms(keep, "--keep-sent", at_least="1s", at_most="3650d") / 1000 if keep else None
+    settings = RelaySettings(poll_ms=poll_ms, batch_max=batch, claim_ms=claim_ms, attempts_max=attempts or None, keep_sent=keep_s)
     with _opened(database) as provider:
         if make:
-            create_tables(provider, (OUTBOX,))
-        outbox_status.backlog(provider)  # a database without an outbox is an error at once
+            create_tables(provider, settings.tables)
+        for table in settings.tables:
+            check_table(provider, table)  # one that is missing is an error at once
         transport = ClientTransport(group, nameserver)
         transport.start(_undecided)
-        sending = Relay(provider, transport, poll_ms=poll_ms, batch_max=batch, claim_ms=claim_ms, attempts_max=attempts or None)
+        sending = Relay(provider, transport, settings)
         try:
             if not as_json:
                 say(f"relay {sending.name} sends as {group} to {nameserver}")
@@ -198,6 +208,68 @@ def drop(
         say(f"{count:,} dropped")
     if not count and not every:
         raise typer.Exit(1)
+
+
+@app.command(finds=True)
+def sent(
+    topic: OneTopic = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Limit = 100,
+    database: Database = "",
+    as_json: Json = False,
+) -> int:
+    """List events that were sent and are kept (`outbox relay --keep-sent`), the latest first.
+
+    Example: halfmoon outbox sent --since 2h
+    """
+    since_ms, until_ms = _period(since, until)
+    with _opened(database) as provider:
+        entries = outbox_sent.entries(provider, topic=topic, since_ms=since_ms, until_ms=until_ms, count_max=limit + 1)
+    shown, more = entries[:limit], len(entries) > limit
+    if as_json:
+        show_json({"events": [facts_of(entry) for entry in shown], "more": more})
+        return len(shown)
+    show_sent(shown)
+    if more:
+        say(f"there are more than these {limit:,}: give --limit")
+    return len(shown)
+
+
+@app.command()
+def resend(
+    events: Annotated[
+        list[str] | None, typer.Argument(metavar="[EVENT]...", help="Ids of events, as `outbox sent` shows them.")
+    ] = None,
+    topic: OneTopic = None,
+    since: Since = None,
+    until: Until = None,
+    yes: Yes = False,
+    database: Database = "",
+    as_json: Json = False,
+) -> None:
+    """Send kept events again, under their ids: consumers with `dedup` ignore what they have processed. Exit code 1 if none is kept.
+
+    Example: halfmoon outbox resend --since 2h --topic TP_ORDER --yes
+    """
+    if bool(events) == (since is not None):
+        raise typer.BadParameter("give ids of events, or --since")
+    since_ms, until_ms = _period(since, until)
+    what = f"{len(events):,} events" if events else f"all events sent since {since}{f' until {until}' if until else ''}"
+    confirm(f"send {what}{f' of topic {topic}' if topic else ''} again", yes=yes)
+    with _opened(database) as provider:
+        count = outbox_sent.resend(provider, event_ids=events or None, topic=topic, since_ms=since_ms, until_ms=until_ms)
+    if as_json:
+        show_json({"resent": count})
+    else:
+        say(f"{count:,} to be sent again")
+    if not count:
+        raise typer.Exit(1)
+
+
+def _period(since: str | None, until: str | None) -> tuple[int, int | None]:
+    """Return the times of ``--since`` and ``--until``; 0 and None where they are not given. Raises typer.BadParameter."""
+    return time_ms(since) if since else 0, time_ms(until) if until else None
 
 
 def _run(sending: Relay, *, until_empty: bool) -> None:

@@ -8,6 +8,7 @@ import msgspec
 
 from halfmoon.cli.shared.lines import plain, say
 from halfmoon.cli.shared.output import show_table
+from halfmoon.events.outbox.sent import SentEntry
 from halfmoon.events.outbox.status import Backlog, Entry
 from halfmoon.shown.texts import span_text, time_text
 
@@ -44,4 +45,13 @@ def show_entries(entries: list[Entry], now_ms: int) -> None:
             )
             for entry in entries
         ],
+    )
+
+
+def show_sent(entries: list[SentEntry]) -> None:
+    """Write events that were sent as a table."""
+    show_table(
+        "",
+        ("event", "topic", "key", "sent", "message"),
+        [(entry.event_id, entry.topic, plain(entry.key, 40), time_text(entry.sent_ms), entry.message_id) for entry in entries],
     )

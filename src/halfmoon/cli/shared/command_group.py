@@ -34,7 +34,7 @@ COMMANDS = {
     "delay": ("halfmoon.cli.delay", "List and cancel delayed messages."),
     "dlq": ("halfmoon.cli.dlq", "List, show and replay dead letters."),
     "events": ("halfmoon.cli.events", "Run event consumers, and list what is declared."),
-    "outbox": ("halfmoon.cli.outbox.commands", "Relay, list, retry and drop events in a database outbox."),
+    "outbox": ("halfmoon.cli.outbox.commands", "Relay, list, retry, drop and resend events of a database outbox."),
     "spark": ("halfmoon.cli.spark.commands", "Topics as tables with Spark: ingest, SQL, lag, audits, replay."),
     "filter": ("halfmoon.cli.filter", "Try SQL92 filters without a broker."),
     "acl": ("halfmoon.cli.acl.commands", "List, add and remove accounts, and explain what one may do."),

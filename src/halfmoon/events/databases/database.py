@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from halfmoon.events.databases.listening import ListeningConnection
 from halfmoon.events.tables import in_schema
 from halfmoon.events.transaction import LocalTransaction
 
@@ -102,6 +103,12 @@ class Provider(Protocol):
         """Return a block with a transaction of its own: committed at its end, rolled back by an exception.
 
         Waits for locks of others at most so long; then Busy is raised.
+        """
+
+    def listening(self) -> ListeningConnection:
+        """Open a connection on which the database tells of notifications, outside of pools. For a thread without an event loop.
+
+        Raises CannotListen where there is none, and what the driver raises.
         """
 
     def release(self) -> None:

@@ -16,10 +16,10 @@ STEPS_MAX = 1_000
 """Of one round; what is left waits for the next."""
 
 
-def remove_old(provider: Provider, table: Table, column: str, now_ms: int, keep_ms: int) -> int:
+def remove_old(provider: Provider, table: Table, column: str, now_ms: int, keep_ms: int, *, steps_max: int = STEPS_MAX) -> int:
     """Remove the rows whose ``column`` (ms since the epoch, indexed) is more than ``keep_ms`` ago; return how many. Raises Busy."""
     removed, before = 0, 0
-    for step in range(STEPS_MAX):
+    for step in range(steps_max):
         with provider.fresh() as rows:
             if not step:
                 newest = rows.all(f"SELECT MAX({column}) FROM {table.name} WHERE {column} < {NEVER_MS}")[0][0]

@@ -22,6 +22,7 @@ from typing import Any
 from halfmoon.errors import UsageError
 from halfmoon.events.databases import error_classification, sqlite
 from halfmoon.events.databases.database import Busy, Refused, Rows, Values
+from halfmoon.events.databases.listening import CannotListen, ListeningConnection, blocking
 from halfmoon.events.databases.own_connections import OwnConnections
 from halfmoon.events.databases.unused_sessions import unused_sessions
 from halfmoon.events.dbapi.driver import autocommits, dialect_of, in_transaction, paramstyle_of, written
@@ -153,6 +154,14 @@ class DbapiProvider:
             with mapped():
                 connection = stack.enter_context(self._own.use(begin))
             yield stack.enter_context(self._committed(connection))
+
+    def listening(self) -> ListeningConnection:
+        """Open a connection for notifications, as `connect` opens one."""
+        if self.dialect not in ("postgresql", ""):
+            raise CannotListen(f"{self.dialect} sends no notifications")
+        connection = self._connect()
+        self._learn(connection)
+        return blocking(connection)
 
     @property
     def inline(self) -> bool:

@@ -23,7 +23,7 @@ _DIALECTS = {
     "mariadb": "mysql",
 }
 _MYSQL_IN_TRANSACTION = 1
-_PLACE = re.compile(r"(?<!:):([a-z_]+)")
+_PLACE = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 
 
 def driver_of(connection: object) -> str:

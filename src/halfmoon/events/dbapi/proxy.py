@@ -84,7 +84,7 @@ class ProxyConnection:
     def tpc_begin(self, xid: Any) -> None:
         """Begin a transaction of two phases."""
         self._real.tpc_begin(xid)
-        self.begun()
+        self.begun().two_phase = True
 
     def tpc_prepare(self) -> None:
         """Prepare a transaction of two phases: it is open until its second one."""

@@ -1,6 +1,6 @@
-"""Admin pages of events: the outbox with a retry and an end, tokens, consumed events, and half messages that wait for a decision.
+"""Admin pages of events: the outbox with a retry and an end, sent events, tokens, consumed events, and half messages that wait.
 
-Everything is shown and nothing edited; two actions have failed events of the outbox sent again, or dropped.
+Everything is shown and nothing edited. Actions have failed events of the outbox sent again, or dropped, and sent ones sent again.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from django.urls import URLPattern, path
 from halfmoon.events.checks.tokens import PRESENT
 from halfmoon.events.django.configuration import configuration
 from halfmoon.events.django.databases import DjangoRows, provider
-from halfmoon.events.django.models import Consumed, OutboxEvent, Token
+from halfmoon.events.django.models import Consumed, OutboxEvent, SentEvent, Token
 from halfmoon.events.django.pending import pending
 from halfmoon.events.outbox import PARKED_MS
+from halfmoon.events.outbox import sent as outbox_sent
 from halfmoon.events.outbox import status as outbox_status
 from halfmoon.events.outbox.claims import CLAIM_SEEN_MAX_MS, clock_ms
 from halfmoon.events.tables import IDENTITY
@@ -118,6 +119,39 @@ class OutboxAdmin(_Shown):
         chosen = list(queryset.values_list("event_id", flat=True)[: outbox_status.LIST_MAX])
         count = outbox_status.drop(provider(configuration().database), event_ids=chosen)
         self.message_user(request, f"{count} of {len(chosen)} events were dropped", messages.SUCCESS)
+
+
+@admin.register(SentEvent)
+class SentAdmin(_Shown):
+    """Events that were sent and are kept."""
+
+    list_display = ("event_id", "topic", "key", "sent", "message_id")
+    list_filter = ("topic",)
+    search_fields = ("=event_id",)
+    actions = ("resend",)
+    ordering = ("-sent_ms", "-seq")
+
+    @admin.display(description="key")
+    def key(self, row: SentEvent) -> str:
+        """The event's key."""
+        return outbox_sent.key_of(row.event_id, bytes(row.message))
+
+    @admin.display(description="sent")
+    def sent(self, row: SentEvent) -> Any:
+        """When a broker had it."""
+        return row.time
+
+    def has_resend_permission(self, request: HttpRequest) -> bool:
+        """Who may change events that were sent may have them sent again."""
+        user: Any = request.user
+        return bool(user.has_perm("halfmoon_events.change_sentevent"))
+
+    @admin.action(description="Send the selected events again, under their ids", permissions=["resend"])
+    def resend(self, request: HttpRequest, queryset: QuerySet[SentEvent]) -> None:
+        """Put the selected events into the outbox once more. Consumers with dedup ignore what they have processed."""
+        chosen = list(queryset.values_list("event_id", flat=True)[: outbox_sent.LIST_MAX])
+        count = outbox_sent.resend(provider(configuration().database), event_ids=chosen)
+        self.message_user(request, f"{count} of {len(chosen)} events are sent again", messages.SUCCESS)
 
 
 @admin.register(Token)

@@ -20,6 +20,7 @@ from django.utils.connection import ConnectionDoesNotExist
 from halfmoon.errors import UsageError
 from halfmoon.events.databases.database import Busy, Refused, Values
 from halfmoon.events.databases.error_classification import busy, duplicate, no_column, no_table
+from halfmoon.events.databases.listening import CannotListen, ListeningConnection, blocking
 from halfmoon.events.databases.own_connections import OwnConnections
 from halfmoon.events.django.tracking import DjangoTransaction, in_transaction, tracked
 from halfmoon.events.errors import TransactionEnded
@@ -27,7 +28,7 @@ from halfmoon.events.tables import TableMissing
 from halfmoon.events.transaction import LocalTransaction, adopt, current, find_with
 
 _PLACE = re.compile(r"(?<![:\w]):([a-zA-Z_]\w*)")
-_OURS = re.compile(r"\bhalfmoon_[a-z]+\b")
+_OURS = re.compile(r"\bhalfmoon_[a-z_]+\b")
 
 _WAIT_BEFORE = {
     "sqlite": "PRAGMA busy_timeout = {ms}",
@@ -151,6 +152,16 @@ class DjangoProvider:
             yield DjangoRows(connection)
             with _translated():
                 connection.commit()
+
+    def listening(self) -> ListeningConnection:
+        """Open a connection for notifications, as the project's settings say, but in no pool of Django's."""
+        if self.dialect != "postgresql":
+            raise CannotListen(f"{self.dialect} sends no notifications")
+        configured = connections[self.using].settings_dict
+        options = {name: value for name, value in configured["OPTIONS"].items() if name != "pool"}
+        wrapper = type(connections[self.using])({**configured, "OPTIONS": options}, self.using)
+        wrapper.connect()
+        return blocking(wrapper.connection)
 
     @property
     def inline(self) -> bool:

@@ -65,6 +65,26 @@ class OutboxEvent(_Row):
         verbose_name_plural = "events in the outbox"
 
 
+class SentEvent(_Row):
+    """One event of the outbox that was sent and is kept for a while."""
+
+    time_column = "sent_ms"
+
+    seq: models.BigAutoField[Any, int] = models.BigAutoField(primary_key=True)
+    event_id: models.CharField[Any, str] = models.CharField("event", max_length=64)
+    topic: models.CharField[Any, str] = models.CharField(max_length=127)
+    order_key: models.BigIntegerField[Any, int] = models.BigIntegerField()
+    message: models.BinaryField[Any, bytes] = models.BinaryField()
+    created_ms: models.BigIntegerField[Any, int] = models.BigIntegerField()
+    sent_ms: models.BigIntegerField[Any, int] = models.BigIntegerField()
+    message_id: models.CharField[Any, str] = models.CharField("message", max_length=64)
+
+    class Meta:
+        db_table = "halfmoon_sent"
+        verbose_name = "event that was sent"
+        verbose_name_plural = "events that were sent"
+
+
 class Consumed(_Row):
     """One event that a group has consumed.
 

@@ -37,7 +37,7 @@ GRACE_S = 2.0
 _LOOK_S = 0.1
 """How often a batch that waits looks whether it is to end."""
 
-_Told = tuple[int, BaseException | None]
+_Told = tuple[int, SendResult | None, BaseException | None]
 
 
 class Batch:
@@ -50,6 +50,8 @@ class Batch:
         self.sent: list[Row] = []
         self.failed: list[tuple[Row, BaseException]] = []
         self.unsent: list[Row] = []
+        self.message_ids: dict[int, str] = {}
+        """The broker's id of each message that was sent, by the number of its row."""
         self.up: set[str] = set()
         self.down: dict[str, BaseException] = {}
         """Topics to which a row could be sent, and those whose way is closed."""
@@ -104,27 +106,28 @@ class Batch:
 
     def _tell(self, seq: int, result: SendResult | None, error: BaseException | None) -> None:
         """Called on the transport's thread; only hands over."""
-        self._answers.put((seq, error))
+        self._answers.put((seq, result, error))
 
     def _hear(self, hear_until: Callable[[], float]) -> None:
         """Take in an answer; those that are overdue failed."""
         left = min(self._answer_until, hear_until()) - time.monotonic()
         try:
-            seq, error = self._answers.get(timeout=max(0.0, min(_LOOK_S, left)))
+            seq, result, error = self._answers.get(timeout=max(0.0, min(_LOOK_S, left)))
         except Empty:
             if left <= 0:
                 for seq in list(self._in_flight):
                     self._answered(seq, RequestTimeout(f"no answer in {self._timeout_ms} ms, or before the end"))
         else:
-            self._answered(seq, error)
+            self._answered(seq, error, result)
 
-    def _answered(self, seq: int, error: BaseException | None) -> None:
+    def _answered(self, seq: int, error: BaseException | None, result: SendResult | None = None) -> None:
         lane = self._in_flight.pop(seq, None)
         if lane is None:  # told twice
             return
         row = lane.popleft()
         if error is None:
             self.sent.append(row)
+            self.message_ids[seq] = result.offset_msg_id if result is not None else ""
             self.up.add(row.topic)
             self.down.pop(row.topic, None)
             if lane:

@@ -91,22 +91,27 @@ def claim(rows: Rows, mine: Claim, *, count_max: int, bytes_max: int, without: C
     ``bytes_max`` bounds their messages together, but one row is always taken; ``without`` are topics to leave out. Costs a scan of
     the rows that are older than the claimed ones, and some index look-ups. Raises Busy, and what the driver raises.
     """
-    if rows.dialect == "sqlite":  # takes the one lock for writing first: a lock to read cannot always become one
-        rows.run(f"UPDATE {OUTBOX.name} SET attempts = attempts WHERE seq = -1")
+    write_lock(rows)
     taken = _in_turn(rows, mine, count_max, bytes_max, sorted(without)[:CLOSED_MAX])
     if not taken:
         return []
     rows.run(
         f"UPDATE {OUTBOX.name} SET claimed_by = :owner, claimed_until_ms = :until_ms, attempts = attempts + 1 "
-        f"WHERE seq IN ({_listed(taken)}) AND {UNCLAIMED}",
+        f"WHERE seq IN ({listed(taken)}) AND {UNCLAIMED}",
         mine._asdict(),
     )
     claimed = rows.all(
         f"SELECT seq, event_id, topic, order_key, message, created_ms, attempts, error FROM {OUTBOX.name} "
-        f"WHERE seq IN ({_listed(taken)}) AND claimed_by = :owner AND claimed_until_ms = :until_ms ORDER BY seq",
+        f"WHERE seq IN ({listed(taken)}) AND claimed_by = :owner AND claimed_until_ms = :until_ms ORDER BY seq",
         {"owner": mine.owner, "until_ms": mine.until_ms},
     )
     return [_row(*row) for row in claimed]
+
+
+def write_lock(rows: Rows) -> None:
+    """Take SQLite's one lock for writing, before anything is read: a lock to read cannot always become one."""
+    if rows.dialect == "sqlite":
+        rows.run(f"UPDATE {OUTBOX.name} SET attempts = attempts WHERE seq = -1")
 
 
 def idle(rows: Rows) -> bool:
@@ -157,7 +162,7 @@ def _free(rows: Rows, now_ms: int, count_max: int, without: Sequence[str], held:
     topics = {f"t{at}": topic for at, topic in enumerate(without)}
     which = f"{_DUE} AND {UNCLAIMED} "
     which += f"AND topic NOT IN ({', '.join(f':{place}' for place in topics)}) " if topics else ""
-    which += f"AND order_key NOT IN ({_listed(held)}) " if held else ""
+    which += f"AND order_key NOT IN ({listed(held)}) " if held else ""
     free_rows = rows.all(
         f"SELECT seq, order_key, LENGTH(message) FROM {OUTBOX.name} WHERE {which}ORDER BY seq LIMIT {int(count_max)}{_lock(rows)}",
         {"now_ms": now_ms, **topics},
@@ -180,8 +185,8 @@ def _held_back(rows: Rows, near: Sequence[_Free]) -> dict[int, int]:
     if not (keyed := [row for row in near if row.order_key]):
         return {}
     oldest = rows.all(
-        f"SELECT order_key, MIN(seq) FROM {OUTBOX.name} WHERE order_key IN ({_listed({row.order_key for row in keyed})}) "
-        f"AND seq < {keyed[-1].seq} AND seq NOT IN ({_listed([row.seq for row in keyed])}) AND next_ms < {PARKED_MS} "
+        f"SELECT order_key, MIN(seq) FROM {OUTBOX.name} WHERE order_key IN ({listed({row.order_key for row in keyed})}) "
+        f"AND seq < {keyed[-1].seq} AND seq NOT IN ({listed([row.seq for row in keyed])}) AND next_ms < {PARKED_MS} "
         "GROUP BY order_key"
     )
     return {int(key): int(seq) for key, seq in oldest}
@@ -195,7 +200,7 @@ def remove(rows: Rows, owner: str, sent: Collection[int]) -> int:
     """Remove rows that were sent; returns how many were still this owner's."""
     if not sent:
         return 0
-    return rows.run(f"DELETE FROM {OUTBOX.name} WHERE seq IN ({_listed(sent)}) AND claimed_by = :owner", {"owner": owner})
+    return rows.run(f"DELETE FROM {OUTBOX.name} WHERE seq IN ({listed(sent)}) AND claimed_by = :owner", {"owner": owner})
 
 
 def release(rows: Rows, owner: str, unsent: Collection[int]) -> None:
@@ -204,7 +209,7 @@ def release(rows: Rows, owner: str, unsent: Collection[int]) -> None:
         return
     rows.run(
         f"UPDATE {OUTBOX.name} SET claimed_by = '', claimed_until_ms = 0, attempts = attempts - 1 "
-        f"WHERE seq IN ({_listed(unsent)}) AND claimed_by = :owner",
+        f"WHERE seq IN ({listed(unsent)}) AND claimed_by = :owner",
         {"owner": owner},
     )
 
@@ -225,6 +230,6 @@ def error_text(error: BaseException) -> str:
     return text[:ERROR_LENGTH_MAX]
 
 
-def _listed(numbers: Collection[int]) -> str:
+def listed(numbers: Collection[int]) -> str:
     """Return numbers as a list of SQL. Drivers take hundreds of places for values one by one; numbers need none."""
     return ", ".join(str(int(number)) for number in sorted(numbers))

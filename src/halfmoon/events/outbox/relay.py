@@ -16,13 +16,16 @@ import threading
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, fields
-from math import inf
+from datetime import timedelta
+from math import inf, isfinite
 from typing import Any, Self
 
 import msgspec
 
 from halfmoon.errors import NotRunning, SettingError
+from halfmoon.events.checks.tokens import check_table
 from halfmoon.events.databases.database import Busy, Provider, Rows
+from halfmoon.events.databases.retention import STEP_ROWS, remove_old
 from halfmoon.events.event import Event
 from halfmoon.events.outbox import PARKED_MS
 from halfmoon.events.outbox import status as outbox_status
@@ -42,8 +45,11 @@ from halfmoon.events.outbox.claims import (
     release,
     remove,
 )
+from halfmoon.events.outbox.listener import Listener
+from halfmoon.events.outbox.sent import keep
 from halfmoon.events.outbox.status import Backlog
 from halfmoon.events.publishing.transport import Transport
+from halfmoon.events.tables import OUTBOX, SENT, Table
 from halfmoon.events.tracing import step
 
 REST_MIN_MS = 200
@@ -57,6 +63,9 @@ LOCK_WAIT_MS = 3_000
 """For locks of the database: in SQLite a relay waits its turn among all who write."""
 FLUSH_MORE_S = 0.2
 """How long after the time to send a relay that ends waits for answers; rows without one are sent again, as repeats."""
+KEEP_MAX_MS = 3_650 * 86_400_000
+CLEAN_EVERY_S = 60
+"""How often kept events that are too old are removed: a step, and more of them while more are there."""
 _MOMENT_S = 0.05
 _QUICK = 10
 """Looking in vain, past many rows that may not be sent now, takes at most about this fraction of the time."""
@@ -70,6 +79,8 @@ class RelaySettings:
 
     poll_ms: int = 1_000
     """How often it looks without being nudged, more or less a quarter."""
+    listen: bool = True
+    """Whether PostgreSQL tells it of rows of other processes at once, on one more connection. It polls all the same."""
     batch_max: int = 200
     """Rows of one claim."""
     batch_bytes_max: int = 16 * 1024 * 1024
@@ -85,6 +96,9 @@ class RelaySettings:
     attempts_max: int | None = 50
     """Tries of a row until it is parked as failed, for somebody to look at: 50 take three quarters of an hour; None: it is never
     parked for their number. Tries for which no broker could be reached do not count. What can never succeed is parked at once."""
+    keep_sent: float | timedelta | None = None
+    """How long events stay in the table ``halfmoon_sent`` after they were sent, in seconds or as a timedelta, so that they can be
+    listed and sent again; None: not at all. The same for all relays of an outbox: each removes what is too old for it."""
 
     def __post_init__(self) -> None:
         bounds = {
@@ -97,14 +111,29 @@ class RelaySettings:
             "retry_max_ms": (RETRY_MIN_MS, WAIT_MAX_MS),
             "attempts_max": (1, 1_000_000),
         }
-        for field in fields(self):
-            value, (low, high) = getattr(self, field.name), bounds[field.name]
-            if value is None and field.name == "attempts_max":
+        for name, (low, high) in bounds.items():
+            value = getattr(self, name)
+            if value is None and name == "attempts_max":
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-                raise SettingError(f"relay setting {field.name} is {low} to {high}, not {value!r:.40}")
+                raise SettingError(f"relay setting {name} is {low} to {high}, not {value!r:.40}")
+        if not isinstance(self.listen, bool):
+            raise SettingError(f"relay setting listen is True or False, not {self.listen!r:.40}")
         if self.claim_ms < self.timeout_ms + CLAIM_MIN_MS:
             raise SettingError(f"relay setting claim_ms is at least timeout_ms + {CLAIM_MIN_MS}, not {self.claim_ms}")
+        if self.keep_sent is not None and not (_is_span(self.keep_sent) and 1_000 <= self.keep_ms <= KEEP_MAX_MS):
+            raise SettingError(f"relay setting keep_sent is 1 s to 3650 days, seconds or a timedelta, not {self.keep_sent!r:.40}")
+
+    @property
+    def keep_ms(self) -> int:
+        """``keep_sent`` in ms; 0 for None."""
+        span = self.keep_sent or 0
+        return round((span.total_seconds() if isinstance(span, timedelta) else span) * 1000)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables that a relay needs."""
+        return (OUTBOX, SENT) if self.keep_sent is not None else (OUTBOX,)
 
 
 class RelayFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,10 +192,15 @@ class Relay:
         self._wake = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._listener: Listener | None = None
         self._close_at_s: float | None = None
         self._sent: list[int] = []
         self._failed: list[Failure] = []
         self._unsent: list[int] = []
+        self._message_ids: dict[int, str] = {}
+        self._clean_at_s = 0.0
+        self._keeps = False
+        """Whether the table of kept events was found: without it nothing is sent."""
         self._closed_topics: dict[str, _Backoff] = {}
         self._ahead_ms = 0
         """So much is the clock of the database ahead of the steady one here."""
@@ -187,6 +221,7 @@ class Relay:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="halfmoon-outbox-relay", daemon=True)
                 self._thread.start()
+                self._listener = Listener(self._provider, self.wake, self.name) if self.settings.listen else None
 
     def wake(self) -> None:
         """There are new rows: look now. Returns at once, and is cheap."""
@@ -200,11 +235,15 @@ class Relay:
         with self._lock:
             if self._close_at_s is None:
                 self._close_at_s = time.monotonic() + flush_ms / 1000
-            thread = self._thread
+            thread, listener = self._thread, self._listener
         self._wake.set()
+        if listener is not None:
+            listener.close(0)
         if thread is None:
             return True
         thread.join(flush_ms / 1000 + self.settings.timeout_ms / 1000 + GRACE_S)
+        if listener is not None:
+            listener.close()
         if thread.is_alive():
             log.warning("the relay did not stop in time, its claims expire in %s ms: relay=%s", self.settings.claim_ms, self.name)
         return not thread.is_alive()
@@ -236,6 +275,7 @@ class Relay:
             self._wake.clear()
             try:
                 more = self._turn()
+                self._clean()
                 wait_ms, self._error, self._said = 0, "", ""
             except Exception as exc:
                 more, wait_ms = False, min(REST_MAX_MS, wait_ms * 2) or REST_MIN_MS
@@ -272,6 +312,9 @@ class Relay:
         closing = self._close_at_s is not None and begun_s >= self._close_at_s
         if not (self._sent or self._failed or self._unsent) and (closing or self._nothing_to_do()):
             return False
+        if self.settings.keep_ms and not self._keeps:
+            check_table(self._provider, SENT)
+            self._keeps = True
         with self._provider.fresh(lock_wait_ms=LOCK_WAIT_MS) as rows:
             self._settle(rows)
             claimed = [] if closing else self._claim(rows, resting)
@@ -290,7 +333,20 @@ class Relay:
         with self._provider.fresh() as rows:
             return idle(rows)
 
+    def _clean(self) -> None:
+        """Remove kept events that are too old, in one short transaction. Raises what the database raises."""
+        now_s = time.monotonic()
+        if not self.settings.keep_ms or now_s < self._clean_at_s or self._close_at_s is not None:
+            return
+        self._clean_at_s = now_s + CLEAN_EVERY_S
+        with self._provider.fresh() as rows:
+            now_ms = clock_ms(rows)
+        if remove_old(self._provider, SENT, "sent_ms", now_ms, self.settings.keep_ms, steps_max=1) >= STEP_ROWS:
+            self._clean_at_s = 0.0
+
     def _settle(self, rows: Rows) -> None:
+        if self.settings.keep_ms:
+            keep(rows, self.name, {seq: self._message_ids.get(seq, "") for seq in self._sent}, self._now_ms())
         if (removed := remove(rows, self.name, self._sent)) != len(self._sent):
             log.warning(
                 "%d outbox rows were sent after their claim had expired, consumers may get them twice: relay=%s",
@@ -319,7 +375,7 @@ class Relay:
 
         batch.run(post_until, self._closed_topics.keys(), hear_until)
         self._ways(batch)
-        self._sent = [row.seq for row in batch.sent]
+        self._sent, self._message_ids = [row.seq for row in batch.sent], batch.message_ids
         self._unsent = [row.seq for row in batch.unsent]
         self._failed = [self._failure(row, error, batch.up) for row, error in batch.failed]
         self._counts["batches"] += 1
@@ -372,6 +428,10 @@ class Relay:
         if self._error != self._said and (wait_ms > 2 * REST_MIN_MS or not isinstance(error, Busy)):
             self._said = self._error
             log.warning("the outbox cannot be read, the relay keeps trying: relay=%s error=%s", self.name, self._error)
+
+
+def _is_span(value: object) -> bool:
+    return isinstance(value, timedelta) or (isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value))
 
 
 def _event(row: Row) -> Event:

@@ -82,6 +82,7 @@ class DeliveryRules(msgspec.Struct, frozen=True):
     outbox: bool = False
     strict: bool = True
     tries: RetryPolicy = RetryPolicy()
+    notify: bool = False
 
 
 class DeliveryModes:
@@ -243,7 +244,8 @@ class DeliveryModes:
         step("rolled back at once", event, message_id=prepared.message_id, decision="rollback", error=error)
 
     def _write(self, event: Event, message: Message, transaction: LocalTransaction) -> Flow[Published]:
-        statement, values = outbox.write(self.provider, transaction, message, event, event.published_ms)
+        now_ms, notify = event.published_ms, self.rules.notify
+        statement, values = outbox.write(self.provider, transaction, message, event, now_ms, notify=notify)
         _still_active(transaction, event)
         try:
             yield Write(self.provider, transaction, statement, values)

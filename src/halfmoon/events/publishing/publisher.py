@@ -38,7 +38,7 @@ from halfmoon.events.publishing.delivery_modes import DeliveryMode, DeliveryMode
 from halfmoon.events.publishing.facade import Facade
 from halfmoon.events.publishing.flow import Flow, drive, drive_async
 from halfmoon.events.publishing.transport import Transport
-from halfmoon.events.tables import OUTBOX, TOKENS, TableMissing
+from halfmoon.events.tables import OUTBOX, SENT, TOKENS, TableMissing
 from halfmoon.events.typed import required_type_of, type_of
 from halfmoon.limits import BODY_BYTES_MAX
 from halfmoon.model import DELAY_S_MAX, TIMER_DELAY_MS, TIMER_DELIVER_MS, Message
@@ -75,8 +75,9 @@ class Publisher:
     database that is open in this context, also before its first statement. ``topics``: the topics it may publish to; None: any.
     ``mode``: ``"two-phase"``, or ``"outbox"``: every event is written into a table of its transaction and sent after it by a
     relay, which runs in this process unless ``relay=False``, set as ``relay=RelaySettings(…)`` says
-    (`halfmoon.events.outbox.relay`). ``default``: what events are that do not say whether they are transactional, ``"plain"`` or
-    ``"transactional"``. ``tries_max``: further attempts
+    (`halfmoon.events.outbox.relay`). ``notify``: whether, without a relay here, PostgreSQL tells those of other processes of a
+    commit; False for transactions that SQL text prepares (``PREPARE TRANSACTION``). ``default``: what events are that do not say
+    whether they are transactional, ``"plain"`` or ``"transactional"``. ``tries_max``: further attempts
     of a publish, all within ``timeout_ms``. ``check_after_s``: the age before which brokers do not ask; give it the longest time
     that a transaction takes. ``strict=False``: a transactional event, or one for the outbox, whose transaction is not known is
     sent at once, with one warning, instead of being refused. ``raise_on_failure``: whether `publish` raises when an event could
@@ -107,6 +108,7 @@ class Publisher:
         mode: str = "two-phase",
         default: str = "plain",
         relay: bool | RelaySettings = True,
+        notify: bool = True,
         tries_max: int = 2,
         timeout_ms: int = 3_000,
         check_after_s: int | None = None,
@@ -117,13 +119,12 @@ class Publisher:
         lazy: bool = False,
         **settings: Any,
     ) -> None:
-        self.group, self.codecs = check_name("group", group), codecs or Codecs()
-        self.topics = _topics(topics)
+        self.group, self.codecs, self.topics = check_name("group", group), codecs or Codecs(), _topics(topics)
         self.provider = _provider(session, provider, bind, schema)
         self._outbox = _is_outbox(mode, default, has_database=self.provider is not LOCAL)
         self._transactional, self._check_after_s = default == "transactional", _check_after(check_after_s)
         self.transport = _transport(transport, group, nameserver, settings)
-        rules = DeliveryRules(group, self._outbox, strict, RetryPolicy(tries_max, timeout_ms))
+        rules = DeliveryRules(group, self._outbox, strict, RetryPolicy(tries_max, timeout_ms), notify and relay is False)
         self._decider = None if self.provider is LOCAL else Decider(self.provider, self.transport)
         modes = DeliveryModes(rules, self.transport, self.provider, self._decider, wake_relay=self._wake_relay)
         self._checks = Checks(self.codecs, None if self.provider is LOCAL else self.provider)
@@ -160,7 +161,7 @@ class Publisher:
 
     def create_tables(self) -> None:
         """Make the tables of events in the publisher's database, where they are not there yet."""
-        create_tables(self.provider, (TOKENS, OUTBOX))
+        create_tables(self.provider, (TOKENS, OUTBOX, SENT))
 
     # ------------------------------------------------------------ publishing
 
@@ -299,7 +300,7 @@ class Publisher:
     def _require_table(self) -> None:
         """Raise TableMissing where the table is not there by which events are written, or checks answered."""
         if self._outbox:
-            require(self.provider, (OUTBOX,))
+            require(self.provider, (self._relay_settings or RelaySettings()).tables)
         elif self._checks.provider is not None:
             require(self._checks.provider, (TOKENS,))
 

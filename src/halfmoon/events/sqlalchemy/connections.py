@@ -15,6 +15,7 @@ from sqlalchemy.util.concurrency import in_greenlet
 
 from halfmoon.errors import UsageError
 from halfmoon.events.databases.database import Rows, Values
+from halfmoon.events.databases.listening import ListeningConnection
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
 from halfmoon.events.sqlalchemy.engines import asyncio_module, begin_before_savepoints, status_of, watch_commit
 from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, dialect_of, refuse_autocommit
@@ -173,6 +174,10 @@ class ConnectionProvider:
     def fresh(self, *, lock_wait_ms: int = 1_000) -> AbstractContextManager[Rows]:
         """Return a block with a transaction of its own on the engine. Not for a thread that runs an event loop."""
         return self._fresh.block(lock_wait_ms)
+
+    def listening(self) -> ListeningConnection:
+        """Open a connection for notifications, as the engine opens one, in no pool."""
+        return self._fresh.listening()
 
     @property
     def inline(self) -> bool:

@@ -8,7 +8,7 @@ from sqlalchemy import BigInteger, Column, Identity, Index, Integer, LargeBinary
 from sqlalchemy.dialects import mysql
 
 from halfmoon.events import tables
-from halfmoon.events.tables import CONSUMED, OUTBOX, TOKENS
+from halfmoon.events.tables import CONSUMED, OUTBOX, SENT, TOKENS
 
 MYSQL = ("mysql", "mariadb")
 
@@ -16,11 +16,11 @@ MYSQL = ("mysql", "mariadb")
 def add_tables(metadata: MetaData, *wanted: tables.Table, dialect: str = "postgresql", schema: str | None = None) -> list[Table]:
     """Add the tables of events to metadata, as `create_tables` makes them, and return them. One that is there stays as it is.
 
-    ``wanted``: only these of TOKENS, OUTBOX and CONSUMED of `halfmoon.events.tables`. ``dialect``: the name of the engine's that
-    Alembic compares with. Tables are the same for all, but an identity column of PostgreSQL looks to it like a change in others.
+    ``wanted``: only these of TOKENS, OUTBOX, SENT and CONSUMED of `halfmoon.events.tables`. ``dialect``: the name of the engine's
+    that Alembic compares with. Tables are the same for all, but an identity column of PostgreSQL looks like a change in others.
     ``schema``: where they are; None: as the metadata says.
     """
-    return [_table(metadata, table, dialect, schema or metadata.schema) for table in wanted or (TOKENS, OUTBOX, CONSUMED)]
+    return [_table(metadata, table, dialect, schema or metadata.schema) for table in wanted or (TOKENS, OUTBOX, SENT, CONSUMED)]
 
 
 def _table(metadata: MetaData, table: tables.Table, dialect: str, schema: str | None) -> Table:

@@ -23,6 +23,8 @@ from sqlalchemy.util.concurrency import in_greenlet
 from halfmoon.errors import UsageError
 from halfmoon.events.databases import error_classification, sqlite
 from halfmoon.events.databases.database import Busy, Refused, Rows, Values
+from halfmoon.events.databases.listening import CannotListen, ListeningConnection
+from halfmoon.events.sqlalchemy.listening import listening
 from halfmoon.events.tables import TableMissing, TableOutdated, in_schema, named_in
 
 P = ParamSpec("P")
@@ -162,6 +164,12 @@ class Fresh:
         if not self.shared and self._pid == os.getpid():
             with suppress(Exception):
                 self._call(self._own.dispose)
+
+    def listening(self) -> ListeningConnection:
+        """Open a connection for notifications, see `Provider.listening`."""
+        if self.shared:
+            raise CannotListen("all share one connection")
+        return listening(self._engine, self._call)
 
     @contextmanager
     def block(self, lock_wait_ms: int) -> Iterator[Rows]:

@@ -25,6 +25,7 @@ from sqlalchemy.util.concurrency import in_greenlet
 
 from halfmoon.errors import UsageError
 from halfmoon.events.databases.database import Rows, Values
+from halfmoon.events.databases.listening import ListeningConnection
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
 from halfmoon.events.sqlalchemy import engines, session_lifecycle
 from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, dialect_of, refuse_autocommit
@@ -46,6 +47,7 @@ class _Root:
         self.session = weakref.ref(session, lambda _: provider.dropped(self))
         self.transaction = weakref.ref(transaction)
         self.local = LocalTransaction(provider, weakref.ref(session), waits=provider.waits)
+        self.local.two_phase = session.twophase
         self.local.facts[_FACT] = self
         self.commits: list[engines.CommitWatch] = []
         """Of each of its connections."""
@@ -212,6 +214,10 @@ class SessionProvider:
         """Return a block with a transaction of its own on the sessionmaker's engine. Not for a thread that runs an event loop."""
         self._end_dropped()
         return self._fresh_of_engine().block(lock_wait_ms)
+
+    def listening(self) -> ListeningConnection:
+        """Open a connection for notifications, as the engine opens one, in no pool."""
+        return self._fresh_of_engine().listening()
 
     @property
     def inline(self) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from halfmoon.errors import HalfmoonError
+from halfmoon.events.checks.tokens import check_table
 from halfmoon.events.django.configuration import configuration
 from halfmoon.events.django.project import project
 from halfmoon.events.outbox.relay import Relay
@@ -41,8 +42,10 @@ class Command(BaseCommand):
         try:
             with _signals(ended), project.made(relay=False) as publisher:
                 given = {name: options[name] for name in ("poll_ms", "attempts_max") if options[name] is not None}
-                with Relay(publisher.provider, publisher.transport, configuration().relay_settings(**given)) as relay:
-                    relay.backlog()  # a database without an outbox is told at once
+                made = configuration().relay_settings(**given)
+                for table in made.tables:
+                    check_table(publisher.provider, table)  # one that is missing is an error at once
+                with Relay(publisher.provider, publisher.transport, made) as relay:
                     self.stdout.write(f"relay {relay.name} sends as {publisher.group}")
                     self.stdout.flush()
                     while not ended.wait(LOOK_S):

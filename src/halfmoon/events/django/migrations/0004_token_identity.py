@@ -13,5 +13,5 @@ from halfmoon.events.tables import TOKENS
 class Migration(migrations.Migration):
     """The table of tokens."""
 
-    dependencies: ClassVar[list[tuple[str, str]]] = [("halfmoon_events", "0002_consumed_topic")]
+    dependencies: ClassVar[list[tuple[str, str]]] = [("halfmoon_events", "0003_outbox_sent")]
     operations: ClassVar[list[Any]] = [UpdateTable(TOKENS)]

@@ -1,0 +1,82 @@
+"""Connections on which PostgreSQL tells of notifications, each a driver's own and in no pool. Begins nothing and waits for nothing.
+
+A notification says that there may be something new, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+Run = Callable[[str], Sequence[Sequence[Any]]]
+"""Runs a statement and returns its rows."""
+
+
+class CannotListen(Exception):
+    """Notifications cannot be had from this database, or with this driver. The text says why."""
+
+
+class ListeningConnection:
+    """A connection of psycopg or psycopg2, blocking or async. Used by one thread.
+
+    ``run`` runs a statement on it, committed by itself; ``close`` closes it. Raises CannotListen for another driver.
+    """
+
+    def __init__(self, driver: Any, run: Run, close: Callable[[], None]) -> None:
+        if not self.knows(driver):
+            close()
+            raise CannotListen(f"the driver {type(driver).__module__.partition('.')[0]} is not known to receive notifications")
+        self.driver, self._run, self.close = driver, run, close
+
+    @staticmethod
+    def knows(driver: Any) -> bool:
+        """Return whether a connection is one of these drivers."""
+        return callable(getattr(driver, "fileno", None)) and hasattr(driver, "notifies")
+
+    @property
+    def backend_pid(self) -> int:
+        """The process of the server that the driver was told of when it connected; a pooler tells a number of its own."""
+        return int(self.driver.info.backend_pid)
+
+    def run(self, statement: str) -> Sequence[Sequence[Any]]:
+        """Run a statement, committed by itself, and return its rows. Takes in the notifications that came."""
+        rows = self._run(statement)
+        if isinstance(kept := self.driver.notifies, list):  # psycopg2 keeps all of them
+            kept.clear()
+        return rows
+
+    def listen(self, channel: str, nudge: Callable[[], None]) -> int | None:
+        """Listen to a channel; returns the file descriptor that becomes readable when a notification comes.
+
+        None: ``nudge`` is called then, in another thread, and when the connection ends.
+        """
+        if callable(add := getattr(self.driver, "add_notify_handler", None)):  # psycopg would keep what nobody handles
+            add(lambda _: None)
+        self._run(f'LISTEN "{channel}"')
+        return int(self.driver.fileno())
+
+
+def blocking(driver: Any) -> ListeningConnection:
+    """Return the listening side of a blocking connection that was opened for it. Raises CannotListen."""
+
+    def run(statement: str) -> Sequence[Sequence[Any]]:
+        cursor = driver.cursor()
+        try:
+            cursor.execute(statement)
+            return list(cursor.fetchall()) if cursor.description else []
+        finally:
+            cursor.close()
+
+    def close() -> None:
+        with suppress(Exception):
+            driver.close()
+
+    made = ListeningConnection(driver, run, close)
+    try:
+        driver.commit()  # whoever opened it may have run a statement
+        driver.autocommit = True
+    except BaseException:
+        close()
+        raise
+    return made

@@ -1,0 +1,97 @@
+"""Wakes a relay when another process has committed rows: PostgreSQL tells of them (LISTEN). Reads no row and decides nothing.
+
+A thread of its own with a connection of its own. A relay looks by itself all the same, so nothing is lost where this does not work.
+"""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import closing, suppress
+
+from halfmoon.events.databases.database import Provider
+from halfmoon.events.databases.listening import CannotListen, ListeningConnection
+from halfmoon.events.outbox import CHANNEL
+
+PROBE_S = 30
+"""How often a connection on which nothing comes is tried."""
+REST_MIN_S, REST_MAX_S = 0.2, 30.0
+"""A connection that failed is opened again after so long, at first and at last."""
+PAUSE_S = 0.005
+"""Notifications of so long wake the relay once more together, at high rates."""
+
+_QUESTION = "SELECT pg_backend_pid()"
+
+log = logging.getLogger("halfmoon.events")
+
+
+class Listener:
+    """Calls ``wake()`` after commits, from its construction until `close`. ``name`` is the relay's, for the log."""
+
+    def __init__(self, provider: Provider, wake: Callable[[], None], name: str, *, probe_s: float = PROBE_S) -> None:
+        self._provider, self._wake, self._name, self._probe_s = provider, wake, name, probe_s
+        self._nudged, self._nudges = socket.socketpair()
+        self._nudged.setblocking(False)
+        self._nudges.setblocking(False)
+        self._ended = threading.Event()
+        self._rest_s = 0.0
+        self._said = ""
+        self._thread = threading.Thread(target=self._run, name="halfmoon-outbox-listener", daemon=True)
+        self._thread.start()
+
+    def close(self, wait_s: float = 1.0) -> None:
+        """End, and wait for that at most so long: a server that does not answer is not waited for. Again, it only waits."""
+        self._ended.set()
+        self._nudge()
+        self._thread.join(wait_s)
+
+    def _nudge(self) -> None:
+        with suppress(OSError):  # full: it is nudged already; closed: it has ended
+            self._nudges.send(b"\0")
+
+    def _run(self) -> None:
+        with self._nudged, self._nudges:
+            while not self._ended.wait(self._rest_s):
+                self._rest_s = min(REST_MAX_S, self._rest_s * 2) or REST_MIN_S
+                try:
+                    with closing(self._connected()) as connection:
+                        self._hear(connection)
+                except CannotListen as why:
+                    log.info("the relay only polls for rows of other processes: relay=%s reason=%s", self._name, why)
+                    return
+                except Exception as error:
+                    self._failed(error)
+
+    def _connected(self) -> ListeningConnection:
+        if not hasattr(self._provider, "listening"):  # a provider of the user's own
+            raise CannotListen(f"{type(self._provider).__name__} opens no connection for notifications")
+        return self._provider.listening()
+
+    def _hear(self, connection: ListeningConnection) -> None:
+        """Wake the relay until the end. Raises what the driver raises."""
+        if int(connection.run(_QUESTION)[0][0]) != connection.backend_pid:
+            raise CannotListen("a connection pooler such as PgBouncer stands before the database; name the server to the relay")
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._nudged, selectors.EVENT_READ)
+            if (descriptor := connection.listen(CHANNEL, self._nudge)) is not None:
+                selector.register(descriptor, selectors.EVENT_READ)
+            if self._said:
+                log.info("the relay is told of new rows again: relay=%s", self._name)
+            self._rest_s, self._said = 0.0, ""
+            while True:
+                connection.run(_QUESTION)
+                self._wake()  # after the question, which takes in notifications; at first for what came before
+                if self._ended.wait(PAUSE_S):
+                    return
+                selector.select(self._probe_s)
+                with suppress(BlockingIOError):
+                    self._nudged.recv(4096)
+
+    def _failed(self, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}".partition("\n")[0]
+        if not self._said:
+            log.info("the relay is not told of new rows now, it polls meanwhile: relay=%s reason=%s", self._name, text)
+        self._said = text

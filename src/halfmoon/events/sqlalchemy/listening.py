@@ -1,0 +1,89 @@
+"""A connection for notifications, opened as an engine of SQLAlchemy opens its connections: blocking or async, in no pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from sqlalchemy import Engine, PoolProxiedConnection
+from sqlalchemy.util import await_only
+
+from halfmoon.events.databases.listening import CannotListen, ListeningConnection, Run
+
+Call = Callable[..., Any]
+"""Calls a function where the engine's connections live, such as an event loop."""
+
+
+def listening(engine: Engine, call: Call) -> ListeningConnection:
+    """Open a connection for notifications. Raises CannotListen, and what the driver raises."""
+    if engine.dialect.name != "postgresql":
+        raise CannotListen(f"{engine.dialect.name} sends no notifications")
+    connection, driver = call(_opened, engine)
+
+    def run(statement: str) -> Sequence[Sequence[Any]]:
+        rows: Sequence[Sequence[Any]] = call(_all, connection, statement)
+        return rows
+
+    def close() -> None:
+        call(_close, connection)
+
+    return _Asyncpg(driver, run, close, call) if _Asyncpg.knows(driver) else ListeningConnection(driver, run, close)
+
+
+def _opened(engine: Engine) -> tuple[PoolProxiedConnection, Any]:
+    """Return a connection, and that of the driver below."""
+    connection = engine.raw_connection()
+    try:
+        driver = connection.driver_connection
+        connection.detach()
+        engine.dialect.set_isolation_level(connection.dbapi_connection, "AUTOCOMMIT")  # type: ignore[arg-type]  # it is connected
+    except BaseException:
+        _close(connection)
+        raise
+    return connection, driver
+
+
+def _all(connection: PoolProxiedConnection, statement: str) -> Sequence[Sequence[Any]]:
+    cursor = connection.cursor()
+    try:
+        cursor.execute(statement)
+        return list(cursor.fetchall()) if cursor.description else []
+    finally:
+        cursor.close()
+
+
+def _close(connection: PoolProxiedConnection) -> None:
+    with suppress(Exception):
+        connection.close()
+
+
+class _Asyncpg(ListeningConnection):
+    """One of asyncpg, whose event loop reads its socket: notifications are handed over by call."""
+
+    def __init__(self, driver: Any, run: Run, close: Callable[[], None], call: Call) -> None:
+        super().__init__(driver, run, close)
+        self._call = call
+
+    @staticmethod
+    def knows(driver: Any) -> bool:
+        """Return whether a connection is one of asyncpg."""
+        return callable(getattr(driver, "add_termination_listener", None))
+
+    @property
+    def backend_pid(self) -> int:
+        """As `ListeningConnection.backend_pid`."""
+        return int(self.driver.get_server_pid())
+
+    def run(self, statement: str) -> Sequence[Sequence[Any]]:
+        """As `ListeningConnection.run`."""
+        return self._run(statement)
+
+    def listen(self, channel: str, nudge: Callable[[], None]) -> None:
+        """As `ListeningConnection.listen`."""
+
+        def added() -> None:
+            self.driver.add_termination_listener(lambda *_: nudge())
+            await_only(self.driver.add_listener(channel, lambda *_: nudge()))
+
+        self._call(added)
