@@ -24,6 +24,7 @@ from halfmoon.events.databases.database import Provider
 from halfmoon.events.outbox import sent as outbox_sent
 from halfmoon.events.outbox import status as outbox_status
 from halfmoon.events.outbox.relay import Relay, RelaySettings
+from halfmoon.events.outbox.schemas import Shares
 from halfmoon.events.publishing.client_transport import ClientTransport
 from halfmoon.model import LocalTransactionState, StoredMessage
 from halfmoon.shown.texts import TIME_FORMS
@@ -44,6 +45,15 @@ Database = Annotated[
         metavar="URL",
         help=f"The database, as an SQLAlchemy URL. Put one with a password into the variable {VARIABLE}: command lines are "
         "visible to every user of the machine.",
+    ),
+]
+
+
+Schema = Annotated[str, typer.Option("--schema", metavar="NAME", help="The schema of the tables, unless the database finds it.")]
+Schemas = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--schema", metavar="NAME", help="A schema whose outbox it serves; may be repeated. '*': every one.", show_default=False
     ),
 ]
 
@@ -71,6 +81,7 @@ Attempts = Annotated[int, typer.Option("--attempts-max", min=0, help="Attempts b
 @app.command()
 def relay(
     database: Database = "",
+    schemas: Schemas = None,
     nameserver: NameServer = LOCAL,
     group: Annotated[str, typer.Option("--group", "-g", metavar="GROUP", help="The producer group to send with.")] = RELAY_GROUP,
     poll: Annotated[str, typer.Option("--poll", metavar="DURATION", help="Polling interval: 10ms to 1h.")] = "200ms",
@@ -91,12 +102,16 @@ def relay(
     poll_ms = duration_ms(poll, "--poll", at_least="10ms", at_most="1h")
     claim_ms = duration_ms(claim, "--claim", at_least="8s", at_most="1h")
     keep_s = duration_ms(keep, "--keep-sent", at_least="1s", at_most="3650d") / 1000 if keep else None
-    settings = RelaySettings(poll_ms=poll_ms, batch_max=batch, claim_ms=claim_ms, attempts_max=attempts or None, keep_sent=keep_s)
+    settings = RelaySettings(
+        poll_ms=poll_ms,
+        batch_max=batch,
+        claim_ms=claim_ms,
+        attempts_max=attempts or None,
+        keep_sent=keep_s,
+        schemas="*" if schemas == ["*"] else schemas or None,
+    )
     with _opened(database) as provider:
-        if make:
-            create_tables(provider, settings.tables)
-        for table in settings.tables:
-            check_table(provider, table)  # one that is missing is an error at once
+        _require_tables(provider, settings, make=make)
         transport = ClientTransport(group, nameserver)
         transport.start(_undecided)
         sending = Relay(provider, transport, settings)
@@ -114,12 +129,12 @@ def relay(
 
 
 @app.command()
-def status(database: Database = "", as_json: Json = False) -> None:
+def status(database: Database = "", schema: Schema = "", as_json: Json = False) -> None:
     """Show how many events are waiting and for how long. Exit code 1 if some have failed.
 
     Example: halfmoon outbox status --database sqlite:///shop.db --json
     """
-    with _opened(database) as provider:
+    with _opened(database, schema) as provider:
         backlog = outbox_status.backlog(provider)
     if as_json:
         show_json(facts_of(backlog))
@@ -136,6 +151,7 @@ def list_(
     topic: OneTopic = None,
     limit: Limit = 100,
     database: Database = "",
+    schema: Schema = "",
     as_json: Json = False,
 ) -> int:
     """List the events of an outbox, oldest first, with the last error.
@@ -145,7 +161,7 @@ def list_(
     if failed and state not in (None, State.FAILED):
         raise typer.BadParameter("give --failed or --state, not both")
     word = "failed" if failed else state and state.value
-    with _opened(database) as provider:
+    with _opened(database, schema) as provider:
         entries = outbox_status.entries(provider, state=word, topic=topic, count_max=limit + 1)
     shown, more = entries[:limit], len(entries) > limit
     if as_json:
@@ -164,6 +180,7 @@ def retry(
     ] = None,
     every: Annotated[bool, typer.Option("--all-failed", help="All failed events.")] = False,
     database: Database = "",
+    schema: Schema = "",
     as_json: Json = False,
 ) -> None:
     """Retry events now, starting from the first attempt. Exit code 1 if none of them is waiting or failed.
@@ -172,7 +189,7 @@ def retry(
     """
     if bool(events) == every:
         raise typer.BadParameter("give ids of events, or --all-failed")
-    with _opened(database) as provider:
+    with _opened(database, schema) as provider:
         count = outbox_status.retry(provider, event_ids=events or None)
     if as_json:
         show_json({"retried": count})
@@ -190,6 +207,7 @@ def drop(
     every: Annotated[bool, typer.Option("--all-failed", help="All failed events.")] = False,
     yes: Yes = False,
     database: Database = "",
+    schema: Schema = "",
     as_json: Json = False,
 ) -> None:
     """Remove failed events from the outbox: they are never sent. Exit code 1 if none of those named has failed.
@@ -200,7 +218,7 @@ def drop(
         raise typer.BadParameter("give ids of events, or --all-failed")
     what = f"{len(events):,} events" if events else "all failed events"
     confirm(f"remove {what} from the outbox, never to be sent", yes=yes)
-    with _opened(database) as provider:
+    with _opened(database, schema) as provider:
         count = outbox_status.drop(provider, event_ids=events or None)
     if as_json:
         show_json({"dropped": count})
@@ -217,6 +235,7 @@ def sent(
     until: Until = None,
     limit: Limit = 100,
     database: Database = "",
+    schema: Schema = "",
     as_json: Json = False,
 ) -> int:
     """List events that were sent and are kept (`outbox relay --keep-sent`), the latest first.
@@ -224,7 +243,7 @@ def sent(
     Example: halfmoon outbox sent --since 2h
     """
     since_ms, until_ms = _period(since, until)
-    with _opened(database) as provider:
+    with _opened(database, schema) as provider:
         entries = outbox_sent.entries(provider, topic=topic, since_ms=since_ms, until_ms=until_ms, count_max=limit + 1)
     shown, more = entries[:limit], len(entries) > limit
     if as_json:
@@ -246,6 +265,7 @@ def resend(
     until: Until = None,
     yes: Yes = False,
     database: Database = "",
+    schema: Schema = "",
     as_json: Json = False,
 ) -> None:
     """Send kept events again, under their ids: consumers with `dedup` ignore what they have processed. Exit code 1 if none is kept.
@@ -257,7 +277,7 @@ def resend(
     since_ms, until_ms = _period(since, until)
     what = f"{len(events):,} events" if events else f"all events sent since {since}{f' until {until}' if until else ''}"
     confirm(f"send {what}{f' of topic {topic}' if topic else ''} again", yes=yes)
-    with _opened(database) as provider:
+    with _opened(database, schema) as provider:
         count = outbox_sent.resend(provider, event_ids=events or None, topic=topic, since_ms=since_ms, until_ms=until_ms)
     if as_json:
         show_json({"resent": count})
@@ -270,6 +290,15 @@ def resend(
 def _period(since: str | None, until: str | None) -> tuple[int, int | None]:
     """Return the times of ``--since`` and ``--until``; 0 and None where they are not given. Raises typer.BadParameter."""
     return time_ms(since) if since else 0, time_ms(until) if until else None
+
+
+def _require_tables(provider: Provider, settings: RelaySettings, *, make: bool) -> None:
+    """Make the tables of a relay where that is asked for. Raises TableMissing: one that is missing is an error at once."""
+    for share in Shares(provider, settings.schemas).all():
+        if make:
+            create_tables(share, settings.tables)
+        for table in settings.tables:
+            check_table(share, table)
 
 
 def _run(sending: Relay, *, until_empty: bool) -> None:
@@ -286,7 +315,7 @@ def _run(sending: Relay, *, until_empty: bool) -> None:
             signal.signal(number, handler)
 
 
-def _opened(url: str) -> AbstractContextManager[Provider]:
+def _opened(url: str, schema: str = "") -> AbstractContextManager[Provider]:
     """Open a database; the module that does it is loaded only now. Raises UsageError."""
     url = url or os.environ.get(VARIABLE, "")
     if not url:
@@ -297,7 +326,7 @@ def _opened(url: str) -> AbstractContextManager[Provider]:
         if exc.name != "sqlalchemy":  # something else is missing, and says what
             raise
         raise UsageError("the outbox needs SQLAlchemy: pip install 'halfmoon[sqlalchemy]'") from exc
-    return database.opened(url)
+    return database.opened(url, schema)
 
 
 def _undecided(message: StoredMessage) -> LocalTransactionState:

@@ -26,8 +26,11 @@ class DatabaseFailed(HalfmoonError):
 
 
 @contextmanager
-def opened(url: str) -> Iterator[Provider]:
-    """Give the provider of a database for a block. Raises UsageError for an address that is none, DatabaseFailed in the block."""
+def opened(url: str, schema: str = "") -> Iterator[Provider]:
+    """Give the provider of a database, and of a schema of it, for a block.
+
+    Raises UsageError for an address that is none, DatabaseFailed in the block.
+    """
     secrets = _secrets(url)
     try:
         place = sqlalchemy.make_url(url)
@@ -44,7 +47,7 @@ def opened(url: str) -> Iterator[Provider]:
                 error.args = tuple(_masked(arg, secrets) if isinstance(arg, str) else arg for arg in error.args)
 
     try:
-        yield provider(engine)
+        yield provider(engine, schema=schema)
     except HalfmoonError:
         raise
     except Exception as exc:

@@ -26,7 +26,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, Self
 
 from halfmoon.errors import UsageError
-from halfmoon.events.databases.database import Busy, Provider, Refused, Rows, SchemaRows
+from halfmoon.events.databases.database import Busy, Database, Provider, Refused, Rows, SchemaRows
 from halfmoon.events.databases.error_classification import read_only
 from halfmoon.events.databases.retention import remove_old
 from halfmoon.events.tables import IDENTITY, TOKENS, Table, TableMissing, check_schema, create, identify, migrate
@@ -254,7 +254,7 @@ def _meaning(state: int) -> LocalTransactionState:
 # ---------------------------------------------------------------- the tables
 
 
-def create_tables(provider: Provider, tables: Sequence[Table] = (TOKENS,)) -> None:
+def create_tables(provider: Database, tables: Sequence[Table] = (TOKENS,)) -> None:
     """Make the tables that are not there, and bring those of an older form up to date, each in transactions of its own.
 
     Raises Busy, and what the database refuses with.
@@ -267,7 +267,7 @@ def create_tables(provider: Provider, tables: Sequence[Table] = (TOKENS,)) -> No
                 raise
 
 
-def _create(provider: Provider, table: Table) -> None:
+def _create(provider: Database, table: Table) -> None:
     with provider.fresh(lock_wait_ms=10_000) as rows:
         for statement in create(table, rows.dialect):
             rows.run(statement)
@@ -278,7 +278,7 @@ def _create(provider: Provider, table: Table) -> None:
         log.info("a table was migrated: table=%s", table.name)
 
 
-def exists(provider: Provider, table: Table = TOKENS) -> bool:
+def exists(provider: Database, table: Table = TOKENS) -> bool:
     """Return whether a table is there in today's form. Raises Busy."""
     try:
         check_table(provider, table)
@@ -287,13 +287,13 @@ def exists(provider: Provider, table: Table = TOKENS) -> bool:
     return True
 
 
-def check_table(provider: Provider, table: Table) -> None:
+def check_table(provider: Database, table: Table) -> None:
     """Raise TableMissing for a table that is not there, TableOutdated for one of an older form. Raises Busy."""
     with provider.fresh() as rows:
         rows.all(f"SELECT {', '.join(one.name for one in table.columns)} FROM {table.name} WHERE 1 = 0")
 
 
-def require(provider: Provider, tables: Sequence[Table] = (TOKENS,)) -> None:
+def require(provider: Database, tables: Sequence[Table] = (TOKENS,)) -> None:
     """Raise as `check_table` for a table that is not there as it should. A database that cannot be asked now is left in peace."""
     for table in tables:
         try:

@@ -56,12 +56,22 @@ class SchemaRows:
         return self._rows.all(in_schema(statement, self._schema, self.dialect), values)
 
 
-class Provider(Protocol):
-    """Knows the transactions of one data source. Safe to use from many threads."""
+class Database(Protocol):
+    """One data source, or one schema of it, without its users' transactions."""
 
     @property
     def dialect(self) -> str:
         """The database's, as `Rows.dialect`."""
+
+    def fresh(self, *, lock_wait_ms: int = 1_000) -> AbstractContextManager[Rows]:
+        """Return a block with a transaction of its own: committed at its end, rolled back by an exception.
+
+        Waits for locks of others at most so long; then Busy is raised.
+        """
+
+
+class Provider(Database, Protocol):
+    """Knows the transactions of one data source. Safe to use from many threads."""
 
     @property
     def ways(self) -> str:
@@ -98,12 +108,6 @@ class Provider(Protocol):
         self, transaction: LocalTransaction, statement: str, values: Values | None = None
     ) -> Sequence[Sequence[Any]]:
         """As ``rows(transaction).all(…)`` for transactions of an event loop."""
-
-    def fresh(self, *, lock_wait_ms: int = 1_000) -> AbstractContextManager[Rows]:
-        """Return a block with a transaction of its own: committed at its end, rolled back by an exception.
-
-        Waits for locks of others at most so long; then Busy is raised.
-        """
 
     def listening(self) -> ListeningConnection:
         """Open a connection on which the database tells of notifications, outside of pools. For a thread without an event loop.

@@ -6,7 +6,7 @@ table into which nothing is written any more stay.
 
 from __future__ import annotations
 
-from halfmoon.events.databases.database import Provider
+from halfmoon.events.databases.database import Database
 from halfmoon.events.tables import NEVER_MS, Table
 
 STEP_ROWS = 1_000
@@ -16,7 +16,7 @@ STEPS_MAX = 1_000
 """Of one round; what is left waits for the next."""
 
 
-def remove_old(provider: Provider, table: Table, column: str, now_ms: int, keep_ms: int, *, steps_max: int = STEPS_MAX) -> int:
+def remove_old(provider: Database, table: Table, column: str, now_ms: int, keep_ms: int, *, steps_max: int = STEPS_MAX) -> int:
     """Remove the rows whose ``column`` (ms since the epoch, indexed) is more than ``keep_ms`` ago; return how many. Raises Busy."""
     removed, before = 0, 0
     for step in range(steps_max):

@@ -46,6 +46,7 @@ from halfmoon.events.outbox.claims import (
     remove,
 )
 from halfmoon.events.outbox.listener import Listener
+from halfmoon.events.outbox.schemas import Share, Shares, checked
 from halfmoon.events.outbox.sent import keep
 from halfmoon.events.outbox.status import Backlog
 from halfmoon.events.publishing.transport import Transport
@@ -99,6 +100,9 @@ class RelaySettings:
     keep_sent: float | timedelta | None = None
     """How long events stay in the table ``halfmoon_sent`` after they were sent, in seconds or as a timedelta, so that they can be
     listed and sent again; None: not at all. The same for all relays of an outbox: each removes what is too old for it."""
+    schemas: str | Collection[str] | None = None
+    """The schemas whose outboxes it serves: names, or ``"*"`` for every one of the database that has an outbox and that it may
+    change; None: the one that the database finds."""
 
     def __post_init__(self) -> None:
         bounds = {
@@ -121,6 +125,7 @@ class RelaySettings:
             raise SettingError(f"relay setting listen is True or False, not {self.listen!r:.40}")
         if self.claim_ms < self.timeout_ms + CLAIM_MIN_MS:
             raise SettingError(f"relay setting claim_ms is at least timeout_ms + {CLAIM_MIN_MS}, not {self.claim_ms}")
+        checked(self.schemas)
         if self.keep_sent is not None and not (_is_span(self.keep_sent) and 1_000 <= self.keep_ms <= KEEP_MAX_MS):
             raise SettingError(f"relay setting keep_sent is 1 s to 3650 days, seconds or a timedelta, not {self.keep_sent!r:.40}")
 
@@ -194,13 +199,8 @@ class Relay:
         self._thread: threading.Thread | None = None
         self._listener: Listener | None = None
         self._close_at_s: float | None = None
-        self._sent: list[int] = []
-        self._failed: list[Failure] = []
-        self._unsent: list[int] = []
-        self._message_ids: dict[int, str] = {}
-        self._clean_at_s = 0.0
-        self._keeps = False
-        """Whether the table of kept events was found: without it nothing is sent."""
+        self._shares = Shares(provider, self.settings.schemas)
+        self._looked_around = False
         self._closed_topics: dict[str, _Backoff] = {}
         self._ahead_ms = 0
         """So much is the clock of the database ahead of the steady one here."""
@@ -264,8 +264,8 @@ class Relay:
         return RelayFigures(running=running, in_hand=self._in_hand, closed=closed, error=self._error, **self._counts)
 
     def backlog(self) -> Backlog:
-        """Count the outbox. Raises what the database raises."""
-        return outbox_status.backlog(self._provider)
+        """Count the outboxes that it serves. Raises what the database raises."""
+        return outbox_status.total([outbox_status.backlog(share) for share in self._shares.all()])
 
     # ------------------------------------------------------------ the thread
 
@@ -274,8 +274,7 @@ class Relay:
         while True:
             self._wake.clear()
             try:
-                more = self._turn()
-                self._clean()
+                more = self._turns()
                 wait_ms, self._error, self._said = 0, "", ""
             except Exception as exc:
                 more, wait_ms = False, min(REST_MAX_MS, wait_ms * 2) or REST_MIN_MS
@@ -304,57 +303,82 @@ class Relay:
             if self._close_at_s is not None:
                 return
 
-    def _turn(self) -> bool:
+    def _turns(self) -> bool:
+        """Take a turn in each schema; returns whether there may be more. Raises what the database raises where it is one."""
+        shares, more = self._shares.all(), False
+        for share in shares:
+            if share.rests_until_s > time.monotonic():
+                continue
+            try:
+                more |= self._turn(share)
+                self._clean(share)
+                share.rest_ms, share.error = 0, ""
+            except Exception as exc:
+                if len(shares) == 1:
+                    raise
+                text = error_text(exc).splitlines()[0]
+                if share.failed_with(text, REST_MIN_MS, REST_MAX_MS):
+                    log.warning("an outbox cannot be read: relay=%s schema=%s error=%s", self.name, share.schema, text)
+        self._look_around()
+        return more
+
+    def _look_around(self) -> None:
+        """Say once which other schemas have an outbox, where none were named."""
+        if self._looked_around or self._close_at_s is not None:
+            return
+        self._looked_around = True
+        if found := self._shares.not_served():
+            log.info(
+                "the relay serves one schema; others have an outbox, name them or '*' (schemas=…) if they are its to serve: "
+                "relay=%s count=%d schemas=%s",
+                self.name, len(found), ", ".join(found[:20]),
+            )  # fmt: skip
+
+    def _turn(self, share: Share) -> bool:
         """Settle the last batch, claim and send the next; returns whether there may be more. Raises what the database raises."""
         begun_s = time.monotonic()
         open_until_s = begun_s + (self.settings.claim_ms - self.settings.timeout_ms) / 1000 - GRACE_S - 1
         resting = {topic for topic, rest in self._closed_topics.items() if rest.until_s > begun_s}
         closing = self._close_at_s is not None and begun_s >= self._close_at_s
-        if not (self._sent or self._failed or self._unsent) and (closing or self._nothing_to_do()):
+        if not share.open and (closing or _nothing_to_do(share)):
             return False
-        if self.settings.keep_ms and not self._keeps:
-            check_table(self._provider, SENT)
-            self._keeps = True
-        with self._provider.fresh(lock_wait_ms=LOCK_WAIT_MS) as rows:
-            self._settle(rows)
+        if self.settings.keep_ms and not share.keeps:
+            check_table(share, SENT)
+            share.keeps = True
+        with share.fresh(lock_wait_ms=LOCK_WAIT_MS) as rows:
+            self._settle(rows, share)
             claimed = [] if closing else self._claim(rows, resting)
-        self._sent, self._failed, self._unsent, self._in_hand = [], [], [], len(claimed)
+        share.settled()
+        self._in_hand = len(claimed)
         if not claimed:
             if resting or self._now_ms() < self._retry_ms:
                 self._look_at_s = begun_s + (time.monotonic() - begun_s) * _QUICK
             return False
-        self._send(claimed, open_until_s)
+        self._send(share, claimed, open_until_s)
         return True
 
-    def _nothing_to_do(self) -> bool:
-        """Whether a database that has one lock for writing need not be asked for it."""
-        if self._provider.dialect != "sqlite":
-            return False
-        with self._provider.fresh() as rows:
-            return idle(rows)
-
-    def _clean(self) -> None:
+    def _clean(self, share: Share) -> None:
         """Remove kept events that are too old, in one short transaction. Raises what the database raises."""
         now_s = time.monotonic()
-        if not self.settings.keep_ms or now_s < self._clean_at_s or self._close_at_s is not None:
+        if not self.settings.keep_ms or now_s < share.clean_at_s or self._close_at_s is not None:
             return
-        self._clean_at_s = now_s + CLEAN_EVERY_S
-        with self._provider.fresh() as rows:
+        share.clean_at_s = now_s + CLEAN_EVERY_S
+        with share.fresh() as rows:
             now_ms = clock_ms(rows)
-        if remove_old(self._provider, SENT, "sent_ms", now_ms, self.settings.keep_ms, steps_max=1) >= STEP_ROWS:
-            self._clean_at_s = 0.0
+        if remove_old(share, SENT, "sent_ms", now_ms, self.settings.keep_ms, steps_max=1) >= STEP_ROWS:
+            share.clean_at_s = 0.0
 
-    def _settle(self, rows: Rows) -> None:
+    def _settle(self, rows: Rows, share: Share) -> None:
         if self.settings.keep_ms:
-            keep(rows, self.name, {seq: self._message_ids.get(seq, "") for seq in self._sent}, self._now_ms())
-        if (removed := remove(rows, self.name, self._sent)) != len(self._sent):
+            keep(rows, self.name, {seq: share.message_ids.get(seq, "") for seq in share.sent}, self._now_ms())
+        if (removed := remove(rows, self.name, share.sent)) != len(share.sent):
             log.warning(
                 "%d outbox rows were sent after their claim had expired, consumers may get them twice: relay=%s",
-                len(self._sent) - removed,
+                len(share.sent) - removed,
                 self.name,
             )
-        fail(rows, self.name, self._failed)
-        release(rows, self.name, self._unsent)
+        fail(rows, self.name, share.failed)
+        release(rows, self.name, share.unsent)
 
     def _claim(self, rows: Rows, resting: set[str]) -> list[Row]:
         now_ms = clock_ms(rows)
@@ -363,7 +387,7 @@ class Relay:
         sizes = {"count_max": self.settings.batch_max, "bytes_max": self.settings.batch_bytes_max}
         return claim(rows, mine, without=resting, **sizes)
 
-    def _send(self, claimed: list[Row], open_until_s: float) -> None:
+    def _send(self, share: Share, claimed: list[Row], open_until_s: float) -> None:
         def post_until() -> float:
             return open_until_s if self._close_at_s is None else min(open_until_s, self._close_at_s)
 
@@ -375,9 +399,9 @@ class Relay:
 
         batch.run(post_until, self._closed_topics.keys(), hear_until)
         self._ways(batch)
-        self._sent, self._message_ids = [row.seq for row in batch.sent], batch.message_ids
-        self._unsent = [row.seq for row in batch.unsent]
-        self._failed = [self._failure(row, error, batch.up) for row, error in batch.failed]
+        share.sent, share.message_ids = [row.seq for row in batch.sent], batch.message_ids
+        share.unsent = [row.seq for row in batch.unsent]
+        share.failed = [self._failure(row, error, batch.up) for row, error in batch.failed]
         self._counts["batches"] += 1
         self._counts["sent"] += len(batch.sent)
         self._counts["failed"] += len(batch.failed)
@@ -428,6 +452,14 @@ class Relay:
         if self._error != self._said and (wait_ms > 2 * REST_MIN_MS or not isinstance(error, Busy)):
             self._said = self._error
             log.warning("the outbox cannot be read, the relay keeps trying: relay=%s error=%s", self.name, self._error)
+
+
+def _nothing_to_do(share: Share) -> bool:
+    """Whether a database that has one lock for writing need not be asked for it."""
+    if share.dialect != "sqlite":
+        return False
+    with share.fresh() as rows:
+        return idle(rows)
 
 
 def _is_span(value: object) -> bool:

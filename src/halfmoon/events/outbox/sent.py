@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from halfmoon.events.databases.database import Provider, Rows, Values
+from halfmoon.events.databases.database import Database, Rows, Values
 from halfmoon.events.outbox import CHANNEL, Unreadable, unpack
 from halfmoon.events.outbox.claims import clock_ms, listed, write_lock
 from halfmoon.events.tables import OUTBOX, SENT
@@ -59,7 +59,7 @@ def keep(rows: Rows, owner: str, sent: Mapping[int, str], now_ms: int) -> None:
 
 
 def entries(
-    provider: Provider, *, topic: str | None = None, since_ms: int = 0, until_ms: int | None = None, count_max: int = 100
+    provider: Database, *, topic: str | None = None, since_ms: int = 0, until_ms: int | None = None, count_max: int = 100
 ) -> list[SentEntry]:
     """Return kept events, those sent last first: of one topic, sent from ``since_ms`` on and before ``until_ms``, if given."""
     which, values = _condition("", topic, since_ms, until_ms)
@@ -85,7 +85,7 @@ def entries(
 
 
 def resend(
-    provider: Provider,
+    provider: Database,
     *,
     event_ids: Collection[str] | None = None,
     topic: str | None = None,
@@ -111,7 +111,7 @@ def resend(
     return count
 
 
-def _resend(provider: Provider, which: str, later: str, values: Values) -> int:
+def _resend(provider: Database, which: str, later: str, values: Values) -> int:
     """Copy step by step; the relay may send, and keep again, while it goes on. ``later``: which copies of an event go before."""
     count = after = 0
     columns = "event_id, topic, order_key, message"
@@ -134,7 +134,7 @@ def _resend(provider: Provider, which: str, later: str, values: Values) -> int:
                 f"AND NOT EXISTS ({waiting}) ORDER BY seq"
             )
             if rows.dialect == "postgresql":
-                rows.all(f"SELECT pg_notify({CHANNEL}, '')")
+                rows.all(f"SELECT pg_notify('{CHANNEL}', '')")
             after = chosen[-1]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from halfmoon.events.databases.database import Provider, Values
+from halfmoon.events.databases.database import Database, Values
 from halfmoon.events.outbox import PARKED_MS
 from halfmoon.events.outbox.claims import CLAIMED, UNCLAIMED, clock_ms
 from halfmoon.events.tables import OUTBOX
@@ -56,7 +56,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
 
 
-def backlog(provider: Provider, now_ms: int | None = None) -> Backlog:
+def backlog(provider: Database, now_ms: int | None = None) -> Backlog:
     """Count an outbox. Reads every row's head. ``now_ms``: by the clock of the database, which is asked for None."""
     sums = ", ".join(f"COALESCE(SUM(CASE WHEN {condition} THEN 1 ELSE 0 END), 0)" for condition in _STATES.values())
     oldest = f"COALESCE(MIN(CASE WHEN next_ms < {PARKED_MS} THEN created_ms END), :now_ms)"
@@ -68,8 +68,14 @@ def backlog(provider: Provider, now_ms: int | None = None) -> Backlog:
     return Backlog(backlog=behind, oldest_age_ms=max(0, now_ms - int(row[0])), **by_state)
 
 
+def total(found: Collection[Backlog]) -> Backlog:
+    """Return what several outboxes hold together."""
+    sums = {name: sum(getattr(one, name) for one in found) for name in Backlog.__struct_fields__}
+    return Backlog(**{**sums, "oldest_age_ms": max((one.oldest_age_ms for one in found), default=0)})
+
+
 def entries(
-    provider: Provider,
+    provider: Database,
     now_ms: int | None = None,
     *,
     state: str | None = None,
@@ -107,7 +113,7 @@ def entries(
     ]
 
 
-def retry(provider: Provider, now_ms: int | None = None, *, event_ids: Collection[str] | None = None) -> int:
+def retry(provider: Database, now_ms: int | None = None, *, event_ids: Collection[str] | None = None) -> int:
     """Have failed rows, and those that wait for another try, tried at once, from the first try on; returns how many.
 
     ``event_ids``: only these events; None: all failed rows. Rows that a relay has in hand are left alone. ``now_ms`` as for
@@ -123,7 +129,7 @@ def retry(provider: Provider, now_ms: int | None = None, *, event_ids: Collectio
         )
 
 
-def drop(provider: Provider, *, event_ids: Collection[str] | None = None) -> int:
+def drop(provider: Database, *, event_ids: Collection[str] | None = None) -> int:
     """Remove failed rows, whose events are never sent then; returns how many. None: all failed ones. Others are left alone.
 
     Each is named in the log.
@@ -134,7 +140,7 @@ def drop(provider: Provider, *, event_ids: Collection[str] | None = None) -> int
     return sum(_drop(provider, condition, values) for condition, values in wanted)
 
 
-def _drop(provider: Provider, condition: str, values: Values) -> int:
+def _drop(provider: Database, condition: str, values: Values) -> int:
     dropped = 0
     failed = f"FROM {OUTBOX.name} WHERE next_ms >= {PARKED_MS}"
     while True:

@@ -1,0 +1,138 @@
+"""Outboxes in several schemas of one database: which there are, and a relay's share in each. Sends nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+from halfmoon.errors import SettingError, UsageError
+from halfmoon.events.databases.database import Provider, Rows, SchemaRows
+from halfmoon.events.outbox.claims import Failure
+from halfmoon.events.tables import OUTBOX, check_schema
+
+EVERY = "*"
+SCHEMAS_MAX = 10_000
+LIST_EVERY_S = 10.0
+"""How often a relay of every schema looks for new ones."""
+
+_LISTS = {
+    "postgresql": (
+        "SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relname = :name AND c.relkind IN "
+        "('r', 'p') AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT') AND "
+        "has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE') ORDER BY 1"
+    ),
+    "mysql": "SELECT table_schema FROM information_schema.tables WHERE table_name = :name ORDER BY 1",
+}
+_HERE = {
+    "postgresql": (
+        f"SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass('{OUTBOX.name}')"
+    ),
+    "mysql": "SELECT DATABASE()",
+}
+
+
+def checked(schemas: str | Collection[str] | None) -> tuple[str, ...] | None:
+    """Return the schemas that a setting names, None for every one, ``("",)`` for the one that the database finds.
+
+    Raises SettingError.
+    """
+    if schemas == EVERY:
+        return None
+    named = ("",) if schemas is None else schemas
+    try:
+        if isinstance(named, str) or not (found := tuple(dict.fromkeys(check_schema(one) for one in named))):
+            raise UsageError("'*' for every schema, or a list of names")
+    except (TypeError, UsageError) as error:
+        raise SettingError(f"relay setting schemas: {error}") from None
+    return found
+
+
+def listed(provider: Provider) -> list[str]:
+    """Return the schemas in which there is an outbox that may be read and changed. Raises what the database raises.
+
+    Raises UsageError for a database that has no schemas.
+    """
+    if (query := _LISTS.get(provider.dialect)) is None:
+        raise UsageError(f"schemas='*': a database of {provider.dialect or 'this kind'} has no schemas, leave it out")
+    with provider.fresh() as rows:
+        found = [str(schema) for (schema,) in rows.all(query, {"name": OUTBOX.name})]
+    return [schema for schema in found if _usable(schema)][:SCHEMAS_MAX]
+
+
+def others(provider: Provider) -> list[str]:
+    """Return the schemas with an outbox beside the one that the database finds; empty where there are no schemas."""
+    if provider.dialect not in _LISTS:
+        return []
+    with provider.fresh() as rows:
+        here = {str(schema) for (schema,) in rows.all(_HERE[provider.dialect])} | {getattr(provider, "schema", "")}
+    return [schema for schema in listed(provider) if schema not in here]
+
+
+def _usable(schema: str) -> bool:
+    try:
+        return bool(check_schema(schema))
+    except UsageError:
+        return False
+
+
+class Share:
+    """One relay's part of the outbox of one schema: what it has sent and not yet noted there."""
+
+    def __init__(self, provider: Provider, schema: str) -> None:
+        self._provider, self.schema, self.dialect = provider, schema, provider.dialect
+        self.sent: list[int] = []
+        self.failed: list[Failure] = []
+        self.unsent: list[int] = []
+        self.message_ids: dict[int, str] = {}
+        self.keeps = False
+        """Whether the table of kept events was found: without it nothing is sent."""
+        self.clean_at_s = 0.0
+        self.rest_ms, self.rests_until_s, self.error = 0, 0.0, ""
+
+    @contextmanager
+    def fresh(self, *, lock_wait_ms: int = 1_000) -> Iterator[Rows]:
+        """As `Provider.fresh`, for this schema."""
+        with self._provider.fresh(lock_wait_ms=lock_wait_ms) as rows:
+            yield SchemaRows(rows, self.schema)
+
+    @property
+    def open(self) -> bool:
+        """Whether something is to be noted."""
+        return bool(self.sent or self.failed or self.unsent)
+
+    def settled(self) -> None:
+        """What was to be noted is."""
+        self.sent, self.failed, self.unsent = [], [], []
+
+    def failed_with(self, text: str, rest_min_ms: int, rest_max_ms: int) -> bool:
+        """Rest after a failure of this schema alone; return whether it is a new one."""
+        self.rest_ms = min(rest_max_ms, self.rest_ms * 2) or rest_min_ms
+        self.rests_until_s = time.monotonic() + self.rest_ms / 1000
+        new, self.error = text != self.error, text
+        return new
+
+
+class Shares:
+    """The shares of a relay: of the schemas that were named, or of every one that there is at the time."""
+
+    def __init__(self, provider: Provider, schemas: str | Collection[str] | None) -> None:
+        self._provider, self._named = provider, checked(schemas)
+        self._by_schema = {schema: Share(provider, schema) for schema in self._named or ()}
+        self._list_at_s = 0.0
+        self._lock = threading.Lock()
+
+    def all(self) -> list[Share]:
+        """Return them, without those of schemas that are gone. Raises what `listed` raises."""
+        with self._lock:
+            now_s = time.monotonic()
+            if self._named is None and now_s >= self._list_at_s:
+                found = listed(self._provider)
+                self._list_at_s = now_s + LIST_EVERY_S
+                self._by_schema = {schema: self._by_schema.get(schema) or Share(self._provider, schema) for schema in found}
+            return list(self._by_schema.values())
+
+    def not_served(self) -> list[str]:
+        """Return the schemas with an outbox that nobody named, for a relay of which none were."""
+        return others(self._provider) if self._named == ("",) else []
