@@ -102,13 +102,9 @@ def relay(
     poll_ms = duration_ms(poll, "--poll", at_least="10ms", at_most="1h")
     claim_ms = duration_ms(claim, "--claim", at_least="8s", at_most="1h")
     keep_s = duration_ms(keep, "--keep-sent", at_least="1s", at_most="3650d") / 1000 if keep else None
+    served = "*" if schemas == ["*"] else schemas or None
     settings = RelaySettings(
-        poll_ms=poll_ms,
-        batch_max=batch,
-        claim_ms=claim_ms,
-        attempts_max=attempts or None,
-        keep_sent=keep_s,
-        schemas="*" if schemas == ["*"] else schemas or None,
+        poll_ms=poll_ms, batch_max=batch, claim_ms=claim_ms, attempts_max=attempts or None, keep_sent=keep_s, schemas=served
     )
     with _opened(database) as provider:
         _require_tables(provider, settings, make=make)
