@@ -12,10 +12,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from halfmoon import Admin, LocalTransactionState, Message
 from halfmoon.errors import BrokerError, HalfmoonError, NotRunning, UsageError
+from halfmoon.events.publishing import client_transport
 from halfmoon.events.publishing.client_transport import ClientTransport
 from halfmoon.events.publishing.transport import Prepared
 from halfmoon.model import SendResult, StoredMessage
@@ -242,6 +244,57 @@ def shaky(losing: Losing, asked: Asked) -> Iterator[ClientTransport]:
     made.start(asked)
     yield made
     made.close(1_000)
+
+
+def messages(transport: ClientTransport, topic: str, count: int, **values: Any) -> list[Message]:
+    return [Message(topic, b"%d" % number, tag="EC_PAID", msg_id=transport.new_id(), **values) for number in range(count)]
+
+
+def test_half_messages_that_are_prepared_together_are_decided_one_by_one(
+    cluster: LocalCluster, transport: ClientTransport, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_transport, "TOGETHER_MAX", 4)
+    made = messages(transport, topic, 9)
+    made[5] = Message("RMQ_SYS_TRANS_HALF_TOPIC", b"refused", msg_id=transport.new_id())
+
+    prepared = transport.prepare_many(made, timeout_ms=3_000, check_after_s=None)
+
+    assert [isinstance(one, Prepared) for one in prepared] == [number != 5 for number in range(9)]
+    assert isinstance(prepared[5], HalfmoonError)
+    for number, one in enumerate(prepared):
+        if isinstance(one, Prepared):
+            assert one.message_id == made[number].msg_id
+            transport.decide(one, commit=number % 2 == 0)
+    assert bodies(cluster, topic, 5) == [b"0", b"2", b"4", b"6", b"8"]
+
+
+@pytest.mark.parametrize("keys", [(), ("id", "order-42")], ids=["in one batch", "by their key"])
+def test_messages_that_are_sent_together_have_each_their_own_result(
+    cluster: LocalCluster, transport: ClientTransport, topic: str, keys: tuple[str, ...]
+) -> None:
+    made = messages(transport, topic, 20, keys=keys)
+
+    results = transport.send_many(made, timeout_ms=3_000)
+
+    found = {one.msg_id: one for one in received(cluster, topic, 20)}
+    for message, result in zip(made, results, strict=True):
+        assert isinstance(result, SendResult)
+        stored = found[result.msg_id]
+        assert (stored.body, stored.queue_offset, stored.offset_msg_id) == (message.body, result.queue_offset, result.offset_msg_id)
+
+
+def test_messages_whose_one_answer_was_lost_are_sent_again_and_seen_once(
+    cluster: LocalCluster, losing: Losing, shaky: ClientTransport, topic: str
+) -> None:
+    shaky.send(Message(topic, b"before"), attempt=1, timeout_ms=3_000)
+    made = messages(shaky, topic, 3)
+    losing.lose()
+
+    assert all(isinstance(one, HalfmoonError) for one in shaky.send_many(made, timeout_ms=3_000))
+    again = shaky.send_many([msgspec.structs.replace(one, attempt=2) for one in made], timeout_ms=3_000)
+
+    assert (losing.lost, all(isinstance(one, SendResult) for one in again)) == (1, True)
+    assert bodies(cluster, topic, 4) == [b"0", b"1", b"2", b"before"]
 
 
 @pytest.mark.parametrize("on_a_loop", [False, True])

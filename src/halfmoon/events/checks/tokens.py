@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from halfmoon.events.databases.database import Busy, Provider, Refused, Rows
+from halfmoon.events.databases.many_rows import letters
 from halfmoon.events.databases.retention import remove_old
 from halfmoon.events.tables import TOKENS, Table, TableMissing, create, migrate
 from halfmoon.model import LocalTransactionState
@@ -73,7 +74,7 @@ def states_in(rows: Rows, event_ids: Sequence[str]) -> dict[str, LocalTransactio
     """As `states`, as one transaction sees it; of one event at least."""
     # The number of places is a power of two, so that few statements differ and caches of them pay.
     asked = [*event_ids, *[event_ids[-1]] * ((1 << (len(event_ids) - 1).bit_length()) - len(event_ids))]
-    names = [f"id_{_letters(number)}" for number in range(len(asked))]
+    names = [f"id_{letters(number)}" for number in range(len(asked))]
     query = f"SELECT id, state FROM {TOKENS.name} WHERE id IN ({', '.join(f':{name}' for name in names)})"
     found = rows.all(query, dict(zip(names, asked, strict=True)))
     return {event_id: _meaning(int(state)) for event_id, state in found}
@@ -112,11 +113,6 @@ def _again(provider: Provider, event_id: str, lock_wait_ms: int) -> LocalTransac
         return states(provider, [event_id], lock_wait_ms=lock_wait_ms).get(event_id, LocalTransactionState.OPEN)
     except Busy:
         return LocalTransactionState.OPEN
-
-
-def _letters(number: int) -> str:
-    """Return a number as letters: names of places have no digits."""
-    return "".join(chr(ord("a") + int(digit)) for digit in str(number))
 
 
 def _meaning(state: int) -> LocalTransactionState:

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from halfmoon.events.databases.database import Provider, Values
-from halfmoon.events.publishing.transport import Transport
+from halfmoon.events.publishing.transport import TOGETHER_MAX, Transport
 from halfmoon.events.transaction import LocalTransaction
 from halfmoon.model import Message
 
@@ -35,6 +35,15 @@ class Prepare(msgspec.Struct, frozen=True):
     attempt: int
     timeout_ms: int
     check_after_s: int | None
+
+
+class Together(msgspec.Struct, frozen=True):
+    """Make an attempt with each of many messages, all at once; gives a list of results and errors. ``half``: as `Prepare`."""
+
+    messages: tuple[Message, ...]
+    timeout_ms: int
+    half: bool = False
+    check_after_s: int | None = None
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -60,7 +69,7 @@ class Now(msgspec.Struct, frozen=True):
 NOW = Now()
 
 
-Step = Send | Prepare | Write | Pause | Now
+Step = Send | Prepare | Together | Write | Pause | Now
 Flow = Generator[Step, Any, T]
 
 Wait = Callable[[Awaitable[Any]], Any]
@@ -127,6 +136,10 @@ def _carried_out(step: Step, transport: Transport) -> Any:
             return transport.send(message, attempt=attempt, timeout_ms=timeout_ms)
         case Prepare(message, attempt, timeout_ms, check_after_s):
             return transport.prepare(message, attempt=attempt, timeout_ms=timeout_ms, check_after_s=check_after_s)
+        case Together(messages, timeout_ms, False):
+            return transport.send_many(messages, timeout_ms=timeout_ms)
+        case Together(messages, timeout_ms, True, check_after_s):
+            return transport.prepare_many(messages, timeout_ms=timeout_ms, check_after_s=check_after_s)
         case Write(provider, transaction, statement, values):
             return provider.rows(transaction).run(statement, values)
         case Pause(seconds):
@@ -142,8 +155,22 @@ async def _carried_out_async(step: Step, transport: Transport) -> Any:
             return await transport.send_async(message, attempt=attempt, timeout_ms=timeout_ms)
         case Prepare(message, attempt, timeout_ms, check_after_s):
             return await transport.prepare_async(message, attempt=attempt, timeout_ms=timeout_ms, check_after_s=check_after_s)
+        case Together(messages):
+            outcomes: list[Any] = []
+            for first in range(0, len(messages), TOGETHER_MAX):
+                steps = [_alone(step, message) for message in messages[first : first + TOGETHER_MAX]]
+                calls = [_carried_out_async(one, transport) for one in steps]
+                outcomes += await asyncio.gather(*calls, return_exceptions=True)
+            return outcomes
         case Write(provider, transaction, statement, values) if not transaction.waits:
             return await provider.run_async(transaction, statement, values)
         case Pause(seconds):
             return await asyncio.sleep(seconds)
     return _carried_out(step, transport)
+
+
+def _alone(together: Together, message: Message) -> Send | Prepare:
+    """Return the step of one message of many."""
+    if together.half:
+        return Prepare(message, message.attempt, together.timeout_ms, together.check_after_s)
+    return Send(message, message.attempt, together.timeout_ms)
