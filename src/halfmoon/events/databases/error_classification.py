@@ -56,6 +56,8 @@ def busy(error: BaseException | None) -> bool:
             return True
         if type(link).__name__ == "OperationalError" and state is None and type(link).__module__.startswith("psycopg"):
             return True  # its errors without a SQLSTATE are those of the connection
+        if type(link).__name__ == "InterfaceError" and type(link).__module__.startswith("asyncpg"):
+            return True
     return False
 
 
@@ -77,6 +79,11 @@ def no_column(error: BaseException | None) -> bool:
         or (_sqlite(link) is not None and ("no such column" in str(link) or "has no column named" in str(link)))
         for link in _chain(error)
     )
+
+
+def in_failed_transaction(error: BaseException | None) -> bool:
+    """Return whether PostgreSQL refused a statement because its transaction was given up after an earlier error."""
+    return any(_sqlstate(link) == "25P02" for link in _chain(error))
 
 
 def aborted(connection: object) -> bool:
