@@ -91,10 +91,6 @@ class AsyncProxyConnection(Noticed):
         if hasattr(self._real, "rollback") and not self._real.closed:
             await self.rollback()
 
-    def leave(self, status: Status) -> None:
-        """It is used no more: what is open ends with a status, as far as anybody here knows."""
-        super()._ended(status)
-
     def _ended(self, status: Status) -> None:
         """As `Noticed`; the next transaction of the block belongs to it again, also before its first statement."""
         super()._ended(status)

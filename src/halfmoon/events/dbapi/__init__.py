@@ -199,11 +199,14 @@ class DbapiProvider(ConnectionProvider):
             connection = self.proxied(real)
             try:
                 yield connection
-                connection.commit()
+                if not real.closed:  # as psycopg has it
+                    connection.commit()
             except BaseException:
                 with suppress(Exception):
                     connection.rollback()
                 raise
+            finally:
+                connection.leave(Status.ROLLED_BACK)
 
     def proxied(self, connection: Any) -> ProxyConnection:
         """Return a proxy around an open connection of the driver. Use nothing but the proxy from now on."""
