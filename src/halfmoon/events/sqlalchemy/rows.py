@@ -198,6 +198,32 @@ class Fresh:
         return LOOP.run(greenlet_spawn(lambda: function(*args, **kwargs)))
 
 
+class OuterTransaction:
+    """The transaction that a test has put around everything, in place of the database; see `halfmoon.events.testing.as_committed`.
+
+    It is read in the thread that ends a transaction inside it, and asked in the thread that began the test.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._thread = threading.get_ident()
+
+    def rows(self) -> Rows | None:
+        """Return what reads in it; None where a connection of an event loop cannot be used."""
+        if self.connection.dialect.is_async and not in_greenlet():
+            return None
+        return ConnectionRows(lambda: self.connection, dialect_of(self.connection.engine))
+
+    @contextmanager
+    def block(self, *, unless: bool) -> Iterator[Rows]:
+        """Open a savepoint in it for a block, ``unless`` something else uses it. Raises Busy."""
+        rows = self.rows()
+        if unless or rows is None or threading.get_ident() != self._thread:
+            raise Busy("a transaction of a test stands in for the database, and is in use")
+        with mapped(), self.connection.begin_nested():
+            yield rows
+
+
 _fresh: weakref.WeakSet[Fresh] = weakref.WeakSet()
 
 
