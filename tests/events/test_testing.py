@@ -100,6 +100,11 @@ def test_plain_events_are_sent_at_the_commit_and_dropped_by_a_rollback(shop: Sho
         shop.events.publish(T, C, 2)
         raise ZeroDivisionError
     assert shop.seen() == [1]
+    shop.Session.configure(join_transaction_mode="rollback_only")
+    with shop.Session.begin() as session:
+        session.execute(text("insert into orders values (3)"))
+        shop.events.publish(T, C, 3)
+    assert shop.seen() == [1, 3]
 
 
 def test_a_decision_that_was_lost_is_taken_when_the_bus_asks(shop: Shop, connection: Connection) -> None:
