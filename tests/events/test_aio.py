@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -14,7 +15,12 @@ import pytest
 
 from halfmoon.errors import UsageError
 from halfmoon.events import Publisher, PublishFailed
+from halfmoon.testing.local import LocalCluster
+from tests.docs.test_examples import ADDRESS, blocks
+from tests.docs.test_examples import run as run_process
 from tests.events.aio.shops import INSERT, C, Shop, T, run, sell, shop
+from tests.events.real_databases import plain
+from tests.visible import settled
 from tests.waiting import until
 
 __all__ = ["shop"]
@@ -234,3 +240,11 @@ def test_the_outbox_and_its_relay_use_the_driver_s_connections(shop: Shop) -> No
 
         run(main)
         until(lambda: shop.seen() == [0, 1, 2, 3, 4, 5])
+
+
+def test_the_example_of_the_documentation_publishes_through_a_broker(cluster: LocalCluster, postgres_url: str) -> None:
+    (example,) = [block for block in blocks("docs/events.md") if "halfmoon.events.aio" in block.text]
+    code = example.text.replace(ADDRESS, cluster.nameserver).replace("postgresql://shop:secret@127.0.0.1/shop", plain(postgres_url))
+    ended = run_process([sys.executable, "-c", code], cluster.nameserver)
+    assert (ended.returncode, ended.stdout) == (0, "prepared\n"), ended.stderr
+    assert [message.tag for message in settled(cluster.nameserver, "TP_ORDER", 1)] == ["EC_PAID"]
