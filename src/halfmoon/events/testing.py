@@ -11,8 +11,6 @@ import contextvars
 import logging
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
-from importlib import import_module
 from typing import Any, TypeVar
 
 from halfmoon.errors import HalfmoonError, UsageError
@@ -338,28 +336,6 @@ class MemoryBus:
     def _in(self, state: State) -> tuple[Record, ...]:
         self._settle()
         return tuple(self._broker.in_state(state))
-
-
-def as_committed(session: Any, connection: Any) -> AbstractContextManager[None]:
-    """Return a block in which what SQLAlchemy sessions commit into an outer transaction counts as committed.
-
-    ::
-
-        @pytest.fixture
-        def connection(engine):
-            with engine.connect() as connection, connection.begin() as outer, as_committed(Session, connection):
-                Session.configure(bind=connection, join_transaction_mode="create_savepoint")
-                yield connection
-                outer.rollback()
-
-    ``session`` is what the publisher was given: a sessionmaker, an async_sessionmaker, a scoped_session or a class of sessions;
-    ``connection`` the Connection or AsyncConnection whose transaction the test rolls back. A bus shows the events of sessions
-    that committed, and none of those, or of savepoints, that rolled back. Rows of an outbox stay rows.
-
-    Raises UsageError for a connection without a transaction.
-    """
-    made: AbstractContextManager[None] = import_module("halfmoon.events.sqlalchemy").as_committed(session, connection)
-    return made
 
 
 def _apart(function: Callable[..., T], *arguments: Any) -> T:

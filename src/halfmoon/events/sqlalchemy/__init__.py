@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _MADE = "_halfmoon_provider"
 
-__all__ = ["ConnectionProvider", "SessionProvider", "add_tables", "as_committed", "begin", "begin_async", "provider"]
+__all__ = ["ConnectionProvider", "SessionProvider", "add_tables", "begin", "begin_async", "provider"]
 
 
 def provider(session: Any, *, bind: Engine | AsyncEngine | None = None) -> SessionProvider | ConnectionProvider:
@@ -78,17 +78,6 @@ def begin_async(engine: AsyncEngine) -> AbstractAsyncContextManager[AsyncConnect
     of_engine = provider(engine)
     assert isinstance(of_engine, ConnectionProvider)
     return of_engine.begin_async(engine)
-
-
-def as_committed(session: Any, connection: Connection | AsyncConnection) -> AbstractContextManager[None]:
-    """See `halfmoon.events.testing.as_committed`."""
-    of_sessions = provider(session)
-    outer = getattr(connection, "sync_connection", connection)
-    if not isinstance(of_sessions, SessionProvider):
-        raise UsageError(f"as_committed() takes what makes sessions, such as a sessionmaker, not {session!r:.80}")
-    if not isinstance(outer, Connection) or not outer.in_transaction():
-        raise UsageError("as_committed() takes a Connection or AsyncConnection whose transaction has begun: connection.begin()")
-    return of_sessions.as_committed(outer)
 
 
 def _on_loop(session: Any, bind: Engine | AsyncEngine | None) -> SessionProvider | ConnectionProvider | None:

@@ -199,7 +199,7 @@ class Fresh:
 
 
 class OuterTransaction:
-    """The transaction that a test has put around everything, in place of the database; see `halfmoon.events.testing.as_committed`.
+    """The transaction that a test has put around everything, in place of the database; see `halfmoon.events.sqlalchemy.testing`.
 
     It is read in the thread that ends a transaction inside it, and asked in the thread that began the test.
     """

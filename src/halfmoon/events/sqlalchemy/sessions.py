@@ -199,7 +199,7 @@ class SessionProvider:
 
     @contextmanager
     def as_committed(self, connection: Connection) -> Iterator[None]:
-        """See `halfmoon.events.testing.as_committed`."""
+        """See `halfmoon.events.sqlalchemy.testing.as_committed`."""
         if self._outer is not None:
             raise UsageError("a transaction stands in for the database of these sessions already: leave its block first")
         self._outer = OuterTransaction(connection)

@@ -16,7 +16,8 @@ from sqlalchemy.pool import StaticPool
 from halfmoon.errors import UsageError
 from halfmoon.events import Publisher
 from halfmoon.events import dedup as ledgers
-from halfmoon.events.testing import MemoryBus, as_committed
+from halfmoon.events.sqlalchemy.testing import as_committed
+from halfmoon.events.testing import MemoryBus
 from tests.events.consuming.shop import stored
 from tests.events.dedup.mails import dispatch
 from tests.events.real_databases import for_asyncio
