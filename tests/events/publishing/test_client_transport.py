@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -266,6 +267,26 @@ def test_half_messages_that_are_prepared_together_are_decided_one_by_one(
             assert one.message_id == made[number].msg_id
             transport.decide(one, commit=number % 2 == 0)
     assert bodies(cluster, topic, 5) == [b"0", b"2", b"4", b"6", b"8"]
+
+
+def test_all_that_is_prepared_together_shares_one_time(
+    transport: ClientTransport, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_transport, "TOGETHER_MAX", 1)
+    producer, given = transport._open(), []
+
+    def never(message: Message, *, timeout_ms: int, check_after_s: int | None) -> Future[Any]:
+        given.append(timeout_ms)
+        time.sleep(0.05)
+        ended: Future[Any] = Future()
+        ended.set_exception(HalfmoonError("no answer"))
+        return ended
+
+    monkeypatch.setattr(producer, "prepare_async", never)
+    transport.prepare_many(messages(transport, topic, 4), timeout_ms=100, check_after_s=None)
+    assert given[0] > 95
+    assert given[1:] == sorted(given[1:], reverse=True)
+    assert given[3] == 1
 
 
 @pytest.mark.parametrize("keys", [(), ("id", "order-42")], ids=["in one batch", "by their key"])

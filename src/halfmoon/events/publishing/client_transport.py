@@ -126,7 +126,12 @@ class ClientTransport:
                 pass
             except HalfmoonError as exc:
                 return [exc] * len(messages)
-        return _together(messages, lambda message: producer.send_async(message, key=_key(message), timeout_ms=timeout_ms), _kept)
+        return _together(
+            messages,
+            timeout_ms,
+            lambda message, left_ms: producer.send_async(message, key=_key(message), timeout_ms=left_ms),
+            _kept,
+        )
 
     def post(self, message: Message, callback: SendCallback, *, timeout_ms: int) -> None:
         """Begin to send a message and return at once; ``callback`` is called when it has ended, on a thread of the producer's."""
@@ -172,7 +177,8 @@ class ClientTransport:
         producer = self._open()
         return _together(
             messages,
-            lambda message: producer.prepare_async(message, check_after_s=check_after_s, timeout_ms=timeout_ms),
+            timeout_ms,
+            lambda message, left_ms: producer.prepare_async(message, check_after_s=check_after_s, timeout_ms=left_ms),
             _prepared,
         )
 
@@ -209,14 +215,16 @@ R = TypeVar("R")
 
 
 def _together(
-    messages: Sequence[Message], begin: Callable[[Message], Future[T]], result_of: Callable[[T], R]
+    messages: Sequence[Message], timeout_ms: int, begin: Callable[[Message, int], Future[T]], result_of: Callable[[T], R]
 ) -> list[R | Exception]:
-    """Begin something for each message, and return the results, or errors, in the order of the messages."""
+    """Begin something for each message, and return the results, or errors, in their order. ``timeout_ms`` is for all together."""
     outcomes: list[R | Exception] = []
+    until_s = time.monotonic() + timeout_ms / 1000
     for first in range(0, len(messages), TOGETHER_MAX):
+        left_ms = max(1, int((until_s - time.monotonic()) * 1000))
         futures: list[Future[T]] = []
         try:
-            futures += map(begin, messages[first : first + TOGETHER_MAX])
+            futures += [begin(message, left_ms) for message in messages[first : first + TOGETHER_MAX]]
             for future in futures:
                 try:
                     outcomes.append(result_of(future.result()))

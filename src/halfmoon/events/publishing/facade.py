@@ -89,14 +89,15 @@ class Facade:
 
         Raises UsageError also for one that stands twice among them, and PublishFailed whatever they say of failures.
         """
+        if not events:
+            return []
         if len({event.id for event in events}) < len(events):
             raise PublishedBefore("the same event stands twice among those to be published: build another event to send it twice")
         for event in events:
             self._check(event)
         transaction = self._transaction(handle, at_once)
         deliveries = [DeliveryMode.SENT if at_once else self._modes.choose(event, transaction) for event in events]
-        if events:
-            self._refuse_blocking(deliveries, events[0], transaction, blocking)
+        self._refuse_blocking(deliveries, events[0], transaction, blocking)
         now_ms, _ = yield NOW
         messages = []
         for event, delivery in zip(events, deliveries, strict=True):

@@ -155,13 +155,8 @@ async def _carried_out_async(step: Step, transport: Transport) -> Any:
             return await transport.send_async(message, attempt=attempt, timeout_ms=timeout_ms)
         case Prepare(message, attempt, timeout_ms, check_after_s):
             return await transport.prepare_async(message, attempt=attempt, timeout_ms=timeout_ms, check_after_s=check_after_s)
-        case Together(messages):
-            outcomes: list[Any] = []
-            for first in range(0, len(messages), TOGETHER_MAX):
-                steps = [_alone(step, message) for message in messages[first : first + TOGETHER_MAX]]
-                calls = [_carried_out_async(one, transport) for one in steps]
-                outcomes += await asyncio.gather(*calls, return_exceptions=True)
-            return outcomes
+        case Together():
+            return await _together(step, transport)
         case Write(provider, transaction, statement, values) if not transaction.waits:
             return await provider.run_async(transaction, statement, values)
         case Pause(seconds):
@@ -169,8 +164,19 @@ async def _carried_out_async(step: Step, transport: Transport) -> Any:
     return _carried_out(step, transport)
 
 
-def _alone(together: Together, message: Message) -> Send | Prepare:
+async def _together(together: Together, transport: Transport) -> list[Any]:
+    """Make the attempts, so many at once; the time is for all."""
+    outcomes: list[Any] = []
+    until_s = time.monotonic() + together.timeout_ms / 1000
+    for first in range(0, len(together.messages), TOGETHER_MAX):
+        left_ms = max(1, int((until_s - time.monotonic()) * 1000))
+        steps = [_alone(together, message, left_ms) for message in together.messages[first : first + TOGETHER_MAX]]
+        outcomes += await asyncio.gather(*[_carried_out_async(step, transport) for step in steps], return_exceptions=True)
+    return outcomes
+
+
+def _alone(together: Together, message: Message, timeout_ms: int) -> Send | Prepare:
     """Return the step of one message of many."""
     if together.half:
-        return Prepare(message, message.attempt, together.timeout_ms, together.check_after_s)
-    return Send(message, message.attempt, together.timeout_ms)
+        return Prepare(message, message.attempt, timeout_ms, together.check_after_s)
+    return Send(message, message.attempt, timeout_ms)
