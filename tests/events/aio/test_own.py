@@ -15,6 +15,7 @@ from halfmoon.events.aio import provider
 from halfmoon.events.checks import tokens
 from halfmoon.events.databases.database import Busy, Refused
 from halfmoon.events.tables import TOKENS, TableMissing
+from halfmoon.model import LocalTransactionState
 from tests.events.aio.shops import INSERT, Shop, shop
 from tests.events.real_databases import plain
 
@@ -94,3 +95,12 @@ def test_a_table_that_is_missing_is_named(shop: Shop) -> None:
         rows.run("DROP TABLE halfmoon_event")
     with pytest.raises(TableMissing):
         tokens.check_table(shop.database, TOKENS)
+
+
+def test_rows_are_read_whatever_the_user_has_made_of_them(postgres_url: str) -> None:
+    database = provider(_connecting("psycopg", plain(postgres_url), {"row_factory": psycopg.rows.dict_row}))
+    tokens.create_tables(database)
+    with database.fresh() as rows:
+        rows.run(tokens.INSERT, tokens.values("e-1", 1))
+    assert tokens.states(database, ["e-1"]) == {"e-1": LocalTransactionState.COMMIT}
+    database.release()

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from halfmoon.events.databases.database import Busy, Values
 from halfmoon.events.databases.own_loop import LOOP
-from halfmoon.events.dbapi.driver import autocommits, in_transaction, paramstyle_of, written
+from halfmoon.events.dbapi.driver import autocommits, in_transaction, paramstyle_of, with_plain_rows, written
 
 T = TypeVar("T")
 
@@ -16,8 +16,9 @@ async def execute(connection: Any, statement: str, values: Values | None = None)
     """Run a statement of ours on a driver's connection; return how many rows it touched, and those that it found."""
     if hasattr(connection, "fetch"):
         return await _of_asyncpg(connection, *written(statement, values, paramstyle_of(connection)))
-    cursor = await connection.execute(*written(statement, values, paramstyle_of(connection)))
-    return max(0, cursor.rowcount), [tuple(row) for row in await cursor.fetchall()] if cursor.description else []
+    async with with_plain_rows(connection.cursor()) as cursor:
+        await cursor.execute(*written(statement, values, paramstyle_of(connection)))
+        return max(0, cursor.rowcount), await cursor.fetchall() if cursor.description else []
 
 
 async def _of_asyncpg(connection: Any, text: str, given: Sequence[Any]) -> tuple[int, Sequence[Sequence[Any]]]:

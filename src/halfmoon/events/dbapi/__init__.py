@@ -25,7 +25,7 @@ from halfmoon.events.databases import error_classification, sqlite
 from halfmoon.events.databases.database import Busy, Refused, Rows, Values
 from halfmoon.events.databases.own_connections import OwnConnections
 from halfmoon.events.databases.unused_sessions import unused_sessions
-from halfmoon.events.dbapi.driver import autocommits, dialect_of, in_transaction, paramstyle_of, written
+from halfmoon.events.dbapi.driver import autocommits, dialect_of, in_transaction, paramstyle_of, plain_row, with_plain_rows, written
 from halfmoon.events.dbapi.proxy import Noticed, ProxyConnection
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
 from halfmoon.events.tables import TableMissing, TableOutdated, named_in
@@ -250,12 +250,12 @@ class DbapiRows:
     def all(self, statement: str, values: Values | None = None) -> Sequence[Sequence[Any]]:
         """Run a query and return its rows."""
         with self._executed(statement, values) as cursor:
-            return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+            return [plain_row(row) for row in cursor.fetchall()] if cursor.description else []
 
     @contextmanager
     def _executed(self, statement: str, values: Values | None) -> Iterator[Any]:
         with mapped(statement):
-            cursor = self._cursor()
+            cursor = with_plain_rows(self._cursor())
             try:
                 text, given = written(statement, values, self._paramstyle)
                 cursor.execute(text, given) if given else cursor.execute(text)

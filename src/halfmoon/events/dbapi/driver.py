@@ -76,6 +76,19 @@ def written(statement: str, values: Values | None, style: str) -> tuple[str, Any
     return _PLACE.sub(place, statement), in_order
 
 
+def with_plain_rows(cursor: Any) -> Any:
+    """Return a cursor that gives rows as sequences, whatever the user's ``row_factory`` makes of them."""
+    if hasattr(cursor, "row_factory"):
+        rows = sys.modules.get("psycopg.rows") if driver_of(getattr(cursor, "_real", cursor)) == "psycopg" else None
+        cursor.row_factory = None if rows is None else rows.tuple_row
+    return cursor
+
+
+def plain_row(row: Any) -> tuple[Any, ...]:
+    """Return the values of a row, also of one that a cursor class makes a dict."""
+    return tuple(row.values() if isinstance(row, dict) else row)
+
+
 def autocommits(connection: Any, dialect: str) -> bool:
     """Return whether each statement commits by itself, unless a BEGIN came before it."""
     autocommit = getattr(connection, "autocommit", None)
