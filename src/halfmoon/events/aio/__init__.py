@@ -22,7 +22,7 @@ from halfmoon.errors import UsageError
 from halfmoon.events.aio.own import BlockingConnection, execute
 from halfmoon.events.aio.proxy import AsyncProxyConnection
 from halfmoon.events.databases.database import Rows, Values
-from halfmoon.events.dbapi import ConnectionProvider, mapped
+from halfmoon.events.dbapi import ProxyProvider, mapped
 from halfmoon.events.transaction import LocalTransaction, Status
 
 __all__ = ["AsyncProvider", "AsyncProxyConnection", "provider"]
@@ -36,7 +36,7 @@ def provider(connect: Callable[[], Awaitable[Any]]) -> AsyncProvider:
     return AsyncProvider(connect)
 
 
-class AsyncProvider(ConnectionProvider):
+class AsyncProvider(ProxyProvider):
     """A `Provider` over proxies of asyncio connections. Safe to use from many event loops."""
 
     def __init__(self, connect: Callable[[], Awaitable[Any]]) -> None:

@@ -42,7 +42,7 @@ def provider(connect: Callable[[], Any], *, dialect: str = "", paramstyle: str =
     return DbapiProvider(connect, dialect=dialect, paramstyle=paramstyle)
 
 
-class ConnectionProvider:
+class ProxyProvider:
     """What the providers of proxies share: whose transaction is meant, and connections of their own."""
 
     def __init__(self, connect: Callable[[], Any], *, dialect: str = "", paramstyle: str = "") -> None:
@@ -185,7 +185,7 @@ class ConnectionProvider:
             local.end(Status.ROLLED_BACK)
 
 
-class DbapiProvider(ConnectionProvider):
+class DbapiProvider(ProxyProvider):
     """A `Provider` over proxies of connections. Safe to use from many threads, as far as the driver is."""
 
     def connect(self) -> ProxyConnection:
