@@ -9,6 +9,8 @@ thread, so that it is out of the way), PostgreSQL a server of its own with its s
   is next to free, so that the rest shows.
 * threads: eight threads, one event a transaction, each prepared, committed and decided; events per second, and processor time of
   this process an event (the user's own transaction included).
+* together: one thread, a hundred events a transaction, by `publish` of each and by `publish_many`; time of publishing them, and of
+  the whole transaction (p50).
 * plain outbox: the same threads write rows of a table, and a relay that looks each 100 ms sends them one by one; events per second
   from the begin until the last is sent.
 """
@@ -34,12 +36,15 @@ from sqlalchemy.pool import SingletonThreadPool
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.outbox import PAYLOAD, THREADS, PlainSide, broker, engine_of, wait_for
-from halfmoon.events import Publisher, local_transaction
+from halfmoon.events import Event, Publisher, local_transaction
 from halfmoon.events.tables import TOKENS, create
 from halfmoon.runtime.connections import blocking_connections
 from tests.events.real_databases import missing
 
 TOPIC, CODE = "TP_BENCH", "EC_PAID"
+MANY = 100
+"""Events of one transaction that has many."""
+
 Block = Callable[[], AbstractContextManager[Any]]
 """Begins one transaction."""
 
@@ -164,6 +169,26 @@ def say_cost(name: str, found: list[float]) -> None:
     print(f"publish  {name:<28} p50 {p50:6.3f} ms  p99 {p99:6.3f} ms  ours p50 {ours:6.3f} ms  {requests:.2f} requests", flush=True)
 
 
+def many(publisher: Publisher, begin_block: Block, count: int, publish: Callable[[list[Event]], object]) -> tuple[float, float]:
+    """Return p50 of publishing `MANY` events, and of the transaction around it, in ms."""
+    took, whole = [], []
+    for _ in range(max(5, count // MANY)):
+        events = [publisher.event(TOPIC, CODE, PAYLOAD, transactional=True) for _ in range(MANY)]
+        first = time.perf_counter()
+        with begin_block():
+            begin = time.perf_counter()
+            publish(events)
+            took.append((time.perf_counter() - begin) * 1e3)
+        whole.append((time.perf_counter() - first) * 1e3)
+        time.sleep(0.1)  # decisions of one do not delay the next
+    return statistics.median(took), statistics.median(whole)
+
+
+def say_many(name: str, alone: list[float], together: list[float]) -> None:
+    ways = [f"{way} {took:6.2f} ms (transaction {whole:6.2f})" for way, (took, whole) in (("alone", alone), ("together", together))]
+    print(f"{MANY} events {name:<27} {'  '.join(ways)}  ratio {alone[0] / together[0]:.1f}", flush=True)
+
+
 def say_rate(name: str, found: list[float]) -> None:
     print(f"threads  {name:<28} {found[0]:8,.0f} events/s  {found[1]:6.0f} us of CPU an event", flush=True)
 
@@ -198,6 +223,9 @@ def with_server(nameserver: str, database: str, root: Path, runs: int, count: in
             publisher.create_tables()
             found = medians(lambda: rate(lambda: one_event(publisher, sessions.begin), count), runs)
             say_rate(f"{database}, token row", found)
+            alone = medians(lambda: many(publisher, sessions.begin, count, lambda events: [*map(publisher.publish, events)]), runs)
+            together = medians(lambda: many(publisher, sessions.begin, count, publisher.publish_many), runs)
+            say_many(f"{database}, token row", alone, together)
         found = medians(lambda: plain_rate(engine, nameserver, "TP_PLAIN", count // 2), runs)
         say_rate(f"{database}, plain outbox", found)
 

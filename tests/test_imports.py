@@ -135,7 +135,7 @@ LAZY = {
     ("halfmoon.cli.main", "halfmoon.cli.shared.command_group"): "as above",
     ("halfmoon.events.dedup", "halfmoon.events.dedup.sqlalchemy"): "SQLAlchemy is an extra",
     ("halfmoon.events.dedup", "halfmoon.events.dedup.django"): "Django is an extra",
-    ("halfmoon.events.publishing.publisher", "halfmoon.events.sqlalchemy"): "SQLAlchemy is an extra",
+    ("halfmoon.events.publishing.arguments", "halfmoon.events.sqlalchemy"): "SQLAlchemy is an extra",
     (
         "halfmoon.client.spans",
         "opentelemetry.trace.propagation.tracecontext",

@@ -68,6 +68,22 @@ class FakeTransport:
     async def prepare_async(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
         return self._prepared(self._done(Call("prepare_async", message, attempt, timeout_ms, check_after_s)))
 
+    def prepare_many(
+        self, messages: Sequence[Message], *, timeout_ms: int, check_after_s: int | None
+    ) -> list[Prepared | Exception]:
+        calls = [Call("prepare", message, message.attempt, timeout_ms, check_after_s) for message in messages]
+        return [self._outcome(lambda call=call: self._prepared(self._done(call))) for call in calls]
+
+    def send_many(self, messages: Sequence[Message], *, timeout_ms: int) -> list[SendResult | Exception]:
+        calls = [Call("send", message, message.attempt, timeout_ms) for message in messages]
+        return [self._outcome(lambda call=call: self._done(call)) for call in calls]
+
+    def _outcome(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except Exception as exc:
+            return exc
+
     def post(self, message: Message, callback: SendCallback, *, timeout_ms: int) -> None:
         try:
             result = self._done(Call("post", message, message.attempt, timeout_ms))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from halfmoon.errors import HalfmoonError, UsageError
+from halfmoon.logs import listed
 
 
 class NoChecker(UsageError):
@@ -48,12 +51,16 @@ class DeclarationRefused(UsageError):
 class PublishFailed(HalfmoonError):
     """An event could not be sent. ``event_id`` names it; ``attempts`` were made; ``__cause__`` is the last attempt's error.
 
+    Of `publish_many`, ``event_ids`` names all that failed, and ``event_id`` the first of them.
+
     A broker may have stored it all the same when an answer was lost. Inside a transaction: let the error go on, so that the
     transaction rolls back; the broker's check then finds out. ``in_database``: the database refused its part of the event.
     """
 
     retry = True
 
-    def __init__(self, event_id: str, what: str, attempts: int, *, in_database: bool = False) -> None:
-        super().__init__(f"event {event_id} not published after {attempts} attempt(s): {what}")
-        self.event_id, self.attempts, self.in_database = event_id, attempts, in_database
+    def __init__(self, event_id: str | Sequence[str], what: str, attempts: int, *, in_database: bool = False) -> None:
+        ids = (event_id,) if isinstance(event_id, str) else tuple(event_id)
+        named = f"event {ids[0]}" if len(ids) == 1 else f"{len(ids)} events ({listed(ids, 10)})"
+        super().__init__(f"{named} not published after {attempts} attempt(s): {what}")
+        self.event_id, self.event_ids, self.attempts, self.in_database = ids[0], ids, attempts, in_database

@@ -6,11 +6,14 @@ It is built with an id, given a payload and published; consumers get one of the 
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 
 from halfmoon.errors import UsageError
 from halfmoon.events.errors import NameRefused
+from halfmoon.model import DELAY_S_MAX, TIMER_DELAY_MS, TIMER_DELIVER_MS, Message
 
 NAME_LENGTH_MAX = 127
 """Characters of a topic, group or event code, as brokers allow for topics."""
@@ -97,3 +100,18 @@ def check_id(event_id: object) -> str:
             f"event id {event_id!r:.80}: let the publisher make it, or use 1 to 64 letters, digits, '_', '-', '.', ':'"
         )
     return event_id
+
+
+def due_ms(delay: float | timedelta | None, deliver_at: datetime | int | None) -> int | None:
+    """Return when an event is to be delivered, ms since the epoch; None where nothing was said. Raises UsageError."""
+    if delay is None and deliver_at is None:
+        return None
+    now_ms = time.time_ns() // 1_000_000
+    try:
+        asked = Message("", b"", delay=delay, deliver_at=deliver_at).wire_properties()
+        due = int(asked[TIMER_DELIVER_MS]) if TIMER_DELIVER_MS in asked else now_ms + int(asked[TIMER_DELAY_MS])
+    except (TypeError, ValueError) as exc:
+        raise UsageError(f"delay is seconds or a timedelta, deliver_at ms since the epoch or an aware datetime: {exc}") from None
+    if due > now_ms + DELAY_S_MAX * 1000:
+        raise UsageError(f"deliver_at is at most {DELAY_S_MAX} seconds from now, as brokers allow, not {deliver_at}")
+    return due

@@ -100,6 +100,11 @@ class LocalTransaction:
         self._count += 1
         synchronization.begin(self)
 
+    @property
+    def goes_by_its_end(self) -> bool:
+        """Whether it has a synchronization that acts on how it ended: all but decisions, which their rows take."""
+        return any(synchronization.rank != 1 for synchronization in self._all())
+
     # ------------------------------------------------------------ savepoints
 
     @property

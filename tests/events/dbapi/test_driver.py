@@ -5,12 +5,15 @@ from __future__ import annotations
 import sqlite3
 import sys
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import psycopg
+import pymysql
 import pytest
 
 from halfmoon.errors import UsageError
 from halfmoon.events.checks import tokens
+from halfmoon.events.dbapi import provider
 from halfmoon.events.dbapi.driver import (
     autocommits,
     dialect_of,
@@ -18,7 +21,8 @@ from halfmoon.events.dbapi.driver import (
     paramstyle_of,
     written,
 )
-from tests.events.real_databases import plain
+from halfmoon.model import LocalTransactionState
+from tests.events.real_databases import connects, plain
 
 STATEMENT = "UPDATE t SET a = :a, rate = 5 % 2 WHERE b = :b AND a = :a"
 
@@ -93,3 +97,31 @@ def test_an_open_transaction_is_seen_where_the_driver_says_it(postgres_url):
     assert in_transaction(SimpleNamespace(info=SimpleNamespace(transaction_status=0))) is False
     assert in_transaction(SimpleNamespace(info=SimpleNamespace(transaction_status=3))) is True
     assert in_transaction(object()) is None
+
+
+def factory(url: str) -> dict[str, Any]:
+    """Options with which a driver gives rows that are no sequences."""
+    if url.startswith("postgresql"):
+        return {"row_factory": psycopg.rows.dict_row}
+    return {"cursorclass": pymysql.cursors.DictCursor} if url.startswith("mysql") else {}
+
+
+def test_rows_are_read_whatever_the_user_has_made_of_them(database_url: str) -> None:
+    def connect() -> Any:
+        connection = connects(database_url, **factory(database_url))()
+        if database_url.startswith("sqlite"):
+            connection.row_factory = lambda cursor, row: {"id": row[0]}
+        return connection
+
+    database = provider(connect)
+    tokens.create_tables(database)
+    with database.fresh() as rows:
+        rows.run(tokens.INSERT, tokens.values("e-1", 1))
+    assert tokens.states(database, ["e-1"]) == {"e-1": LocalTransactionState.COMMIT}
+    connection = database.connect()
+    connection.cursor().execute("SELECT 1")
+    local = database.current(connection)
+    assert local is not None
+    assert database.rows(local).all("SELECT id, state FROM halfmoon_event") == [("e-1", 1)]
+    connection.close()
+    database.release()

@@ -68,6 +68,25 @@ def test_events_of_a_committed_transaction_are_there_and_others_are_not(using: s
     assert numbers(bus.pending) == []
 
 
+def test_many_events_of_one_call_are_there_or_none_of_them(using: str, bus: MemoryBus):
+    def built(*given: str) -> list[Event]:
+        return [events.event("TP_ORDER", "EC_PAID", {"number": number}, transactional=True) for number in given]
+
+    with transaction.atomic(using=using):
+        events.publish_many(built("1", "2", "3"))
+    with contextlib.suppress(RuntimeError), transaction.atomic(using=using):
+        events.publish_many(built("4", "5"))
+        raise RuntimeError
+    bus.fail_next("prepare", times=9)  # each of them, and its two repeats
+    with contextlib.suppress(PublishFailed), transaction.atomic(using=using):
+        events.publish_many(built("6", "7", "8"))
+
+    assert numbers(bus.committed) == ["1", "2", "3"]
+    assert sorted(numbers(bus.rolled_back))[:2] == ["4", "5"]
+    assert numbers(bus.pending) == []
+    assert Token.objects.using(using).filter(state=1).count() == 3
+
+
 @BLOCKS
 def test_an_event_of_a_rolled_back_savepoint_is_rolled_back_alone(using: str, bus: MemoryBus, block: Block):
     with block(using=using):

@@ -11,6 +11,7 @@ from tests.events.machine.consuming import ConsumingAlias, ConsumingBlocks, Cons
 from tests.events.machine.dbapi import Connections
 from tests.events.machine.django_blocks import Alias
 from tests.events.machine.killing import MortalConnections, MortalSessions
+from tests.events.machine.native import AsyncConnections
 from tests.events.machine.sessions import AsyncBlocks, AsyncSessions, Blocks, Sessions
 from tests.events.machine.stores import Store
 from tests.events.mariadb import MariaDB
@@ -39,6 +40,8 @@ PROVIDERS: dict[str, tuple[str, Make]] = {
     "async session on psycopg": ("postgresql", AsyncSessions),
     "async session on asyncpg": ("postgresql", lambda store: AsyncSessions(store, "asyncpg")),
     "async session on aiomysql": ("mysql", AsyncSessions),
+    "native asyncpg": ("postgresql", lambda store: AsyncConnections(store, "asyncpg")),
+    "native psycopg on asyncio": ("postgresql", lambda store: AsyncConnections(store, "psycopg")),
     "async core on psycopg": ("postgresql", AsyncBlocks),
     "django on sqlite": ("sqlite", Alias),
     "django on postgresql": ("postgresql", Alias),

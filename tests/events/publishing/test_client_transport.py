@@ -8,14 +8,17 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from halfmoon import Admin, LocalTransactionState, Message
 from halfmoon.errors import BrokerError, HalfmoonError, NotRunning, UsageError
+from halfmoon.events.publishing import client_transport
 from halfmoon.events.publishing.client_transport import ClientTransport
 from halfmoon.events.publishing.transport import Prepared
 from halfmoon.model import SendResult, StoredMessage
@@ -242,6 +245,77 @@ def shaky(losing: Losing, asked: Asked) -> Iterator[ClientTransport]:
     made.start(asked)
     yield made
     made.close(1_000)
+
+
+def messages(transport: ClientTransport, topic: str, count: int, **values: Any) -> list[Message]:
+    return [Message(topic, b"%d" % number, tag="EC_PAID", msg_id=transport.new_id(), **values) for number in range(count)]
+
+
+def test_half_messages_that_are_prepared_together_are_decided_one_by_one(
+    cluster: LocalCluster, transport: ClientTransport, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_transport, "TOGETHER_MAX", 4)
+    made = messages(transport, topic, 9)
+    made[5] = Message("RMQ_SYS_TRANS_HALF_TOPIC", b"refused", msg_id=transport.new_id())
+
+    prepared = transport.prepare_many(made, timeout_ms=3_000, check_after_s=None)
+
+    assert [isinstance(one, Prepared) for one in prepared] == [number != 5 for number in range(9)]
+    assert isinstance(prepared[5], HalfmoonError)
+    for number, one in enumerate(prepared):
+        if isinstance(one, Prepared):
+            assert one.message_id == made[number].msg_id
+            transport.decide(one, commit=number % 2 == 0)
+    assert bodies(cluster, topic, 5) == [b"0", b"2", b"4", b"6", b"8"]
+
+
+def test_all_that_is_prepared_together_shares_one_time(
+    transport: ClientTransport, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_transport, "TOGETHER_MAX", 1)
+    producer, given = transport._open(), []
+
+    def never(message: Message, *, timeout_ms: int, check_after_s: int | None) -> Future[Any]:
+        given.append(timeout_ms)
+        time.sleep(0.05)
+        ended: Future[Any] = Future()
+        ended.set_exception(HalfmoonError("no answer"))
+        return ended
+
+    monkeypatch.setattr(producer, "prepare_async", never)
+    transport.prepare_many(messages(transport, topic, 4), timeout_ms=100, check_after_s=None)
+    assert given[0] > 95
+    assert given[1:] == sorted(given[1:], reverse=True)
+    assert given[3] == 1
+
+
+@pytest.mark.parametrize("keys", [(), ("id", "order-42")], ids=["in one batch", "by their key"])
+def test_messages_that_are_sent_together_have_each_their_own_result(
+    cluster: LocalCluster, transport: ClientTransport, topic: str, keys: tuple[str, ...]
+) -> None:
+    made = messages(transport, topic, 20, keys=keys)
+
+    results = transport.send_many(made, timeout_ms=3_000)
+
+    found = {one.msg_id: one for one in received(cluster, topic, 20)}
+    for message, result in zip(made, results, strict=True):
+        assert isinstance(result, SendResult)
+        stored = found[result.msg_id]
+        assert (stored.body, stored.queue_offset, stored.offset_msg_id) == (message.body, result.queue_offset, result.offset_msg_id)
+
+
+def test_messages_whose_one_answer_was_lost_are_sent_again_and_seen_once(
+    cluster: LocalCluster, losing: Losing, shaky: ClientTransport, topic: str
+) -> None:
+    shaky.send(Message(topic, b"before"), attempt=1, timeout_ms=3_000)
+    made = messages(shaky, topic, 3)
+    losing.lose()
+
+    assert all(isinstance(one, HalfmoonError) for one in shaky.send_many(made, timeout_ms=3_000))
+    again = shaky.send_many([msgspec.structs.replace(one, attempt=2) for one in made], timeout_ms=3_000)
+
+    assert (losing.lost, all(isinstance(one, SendResult) for one in again)) == (1, True)
+    assert bodies(cluster, topic, 4) == [b"0", b"1", b"2", b"before"]
 
 
 @pytest.mark.parametrize("on_a_loop", [False, True])

@@ -4,18 +4,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import time
+from contextlib import suppress
 
 import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
 
+from halfmoon.events import Publisher
 from halfmoon.events.checks import tokens
 from halfmoon.events.databases.database import Busy, Refused
 from halfmoon.events.sqlalchemy import begin, provider
 from halfmoon.events.tables import TableMissing
+from halfmoon.events.testing import MemoryBus
 from tests.events.sqlalchemy.test_connections import engine, ids, token
 
 __all__ = ["engine"]
@@ -123,3 +129,43 @@ def test_a_forked_child_leaves_the_connections_of_checks_to_the_parent(tmp_path)
     assert fresh._fresh._engine.pool.checkedin() == 1
     fresh.release()
     shop.dispose()
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
+def test_a_child_of_a_fork_asks_over_connections_of_its_own_where_the_engine_is_async(postgres_url, driver):
+    bus = MemoryBus()
+    engine = create_async_engine(postgres_url.replace("psycopg", driver))
+    Session = async_sessionmaker(engine)
+    events = Publisher("P_shop", transport=bus, session=Session)
+    events.create_tables()
+
+    async def publish():
+        async with Session.begin() as session:
+            await events.publish_async("TP_ORDER", "EC_PAID", 1, transactional=True, session=session)
+        await engine.dispose()  # the loop ends, and connections of the user's with it
+
+    asyncio.run(publish())
+    assert len(bus.events()) == 1
+    parents = backend(events.provider)
+
+    read, write = os.pipe()
+    if (pid := os.fork()) == 0:
+        with suppress(BaseException):  # nothing of pytest runs here
+            asyncio.run(publish())
+            os.write(write, json.dumps([len(bus.events()), backend(events.provider)]).encode())
+        os._exit(0)
+    os.close(write)
+    with open(read, encoding="utf-8") as pipe:
+        seen, childs = json.loads(pipe.read())
+    os.waitpid(pid, 0)
+
+    assert seen == 2
+    assert childs != parents
+    assert backend(events.provider) == parents
+    events.close()
+
+
+def backend(provider):
+    """Return which of the server's processes answers."""
+    with provider.fresh() as rows:
+        return rows.all("SELECT pg_backend_pid()")[0][0]

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple, Self
 from halfmoon.errors import UsageError
 from halfmoon.events.databases.database import Busy, Database, Provider, Refused, Rows, SchemaRows
 from halfmoon.events.databases.error_classification import read_only
+from halfmoon.events.databases.many_rows import letters
 from halfmoon.events.databases.retention import remove_old
 from halfmoon.events.tables import IDENTITY, TOKENS, Table, TableMissing, check_schema, create, identify, migrate
 from halfmoon.model import LocalTransactionState
@@ -161,7 +162,7 @@ def _found(rows: Rows, event_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
     """Return the state and time of those rows of some events that are there, and of the table's own."""
     # The number of places is a power of two, so that few statements differ and caches of them pay.
     asked = [IDENTITY, *event_ids, *[event_ids[-1]] * ((1 << len(event_ids).bit_length()) - len(event_ids) - 1)]
-    names = [f"id_{_letters(number)}" for number in range(len(asked))]
+    names = [f"id_{letters(number)}" for number in range(len(asked))]
     query = f"SELECT id, state, created_ms FROM {TOKENS.name} WHERE id IN ({', '.join(f':{name}' for name in names)})"
     found = rows.all(query, dict(zip(names, asked, strict=True)))
     return {event_id: (int(state), int(created_ms)) for event_id, state, created_ms in found}
@@ -240,11 +241,6 @@ def _again(provider: Provider, event_id: str, home: Home, lock_wait_ms: int) -> 
         return states(provider, [event_id], home, lock_wait_ms=lock_wait_ms).get(event_id, LocalTransactionState.OPEN)
     except Busy:
         return LocalTransactionState.OPEN
-
-
-def _letters(number: int) -> str:
-    """Return a number as letters: names of places have no digits."""
-    return "".join(chr(ord("a") + int(digit)) for digit in str(number))
 
 
 def _meaning(state: int) -> LocalTransactionState:

@@ -205,8 +205,10 @@ def _check(consumer: Consumer) -> None:
     if ledger is None or ledger.is_async is consumer.is_async:
         return
     if consumer.is_async:
-        raise UsageError(f"{handler.place}: dedup of a coroutine function must be an async_sessionmaker")
-    raise UsageError(f"{handler.place}: dedup of a plain function cannot be an async_sessionmaker")
+        raise UsageError(
+            f"{handler.place}: dedup of a coroutine function must be an async_sessionmaker or a provider of halfmoon.events.aio"
+        )
+    raise UsageError(f"{handler.place}: dedup of a plain function cannot be an async_sessionmaker, or of an event loop")
 
 
 def _noted(made: Span | None, outcome: Outcome) -> Outcome:

@@ -61,6 +61,8 @@ def busy(error: BaseException | None) -> bool:
             return True
         if type(link).__name__ == "OperationalError" and state is None and type(link).__module__.startswith("psycopg"):
             return True  # its errors without a SQLSTATE are those of the connection
+        if type(link).__name__ == "InterfaceError" and type(link).__module__.startswith("asyncpg"):
+            return True
     return False
 
 
@@ -91,6 +93,11 @@ def read_only(error: BaseException | None) -> bool:
         if _sqlstate(link) == "25006" or _mysql(link) in _MYSQL_READ_ONLY or (code is not None and code & 0xFF == SQLITE_READONLY):
             return True
     return False
+
+
+def in_failed_transaction(error: BaseException | None) -> bool:
+    """Return whether PostgreSQL refused a statement because its transaction was given up after an earlier error."""
+    return any(_sqlstate(link) == "25P02" for link in _chain(error))
 
 
 def aborted(connection: object) -> bool:

@@ -9,7 +9,8 @@
         connection.execute("INSERT INTO orders VALUES (42)")
         events.publish("TP_ORDER", "EC_PAID", {"order_id": 42}, transactional=True)
 
-``database.proxied(connection)`` wraps one that a pool or framework gave.
+``with database.connection(pool) as connection`` takes one of a psycopg_pool, ``database.proxied(connection)`` wraps one that
+something else gave. `halfmoon.events.aio` serves asyncio connections.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from halfmoon.events.databases.database import Busy, Refused, Rows, Values
 from halfmoon.events.databases.listening import CannotListen, ListeningConnection, blocking
 from halfmoon.events.databases.own_connections import OwnConnections
 from halfmoon.events.databases.unused_sessions import unused_sessions
-from halfmoon.events.dbapi.driver import autocommits, dialect_of, in_transaction, paramstyle_of, written
-from halfmoon.events.dbapi.proxy import ProxyConnection
+from halfmoon.events.dbapi.driver import autocommits, dialect_of, in_transaction, paramstyle_of, plain_row, with_plain_rows, written
+from halfmoon.events.dbapi.proxy import Noticed, ProxyConnection
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
 from halfmoon.events.tables import TableMissing, TableOutdated, check_schema, in_schema, known_dialect, named_in
 from halfmoon.events.transaction import LocalTransaction, Status, active_transactions
@@ -45,8 +46,8 @@ def provider(connect: Callable[[], Any], *, dialect: str = "", paramstyle: str =
     return DbapiProvider(connect, dialect=known_dialect(dialect) if dialect else "", paramstyle=paramstyle, schema=schema)
 
 
-class DbapiProvider:
-    """A `Provider` over proxies of connections. Safe to use from many threads, as far as the driver is."""
+class ProxyProvider:
+    """What the providers of proxies share: whose transaction is meant, and connections of their own."""
 
     def __init__(self, connect: Callable[[], Any], *, dialect: str = "", paramstyle: str = "", schema: str = "") -> None:
         self._connect = connect
@@ -63,25 +64,7 @@ class DbapiProvider:
         """The dialect that was given, or that of the first connection."""
         return self._dialect
 
-    def connect(self) -> ProxyConnection:
-        """Open a connection whose transactions count."""
-        return self.proxied(self._connect())
-
-    def proxied(self, connection: Any) -> ProxyConnection:
-        """Return a proxy around an open connection of the driver. Use nothing but the proxy from now on."""
-        if isinstance(connection, ProxyConnection):
-            raise UsageError("this connection is already a proxy")
-        self._learn(connection)
-        if self.dialect == "sqlite" and sqlite.in_memory(connection):
-            self._alone = connection
-        return ProxyConnection(connection, self, self._dropped.append, self.dialect)
-
     # ------------------------------------------------------------ what publishers ask
-
-    ways = (
-        "Name the connection (publish(…, session=connection), events.bound_to(connection)), or publish where the one that is open "
-        "was made (with database.connect() as connection: …); with autocommit, between BEGIN and COMMIT"
-    )
 
     def current(self, handle: object = None) -> LocalTransaction | None:
         """Return the active transaction of this context, or of a connection from `connect` or `proxied`.
@@ -98,25 +81,26 @@ class DbapiProvider:
             raise AmbiguousTransaction(f"{count} connections are open here: say which one (publish(…, session=connection))")
         return unused[0].begun() if unused else active[0] if active else None
 
-    def _unused(self, after: int) -> list[ProxyConnection]:
-        """Return the connections that were opened in this context after a number, and whose next statement begins a transaction."""
+    def _unused(self, after: int) -> list[Noticed]:
+        """Return the connections that were opened in this context after a number, and whose next statement is in a transaction."""
         handles = [session.handle for session in unused_sessions() if session.number > after]
-        own = [handle for handle in handles if isinstance(handle, ProxyConnection) and handle._source is self]
-        return [connection for connection in own if not autocommits(connection._real, self.dialect)]
+        own = [handle for handle in handles if isinstance(handle, Noticed) and handle._source is self]
+        return [connection for connection in own if self._has_transaction(connection)]
+
+    def _has_transaction(self, connection: Noticed) -> bool:
+        """Return whether the next statement of a connection is in a transaction."""
+        return not autocommits(connection._real, self.dialect) or bool(in_transaction(connection._real))
 
     def _of(self, handle: object) -> LocalTransaction:
-        if not isinstance(handle, ProxyConnection) or handle._source is not self:
-            raise UsageError(f"session= must be a connection from the provider's connect() or proxied(), not {handle!r:.80}")
+        if not isinstance(handle, Noticed) or handle._source is not self:
+            raise UsageError(
+                f"session= must be a connection from the provider's connection(), connect() or proxied(), not {handle!r:.80}"
+            )
         if handle.local is not None:
             return handle.local
-        if not handle.unused or autocommits(handle._real, self.dialect):
+        if not handle.unused or not self._has_transaction(handle):
             raise NoTransaction("the connection has no transaction: publish after its first statement and before its commit")
         return handle.begun()
-
-    def rows(self, transaction: LocalTransaction) -> Rows:
-        """Return what runs statements in the connection's own transaction."""
-        connection = self._connection(transaction)
-        return self._rows(connection, self._style(connection._real))
 
     def awaiting(self) -> None:
         """Return None: nothing of it runs on an event loop."""
@@ -124,16 +108,6 @@ class DbapiProvider:
     def standing_in(self, transaction: LocalTransaction) -> Rows | None:
         """Return None: transactions of tests are ended as any."""
         return None
-
-    async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
-        """As ``rows(transaction).run(…)``: the driver blocks, on an event loop, too."""
-        return self.rows(transaction).run(statement, values)
-
-    async def all_async(
-        self, transaction: LocalTransaction, statement: str, values: Values | None = None
-    ) -> Sequence[Sequence[Any]]:
-        """As `run_async`, for a query: returns its rows."""
-        return self.rows(transaction).all(statement, values)
 
     @contextmanager
     def fresh(self, *, lock_wait_ms: int = 1_000) -> Iterator[Rows]:
@@ -193,13 +167,12 @@ class DbapiProvider:
     def _rows(self, connection: Any, paramstyle: str) -> DbapiRows:
         return DbapiRows(connection.cursor, self.dialect, paramstyle, self.schema)
 
-    def _connection(self, transaction: LocalTransaction) -> ProxyConnection:
+    def _connection(self, transaction: LocalTransaction) -> Any:
         reference = transaction.facts.get("connection")
         connection = reference() if reference is not None else None
         if connection is None or not transaction.active or connection.local is not transaction:
             raise TransactionEnded("the connection's transaction has ended: publish before its commit or rollback")
-        proxied: ProxyConnection = connection
-        return proxied
+        return connection
 
     def _begin(self, rows: DbapiRows, wait_ms: int, *, explicit: bool) -> None:
         if self.dialect == "sqlite":
@@ -228,6 +201,61 @@ class DbapiProvider:
             local.end(Status.ROLLED_BACK)
 
 
+class DbapiProvider(ProxyProvider):
+    """A `Provider` over proxies of connections. Safe to use from many threads, as far as the driver is."""
+
+    def connect(self) -> ProxyConnection:
+        """Open a connection whose transactions count."""
+        return self.proxied(self._connect())
+
+    @contextmanager
+    def connection(self, pool: Any) -> Iterator[ProxyConnection]:
+        """Lend a connection of a pool, such as psycopg_pool's, for a block, at whose end it is committed or rolled back."""
+        with pool.connection() as real:
+            connection = self.proxied(real)
+            try:
+                yield connection
+                if not real.closed:  # as psycopg has it
+                    connection.commit()
+            except BaseException:
+                with suppress(Exception):
+                    connection.rollback()
+                raise
+            finally:
+                connection.leave(Status.ROLLED_BACK)
+
+    def proxied(self, connection: Any) -> ProxyConnection:
+        """Return a proxy around an open connection of the driver. Use nothing but the proxy from now on."""
+        if isinstance(connection, ProxyConnection):
+            raise UsageError("this connection is already a proxy")
+        self._learn(connection)
+        if self.dialect == "sqlite" and sqlite.in_memory(connection):
+            self._alone = connection
+        return ProxyConnection(connection, self, self._dropped.append, self.dialect)
+
+    # ------------------------------------------------------------ what publishers ask
+
+    ways = (
+        "Name the connection (publish(…, session=connection), events.bound_to(connection)), or publish where the one that is open "
+        "was made (with database.connect() as connection: …); with autocommit, between BEGIN and COMMIT"
+    )
+
+    def rows(self, transaction: LocalTransaction) -> Rows:
+        """Return what runs statements in the connection's own transaction."""
+        connection = self._connection(transaction)
+        return self._rows(connection, self._style(connection._real))
+
+    async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
+        """As ``rows(transaction).run(…)``: the driver blocks, on an event loop, too."""
+        return self.rows(transaction).run(statement, values)
+
+    async def all_async(
+        self, transaction: LocalTransaction, statement: str, values: Values | None = None
+    ) -> Sequence[Sequence[Any]]:
+        """As `run_async`, for a query: returns its rows."""
+        return self.rows(transaction).all(statement, values)
+
+
 class DbapiRows:
     """`Rows` over a driver's cursors. ``cursor`` makes one for each statement."""
 
@@ -244,12 +272,12 @@ class DbapiRows:
     def all(self, statement: str, values: Values | None = None) -> Sequence[Sequence[Any]]:
         """Run a query and return its rows."""
         with self._executed(statement, values) as cursor:
-            return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+            return [plain_row(row) for row in cursor.fetchall()] if cursor.description else []
 
     @contextmanager
     def _executed(self, statement: str, values: Values | None) -> Iterator[Any]:
         with mapped(statement):
-            cursor = self._cursor()
+            cursor = with_plain_rows(self._cursor())
             try:
                 text, given = written(in_schema(statement, self._schema, self.dialect), values, self._paramstyle)
                 cursor.execute(text, given) if given else cursor.execute(text)

@@ -1,12 +1,14 @@
-"""What differs between the drivers of PEP 249: dialect, places of values, whether a transaction is open. Changes nothing.
+"""What differs between drivers: dialect, places of values, whether a transaction is open. Changes nothing.
 
-Known: sqlite3, psycopg, psycopg2, pg8000, pymysql, mysqlclient, mariadb, mysql-connector. Of others only the standard is used.
+Known: sqlite3, psycopg, psycopg2, pg8000, pymysql, mysqlclient, mariadb, mysql-connector, and asyncpg, which is none of PEP 249. Of
+others only the standard is used.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+from itertools import count
 from typing import Any
 
 from halfmoon.errors import UsageError
@@ -17,11 +19,15 @@ _DIALECTS = {
     "psycopg": "postgresql",
     "psycopg2": "postgresql",
     "pg8000": "postgresql",
+    "asyncpg": "postgresql",
     "pymysql": "mysql",
     "MySQLdb": "mysql",
     "mysql": "mysql",
     "mariadb": "mysql",
 }
+NUMBERED = "numeric_dollar"
+"""The paramstyle of asyncpg: ``$1``."""
+
 _MYSQL_IN_TRANSACTION = 1
 _PLACE = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 
@@ -41,6 +47,8 @@ def dialect_of(connection: object) -> str:
 
 def paramstyle_of(connection: object) -> str:
     """Return how the driver of a connection writes values' places, as its package says. Raises UsageError when it does not."""
+    if driver_of(connection) == "asyncpg":
+        return NUMBERED
     for base in type(connection).__mro__:
         package = sys.modules.get(base.__module__.partition(".")[0])
         if isinstance(style := getattr(package, "paramstyle", None), str):
@@ -59,13 +67,26 @@ def written(statement: str, values: Values | None, style: str) -> tuple[str, Any
         return _PLACE.sub(r"%(\1)s", statement), given
     names: list[str] = _PLACE.findall(statement)
     in_order = [given[name] for name in names]
-    if style == "numeric":
-        numbers = iter(range(1, len(names) + 1))
-        return _PLACE.sub(lambda _: f":{next(numbers)}", statement), in_order
+    if style in {"numeric", NUMBERED}:
+        numbers, mark = count(1), ":" if style == "numeric" else "$"
+        return _PLACE.sub(lambda _: f"{mark}{next(numbers)}", statement), in_order
     place = {"qmark": "?", "format": "%s"}.get(style)
     if place is None:
         raise UsageError(f"paramstyle {style!r} is not one of PEP 249: qmark, numeric, named, format, pyformat")
     return _PLACE.sub(place, statement), in_order
+
+
+def with_plain_rows(cursor: Any) -> Any:
+    """Return a cursor that gives rows as sequences, whatever the user's ``row_factory`` makes of them."""
+    if hasattr(cursor, "row_factory"):
+        rows = sys.modules.get("psycopg.rows") if driver_of(getattr(cursor, "_real", cursor)) == "psycopg" else None
+        cursor.row_factory = None if rows is None else rows.tuple_row
+    return cursor
+
+
+def plain_row(row: Any) -> tuple[Any, ...]:
+    """Return the values of a row, also of one that a cursor class makes a dict."""
+    return tuple(row.values() if isinstance(row, dict) else row)
 
 
 def autocommits(connection: Any, dialect: str) -> bool:
@@ -76,7 +97,7 @@ def autocommits(connection: Any, dialect: str) -> bool:
     if dialect == "sqlite":
         return getattr(connection, "isolation_level", "") is None
     asked = getattr(connection, "get_autocommit", None)
-    return bool(asked()) if callable(asked) else False
+    return bool(asked()) if callable(asked) else driver_of(connection) == "asyncpg"
 
 
 def in_transaction(connection: Any) -> bool | None:
@@ -84,6 +105,8 @@ def in_transaction(connection: Any) -> bool | None:
     state = getattr(connection, "in_transaction", None)
     if isinstance(state, bool):
         return state
+    if callable(asked := getattr(connection, "is_in_transaction", None)):  # asyncpg
+        return False if connection.is_closed() else bool(asked())
     status = getattr(getattr(connection, "info", None), "transaction_status", None)
     if (name := getattr(status, "name", None)) is not None:
         return None if name == "UNKNOWN" else bool(name != "IDLE")

@@ -1,4 +1,4 @@
-"""A connection of PEP 249 whose transactions are noticed: a thin proxy around it and its cursors. Made by `dbapi.provider`.
+"""Connections whose transactions are noticed; of PEP 249: a thin proxy around one and its cursors. Made by `dbapi.provider`.
 
 Everything is handed on to the driver. Around each call the proxy looks whether the driver says that a transaction is open: one that
 opens is bound to the context, and one that is gone is reported. That is when plain events are sent or dropped, and when the rows of
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -33,8 +33,11 @@ _SAVEPOINT = re.compile(
 """What SQL says of an end or a savepoint, for plain events: nothing else tells whether one is to be sent or dropped."""
 
 
-class ProxyConnection:
-    """A driver's connection with its transactions noticed. Attributes and methods are the driver's."""
+class Noticed:
+    """What is known of a driver's connection, around whose calls a proxy looks: its transaction, and the savepoints in it."""
+
+    _waits = True
+    """Whether its statements block, and its hooks may wait for the network."""
 
     def __init__(self, real: Any, source: object, dropped: Callable[[LocalTransaction], None], dialect: str) -> None:
         self._real = real
@@ -47,85 +50,12 @@ class ProxyConnection:
         if in_transaction(real):
             self.begun()
 
-    def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self._real, name)
-        return self._noticed(name, attribute) if callable(attribute) else attribute
-
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _OWN:
             object.__setattr__(self, name, value)
         else:
-            self._noticed("setattr", setattr)(self._real, name, value)
-
-    # ------------------------------------------------------------ the driver's own verbs
-
-    def cursor(self, *args: Any, **options: Any) -> ProxyCursor:
-        """Return a cursor whose statements are noticed."""
-        return ProxyCursor(self, self._real.cursor(*args, **options))
-
-    def commit(self) -> None:
-        """Commit. An error that leaves the transaction open, such as SQLite's lock, leaves it active: try again, or roll back."""
-        self._commit(self._real.commit)
-
-    def rollback(self) -> None:
-        """Roll back."""
-        try:
-            self._real.rollback()
-        finally:
-            self._left(Status.ROLLED_BACK)
-
-    def close(self) -> None:
-        """Close; what was not committed is rolled back."""
-        try:
-            self._real.close()
-        finally:
-            self._ended(Status.ROLLED_BACK)
-
-    def tpc_begin(self, xid: Any) -> None:
-        """Begin a transaction of two phases."""
-        self._real.tpc_begin(xid)
-        self.begun().two_phase = True
-
-    def tpc_prepare(self) -> None:
-        """Prepare a transaction of two phases: it is open until its second one."""
-        self._real.tpc_prepare()
-
-    def tpc_commit(self, *args: Any) -> None:
-        """Commit a transaction of two phases."""
-        self._commit(lambda: self._real.tpc_commit(*args))
-
-    def tpc_rollback(self, *args: Any) -> None:
-        """Roll a transaction of two phases back."""
-        self._real.tpc_rollback(*args)
-        self._ended(Status.ROLLED_BACK)
-
-    def transaction(self, *args: Any, **options: Any) -> ProxyBlock:
-        """Return psycopg's block of a transaction or savepoint."""
-        return ProxyBlock(self, self._real.transaction(*args, **options))
-
-    def __enter__(self) -> Self:
-        """Begin a block, at whose end the driver commits or rolls back: what is published in it belongs to it."""
-        self._real.__enter__()
-        self._unused_session.used = True
-        self._unused_session = note_opened(self)
-        if self._local is not None:
-            self._unused_session.used = True
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> Any:
-        """Commit or roll back as the driver does it at a block's end; the driver then closes or keeps the connection."""
-        try:
-            if error is None:
-                self.commit()
-            else:
-                self.rollback()
-        except BaseException as failure:
-            if self._local is not None:  # SQLite keeps a transaction whose commit was refused open
-                with suppress(Exception):
-                    self.rollback()
-            self._real.__exit__(type(failure), failure, failure.__traceback__)
-            raise
-        return self._real.__exit__(kind, error, trace)
+            with self.noticing("setattr"):
+                setattr(self._real, name, value)
 
     # ------------------------------------------------------------ what is noticed
 
@@ -143,13 +73,17 @@ class ProxyConnection:
         """A transaction begins, if none runs: with a statement, or with what is published before one."""
         self._unused_session.used = True
         if self._local is None:
-            local = self._local = LocalTransaction(self._source, weakref.ref(self))
+            local = self._local = LocalTransaction(self._source, weakref.ref(self), waits=self._waits)
             dropped = self._dropped
             local.facts["connection"] = weakref.ref(self, lambda _: dropped(local))
             bind(local)
             return local
         adopt(self._local)
         return self._local
+
+    def leave(self, status: Status) -> None:
+        """It is used no more: what is open ends with a status, as far as anybody here knows."""
+        Noticed._ended(self, status)
 
     def _ended(self, status: Status) -> None:
         local, self._local = self._local, None
@@ -163,38 +97,36 @@ class ProxyConnection:
         if not (autocommits(self._real, self._dialect) and in_transaction(self._real)):
             self._ended(status)
 
-    def _commit(self, commit: Callable[[], None]) -> None:
+    @contextmanager
+    def committing(self) -> Iterator[None]:
+        """Notice what becomes of the commit that the block carries out."""
         if self._local is None:
             self._unused_session.used = True
-            commit()
+            yield
             return
         self._local.before_commit()
         given_up = self._given_up()
         try:
-            commit()
+            yield
         except BaseException as error:
             if not in_transaction(self._real):
                 self._ended(Status.ROLLED_BACK if given_up or error_classification.refused(error) else Status.UNKNOWN)
             raise
         self._left(Status.ROLLED_BACK if given_up else Status.COMMITTED)
 
-    def _noticed(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a method of the driver's that looks before and after whether a transaction is open."""
-
-        def call(*args: Any, **options: Any) -> Any:
-            if name.startswith(_RUNNING):
-                if not autocommits(self._real, self._dialect):
-                    self.begun()
-                self._begin_before(name, args)
-            opened, given_up, error = in_transaction(self._real), self._given_up(), True
-            try:
-                result = method(*args, **options)
-                error = False
-            finally:
-                self._look(args[0] if args else None, opened=opened, failed=error or given_up)
-            return ProxyCursor(self, result) if hasattr(result, "fetchone") and not isinstance(result, ProxyCursor) else result
-
-        return call
+    @contextmanager
+    def noticing(self, name: str, *args: Any) -> Iterator[None]:
+        """Look before and after the block, which calls a method of the driver's, whether a transaction is open."""
+        if name.startswith(_RUNNING):
+            if not autocommits(self._real, self._dialect):
+                self.begun()
+            self._begin_before(name, args)
+        opened, given_up, error = in_transaction(self._real), self._given_up(), True
+        try:
+            yield
+            error = False
+        finally:
+            self._look(args[0] if args else None, opened=opened, failed=error or given_up)
 
     def _begin_before(self, name: str, args: tuple[Any, ...]) -> None:
         """Send the BEGIN that SQLite's driver leaves out before a SAVEPOINT; with autocommit a savepoint may stand for itself."""
@@ -232,6 +164,96 @@ class ProxyConnection:
             if rolls_back:  # itself stays, and may be rolled back to again
                 self._savepoints.append(name)
                 self._local.savepoint()
+
+
+class ProxyConnection(Noticed):
+    """A driver's connection with its transactions noticed. Attributes and methods are the driver's."""
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._real, name)
+        return self._noticed(name, attribute) if callable(attribute) else attribute
+
+    def _noticed(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a method of the driver's around which is looked."""
+
+        def call(*args: Any, **options: Any) -> Any:
+            with self.noticing(name, *args):
+                result = method(*args, **options)
+            return ProxyCursor(self, result) if hasattr(result, "fetchone") and not isinstance(result, ProxyCursor) else result
+
+        return call
+
+    # ------------------------------------------------------------ the driver's own verbs
+
+    def cursor(self, *args: Any, **options: Any) -> ProxyCursor:
+        """Return a cursor whose statements are noticed."""
+        return ProxyCursor(self, self._real.cursor(*args, **options))
+
+    def commit(self) -> None:
+        """Commit. An error that leaves the transaction open, such as SQLite's lock, leaves it active: try again, or roll back."""
+        with self.committing():
+            self._real.commit()
+
+    def rollback(self) -> None:
+        """Roll back."""
+        try:
+            self._real.rollback()
+        finally:
+            self._left(Status.ROLLED_BACK)
+
+    def close(self) -> None:
+        """Close; what was not committed is rolled back."""
+        try:
+            self._real.close()
+        finally:
+            self._ended(Status.ROLLED_BACK)
+
+    def tpc_begin(self, xid: Any) -> None:
+        """Begin a transaction of two phases."""
+        self._real.tpc_begin(xid)
+        self.begun().two_phase = True
+
+    def tpc_prepare(self) -> None:
+        """Prepare a transaction of two phases: it is open until its second one."""
+        self._real.tpc_prepare()
+
+    def tpc_commit(self, *args: Any) -> None:
+        """Commit a transaction of two phases."""
+        with self.committing():
+            self._real.tpc_commit(*args)
+
+    def tpc_rollback(self, *args: Any) -> None:
+        """Roll a transaction of two phases back."""
+        self._real.tpc_rollback(*args)
+        self._ended(Status.ROLLED_BACK)
+
+    def transaction(self, *args: Any, **options: Any) -> ProxyBlock:
+        """Return psycopg's block of a transaction or savepoint."""
+        return ProxyBlock(self, self._real.transaction(*args, **options), forced=forced(*args, **options))
+
+    def __enter__(self) -> Self:
+        """Begin a block, at whose end the driver commits or rolls back: what is published in it belongs to it."""
+        self._real.__enter__()
+        self._unused_session.used = True
+        self._unused_session = note_opened(self)
+        if self._local is not None:
+            self._unused_session.used = True
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> Any:
+        """Commit or roll back as the driver does it at a block's end; the driver then closes or keeps the connection."""
+        try:
+            if error is None:
+                self.commit()
+            else:
+                self.rollback()
+        except BaseException as failure:
+            if self._local is not None:  # SQLite keeps a transaction whose commit was refused open
+                with suppress(Exception):
+                    self.rollback()
+            self._real.__exit__(type(failure), failure, failure.__traceback__)
+            raise
+        return self._real.__exit__(kind, error, trace)
 
 
 class ProxyCursor:
@@ -274,37 +296,36 @@ class ProxyCursor:
         return None
 
 
-class ProxyBlock:
-    """psycopg's block: a transaction where none is open, else a savepoint."""
+class Block:
+    """A driver's block, such as psycopg's: a transaction where none is open, else a savepoint."""
 
-    def __init__(self, connection: ProxyConnection, real: Any) -> None:
+    def __init__(self, connection: Noticed, real: Any, *, forced: bool = False) -> None:
+        """``forced``: it is rolled back in any case."""
         self._connection = connection
         self._real = real
+        self._forced = forced
         self._inner = False
 
-    def __enter__(self) -> Any:
-        self._inner = bool(in_transaction(self._connection._real))
-        entered = self._real.__enter__()
-        self._connection.begun()
-        if self._inner and (local := self._connection.local) is not None:
+    def begun(self, *, inner: bool) -> None:
+        """It has begun, ``inner`` in a transaction that was open."""
+        self._inner = inner
+        local = self._connection.begun()
+        if inner:
             local.savepoint()
-        return entered
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> Any:
-        connection, local = self._connection, self._connection.local
-        if error is None and not self._inner and local is not None:
-            try:
-                local.before_commit()
-            except BaseException as veto:
-                self._real.__exit__(type(veto), veto, veto.__traceback__)
-                connection._ended(Status.ROLLED_BACK)
-                raise
-        rolls_back = error is not None or connection._given_up() or bool(getattr(self._real, "force_rollback", False))
-        returned = False
+    def before_commit(self) -> None:
+        """Tell hooks that it is about to be committed, if it is no savepoint. Raises what a hook raises, against the commit."""
+        if not self._inner and (local := self._connection.local) is not None:
+            local.before_commit()
+
+    @contextmanager
+    def ending(self, *, rolls_back: bool) -> Iterator[None]:
+        """Notice how the block ends, which the driver does inside."""
+        connection, local, returned = self._connection, self._connection.local, False
+        rolls_back = rolls_back or self._forced
         try:
-            swallowed = self._real.__exit__(kind, error, trace)
+            yield
             returned = True
-            return swallowed
         except BaseException as failure:
             rolls_back = rolls_back or error_classification.refused(failure)
             raise
@@ -314,3 +335,29 @@ class ProxyBlock:
                 connection._ended(Status.ROLLED_BACK if rolls_back else committed)
             elif local is not None:
                 local.release() if returned and not rolls_back else local.rollback_savepoint()
+
+
+class ProxyBlock(Block):
+    """A block for ``with``."""
+
+    def __enter__(self) -> Any:
+        inner = bool(in_transaction(self._connection._real))
+        entered = self._real.__enter__()
+        self.begun(inner=inner)
+        return entered
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> Any:
+        try:
+            if error is None:
+                self.before_commit()
+        except BaseException as veto:
+            with self.ending(rolls_back=True):
+                self._real.__exit__(type(veto), veto, veto.__traceback__)
+            raise
+        with self.ending(rolls_back=error is not None or self._connection._given_up()):
+            return self._real.__exit__(kind, error, trace)
+
+
+def forced(name: object = None, force_rollback: object = False, **_: object) -> bool:
+    """Return whether the arguments of psycopg's ``transaction()`` have it rolled back in any case."""
+    return bool(force_rollback)

@@ -17,9 +17,12 @@ from importlib import import_module
 from typing import Any
 
 from halfmoon.errors import UsageError
+from halfmoon.events.aio import AsyncProvider
 from halfmoon.events.checks import tokens
 from halfmoon.events.databases.database import Provider
 from halfmoon.events.databases.retention import remove_old
+from halfmoon.events.dbapi import DbapiProvider
+from halfmoon.events.dedup.aio import AsyncConnectionLedger
 from halfmoon.events.dedup.dbapi import ConnectionLedger
 from halfmoon.events.dedup.ledger import Ledger, ProviderLedger
 from halfmoon.events.tables import CONSUMED
@@ -42,7 +45,9 @@ def ledger_of(dedup: Any) -> Ledger:
     if "sqlalchemy.orm" in sys.modules:  # an extra, imported for who uses it only: who has a sessionmaker has loaded it
         ledger = import_module("halfmoon.events.dedup.sqlalchemy").ledger(dedup)
     if ledger is None and all(callable(getattr(dedup, name, None)) for name in ("fresh", "rows", "current")):
-        ledger = ConnectionLedger(dedup) if callable(getattr(dedup, "proxied", None)) else ProviderLedger(dedup)
+        if isinstance(dedup, AsyncProvider):
+            return AsyncConnectionLedger(dedup)
+        ledger = ConnectionLedger(dedup) if isinstance(dedup, DbapiProvider) else ProviderLedger(dedup)
     if ledger is None:
         raise UsageError(
             f"dedup={dedup!r:.60}: give a sessionmaker, async_sessionmaker, Engine, the alias of a Django database or a provider"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, NamedTuple, Protocol
 
 from halfmoon.errors import HalfmoonError
-from halfmoon.events.databases.database import Provider, Refused, Rows
+from halfmoon.events.databases.database import Provider, Refused, Rows, Values
 from halfmoon.events.errors import NameRefused
 from halfmoon.events.event import check_id
 
@@ -96,17 +96,6 @@ class ProviderLedger:
             yield rows
 
 
-@contextmanager
-def _bounded(rows: Rows) -> Iterator[None]:
-    """Bound a wait of the block where nothing does: PostgreSQL waits for ever unless told otherwise, SQLite and MySQL do not."""
-    if rows.dialect != "postgresql" or rows.all("SELECT current_setting('lock_timeout')")[0][0] != "0":
-        yield
-        return
-    rows.run(f"SET LOCAL lock_timeout = {LOCK_WAIT_MS}")
-    yield
-    rows.run("SET LOCAL lock_timeout = 0")  # what the function does waits as it always did; after an error all is rolled back
-
-
 class ConsumedRows:
     """Writes the notes of one ledger, and remembers of which groups there are none without a topic any more."""
 
@@ -115,16 +104,34 @@ class ConsumedRows:
 
     def write(self, rows: Rows, note: ConsumedKey) -> None:
         """Note in a transaction that a group processes an event. Waits for another that does. Raises Consumed, Busy."""
+        steps = self.steps(rows.dialect, note)
+        found: Sequence[Sequence[Any]] | None = None
         try:
-            with _bounded(rows):
-                rows.run(_INSERT, {**note.key, "now_ms": note.now_ms})
-        except Refused as exc:
-            raise Consumed from exc
+            while True:
+                statement, values = steps.send(found)
+                try:
+                    found = rows.all(statement, values) if statement.startswith("SELECT") else [[rows.run(statement, values)]]
+                except Refused as exc:
+                    raise Consumed from exc
+        except StopIteration:
+            return
+
+    def steps(self, dialect: str, note: ConsumedKey) -> Generator[tuple[str, Values], Sequence[Sequence[Any]] | None, None]:
+        """Yield the statements that note an event; each gives the rows that it found. A row that is refused was there: Consumed.
+
+        Bounds the wait where nothing does: PostgreSQL waits for ever unless told otherwise, SQLite and MySQL do not.
+        """
+        bounds = dialect == "postgresql" and (yield "SELECT current_setting('lock_timeout')", {}) == [("0",)]
+        if bounds:
+            yield f"SET LOCAL lock_timeout = {LOCK_WAIT_MS}", {}
+        yield _INSERT, {**note.key, "now_ms": note.now_ms}
+        if bounds:
+            yield "SET LOCAL lock_timeout = 0", {}  # what the function does waits as it always did; an error rolls all back
         if note.group in self._have_topics:
             return
-        if not rows.all(f"{_OLD} LIMIT 1", {"group": note.group}):
+        if not (yield f"{_OLD} LIMIT 1", {"group": note.group}):
             self._have_topics.add(note.group)
-        elif rows.all(f"{_OLD} AND event_id = :event_id", {"group": note.group, "event_id": note.event_id}):
+        elif (yield f"{_OLD} AND event_id = :event_id", {"group": note.group, "event_id": note.event_id}):
             raise Consumed
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
 from halfmoon.errors import ConnectionLost, NotRunning
 from halfmoon.events.memory.broker import BROKER_NAME, MemoryBroker
 from halfmoon.events.memory.records import Record, own_copy
 from halfmoon.events.publishing.transport import Answer, Prepared, SendCallback
 from halfmoon.model import LocalTransactionState, Message, SendResult
+
+T = TypeVar("T")
 
 OPEN_MAX = 100_000
 
@@ -110,6 +114,20 @@ class MemoryTransport:
         """As `prepare`."""
         return self.prepare(message, attempt=attempt, timeout_ms=timeout_ms, check_after_s=check_after_s)
 
+    def prepare_many(
+        self, messages: Sequence[Message], *, timeout_ms: int, check_after_s: int | None
+    ) -> list[Prepared | Exception]:
+        """Store half messages."""
+        calls = [
+            partial(self.prepare, each, attempt=each.attempt, timeout_ms=timeout_ms, check_after_s=check_after_s)
+            for each in messages
+        ]
+        return [_outcome(call) for call in calls]
+
+    def send_many(self, messages: Sequence[Message], *, timeout_ms: int) -> list[SendResult | Exception]:
+        """Send messages."""
+        return [_outcome(partial(self.send, each, attempt=each.attempt, timeout_ms=timeout_ms)) for each in messages]
+
     def post(self, message: Message, callback: SendCallback, *, timeout_ms: int) -> None:
         """Send a message and tell how it went, before this returns."""
         try:
@@ -129,3 +147,10 @@ class MemoryTransport:
         """Leave a half message to checks."""
         with self._lock:
             self._open.discard(prepared.message_id)
+
+
+def _outcome(call: Callable[[], T]) -> T | Exception:
+    try:
+        return call()
+    except Exception as exc:
+        return exc

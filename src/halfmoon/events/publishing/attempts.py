@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -16,7 +17,8 @@ import msgspec
 from halfmoon.errors import HalfmoonError, HalfRolledBack, UsageError
 from halfmoon.events.errors import PublishFailed
 from halfmoon.events.event import Event, check_whole
-from halfmoon.events.publishing.flow import NOW, Flow, Pause, Prepare, Send
+from halfmoon.events.publishing.flow import NOW, Flow, Pause, Prepare, Send, Together
+from halfmoon.model import Message
 
 TRIES_MAX = 100
 """Most further attempts that may be asked for."""
@@ -49,14 +51,12 @@ def attempts(step: Callable[[int, int], Send | Prepare], event: Event, tries: Re
         UsageError: as it came, for the message is at fault.
         PublishFailed: it was not sent, or nobody knows.
     """
-    tries_max = tries.tries_max
     _, steady = yield NOW
     deadline = steady + tries.timeout_ms / 1000
-    for made in range(1, tries_max + 2):
-        left_ms = (deadline - steady) * 1000
+    for made in count(1):
         event.attempts += 1
         try:
-            result = yield step(event.attempts, max(1, int(left_ms if made > tries_max else left_ms / 2)))
+            result = yield step(event.attempts, _share_ms(tries, made, deadline - steady))
         except UsageError:
             event.attempts -= 1
             raise
@@ -66,13 +66,67 @@ def attempts(step: Callable[[int, int], Send | Prepare], event: Event, tries: Re
             event.attempts = 0
             return result, made
         _, steady = yield NOW
-        pause = min(BACK_OFF_S * 2 ** (made - 1), BACK_OFF_MAX_S) * (0.5 + random.random() / 2)
-        if made > tries_max or not worth_repeating(error) or steady + pause >= deadline:
+        pause_s = _pause_s(tries, made, deadline - steady)
+        if pause_s is None or not worth_repeating(error):
             break
         log.warning("publish is retried: %s group=%s attempt=%d reason=%s", event, event.group, event.attempts + 1, error)
-        yield Pause(pause)
-        steady += pause
+        yield Pause(pause_s)
+        steady += pause_s
     raise PublishFailed(event.id, f"{type(error).__name__}: {error}", made) from error
+
+
+class Attempted(msgspec.Struct):
+    """What became of the messages of one call, by their places in it: results, or last errors. ``made``: rounds of attempts."""
+
+    results: dict[int, Any] = msgspec.field(default_factory=dict)
+    errors: dict[int, BaseException] = msgspec.field(default_factory=dict)
+    made: int = 0
+
+
+def attempts_together(
+    step: Callable[[tuple[Message, ...], int], Together], events: Sequence[Event], messages: Sequence[Message], tries: RetryPolicy
+) -> Flow[Attempted]:
+    """Carry out ``step(messages, timeout_ms)``, again with those that failed, until all succeed or one cannot; raise nothing.
+
+    Repeats and ``attempts`` of the events are as `attempts` has them.
+    """
+    attempted = Attempted()
+    results, errors, waiting = attempted.results, attempted.errors, list(range(len(events)))
+    _, steady = yield NOW
+    deadline = steady + tries.timeout_ms / 1000
+    for made in count(1):
+        attempted.made = made
+        for place in waiting:
+            events[place].attempts += 1
+        numbered = tuple(msgspec.structs.replace(messages[place], attempt=events[place].attempts) for place in waiting)
+        outcomes = yield step(numbered, _share_ms(tries, made, deadline - steady))
+        errors.clear()
+        for place, outcome in zip(waiting, outcomes, strict=True):
+            if isinstance(outcome, BaseException):
+                errors[place] = outcome
+                events[place].attempts -= isinstance(outcome, UsageError)
+            else:
+                results[place], events[place].attempts = outcome, 0
+        _, steady = yield NOW
+        pause_s = _pause_s(tries, made, deadline - steady)
+        if not errors or pause_s is None or not all(map(worth_repeating, errors.values())):
+            break
+        waiting = list(errors)
+        log.warning("publish of %d events is retried: attempt=%d reason=%s", len(errors), made + 1, errors[waiting[0]])
+        yield Pause(pause_s)
+        steady += pause_s
+    return attempted
+
+
+def _share_ms(tries: RetryPolicy, made: int, left_s: float) -> int:
+    """Return how long an attempt may take; ``made`` counts it."""
+    return max(1, int(left_s * 1000 if made > tries.tries_max else left_s * 500))
+
+
+def _pause_s(tries: RetryPolicy, made: int, left_s: float) -> float | None:
+    """Return how long to wait before the next attempt; None: there is none."""
+    pause_s = min(BACK_OFF_S * 2 ** min(made - 1, 10), BACK_OFF_MAX_S) * (0.5 + random.random() / 2)
+    return None if made > tries.tries_max or pause_s >= left_s else pause_s
 
 
 def worth_repeating(error: BaseException) -> bool:

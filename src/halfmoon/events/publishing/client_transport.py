@@ -12,15 +12,18 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 import msgspec
 
 from halfmoon import Half, TransactionProducer
-from halfmoon.errors import BrokerError, NotRunning, broker_error
-from halfmoon.events.publishing.transport import Answer, Prepared, SendCallback
+from halfmoon.errors import BrokerError, HalfmoonError, NotRunning, UsageError, broker_error
+from halfmoon.events.publishing.transport import TOGETHER_MAX, Answer, Prepared, SendCallback
 from halfmoon.model import Message, SendResult, SendStatus
+
+T = TypeVar("T")
 
 CHECK_THREADS = 8
 """Checks answered side by side: each may wait for a lock of the database."""
@@ -113,6 +116,23 @@ class ClientTransport:
         sending = self._open().send_async(_numbered(message, attempt), key=_key(message), timeout_ms=timeout_ms)
         return _kept(await asyncio.wrap_future(sending))
 
+    def send_many(self, messages: Sequence[Message], *, timeout_ms: int) -> list[SendResult | Exception]:
+        """Send messages in one request where a batch may hold them; else all at once, each in one of its own."""
+        producer = self._open()
+        if not any(map(_key, messages)):
+            try:
+                return [*_each(producer.send_batch(messages, timeout_ms=timeout_ms), len(messages))]
+            except UsageError:  # they do not go together, and nothing was sent
+                pass
+            except HalfmoonError as exc:
+                return [exc] * len(messages)
+        return _together(
+            messages,
+            timeout_ms,
+            lambda message, left_ms: producer.send_async(message, key=_key(message), timeout_ms=left_ms),
+            _kept,
+        )
+
     def post(self, message: Message, callback: SendCallback, *, timeout_ms: int) -> None:
         """Begin to send a message and return at once; ``callback`` is called when it has ended, on a thread of the producer's."""
         with self._lock:
@@ -150,6 +170,18 @@ class ClientTransport:
         storing = self._open().prepare_async(_numbered(message, attempt), check_after_s=check_after_s, timeout_ms=timeout_ms)
         return _prepared(await asyncio.wrap_future(storing))
 
+    def prepare_many(
+        self, messages: Sequence[Message], *, timeout_ms: int, check_after_s: int | None
+    ) -> list[Prepared | Exception]:
+        """Store half messages, all at once: brokers take no batch of them."""
+        producer = self._open()
+        return _together(
+            messages,
+            timeout_ms,
+            lambda message, left_ms: producer.prepare_async(message, check_after_s=check_after_s, timeout_ms=left_ms),
+            _prepared,
+        )
+
     def decide(self, prepared: Prepared, *, commit: bool) -> None:
         """Tell the broker, one-way, what to do with a half message. Returns at once; what fails is logged, and the broker asks."""
         try:
@@ -177,6 +209,40 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):  # not on every platform
     os.register_at_fork(after_in_child=_after_fork)
+
+
+R = TypeVar("R")
+
+
+def _together(
+    messages: Sequence[Message], timeout_ms: int, begin: Callable[[Message, int], Future[T]], result_of: Callable[[T], R]
+) -> list[R | Exception]:
+    """Begin something for each message, and return the results, or errors, in their order. ``timeout_ms`` is for all together."""
+    outcomes: list[R | Exception] = []
+    until_s = time.monotonic() + timeout_ms / 1000
+    for first in range(0, len(messages), TOGETHER_MAX):
+        left_ms = max(1, int((until_s - time.monotonic()) * 1000))
+        futures: list[Future[T]] = []
+        try:
+            futures += [begin(message, left_ms) for message in messages[first : first + TOGETHER_MAX]]
+            for future in futures:
+                try:
+                    outcomes.append(result_of(future.result()))
+                except Exception as exc:
+                    outcomes.append(exc)
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
+    return outcomes
+
+
+def _each(result: SendResult, count: int) -> Iterator[SendResult]:
+    """Yield the result of each message of a batch: they lie one after the other in one queue."""
+    ids, places = result.msg_id.split(","), result.offset_msg_id.split(",")
+    for number, msg_id in enumerate(ids):
+        place = places[number] if len(places) == count else ""
+        yield msgspec.structs.replace(_kept(result), msg_id=msg_id, offset_msg_id=place, queue_offset=result.queue_offset + number)
 
 
 def _numbered(message: Message, attempt: int) -> Message:

@@ -17,7 +17,7 @@ one warning. What is published ``at_once`` is sent, whatever is active.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 
@@ -26,13 +26,14 @@ import msgspec
 from halfmoon.errors import UsageError
 from halfmoon.events import outbox
 from halfmoon.events.checks import tokens
+from halfmoon.events.databases import many_rows
 from halfmoon.events.databases.database import Busy, Provider, Refused
 from halfmoon.events.errors import NoTransaction, PublishedBefore, PublishFailed, TransactionEnded
 from halfmoon.events.event import Event
-from halfmoon.events.publishing.attempts import RetryPolicy, attempts
+from halfmoon.events.publishing.attempts import Attempted, RetryPolicy, attempts, attempts_together
 from halfmoon.events.publishing.completion import Decision, DeferredSend, RelayWakeUp, RowDecision, published_in
 from halfmoon.events.publishing.decider import Decider
-from halfmoon.events.publishing.flow import Flow, Prepare, Read, Send, Write
+from halfmoon.events.publishing.flow import Flow, Prepare, Read, Send, Together, Write
 from halfmoon.events.publishing.transport import Prepared, Transport
 from halfmoon.events.tables import in_schema
 from halfmoon.events.tracing import span, step, trace_of
@@ -148,10 +149,38 @@ class DeliveryModes:
         if delivery is DeliveryMode.PREPARED:
             return (yield from self._prepare(event, message, transaction, check_after_s))
         if delivery is DeliveryMode.OUTBOX:
-            return (yield from self._write(event, message, transaction))
-        transaction.register(DeferredSend(self.transport, self.rules.tries, _known(event), message))
-        step("deferred", event)
-        return Published(event.id, DeliveryMode.DEFERRED)
+            return (yield from self._write([event], [message], transaction))[0]
+        return self._defer(event, message, transaction)
+
+    def deliver_together(
+        self,
+        deliveries: Sequence[DeliveryMode],
+        events: Sequence[Event],
+        messages: Sequence[Message],
+        transaction: LocalTransaction | None,
+        *,
+        check_after_s: int | None = None,
+    ) -> Flow[list[Published]]:
+        """Carry events along their ways, all at once; return the results in their order. Half messages go first: they may fail.
+
+        Raises as `deliver`; nothing of the call is published then, but for events without a transaction.
+        """
+        published: dict[int, Published] = {}
+        for delivery in (DeliveryMode.PREPARED, DeliveryMode.OUTBOX, DeliveryMode.SENT, DeliveryMode.DEFERRED):
+            places = [place for place, chosen in enumerate(deliveries) if chosen is delivery]
+            some, theirs = [events[place] for place in places], [messages[place] for place in places]
+            if not places:
+                continue
+            if transaction is None:
+                results = yield from self._send_together(some, theirs)
+            elif delivery is DeliveryMode.PREPARED:
+                results = yield from self._prepare_together(some, theirs, transaction, check_after_s)
+            elif delivery is DeliveryMode.OUTBOX:
+                results = yield from self._write(some, theirs, transaction)
+            else:
+                results = [self._defer(event, message, transaction) for event, message in zip(some, theirs, strict=True)]
+            published.update(zip(places, results, strict=True))
+        return [published[place] for place in range(len(events))]
 
     def _without_transaction(self, event: Event) -> None:
         if self.rules.strict:
@@ -169,47 +198,103 @@ class DeliveryModes:
 
     # ------------------------------------------------------------ the ways
 
+    def _defer(self, event: Event, message: Message, transaction: LocalTransaction) -> Published:
+        transaction.register(DeferredSend(self.transport, self.rules.tries, _known(event), message))
+        step("deferred", event)
+        return Published(event.id, DeliveryMode.DEFERRED)
+
     def _send(self, event: Event, message: Message) -> Flow[Published]:
         result, made = yield from attempts(lambda attempt, left_ms: Send(message, attempt, left_ms), event, self.rules.tries)
         step("sent", event, attempt=made)
         return Published(event.id, DeliveryMode.SENT, made, result)
 
+    def _send_together(self, events: Sequence[Event], messages: Sequence[Message]) -> Flow[list[Published]]:
+        attempted = yield from attempts_together(Together, events, messages, self.rules.tries)
+        for place in attempted.results:
+            step("sent", events[place], attempt=attempted.made)
+        if (error := _error(attempted, events, "the other events were sent")) is not None:
+            raise error from error.__cause__
+        return [
+            Published(event.id, DeliveryMode.SENT, attempted.made, attempted.results[place]) for place, event in enumerate(events)
+        ]
+
     def _prepare(self, event: Event, message: Message, transaction: LocalTransaction, check_after_s: int | None) -> Flow[Published]:
         """Store the half message, then write the token row by which it is decided: in this order."""
-        decider, home = self._decider, tokens.NOWHERE
-        if decider is not None:
-            home = yield from self._home(event, transaction)  # raises for one that can take no row, before anything is sent
-            message.properties.update({TOKEN_PROPERTY: TOKEN, **home.properties})
+        home = yield from self._promise_rows([event], [message], transaction)
         with span("prepare", event, group=self.rules.group):
             prepared, made = yield from attempts(
                 lambda attempt, left_ms: Prepare(message, attempt, left_ms, check_after_s), event, self.rules.tries
             )
-        step("prepared", event, message_id=prepared.message_id, attempt=made)
-        try:
-            _still_active(transaction, event)
-            if decider is not None:
-                insert = in_schema(tokens.INSERT, home.schema, self.provider.dialect)
-                yield Write(self.provider, transaction, insert, tokens.values(event.id, event.published_ms))
-        except Exception as exc:
-            self._undo(prepared, event, exc)
-            if isinstance(exc, Refused):
-                what = "its token row already exists: a broker's check settled it, or another transaction published the event"
-                raise PublishFailed(event.id, f"{what}; let the transaction roll back", made, in_database=True) from exc
-            if isinstance(exc, Busy):
-                raise PublishFailed(event.id, f"the token row could not be written: {exc}", made, in_database=True) from exc
-            raise
-        except BaseException:  # cancelled or interrupted: whether the row was written, the database knows
-            if decider is not None:
-                decider.ask(decider.watch(_known(event), prepared, trace_of(message.properties), home))
-            raise
-        trace = trace_of(message.properties)
-        if decider is None:
-            transaction.register(Decision(self.transport, _known(event), prepared, trace))
-        else:
-            self._await_row(decider, transaction, RowDecision(decider, _known(event), prepared, trace, home))
-        return Published(event.id, DeliveryMode.PREPARED, made, prepared.result)
+        return (yield from self._prepared([(event, message, prepared)], transaction, made, home))[0]
 
-    def _home(self, event: Event, transaction: LocalTransaction) -> Flow[tokens.Home]:
+    def _prepare_together(
+        self, events: Sequence[Event], messages: Sequence[Message], transaction: LocalTransaction, check_after_s: int | None
+    ) -> Flow[list[Published]]:
+        """As `_prepare`, all at once. When one fails the others are rolled back: no row was written yet."""
+        home = yield from self._promise_rows(events, messages, transaction)
+        with span("prepare", events[0], group=self.rules.group):
+            attempted = yield from attempts_together(
+                lambda numbered, left_ms: Together(numbered, left_ms, True, check_after_s), events, messages, self.rules.tries
+            )
+            if (error := _error(attempted, events, "none of the call is published")) is not None:
+                for place, prepared in attempted.results.items():
+                    self._undo(prepared, events[place], error)
+                raise error from error.__cause__
+        halves = [(event, messages[place], attempted.results[place]) for place, event in enumerate(events)]
+        return (yield from self._prepared(halves, transaction, attempted.made, home))
+
+    def _promise_rows(
+        self, events: Sequence[Event], messages: Sequence[Message], transaction: LocalTransaction
+    ) -> Flow[tokens.Home]:
+        """Have half messages say where their token rows lie. Raises for a transaction that can take none; nothing was sent."""
+        if self._decider is None:
+            return tokens.NOWHERE
+        home = yield from self._home(events, transaction)
+        for message in messages:
+            message.properties.update({TOKEN_PROPERTY: TOKEN, **home.properties})
+        return home
+
+    def _prepared(
+        self, halves: Sequence[tuple[Event, Message, Prepared]], transaction: LocalTransaction, made: int, home: tokens.Home
+    ) -> Flow[list[Published]]:
+        """Write the token rows of half messages, and have them decided when the transaction may be over."""
+        decider = self._decider
+        for event, _, prepared in halves:
+            step("prepared", event, message_id=prepared.message_id, attempt=made)
+        try:
+            _still_active(transaction, halves[0][0])
+            if decider is not None:
+                rows = [tokens.values(event.id, event.published_ms) for event, _, _ in halves]
+                insert = in_schema(tokens.INSERT, home.schema, self.provider.dialect)
+                yield Write(self.provider, transaction, *many_rows.insert(insert, rows))
+        except Exception as exc:
+            for event, _, prepared in halves:
+                self._undo(prepared, event, exc)
+            self._raise_refused(exc, [event for event, _, _ in halves], made)
+            raise
+        except BaseException:  # cancelled or interrupted: whether the rows were written, the database knows
+            for event, message, prepared in halves:
+                if decider is not None:
+                    decider.ask(decider.watch(_known(event), prepared, trace_of(message.properties), home))
+            raise
+        for event, message, prepared in halves:
+            trace = trace_of(message.properties)
+            if decider is None:
+                transaction.register(Decision(self.transport, _known(event), prepared, trace))
+            else:
+                self._await_row(decider, transaction, RowDecision(decider, _known(event), prepared, trace, home))
+        return [Published(event.id, DeliveryMode.PREPARED, made, prepared.result) for event, _, prepared in halves]
+
+    def _raise_refused(self, error: Exception, events: Sequence[Event], made: int) -> None:
+        """Raise PublishFailed where the database refused token rows."""
+        ids = [event.id for event in events]
+        if isinstance(error, Refused):
+            what = "its token row already exists: a broker's check settled it, or another transaction published the event"
+            raise PublishFailed(ids, f"{what}; let the transaction roll back", made, in_database=True) from error
+        if isinstance(error, Busy):
+            raise PublishFailed(ids, f"the token row could not be written: {error}", made, in_database=True) from error
+
+    def _home(self, events: Sequence[Event], transaction: LocalTransaction) -> Flow[tokens.Home]:
         """Ask in a transaction where its token rows lie; once, for all of them are written there."""
         known: tokens.Home | None = transaction.facts.get(_HOME)
         if known is None:
@@ -219,7 +304,8 @@ class DeliveryModes:
                     yield Write(provider, transaction, tokens.SQLITE_FIRST, {})
                 found = yield Read(provider, transaction, tokens.home_query(provider.dialect), {})
             except Busy as exc:
-                raise PublishFailed(event.id, f"its token row could not be written: {exc}", 0, in_database=True) from exc
+                ids = [event.id for event in events]
+                raise PublishFailed(ids, f"the token row could not be written: {exc}", 0, in_database=True) from exc
             known = transaction.facts[_HOME] = tokens.home_found(found)
         return known
 
@@ -243,17 +329,37 @@ class DeliveryModes:
         self.transport.decide(prepared, commit=False)
         step("rolled back at once", event, message_id=prepared.message_id, decision="rollback", error=error)
 
-    def _write(self, event: Event, message: Message, transaction: LocalTransaction) -> Flow[Published]:
-        now_ms, notify = event.published_ms, self.rules.notify
-        statement, values = outbox.write(self.provider, transaction, message, event, now_ms, notify=notify)
-        _still_active(transaction, event)
+    def _write(self, events: Sequence[Event], messages: Sequence[Message], transaction: LocalTransaction) -> Flow[list[Published]]:
+        rows = [
+            outbox.write(self.provider, transaction, message, event, event.published_ms, notify=self.rules.notify)
+            for event, message in zip(events, messages, strict=True)
+        ]
+        _still_active(transaction, events[0])
         try:
-            yield Write(self.provider, transaction, statement, values)
+            yield Write(self.provider, transaction, *many_rows.insert(rows[0][0], [values for _, values in rows]))
         except (Refused, Busy) as exc:
-            raise PublishFailed(event.id, f"the outbox row could not be written: {exc}", 1, in_database=True) from exc
-        transaction.register(RelayWakeUp(self._wake_relay, _known(event)))
-        step("written", event)
-        return Published(event.id, DeliveryMode.OUTBOX)
+            ids = [event.id for event in events]
+            raise PublishFailed(ids, f"the outbox row could not be written: {exc}", 1, in_database=True) from exc
+        for event in events:
+            transaction.register(RelayWakeUp(self._wake_relay, _known(event)))
+            step("written", event)
+        return [Published(event.id, DeliveryMode.OUTBOX) for event in events]
+
+
+def _error(attempted: Attempted, events: Sequence[Event], others: str) -> Exception | None:
+    """Return what to raise where events of one call failed; None for no failure. ``others`` says what became of the rest.
+
+    An event that is at fault itself is raised as it came.
+    """
+    errors = attempted.errors
+    if not errors:
+        return None
+    error = next((error for error in errors.values() if isinstance(error, UsageError)), next(iter(errors.values())))
+    if isinstance(error, UsageError):
+        return error
+    failed = PublishFailed([events[place].id for place in errors], f"{type(error).__name__}: {error}; {others}", attempted.made)
+    failed.__cause__ = error
+    return failed
 
 
 def _known(event: Event) -> Event:

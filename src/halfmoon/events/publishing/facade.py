@@ -6,20 +6,25 @@ its payload and headers.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from halfmoon.errors import UsageError
 from halfmoon.events.checks.checks import Checks
 from halfmoon.events.encoding.codec import Codecs
 from halfmoon.events.encoding.envelope import message_of
-from halfmoon.events.errors import NameRefused, NoChecker, PayloadRefused, PublishFailed
+from halfmoon.events.errors import NameRefused, NoChecker, PayloadRefused, PublishedBefore, PublishFailed
 from halfmoon.events.event import Event, check_code, check_id, check_name
 from halfmoon.events.publishing.delivery_modes import DeliveryMode, DeliveryModes, Published
 from halfmoon.events.publishing.flow import NOW, Flow
 from halfmoon.events.tracing import span, step
-from halfmoon.events.transaction import refuse_inherited
+from halfmoon.events.transaction import LocalTransaction, refuse_inherited
 from halfmoon.limits import BODY_BYTES_MAX
 from halfmoon.logs import listed
+from halfmoon.model import Message
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 
 class Facade:
@@ -60,26 +65,70 @@ class Facade:
             PublishFailed: it was not sent, or nobody knows; not where failures are not to be raised.
         """
         self._check(event)
-        transaction = None if at_once else self._modes.provider.current(handle)
-        if transaction is None and not at_once:
-            refuse_inherited(self._modes.provider)
+        transaction = self._transaction(handle, at_once)
         delivery = DeliveryMode.SENT if at_once else self._modes.choose(event, transaction)
-        blocks = blocking and self._modes.provider.awaiting() is None
-        if blocks and transaction is not None and not transaction.waits and delivery is not DeliveryMode.DEFERRED:
-            raise UsageError(f"{event}: its local transaction runs on an event loop: await publish_async(…) instead of publish(…)")
+        self._refuse_blocking([delivery], event, transaction, blocking)
         now_ms, _ = yield NOW
-        group = self._modes.rules.group
         try:
-            with span("publish", event, group=group) as made:
-                message = message_of(event, self._codecs, group=group, now_ms=now_ms)
-                if made is not None:
-                    made.set_attribute("messaging.message.body.size", len(message.body))
-                if len(message.body) > self._body_bytes_max:
-                    raise PayloadRefused(f"{event}: {len(message.body)} bytes, over the {self._body_bytes_max} that were set")
-                step("publish", event, decision=delivery)
+            with span("publish", event, group=self._modes.rules.group) as made:
+                message = self._message(event, delivery, now_ms, made)
                 return (yield from self._modes.deliver(delivery, event, message, transaction, check_after_s=check_after_s))
         except PublishFailed as exc:
             return self._failed(event, exc)
+
+    def publish_many(
+        self,
+        events: Sequence[Event],
+        *,
+        handle: Any = None,
+        check_after_s: int | None = None,
+        blocking: bool = False,
+        at_once: bool = False,
+    ) -> Flow[list[Published]]:
+        """Publish events, all at once, as `publish` does with one; return the results in their order.
+
+        Raises UsageError also for one that stands twice among them, and PublishFailed whatever they say of failures.
+        """
+        if not events:
+            return []
+        if len({event.id for event in events}) < len(events):
+            raise PublishedBefore("the same event stands twice among those to be published: build another event to send it twice")
+        for event in events:
+            self._check(event)
+        transaction = self._transaction(handle, at_once)
+        deliveries = [DeliveryMode.SENT if at_once else self._modes.choose(event, transaction) for event in events]
+        self._refuse_blocking(deliveries, events[0], transaction, blocking)
+        now_ms, _ = yield NOW
+        messages = []
+        for event, delivery in zip(events, deliveries, strict=True):
+            with span("publish", event, group=self._modes.rules.group) as made:
+                messages.append(self._message(event, delivery, now_ms, made))
+        return (yield from self._modes.deliver_together(deliveries, events, messages, transaction, check_after_s=check_after_s))
+
+    def _transaction(self, handle: Any, at_once: bool) -> LocalTransaction | None:
+        """Return the transaction that is meant; None for none, for certain."""
+        transaction = None if at_once else self._modes.provider.current(handle)
+        if transaction is None and not at_once:
+            refuse_inherited(self._modes.provider)
+        return transaction
+
+    def _refuse_blocking(
+        self, deliveries: Sequence[DeliveryMode], event: Event, transaction: LocalTransaction | None, blocking: bool
+    ) -> None:
+        """Raise UsageError where the network is to be waited for in a transaction of an event loop."""
+        waits = any(delivery is not DeliveryMode.DEFERRED for delivery in deliveries)
+        if waits and blocking and transaction is not None and not transaction.waits and self._modes.provider.awaiting() is None:
+            raise UsageError(f"{event}: its local transaction runs on an event loop: await publish_async(…) instead of publish(…)")
+
+    def _message(self, event: Event, delivery: DeliveryMode, now_ms: int, made: Span | None) -> Message:
+        """Return the message of an event, and note its size in the span that was made."""
+        message = message_of(event, self._codecs, group=self._modes.rules.group, now_ms=now_ms)
+        if made is not None:
+            made.set_attribute("messaging.message.body.size", len(message.body))
+        if len(message.body) > self._body_bytes_max:
+            raise PayloadRefused(f"{event}: {len(message.body)} bytes, over the {self._body_bytes_max} that were set")
+        step("publish", event, decision=delivery)
+        return message
 
     def declared(self, topic: str) -> None:
         """Raise NameRefused for a topic that is not one of the declared ones."""

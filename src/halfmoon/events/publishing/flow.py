@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from halfmoon.events.databases.database import Provider, Values
-from halfmoon.events.publishing.transport import Transport
+from halfmoon.events.publishing.transport import TOGETHER_MAX, Transport
 from halfmoon.events.transaction import LocalTransaction
 from halfmoon.model import Message
 
@@ -35,6 +35,15 @@ class Prepare(msgspec.Struct, frozen=True):
     attempt: int
     timeout_ms: int
     check_after_s: int | None
+
+
+class Together(msgspec.Struct, frozen=True):
+    """Make an attempt with each of many messages, all at once; gives a list of results and errors. ``half``: as `Prepare`."""
+
+    messages: tuple[Message, ...]
+    timeout_ms: int
+    half: bool = False
+    check_after_s: int | None = None
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -69,7 +78,7 @@ class Now(msgspec.Struct, frozen=True):
 NOW = Now()
 
 
-Step = Send | Prepare | Write | Read | Pause | Now
+Step = Send | Prepare | Together | Write | Read | Pause | Now
 Flow = Generator[Step, Any, T]
 
 Wait = Callable[[Awaitable[Any]], Any]
@@ -136,6 +145,10 @@ def _carried_out(step: Step, transport: Transport) -> Any:
             return transport.send(message, attempt=attempt, timeout_ms=timeout_ms)
         case Prepare(message, attempt, timeout_ms, check_after_s):
             return transport.prepare(message, attempt=attempt, timeout_ms=timeout_ms, check_after_s=check_after_s)
+        case Together(messages, timeout_ms, False):
+            return transport.send_many(messages, timeout_ms=timeout_ms)
+        case Together(messages, timeout_ms, True, check_after_s):
+            return transport.prepare_many(messages, timeout_ms=timeout_ms, check_after_s=check_after_s)
         case Write(provider, transaction, statement, values):
             return provider.rows(transaction).run(statement, values)
         case Read(provider, transaction, statement, values):
@@ -153,6 +166,8 @@ async def _carried_out_async(step: Step, transport: Transport) -> Any:
             return await transport.send_async(message, attempt=attempt, timeout_ms=timeout_ms)
         case Prepare(message, attempt, timeout_ms, check_after_s):
             return await transport.prepare_async(message, attempt=attempt, timeout_ms=timeout_ms, check_after_s=check_after_s)
+        case Together():
+            return await _together(step, transport)
         case Write(provider, transaction, statement, values) if not transaction.waits:
             return await provider.run_async(transaction, statement, values)
         case Read(provider, transaction, statement, values) if not transaction.waits:
@@ -160,3 +175,21 @@ async def _carried_out_async(step: Step, transport: Transport) -> Any:
         case Pause(seconds):
             return await asyncio.sleep(seconds)
     return _carried_out(step, transport)
+
+
+async def _together(together: Together, transport: Transport) -> list[Any]:
+    """Make the attempts, so many at once; the time is for all."""
+    outcomes: list[Any] = []
+    until_s = time.monotonic() + together.timeout_ms / 1000
+    for first in range(0, len(together.messages), TOGETHER_MAX):
+        left_ms = max(1, int((until_s - time.monotonic()) * 1000))
+        steps = [_alone(together, message, left_ms) for message in together.messages[first : first + TOGETHER_MAX]]
+        outcomes += await asyncio.gather(*[_carried_out_async(step, transport) for step in steps], return_exceptions=True)
+    return outcomes
+
+
+def _alone(together: Together, message: Message, timeout_ms: int) -> Send | Prepare:
+    """Return the step of one message of many."""
+    if together.half:
+        return Prepare(message, message.attempt, timeout_ms, together.check_after_s)
+    return Send(message, message.attempt, timeout_ms)

@@ -8,44 +8,48 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import difflib
 import inspect
 import logging
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection
-from dataclasses import fields
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta
-from importlib import import_module
+from itertools import islice
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 
-from halfmoon import TransactionSettings
-from halfmoon.errors import NotRunning, SettingError, UsageError
+from halfmoon.errors import NotRunning, UsageError
 from halfmoon.events.checks.checks import Checks
 from halfmoon.events.checks.tokens import TokenRetention, create_tables, require
 from halfmoon.events.databases.database import Provider
 from halfmoon.events.encoding.codec import Codecs
-from halfmoon.events.event import Event, check_code, check_name, check_whole
+from halfmoon.events.event import Event, check_code, check_name, check_whole, due_ms
 from halfmoon.events.local_block import LOCAL
 from halfmoon.events.outbox.relay import Relay, RelaySettings
+from halfmoon.events.publishing.arguments import (
+    checked_after_s,
+    declared_topics,
+    is_outbox,
+    provider_of,
+    relay_settings_of,
+    transport_of,
+)
 from halfmoon.events.publishing.attempts import RetryPolicy
-from halfmoon.events.publishing.client_transport import ClientTransport
 from halfmoon.events.publishing.connection import Connection
 from halfmoon.events.publishing.decider import Decider
 from halfmoon.events.publishing.delivery_modes import DeliveryMode, DeliveryModes, DeliveryRules, Published
 from halfmoon.events.publishing.facade import Facade
 from halfmoon.events.publishing.flow import Flow, drive, drive_async
-from halfmoon.events.publishing.transport import Transport
 from halfmoon.events.tables import OUTBOX, SENT, TOKENS, TableMissing
 from halfmoon.events.typed import required_type_of, type_of
 from halfmoon.limits import BODY_BYTES_MAX
-from halfmoon.model import DELAY_S_MAX, TIMER_DELAY_MS, TIMER_DELIVER_MS, Message
 
 __all__ = ["DeliveryMode", "Published", "Publisher"]
 
-CHECK_AFTER_S_MAX = 7 * 24 * 3600
+EVENTS_MAX = 4_096
+"""Of one `Publisher.publish_many`: databases take some 30,000 values in one statement."""
+
 FLUSH_AT_EXIT_MS = 1_000
 """How long the end of the process waits for decisions and sends of a publisher that was not closed."""
 
@@ -119,11 +123,11 @@ class Publisher:
         lazy: bool = False,
         **settings: Any,
     ) -> None:
-        self.group, self.codecs, self.topics = check_name("group", group), codecs or Codecs(), _topics(topics)
-        self.provider = _provider(session, provider, bind, schema)
-        self._outbox = _is_outbox(mode, default, has_database=self.provider is not LOCAL)
-        self._transactional, self._check_after_s = default == "transactional", _check_after(check_after_s)
-        self.transport = _transport(transport, group, nameserver, settings)
+        self.group, self.codecs, self.topics = check_name("group", group), codecs or Codecs(), declared_topics(topics)
+        self.provider = provider_of(session, provider, bind, schema)
+        self._outbox = is_outbox(mode, default, has_database=self.provider is not LOCAL)
+        self._transactional, self._check_after_s = default == "transactional", checked_after_s(check_after_s)
+        self.transport = transport_of(transport, group, nameserver, settings, inspect.signature(Publisher).parameters)
         rules = DeliveryRules(group, self._outbox, strict, RetryPolicy(tries_max, timeout_ms), notify and relay is False)
         self._decider = None if self.provider is LOCAL else Decider(self.provider, self.transport)
         modes = DeliveryModes(rules, self.transport, self.provider, self._decider, wake_relay=self._wake_relay)
@@ -136,7 +140,7 @@ class Publisher:
             raise_on_failure=raise_on_failure,
             body_bytes_max=check_whole("body_bytes_max", settings.get("body_bytes_max", BODY_BYTES_MAX), 1, BODY_BYTES_MAX),
         )
-        self._relay_settings = _relay_settings(relay) if self._outbox else None
+        self._relay_settings = relay_settings_of(relay) if self._outbox else None
         self._lock, self._started, self._closed = threading.Lock(), False, False
         _publishers.add(self)
         self._connection = Connection(self.transport, self._checks.answer, group, lazy=lazy, is_own=transport is None)
@@ -231,8 +235,9 @@ class Publisher:
         if not self._started:
             self._open()
         changes = {"transactional": transactional, "headers": headers, "key": key, "raise_on_failure": raise_on_failure}
-        event = self._event(topic, code, payload, {**changes, "deliver_at_ms": _due_ms(delay, deliver_at)}, session, at_once)
-        flow = self._flow(event, session, check_after_s, at_once, blocking=True)
+        event = self._event(topic, code, payload, {**changes, "deliver_at_ms": due_ms(delay, deliver_at)}, session, at_once)
+        after_s = self._after_s(check_after_s)
+        flow = self._facade.publish(event, handle=session, check_after_s=after_s, blocking=True, at_once=at_once)
         return drive(flow, self.transport, self.provider.awaiting())
 
     async def publish_async(
@@ -255,8 +260,62 @@ class Publisher:
         if not self._started:
             await asyncio.to_thread(self._open)
         changes = {"transactional": transactional, "headers": headers, "key": key, "raise_on_failure": raise_on_failure}
-        event = self._event(topic, code, payload, {**changes, "deliver_at_ms": _due_ms(delay, deliver_at)}, session, at_once)
-        return await drive_async(self._flow(event, session, check_after_s, at_once, blocking=False), self.transport)
+        event = self._event(topic, code, payload, {**changes, "deliver_at_ms": due_ms(delay, deliver_at)}, session, at_once)
+        flow = self._facade.publish(event, handle=session, check_after_s=self._after_s(check_after_s), at_once=at_once)
+        return await drive_async(flow, self.transport)
+
+    def publish_many(
+        self,
+        events: Iterable[Event | object],
+        *,
+        transactional: bool | None = None,
+        session: Any = None,
+        check_after_s: int | None = None,
+        at_once: bool = False,
+    ) -> list[Published]:
+        """Publish events, objects of typed ones or built ones, all at once; return the results in their order.
+
+        Half messages take one round trip together, and their token rows, or outbox rows, one INSERT. Options are those of
+        `publish`, for all; at most `EVENTS_MAX` events. In a transaction all are published, or none: when one fails, the others
+        are rolled back. Raises as `publish`. PublishFailed is raised in any case, and names those that failed (``event_ids``);
+        of plain events without a transaction the others were sent.
+        """
+        if not self._started:
+            self._open()
+        flow = self._many(events, transactional, session, check_after_s, at_once, blocking=True)
+        return drive(flow, self.transport, self.provider.awaiting())
+
+    async def publish_many_async(
+        self,
+        events: Iterable[Event | object],
+        *,
+        transactional: bool | None = None,
+        session: Any = None,
+        check_after_s: int | None = None,
+        at_once: bool = False,
+    ) -> list[Published]:
+        """As `publish_many`, without blocking the event loop."""
+        if not self._started:
+            await asyncio.to_thread(self._open)
+        flow = self._many(events, transactional, session, check_after_s, at_once, blocking=False)
+        return await drive_async(flow, self.transport)
+
+    def _many(
+        self,
+        events: Iterable[Any],
+        transactional: bool | None,
+        session: Any,
+        check_after_s: int | None,
+        at_once: bool,
+        *,
+        blocking: bool,
+    ) -> Flow[list[Published]]:
+        changes = {"transactional": transactional}
+        made = [self._event(event, None, None, changes, session, at_once) for event in islice(events, EVENTS_MAX + 1)]
+        if len(made) > EVENTS_MAX:
+            raise UsageError(f"more than {EVENTS_MAX} events in one publish_many: call it several times")
+        after_s = self._after_s(check_after_s)
+        return self._facade.publish_many(made, handle=session, check_after_s=after_s, blocking=blocking, at_once=at_once)
 
     def _event(
         self, topic: str | Event | object, code: str | None, payload: Any, changes: dict[str, Any], session: Any, at_once: bool
@@ -277,9 +336,8 @@ class Publisher:
         event.local = False
         return event
 
-    def _flow(self, event: Event, session: Any, check_after_s: int | None, at_once: bool, *, blocking: bool) -> Flow[Published]:
-        after_s = self._check_after_s if check_after_s is None else _check_after(check_after_s)
-        return self._facade.publish(event, handle=session, check_after_s=after_s, blocking=blocking, at_once=at_once)
+    def _after_s(self, check_after_s: int | None) -> int | None:
+        return self._check_after_s if check_after_s is None else checked_after_s(check_after_s)
 
     def _declared(self, topic: str) -> None:
         self._facade.declared(topic)
@@ -390,6 +448,13 @@ class PublishOptions(TypedDict, total=False):
     check_after_s: int | None
 
 
+class ManyOptions(TypedDict, total=False):
+    """Options of `Publisher.publish_many` that any session's events may have."""
+
+    transactional: bool | None
+    check_after_s: int | None
+
+
 class BoundEvents:
     """Publishes in the transaction of one session or connection, wherever it is called. Made by `Publisher.bound_to`.
 
@@ -410,6 +475,14 @@ class BoundEvents:
         """As `Publisher.publish` with ``session=`` this session. Takes its other options, but for ``at_once``."""
         return self.publisher.publish(topic, code, payload, session=self.session, **options)
 
+    def publish_many(self, events: Iterable[Event | object], **options: Unpack[ManyOptions]) -> list[Published]:
+        """As `Publisher.publish_many` with ``session=`` this session."""
+        return self.publisher.publish_many(events, session=self.session, **options)
+
+    async def publish_many_async(self, events: Iterable[Event | object], **options: Unpack[ManyOptions]) -> list[Published]:
+        """As `publish_many`, without blocking the event loop."""
+        return await self.publisher.publish_many_async(events, session=self.session, **options)
+
     async def publish_async(
         self, topic: str | Event | object, code: str | None = None, payload: Any = None, **options: Unpack[PublishOptions]
     ) -> Published:
@@ -429,95 +502,9 @@ if hasattr(os, "register_at_fork"):  # not on every platform
     os.register_at_fork(after_in_child=_after_fork)
 
 
-# ---------------------------------------------------------------- arguments
-
-
-def _provider(session: Any, provider: Provider | None, bind: Any, schema: str | None) -> Provider:
-    if bind is not None and session is None:
-        raise UsageError("bind= says which engine of session= has the tables of events: give both or neither")
-    if schema is not None and session is None:
-        raise UsageError("schema= belongs to session=: a provider has its own (dbapi.provider(…, schema=…))")
-    if session is not None and provider is not None:
-        raise UsageError("give a publisher a session or a provider, not both")
-    if session is None:
-        return LOCAL if provider is None else provider
-    try:
-        module = import_module("halfmoon.events.sqlalchemy")  # SQLAlchemy is an extra: imported only for who uses it
-    except ModuleNotFoundError as exc:
-        if exc.name != "sqlalchemy":  # something else is missing, and says what
-            raise
-        raise UsageError(f"session=… needs SQLAlchemy: pip install 'halfmoon[sqlalchemy]' ({exc})") from exc
-    made: Provider = module.provider(session, bind=bind, schema=schema)
-    return made
-
-
-def _transport(given: Any, group: str, nameserver: str, settings: dict[str, Any]) -> Transport:
-    """Return the transport that was given, a new member of the bus that was, or one over the client with its settings."""
-    if given is not None and (nameserver or settings):
-        raise UsageError("give a publisher a transport, or a name server and client settings, not both")
-    _check_known(settings)
-    if given is None:
-        return ClientTransport(group, nameserver, **settings)
-    member = given.transport(group) if callable(getattr(given, "transport", None)) else given
-    if not callable(getattr(member, "prepare", None)):
-        raise UsageError(f"transport={given!r:.60}: give a MemoryBus or another Transport")
-    transport: Transport = member
-    return transport
-
-
 def _on_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return False
     return True
-
-
-def _check_known(settings: dict[str, Any]) -> None:
-    known = [field.name for field in fields(TransactionSettings) if field.name not in ("group", "nameserver")]
-    for name in settings:
-        if name not in known:
-            near = difflib.get_close_matches(name, [*known, *inspect.signature(Publisher).parameters], 1)
-            raise SettingError(f"a publisher has no setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
-
-
-def _relay_settings(given: bool | RelaySettings) -> RelaySettings | None:
-    if not isinstance(given, bool | RelaySettings):
-        raise UsageError(f"relay={given!r:.60}: use True, False or RelaySettings(…)")
-    return given if isinstance(given, RelaySettings) else RelaySettings() if given else None
-
-
-def _is_outbox(mode: str, default: str, *, has_database: bool) -> bool:
-    """Return whether a mode is the outbox. Raises UsageError for another word, and for rows without a database."""
-    if mode not in ("two-phase", "outbox"):
-        raise UsageError(f"mode={mode!r:.40}: use 'two-phase' or 'outbox'")
-    if default not in ("plain", "transactional"):
-        raise UsageError(f"default={default!r:.40}: use 'plain' or 'transactional'")
-    if mode == "outbox" and not has_database:
-        raise UsageError("mode='outbox' writes rows: give the publisher the database (session=… or provider=…)")
-    return mode == "outbox"
-
-
-def _due_ms(delay: float | timedelta | None, deliver_at: datetime | int | None) -> int | None:
-    """Return when an event is to be delivered, ms since the epoch; None where nothing was said. Raises UsageError."""
-    if delay is None and deliver_at is None:
-        return None
-    now_ms = time.time_ns() // 1_000_000
-    try:
-        asked = Message("", b"", delay=delay, deliver_at=deliver_at).wire_properties()
-        due_ms = int(asked[TIMER_DELIVER_MS]) if TIMER_DELIVER_MS in asked else now_ms + int(asked[TIMER_DELAY_MS])
-    except (TypeError, ValueError) as exc:
-        raise UsageError(f"delay is seconds or a timedelta, deliver_at ms since the epoch or an aware datetime: {exc}") from None
-    if due_ms > now_ms + DELAY_S_MAX * 1000:
-        raise UsageError(f"deliver_at is at most {DELAY_S_MAX} seconds from now, as brokers allow, not {deliver_at}")
-    return due_ms
-
-
-def _topics(topics: Collection[str] | None) -> frozenset[str] | None:
-    if isinstance(topics, str):
-        raise UsageError(f"topics={topics!r:.60}: give a list of topics")
-    return None if topics is None else frozenset(check_name("topic", topic) for topic in topics)
-
-
-def _check_after(seconds: int | None) -> int | None:
-    return None if seconds is None else check_whole("check_after_s", seconds, 0, CHECK_AFTER_S_MAX)

@@ -6,12 +6,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from halfmoon.model import LocalTransactionState, Message, SendResult, StoredMessage
+
+TOGETHER_MAX = 256
+"""Messages of one call that are under way at one time; the next ones follow when these are answered."""
 
 Answer = Callable[[StoredMessage], LocalTransactionState]
 """Answers a broker's check of a half message. Runs in a thread.
@@ -64,6 +67,14 @@ class Transport(Protocol):
 
     async def prepare_async(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
         """As `prepare`, on any event loop."""
+
+    def prepare_many(
+        self, messages: Sequence[Message], *, timeout_ms: int, check_after_s: int | None
+    ) -> list[Prepared | Exception]:
+        """Store half messages, all at once, each by its `Message.attempt`: what `prepare` returns, or raises, of each."""
+
+    def send_many(self, messages: Sequence[Message], *, timeout_ms: int) -> list[SendResult | Exception]:
+        """Send messages, all at once, as `prepare_many` stores them."""
 
     def post(self, message: Message, callback: SendCallback, *, timeout_ms: int) -> None:
         """Begin to send a message and return at once; ``callback`` is called when it has ended."""

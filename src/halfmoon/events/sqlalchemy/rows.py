@@ -6,7 +6,6 @@ thread of its own, with connections of its own. Binds no transactions to context
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 import weakref
@@ -24,6 +23,7 @@ from halfmoon.errors import UsageError
 from halfmoon.events.databases import error_classification, sqlite
 from halfmoon.events.databases.database import Busy, Refused, Rows, Values
 from halfmoon.events.databases.listening import CannotListen, ListeningConnection
+from halfmoon.events.databases.own_loop import LOOP
 from halfmoon.events.sqlalchemy.listening import listening
 from halfmoon.events.tables import TableMissing, TableOutdated, in_schema, named_in
 
@@ -34,10 +34,6 @@ MYSQL_WAITS = "SET innodb_lock_wait_timeout = {}, lock_wait_timeout = {}"
 """In seconds, of this session: for rows, and for tables whose form somebody changes."""
 
 _OURS, _WAIT = "halfmoon_own", "halfmoon_wait_s"
-
-CALL_S = 60
-"""The longest a statement on the loop of async engines may take; lock waits are far shorter."""
-
 
 _BLOCKING = "this transaction is one of an event loop: use `await publish_async(…)` in it"
 
@@ -217,7 +213,33 @@ class Fresh:
     def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if not self._is_async or (self.shared and in_greenlet()):
             return function(*args, **kwargs)
-        return _LOOP.run(lambda: function(*args, **kwargs))
+        return LOOP.run(greenlet_spawn(lambda: function(*args, **kwargs)))
+
+
+class OuterTransaction:
+    """The transaction that a test has put around everything, in place of the database; see `halfmoon.events.sqlalchemy.testing`.
+
+    It is read in the thread that ends a transaction inside it, and asked in the thread that began the test.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._thread = threading.get_ident()
+
+    def rows(self) -> Rows | None:
+        """Return what reads in it; None where a connection of an event loop cannot be used."""
+        if self.connection.dialect.is_async and not in_greenlet():
+            return None
+        return ConnectionRows(lambda: self.connection, dialect_of(self.connection.engine))
+
+    @contextmanager
+    def block(self, *, unless: bool) -> Iterator[Rows]:
+        """Open a savepoint in it for a block, ``unless`` something else uses it. Raises Busy."""
+        rows = self.rows()
+        if unless or rows is None or threading.get_ident() != self._thread:
+            raise Busy("a transaction of a test stands in for the database, and is in use")
+        with mapped(), self.connection.begin_nested():
+            yield rows
 
 
 _fresh: weakref.WeakSet[Fresh] = weakref.WeakSet()
@@ -271,44 +293,7 @@ def _bound_waits(connection: Connection, wait_ms: int) -> None:
         cursor.close()
 
 
-# ---------------------------------------------------------------- the loop of async engines
-
-
-class _Loop:
-    """An event loop in a thread of its own, made when first used, one for each process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._pid = 0
-
-    def run(self, function: Callable[[], T]) -> T:
-        """Run a function of SQLAlchemy's blocking side there, and wait for it."""
-
-        async def spawned() -> T:
-            result: T = await greenlet_spawn(function)
-            return result
-
-        future = asyncio.run_coroutine_threadsafe(spawned(), self._running())
-        try:
-            return future.result(CALL_S)
-        except TimeoutError as error:
-            future.cancel()
-            raise Busy(f"the database did not answer within {CALL_S} s") from error
-
-    def _running(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None or self._pid != os.getpid():
-                self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
-                threading.Thread(target=self._loop.run_forever, name="halfmoon-databases", daemon=True).start()
-            return self._loop
-
-
-_LOOP = _Loop()
-
-
 def _after_fork() -> None:
-    _LOOP._lock = threading.Lock()  # a thread that held it is not there to give it back
     for fresh in list(_fresh):
         fresh.forked()
 

@@ -12,8 +12,8 @@ import logging
 import threading
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from typing import Any, ParamSpec
 
@@ -28,7 +28,7 @@ from halfmoon.events.databases.database import Rows, Values
 from halfmoon.events.databases.listening import ListeningConnection
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
 from halfmoon.events.sqlalchemy import engines, session_lifecycle
-from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, dialect_of, refuse_autocommit
+from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, OuterTransaction, dialect_of, refuse_autocommit
 from halfmoon.events.sqlalchemy.session_lifecycle import kept_with
 from halfmoon.events.transaction import LocalTransaction, Status, active_transactions, adopt, bind
 
@@ -59,6 +59,8 @@ class _Root:
         self.explicit = transaction.origin is not SessionTransactionOrigin.AUTOBEGIN
         self.reads: bool | None = kept_with(session).pop(_NEXT, None)
         """Whether statements only read so far; None: there was none that the session knows of."""
+        self.in_test = self.has_rows = False
+        """Whether it joined the transaction of `as_committed`; whether rows of events may be in it."""
         self.published = False
         """Whether it was begun by a publish, before a statement."""
 
@@ -81,7 +83,8 @@ class _Root:
 
     def status(self) -> Status:
         """How it ended, as far as its session tells: that decides plain events, and no half message."""
-        return Status.UNKNOWN if self.goes_on() else engines.status_of(self.commits, returned=self.returned)
+        unknown = self.goes_on() and not self.in_test
+        return Status.UNKNOWN if unknown else engines.status_of(self.commits, returned=self.returned)
 
 
 class _Savepoint:
@@ -125,6 +128,7 @@ class SessionProvider:
         self._lock = threading.Lock()
         self._open: set[_Root] = set()
         self._dropped: deque[_Root] = deque()
+        self._outer: OuterTransaction | None = None
         known_engine = engine or get_engine()
         self.waits = not on_loop and (known_engine is None or not known_engine.dialect.is_async)
         if known_engine is not None:
@@ -186,6 +190,7 @@ class SessionProvider:
             raise TransactionEnded("the session's transaction has ended: publish inside one")
         if self._named is None:
             engines.refuse_another(self._engine(), session, _root(transaction).engines)
+        _root(transaction).has_rows = True
         return ConnectionRows(lambda: self._connection(session), self.dialect, self.schema, on_loop=not transaction.waits)
 
     def awaiting(self) -> Callable[[Awaitable[Any]], Any] | None:
@@ -193,8 +198,19 @@ class SessionProvider:
         return await_only if engines.asyncio_module() is not None and in_greenlet() else None
 
     def standing_in(self, transaction: LocalTransaction) -> Rows | None:
-        """Return None: transactions of tests are ended as any."""
-        return None
+        """Return what reads in the transaction of `as_committed`; None elsewhere."""
+        return self._outer.rows() if self._outer is not None and _root(transaction).in_test else None
+
+    @contextmanager
+    def as_committed(self, connection: Connection) -> Iterator[None]:
+        """See `halfmoon.events.sqlalchemy.testing.as_committed`."""
+        if self._outer is not None:
+            raise UsageError("a transaction stands in for the database of these sessions already: leave its block first")
+        self._outer = OuterTransaction(connection)
+        try:
+            yield
+        finally:
+            self._outer = None
 
     async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
         """Run a statement in the transaction of an AsyncSession, or of a Session that is used on this event loop."""
@@ -213,6 +229,8 @@ class SessionProvider:
     def fresh(self, *, lock_wait_ms: int = 1_000) -> AbstractContextManager[Rows]:
         """Return a block with a transaction of its own on the sessionmaker's engine. Not for a thread that runs an event loop."""
         self._end_dropped()
+        if self._outer is not None:
+            return self._outer.block(unless=any(root.in_test and root.has_rows for root in self._open))
         return self._fresh_of_engine().block(lock_wait_ms)
 
     def listening(self) -> ListeningConnection:
@@ -327,6 +345,7 @@ class SessionProvider:
         engines.begin_before_savepoints(connection.engine)
         self._fresh_of_engine().used_here()
         root.engines.append(connection.engine)
+        root.in_test = root.in_test or (self._outer is not None and self._outer.connection is connection)
         if (innermost := connection.get_nested_transaction() or connection.get_transaction()) is not None:
             root.innermost.append(weakref.ref(innermost))
         if connection.dialect.is_async:

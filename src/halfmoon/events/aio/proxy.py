@@ -1,0 +1,150 @@
+"""An asyncio connection whose transactions are noticed: a thin proxy around asyncpg's or psycopg's. Made by `aio.provider`.
+
+Everything is handed on to the driver. What the proxy cannot see, such as a COMMIT that a cursor sends, costs transactional events a
+second, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from halfmoon.events.databases import error_classification
+from halfmoon.events.databases.unused_sessions import note_opened
+from halfmoon.events.dbapi.driver import driver_of, in_transaction
+from halfmoon.events.dbapi.proxy import Block, Noticed, forced
+from halfmoon.events.transaction import LocalTransaction, Status
+
+_TRIED = "SELECT 1"
+"""Fails in a transaction that PostgreSQL has given up after an error, whose COMMIT would be a rollback without an error."""
+
+
+class AsyncProxyConnection(Noticed):
+    """A driver's asyncio connection with its transactions noticed. Attributes and methods are the driver's."""
+
+    _waits = False
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._real, name)
+        return self._noticed(attribute) if name == "execute" else attribute
+
+    def _noticed(self, execute: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        """Return the driver's method around which is looked: SQL that begins and ends transactions goes through it."""
+
+        async def call(*args: Any, **options: Any) -> Any:
+            with self.noticing("execute", *args):
+                return await execute(*args, **options)
+
+        return call
+
+    # ------------------------------------------------------------ the driver's own verbs
+
+    async def commit(self) -> None:
+        """Commit, with psycopg."""
+        with self.committing():
+            await self._real.commit()
+
+    async def rollback(self) -> None:
+        """Roll back, with psycopg."""
+        try:
+            await self._real.rollback()
+        finally:
+            self._left(Status.ROLLED_BACK)
+
+    async def close(self, *args: Any, **options: Any) -> None:
+        """Close; what was not committed is rolled back."""
+        try:
+            await self._real.close(*args, **options)
+        finally:
+            self.leave(Status.ROLLED_BACK)
+
+    def transaction(self, *args: Any, **options: Any) -> AsyncProxyBlock:
+        """Return the driver's block of a transaction or savepoint."""
+        return AsyncProxyBlock(self, self._real.transaction(*args, **options), forced=forced(*args, **options))
+
+    async def __aenter__(self) -> Self:
+        await self._real.__aenter__()
+        self._unused_session = note_opened(self)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> Any:
+        try:
+            if error is None:
+                await self.commit_open()
+            else:
+                await self.roll_back_open()
+            return await self._real.__aexit__(kind, error, trace)
+        finally:
+            self.leave(Status.ROLLED_BACK)
+
+    # ------------------------------------------------------------ the end of its block
+
+    async def commit_open(self) -> None:
+        """Commit what is open where the driver does so at the end of a block (psycopg)."""
+        if hasattr(self._real, "commit") and not self._real.closed:
+            await self.commit()
+
+    async def roll_back_open(self) -> None:
+        """Roll back what is open where the driver does so at the end of a block (psycopg)."""
+        if hasattr(self._real, "rollback") and not self._real.closed:
+            await self.rollback()
+
+    def _ended(self, status: Status) -> None:
+        """As `Noticed`; the next transaction of the block belongs to it again, also before its first statement."""
+        super()._ended(status)
+        self._unused_session = note_opened(self)
+
+    async def given_up(self, local: LocalTransaction | None) -> bool:
+        """Return whether a COMMIT would be a rollback. asyncpg does not say, so it is tried where somebody goes by the commit."""
+        if driver_of(self._real) != "asyncpg":
+            return self._given_up()
+        if local is None or not local.goes_by_its_end:
+            return False
+        try:
+            await self._real.execute(_TRIED)
+        except Exception as error:
+            return error_classification.in_failed_transaction(error)
+        return False
+
+
+class AsyncProxyBlock(Block):
+    """A block for ``async with``; asyncpg's also begins and ends by its methods."""
+
+    _connection: AsyncProxyConnection
+
+    async def __aenter__(self) -> Any:
+        inner = bool(in_transaction(self._connection._real))
+        entered = await self._real.__aenter__()
+        self.begun(inner=inner)
+        return entered
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> Any:
+        try:
+            if error is None:
+                self.before_commit()
+        except BaseException as veto:
+            await self._end(partial(self._real.__aexit__, type(veto), veto, veto.__traceback__), rolls_back=True)
+            raise
+        return await self._end(partial(self._real.__aexit__, kind, error, trace), rolls_back=error is not None)
+
+    async def start(self) -> None:
+        """Begin, as asyncpg's ``start``."""
+        inner = bool(in_transaction(self._connection._real))
+        await self._real.start()
+        self.begun(inner=inner)
+
+    async def commit(self) -> None:
+        """End it, as asyncpg's ``commit``."""
+        self.before_commit()
+        await self._end(self._real.commit, rolls_back=False)
+
+    async def rollback(self) -> None:
+        """Undo it, as asyncpg's ``rollback``."""
+        await self._end(self._real.rollback, rolls_back=True)
+
+    async def _end(self, end: Callable[[], Awaitable[Any]], *, rolls_back: bool) -> Any:
+        given_up = not rolls_back and not self._inner and await self._connection.given_up(self._connection.local)
+        with self.ending(rolls_back=rolls_back or given_up):
+            return await end()

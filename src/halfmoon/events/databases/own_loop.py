@@ -1,0 +1,53 @@
+"""An event loop of our own, for connections of drivers that need one: questions are asked where nobody awaits them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from halfmoon.events.databases.database import Busy
+
+T = TypeVar("T")
+
+CALL_S = 60
+"""The longest a statement may take there; lock waits are far shorter."""
+
+
+class OwnLoop:
+    """An event loop in a thread of its own, made when first used, one for each process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = 0
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine there, and wait for it. Raises Busy when it takes too long."""
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._running())
+        try:
+            return future.result(CALL_S)
+        except TimeoutError as error:
+            if not future.done():
+                future.cancel()
+                raise Busy(f"the database did not answer within {CALL_S} s") from error
+            raise
+
+    def forked(self) -> None:
+        """In the child: a thread that held the lock is not there to give it back."""
+        self._lock = threading.Lock()
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._pid != os.getpid():
+                self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
+                threading.Thread(target=self._loop.run_forever, name="halfmoon-databases", daemon=True).start()
+            return self._loop
+
+
+LOOP = OwnLoop()
+
+if hasattr(os, "register_at_fork"):  # not on every platform
+    os.register_at_fork(after_in_child=LOOP.forked)

@@ -1,0 +1,95 @@
+"""What the arguments of a `Publisher` mean, and which of them do not go together. Opens nothing."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
+from dataclasses import fields
+from importlib import import_module
+from typing import Any
+
+from halfmoon import TransactionSettings
+from halfmoon.errors import SettingError, UsageError
+from halfmoon.events.databases.database import Provider
+from halfmoon.events.event import check_name, check_whole
+from halfmoon.events.local_block import LOCAL
+from halfmoon.events.outbox.relay import RelaySettings
+from halfmoon.events.publishing.client_transport import ClientTransport
+from halfmoon.events.publishing.transport import Transport
+
+CHECK_AFTER_S_MAX = 7 * 24 * 3600
+
+
+def provider_of(session: Any, provider: Provider | None, bind: Any, schema: str | None) -> Provider:
+    """Return the provider that was given, that of the sessions that were, or that of blocks without a database."""
+    if bind is not None and session is None:
+        raise UsageError("bind= says which engine of session= has the tables of events: give both or neither")
+    if schema is not None and session is None:
+        raise UsageError("schema= belongs to session=: a provider has its own (dbapi.provider(…, schema=…))")
+    if session is not None and provider is not None:
+        raise UsageError("give a publisher a session or a provider, not both")
+    if session is None:
+        return LOCAL if provider is None else provider
+    try:
+        module = import_module("halfmoon.events.sqlalchemy")  # SQLAlchemy is an extra: imported only for who uses it
+    except ModuleNotFoundError as exc:
+        if exc.name != "sqlalchemy":  # something else is missing, and says what
+            raise
+        raise UsageError(f"session=… needs SQLAlchemy: pip install 'halfmoon[sqlalchemy]' ({exc})") from exc
+    made: Provider = module.provider(session, bind=bind, schema=schema)
+    return made
+
+
+def transport_of(given: Any, group: str, nameserver: str, settings: dict[str, Any], others: Collection[str]) -> Transport:
+    """Return the transport that was given, a new member of the bus that was, or one over the client with its settings.
+
+    ``others`` are the publisher's other arguments, which a setting that is unknown may be a misspelling of.
+    """
+    if given is not None and (nameserver or settings):
+        raise UsageError("give a publisher a transport, or a name server and client settings, not both")
+    _check_known(settings, others)
+    if given is None:
+        return ClientTransport(group, nameserver, **settings)
+    member = given.transport(group) if callable(getattr(given, "transport", None)) else given
+    if not callable(getattr(member, "prepare", None)):
+        raise UsageError(f"transport={given!r:.60}: give a MemoryBus or another Transport")
+    transport: Transport = member
+    return transport
+
+
+def _check_known(settings: dict[str, Any], others: Collection[str]) -> None:
+    known = [field.name for field in fields(TransactionSettings) if field.name not in ("group", "nameserver")]
+    for name in settings:
+        if name not in known:
+            near = difflib.get_close_matches(name, [*known, *others], 1)
+            raise SettingError(f"a publisher has no setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+
+
+def relay_settings_of(given: bool | RelaySettings) -> RelaySettings | None:
+    """Return the settings of a publisher's own relay; None for no relay."""
+    if not isinstance(given, bool | RelaySettings):
+        raise UsageError(f"relay={given!r:.60}: use True, False or RelaySettings(…)")
+    return given if isinstance(given, RelaySettings) else RelaySettings() if given else None
+
+
+def is_outbox(mode: str, default: str, *, has_database: bool) -> bool:
+    """Return whether a mode is the outbox. Raises UsageError for another word, and for rows without a database."""
+    if mode not in ("two-phase", "outbox"):
+        raise UsageError(f"mode={mode!r:.40}: use 'two-phase' or 'outbox'")
+    if default not in ("plain", "transactional"):
+        raise UsageError(f"default={default!r:.40}: use 'plain' or 'transactional'")
+    if mode == "outbox" and not has_database:
+        raise UsageError("mode='outbox' writes rows: give the publisher the database (session=… or provider=…)")
+    return mode == "outbox"
+
+
+def declared_topics(topics: Collection[str] | None) -> frozenset[str] | None:
+    """Return the topics to which events may go; None: any."""
+    if isinstance(topics, str):
+        raise UsageError(f"topics={topics!r:.60}: give a list of topics")
+    return None if topics is None else frozenset(check_name("topic", topic) for topic in topics)
+
+
+def checked_after_s(seconds: int | None) -> int | None:
+    """Return a ``check_after_s`` that is one, or None."""
+    return None if seconds is None else check_whole("check_after_s", seconds, 0, CHECK_AFTER_S_MAX)
