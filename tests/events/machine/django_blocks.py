@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
 from django.db import connections, transaction
@@ -15,6 +16,7 @@ from tests.events.django import conftest  # configures the project
 from tests.events.machine.application import GROUP, Application
 from tests.events.machine.verbs import verb
 
+NUMBERS = count(1)
 ENGINES = {"sqlite": "sqlite3", "postgresql": "postgresql", "mysql": "mysql"}
 
 assert conftest.settings.configured
@@ -32,7 +34,7 @@ class Alias(Application):
             "PORT": str(url.port or ""), "USER": url.username or "", "PASSWORD": url.password or "",
             "OPTIONS": {"timeout": 1.0} if self.store.dialect == "sqlite" else {},
         }  # fmt: skip
-        self.using = f"machine_{self.store.dialect}"
+        self.using = f"machine_{next(NUMBERS)}"  # of this store: threads keep connections by alias
         self.known = dict(connections.settings)
         connections.settings = connections.configure_settings({**self.known, self.using: configured})
         return Publisher(GROUP, transport=self.carrier, provider=provider(self.using))

@@ -13,7 +13,6 @@ from halfmoon.events.dbapi import provider
 from halfmoon.events.testing import MemoryBus
 from tests.events.machine.application import CODE, TOPIC
 from tests.events.machine.providers import DRIVERS, PROVIDERS, running
-from tests.events.machine.searching import EXAMPLES
 from tests.events.machine.stores import Store
 from tests.events.real_databases import plain
 
@@ -33,8 +32,6 @@ DEDUP = [name for name in PROVIDERS if name.startswith("dedup ")]
 
 def each(providers: list[str], *programs: str) -> pytest.MarkDecorator:
     """Run a test with each provider and program; verbs of a program are joined by `` > ``. Those with a server are slow."""
-    # Django's connections are kept by thread and alias, which programs of several stores in one process confuse: by hand only.
-    providers = [name for name in providers if EXAMPLES or "django" not in name]
     marks = {name: [pytest.mark.slow] if PROVIDERS[name][0] != "sqlite" else [] for name in providers}
     cases = [pytest.param(name, program, marks=marks[name]) for name in providers for program in programs]
     return pytest.mark.parametrize(("name", "program"), cases)
