@@ -1,4 +1,4 @@
-"""Long runs: ``python -m tests.events.machine --provider "session on sqlite" --examples 2000``; no provider: the list.
+"""Long runs: ``python -m tests.events.machine --provider "session on sqlite3" --examples 2000``; no provider: the list.
 
 ``--collect`` goes on after a failure and leaves out programs that contain one that was found. ``--program`` plays one program.
 """

@@ -14,7 +14,6 @@ from tests.events.machine.application import CODE, Application
 from tests.events.machine.dbapi import Connections
 from tests.events.machine.django_blocks import Alias
 from tests.events.machine.sessions import Blocks, Sessions
-from tests.events.machine.stores import Store
 from tests.events.machine.verbs import verb
 
 CONSUMED_TOPIC, CONSUMERS = "TP_CONSUMED", "S_machine"
@@ -23,8 +22,8 @@ CONSUMED_TOPIC, CONSUMERS = "TP_CONSUMED", "S_machine"
 class Consuming(Application):
     """An application whose programs run in a consumer's function, the first time that it is called."""
 
-    def __init__(self, store: Store, *arguments: Any) -> None:
-        super().__init__(store, *arguments)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.traits = self.traits | {"consuming"}  # type: ignore[misc]  # each object is of one driver
         self.sender = Publisher("P_sender", transport=self.bus)
 
@@ -126,7 +125,7 @@ class ConsumingConnections(Consuming, Connections):
         return self.database
 
     def _lend(self, session: Any) -> None:
-        self.connection = session
+        self.connection, self.real = session, session._real
 
 
 class ConsumingAlias(Consuming, Alias):
