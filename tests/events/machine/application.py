@@ -17,6 +17,7 @@ from typing import Any, ClassVar, TypeVar
 
 from halfmoon.errors import HalfmoonError
 from halfmoon.events import Event, Publisher
+from halfmoon.events.memory.transport import MemoryTransport
 from halfmoon.events.testing import MemoryBus
 from tests.events.machine.stores import ERRORS, Store
 from tests.events.machine.verbs import VERBS, Undo, Verb, done
@@ -37,6 +38,16 @@ class Broken(AssertionError):
     """A promise does not hold after a program."""
 
 
+class Unsettled(MemoryBus):
+    """A bus that looks at nothing, as a broker: the publisher's threads decide, at any moment of a program."""
+
+    def transport(self, group: str) -> MemoryTransport:
+        """Return a new member."""
+        member = super().transport(group)
+        member.settled_by = lambda settle: False  # type: ignore[method-assign]
+        return member
+
+
 class Application:
     """What all have in common. A subclass is one provider: it opens handles and says how each common verb is spelt.
 
@@ -45,10 +56,9 @@ class Application:
 
     traits: ClassVar[frozenset[str]] = frozenset()
 
-    def __init__(self, store: Store, driver: str) -> None:
-        self.store, self.driver = store, driver
-        self.bus = MemoryBus()
-        self.carrier: Any = self.bus
+    def __init__(self, store: Store, driver: str, bus: MemoryBus) -> None:
+        self.store, self.driver, self.bus = store, driver, bus
+        self.carrier: Any = bus
         """The publisher's transport."""
         self.patience_s, self.checks_s = PATIENCE_S, CHECKS_S
         self.counts: Counter[str] = Counter()

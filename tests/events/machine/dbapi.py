@@ -13,6 +13,7 @@ from psycopg_pool import ConnectionPool
 
 from halfmoon.events import Publisher
 from halfmoon.events.dbapi import provider
+from halfmoon.events.testing import MemoryBus
 from tests.events.machine.application import GROUP, Application
 from tests.events.machine.stores import Store
 from tests.events.machine.verbs import MYSQL, POSTGRESQL, one, verb
@@ -37,11 +38,11 @@ def connecting(store: Store, driver: str) -> Callable[..., Any]:
 class Connections(Application):
     """Connections of one driver; ``traits`` name it."""
 
-    def __init__(self, store: Store, driver: str) -> None:
+    def __init__(self, store: Store, driver: str, bus: MemoryBus) -> None:
         self.traits = frozenset({"dbapi", "blocking", "bare", driver})  # type: ignore[misc]  # each object is of one driver
         self.connect = connecting(store, driver)
         self._pool: ConnectionPool | None = None
-        super().__init__(store, driver)
+        super().__init__(store, driver, bus)
 
     def _publisher(self) -> Publisher:
         self.database = provider(self.connect)

@@ -10,7 +10,8 @@ from importlib.util import find_spec
 from itertools import product
 from tempfile import TemporaryDirectory
 
-from tests.events.machine.application import Application
+from halfmoon.events.testing import MemoryBus
+from tests.events.machine.application import Application, Unsettled
 from tests.events.machine.consuming import ConsumingAlias, ConsumingBlocks, ConsumingConnections, ConsumingSessions
 from tests.events.machine.dbapi import Connections
 from tests.events.machine.django_blocks import Alias
@@ -58,14 +59,17 @@ def installed(name: str) -> bool:
 
 
 @contextmanager
-def running(name: str, urls: Callable[[str], str] | None = None) -> Iterator[Application]:
-    """Return a provider's application for a block. ``urls`` gives an empty database of a dialect; else a server is started."""
+def running(name: str, urls: Callable[[str], str] | None = None, *, threads: bool = False) -> Iterator[Application]:
+    """Return a provider's application for a block. ``urls`` gives an empty database of a dialect; else a server is started.
+
+    ``threads``: the threads of the publisher decide, as with a broker; else nothing is decided before somebody looks.
+    """
     driver, kind = PROVIDERS[name]
     _freeze()
     with ExitStack() as stack:
         store = Store(urls(DRIVERS[driver]) if urls else _started(DRIVERS[driver], stack))
         stack.callback(store.shut)
-        app = kind(store, driver)
+        app = kind(store, driver, Unsettled() if threads else MemoryBus())
         stack.callback(app.shut)
         yield app
 

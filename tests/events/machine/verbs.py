@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -179,7 +180,10 @@ def _beside(app: Application, statement: str) -> None:
 def _forked(app: Application, use: Callable[[], None]) -> None:
     """Run a function in a child, which may decide nothing of what is its parent's."""
     read, write = os.pipe()
-    if (pid := os.fork()) == 0:
+    with app.bus._lock:  # of no other thread in the child
+        pid = os.fork()
+    if pid == 0:
+        signal.alarm(30)
         with suppress(BaseException):
             before = len(app.bus.pending)
             with suppress(Exception):
