@@ -143,6 +143,13 @@ class AsyncSessions(Sessions):
         self.store.cut_off()
         self.loop.run_until_complete(self.engine.dispose())
 
+    async def drop(self) -> None:  # type: ignore[override]
+        """As of any application; then wait until asyncio has ended the blocks that were lost: their transactions are this task's."""
+        super().drop()
+        await asyncio.sleep(0)
+        if others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(others, timeout=5)
+
     async def publish(self, event: Event, handle: Any) -> None:
         await self.publisher.publish_async(event, session=handle)
 

@@ -34,6 +34,12 @@ class _Block:
         self.commit = watch_commit(connection)
         self.returned = False
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the transaction is still the connection's, as after a commit that failed: SQLite leaves it open, and SQLAlchemy
+        would give it back to the pool like that."""
+        return self.connection.get_transaction() is self.transaction
+
 
 class ConnectionProvider:
     """A `Provider` over the blocks of one engine. Safe to use from many threads."""
@@ -65,7 +71,7 @@ class ConnectionProvider:
                 yield connection
                 self._commit(block)
             except BaseException:
-                if block.transaction.is_active:
+                if block.is_current:
                     block.transaction.rollback()
                 raise
             finally:
@@ -80,7 +86,7 @@ class ConnectionProvider:
                 yield connection
                 await greenlet_spawn(self._commit, block)
             except BaseException:
-                if block.transaction.is_active:
+                if block.is_current:
                     await greenlet_spawn(block.transaction.rollback)
                 raise
             finally:
