@@ -144,7 +144,7 @@ class AsyncSessions(Sessions):
         self.loop.run_until_complete(self.engine.dispose())
 
     async def drop(self) -> None:  # type: ignore[override]
-        """As of any application; then wait until asyncio has ended the blocks that were lost: their transactions are this task's."""
+        """As of any application; then wait until asyncio has ended the lost blocks, whose transactions are this task's."""
         super().drop()
         await asyncio.sleep(0)
         if others := asyncio.all_tasks() - {asyncio.current_task()}:

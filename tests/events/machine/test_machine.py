@@ -5,6 +5,7 @@ The machine is tested, too: it finds faults that are planted into the publisher,
 
 from __future__ import annotations
 
+import random
 import shlex
 from pathlib import Path
 
@@ -28,12 +29,13 @@ def test_no_program_of_verbs_parts_an_event_from_its_row(names: list[str], reque
     names = [name for name in names if installed(name)]
     played = paired = 0
     for name in names:
-        with running(name, lambda dialect: new_url(request, dialect)) as app:
+        threads = random.choice([False, True])
+        with running(name, lambda dialect: new_url(request, dialect), threads=threads) as app:
             found = search(app, examples=EXAMPLES // len(names), seconds=SECONDS / len(names))
             print(f"{name}: {found}, {app.counts['paired']} pairs, {app.counts['asked']} programs needed the broker's check")
         if found.failure is not None:
-            command = shlex.join(["python", "-m", "tests.events.machine", "--provider", name, "--program", *found.program])
-            found.failure.add_note(f"repeat: {command}")
+            arguments = ["--provider", name, *["--threads"] * threads, "--program", *found.program]
+            found.failure.add_note(f"repeat: python -m tests.events.machine {shlex.join(arguments)}")
             raise found.failure.with_traceback(None)
         played, paired = played + found.examples, paired + app.counts["paired"]
 
