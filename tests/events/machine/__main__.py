@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import time
 from math import inf
 
@@ -32,7 +31,6 @@ def main() -> None:
     parser.add_argument("--only-checks", action="store_true", help="lose all decisions: what the token row alone tells")
     parser.add_argument("--program", nargs="+")
     options = parser.parse_args()
-    logging.getLogger("halfmoon").setLevel(logging.CRITICAL)
     if options.provider is None:
         print("\n".join(PROVIDERS))
         return

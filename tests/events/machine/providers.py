@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -67,6 +68,8 @@ def running(name: str, urls: Callable[[str], str] | None = None, *, threads: boo
     driver, kind = PROVIDERS[name]
     _freeze()
     with ExitStack() as stack:
+        logging.disable()  # whoever keeps records of errors keeps the connections of their frames, too, and the locks of those
+        stack.callback(logging.disable, logging.NOTSET)
         store = Store(urls(DRIVERS[driver]) if urls else _started(DRIVERS[driver], stack))
         stack.callback(store.shut)
         app = kind(store, driver, Unsettled() if threads else MemoryBus())

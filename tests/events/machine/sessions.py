@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sqlite3
 import threading
-import weakref
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
@@ -24,26 +22,14 @@ from tests.events.machine.verbs import SQLITE, done, one, verb
 _NAMES = {"sqlite3": "pysqlite", "MySQLdb": "mysqldb"}
 
 
-class Weak(sqlite3.Connection):
-    """A connection that can be found while it lives."""
-
-
 def url_of(store: Store, driver: str) -> URL:
     """Return the address of a store as SQLAlchemy takes it, with a driver."""
     return make_url(store.url).set(drivername=f"{store.dialect}+{_NAMES.get(driver, driver)}")
 
 
-def engine_of(store: Store, driver: str, alive: weakref.WeakSet[Any]) -> Engine:
-    """Return an engine on a store. Connections of SQLite are added to ``alive``."""
-
-    def connect(*arguments: Any, **options: Any) -> Weak:
-        alive.add(connection := Weak(*arguments, **options))
-        return connection
-
-    options: dict[str, Any] = {}
-    if store.dialect == "sqlite":
-        options = {"connect_args": {"timeout": 1.0, "factory": connect}}
-    engine = create_engine(url_of(store, driver), **options)
+def engine_of(store: Store, driver: str) -> Engine:
+    """Return an engine on a store."""
+    engine = create_engine(url_of(store, driver), connect_args={"timeout": 1.0} if store.dialect == "sqlite" else {})
     if store.dialect == "sqlite":
         event.listen(engine, "connect", lambda connection, _: store.prepare(connection))
     return engine
@@ -54,12 +40,8 @@ class Sessions(Application):
 
     traits = frozenset({"alchemy", "session", "blocking"})
 
-    def __init__(self, *arguments: Any) -> None:
-        self.alive: weakref.WeakSet[Any] = weakref.WeakSet()
-        super().__init__(*arguments)
-
     def _publisher(self) -> Publisher:
-        self.engine: Any = engine_of(self.store, self.driver, self.alive)
+        self.engine: Any = engine_of(self.store, self.driver)
         self.maker: Any = sessionmaker(self.engine)
         return Publisher(GROUP, transport=self.carrier, session=self.maker)
 
@@ -103,9 +85,6 @@ class Sessions(Application):
 
     def sever(self) -> None:
         super().sever()
-        for connection in list(self.alive):
-            with suppress(sqlite3.Error):
-                connection.close()
         self.engine.dispose()
 
     async def connection(self) -> Any:
@@ -165,7 +144,7 @@ class Blocks(Sessions):
     traits = frozenset({"alchemy", "core", "blocking"})
 
     def _publisher(self) -> Publisher:
-        self.engine = engine_of(self.store, self.driver, self.alive)
+        self.engine = engine_of(self.store, self.driver)
         return Publisher(GROUP, transport=self.carrier, session=self.engine)
 
     async def open(self) -> None:
