@@ -57,8 +57,8 @@ SLOW = (
     "tests/events/sqlalchemy/test_sessions", "tests/events/sqlalchemy/test_without_greenlet",
 )  # fmt: skip
 """What `make check` leaves out, by measure: files that take more than two seconds of processor time, or wait for long."""
-ALONE = ("test_store_both_ways", "test_transaction_index")
-"""Files whose tests start servers of their own, and take longest: dealt out one by one."""
+ALONE = ("test_store_both_ways", "test_transaction_index", "test_machine")
+"""Files whose tests share nothing, and take longest: dealt out one by one."""
 MAY_BE_LATE = (
     "tests/cli/", "tests/client/test_", "tests/console/", "tests/docs/", "tests/events/", "tests/examples/",
     "tests/integration/", "tests/interop/", "tests/packaging/", "tests/programs/", "tests/runtime/", "tests/spark/",
@@ -104,10 +104,10 @@ def together(node_id: str) -> str:
     file, _, test = node_id.partition("::")
     if shared := next((name for place, name in TOGETHER.items() if file.startswith(place)), ""):
         return shared
-    if not file.startswith(_INTEROP):
-        return file
     if alone(file):
         return node_id
+    if not file.startswith(_INTEROP):
+        return file
     server = _SHARED.search(test)
     return f"{file} {server.group(1)}" if server else file
 

@@ -35,6 +35,7 @@ def test_what_shares_a_server_stays_together(one: str, other: str, same: bool) -
     [
         ("wire/test_ids.py::test_a[1.2.3]", "wire/test_ids.py::test_b[ours]", True),
         ("wire/test_ids.py::test_a", "wire/test_json.py::test_a", False),
+        ("events/machine/test_machine.py::test_a[core on mysql]", "events/machine/test_machine.py::test_a[core on sqlite]", False),
         ("spark/source/test_source.py::test_a", "spark/sink/test_sink.py::test_a[ours]", True),
         ("spark/lake/test_kills.py::test_a", "spark/jobs/test_query.py::test_a", True),
         ("spark/lake/test_kills.py::test_a", "spark/source/test_source.py::test_a", False),

@@ -170,6 +170,14 @@ def mariadb_url(mariadb_server: MariaDB) -> Iterator[str]:
         mariadb_server.drop(url)
 
 
+def new_url(request: pytest.FixtureRequest, dialect: str) -> str:
+    """Return the address of another empty database of a dialect, which is there until the server ends."""
+    if dialect == "sqlite":
+        return f"sqlite:///{request.getfixturevalue('tmp_path_factory').mktemp('database') / 'events.db'}"
+    server: Server = request.getfixturevalue({"postgresql": "postgres_server", "mysql": "mariadb_server"}[dialect])
+    return server.create()
+
+
 @pytest.fixture
 def sqlite_url(tmp_path: Path) -> str:
     """The address of a SQLite file that is not there yet, as SQLAlchemy writes it."""

@@ -11,7 +11,7 @@ import pytest
 from halfmoon.errors import UsageError
 from halfmoon.events.consuming.dispatch import Dispatch, NoConsumer
 from halfmoon.events.consuming.on import Handler
-from halfmoon.events.dedup.ledger import Consumed, ConsumedKey
+from halfmoon.events.dedup.ledger import Consumed, ConsumedKey, NotCommitted
 from halfmoon.events.encoding.codec import Codecs
 from tests.events.consuming.shop import TOPIC, stored
 
@@ -37,7 +37,7 @@ class FakeLedger:
 
     @contextmanager
     def lend(self, note: ConsumedKey) -> Iterator[str]:
-        if "committed" in self.ends:
+        if {"committed", "left open"} & set(self.ends):
             raise Consumed
         try:
             yield f"session of {note.group}"
@@ -50,6 +50,16 @@ class FakeLedger:
 def dispatch(function: Callable[..., Any], code: str = "EC_PAID", ledger: FakeLedger | None = None, **options: Any) -> Dispatch:
     handler = Handler(group="S_mail", topic=TOPIC, code=code, function=function, dedup=ledger)
     return Dispatch("S_mail", [handler], Codecs(), {id(ledger): ledger} if ledger else {}, **options)
+
+
+def test_an_event_whose_note_is_there_but_not_committed_comes_again():
+    ledger = FakeLedger()
+    ledger.ends.append("left open")
+
+    outcome = dispatch(lambda event: None, ledger=ledger).consume(stored("EC_PAID"), 2)
+
+    assert not outcome.consumed
+    assert isinstance(outcome.error, NotCommitted)
 
 
 def test_a_function_gets_the_event_alone_where_it_takes_nothing_more():

@@ -1,4 +1,4 @@
-"""Long runs: ``python -m tests.events.machine --provider "session on sqlite" --examples 2000``; no provider: the list.
+"""Long runs: ``python -m tests.events.machine --provider "session on sqlite3" --examples 2000``; no provider: the list.
 
 ``--collect`` goes on after a failure and leaves out programs that contain one that was found. ``--program`` plays one program.
 """
@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import time
 from math import inf
 
@@ -28,14 +27,14 @@ def main() -> None:
     parser.add_argument("--checks-s", type=float)
     parser.add_argument("--collect", action="store_true")
     parser.add_argument("--verbs", action="store_true", help="show how often each verb ran, and how often it raised")
+    parser.add_argument("--threads", action="store_true", help="let the publisher's threads decide, as with a broker")
     parser.add_argument("--only-checks", action="store_true", help="lose all decisions: what the token row alone tells")
     parser.add_argument("--program", nargs="+")
     options = parser.parse_args()
-    logging.getLogger("halfmoon").setLevel(logging.CRITICAL)
     if options.provider is None:
         print("\n".join(PROVIDERS))
         return
-    with pytest.MonkeyPatch.context() as patch, running(options.provider) as app:
+    with pytest.MonkeyPatch.context() as patch, running(options.provider, threads=options.threads) as app:
         if options.only_checks:
             only_checks_decide(patch)
             app.patience_s = 0

@@ -8,31 +8,44 @@ from __future__ import annotations
 
 import contextvars
 import gc
-import inspect
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from halfmoon.errors import HalfmoonError
 from halfmoon.events import Event, Publisher
+from halfmoon.events.memory.transport import MemoryTransport
 from halfmoon.events.testing import MemoryBus
 from tests.events.machine.stores import ERRORS, Store
-from tests.events.machine.verbs import VERBS, Undo, Verb
+from tests.events.machine.verbs import VERBS, Undo, Verb, done
 
 TOPIC, CODE, GROUP = "TP_MACHINE", "EC_MADE", "P_machine"
 PATIENCE_S = 2.0
 """How long the publisher may take to find an outcome by itself before the broker's check is asked for."""
-CHECKS_S = 10.0
+CHECKS_S = 30.0
 """How long the broker goes on asking."""
+TRIES = 10
+"""How often a store is tried that the application keeps locked."""
+T = TypeVar("T")
 
 _PAIRED, _BEGUN, _HALF = "paired", "begun", "half"
 
 
 class Broken(AssertionError):
     """A promise does not hold after a program."""
+
+
+class Unsettled(MemoryBus):
+    """A bus that looks at nothing, as a broker: the publisher's threads decide, at any moment of a program."""
+
+    def transport(self, group: str) -> MemoryTransport:
+        """Return a new member."""
+        member = super().transport(group)
+        member.settled_by = lambda settle: False  # type: ignore[method-assign]
+        return member
 
 
 class Application:
@@ -43,10 +56,9 @@ class Application:
 
     traits: ClassVar[frozenset[str]] = frozenset()
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.bus = MemoryBus()
-        self.carrier: Any = self.bus
+    def __init__(self, store: Store, driver: str, bus: MemoryBus) -> None:
+        self.store, self.driver, self.bus = store, driver, bus
+        self.carrier: Any = bus
         """The publisher's transport."""
         self.patience_s, self.checks_s = PATIENCE_S, CHECKS_S
         self.counts: Counter[str] = Counter()
@@ -196,12 +208,7 @@ class Application:
     def _clear(self) -> None:
         """Forget a program. A connection that is open still is cut off."""
         self.bus.clear()
-        try:
-            self.store.empty()
-        except ERRORS:
-            self.counts["left locks"] += 1
-            self.sever()
-            self.store.empty()
+        self._beside(self.store.empty)
 
     def _drive(self, program: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine that never waits: blocking providers have no event loop."""
@@ -261,12 +268,17 @@ class Application:
             time.sleep(0.01)
 
     def committed(self, table: str = "machine_row") -> Counter[str]:
-        """Return how often each id is in a table. A connection that keeps others from reading is cut off."""
-        try:
-            return self.store.committed(table)
-        except ERRORS:
+        """Return how often each id is in a table."""
+        return self._beside(lambda: self.store.committed(table))
+
+    def _beside(self, use: Callable[[], T]) -> T:
+        """Use the store. A connection of the application that is in the way is cut off."""
+        for _ in range(TRIES):
+            with suppress(*ERRORS):
+                return use()
+            self.counts["left locks"] += 1
             self.sever()
-            return self.store.committed(table)
+        return use()
 
     def wrong(self) -> list[str]:
         """Return a sentence for each promise that does not hold."""
@@ -292,11 +304,6 @@ def number_of(connection: Any) -> int:
     if number is None:
         number = connection.info.backend_pid
     return int(number() if callable(number) else number)
-
-
-async def done(result: Any) -> Any:
-    """Return a result, awaited where it must be."""
-    return await result if inspect.isawaitable(result) else result
 
 
 def is_mistake(error: Exception) -> bool:

@@ -14,7 +14,6 @@ from tests.events.machine.application import CODE, Application
 from tests.events.machine.dbapi import Connections
 from tests.events.machine.django_blocks import Alias
 from tests.events.machine.sessions import Blocks, Sessions
-from tests.events.machine.stores import Store
 from tests.events.machine.verbs import verb
 
 CONSUMED_TOPIC, CONSUMERS = "TP_CONSUMED", "S_machine"
@@ -23,8 +22,8 @@ CONSUMED_TOPIC, CONSUMERS = "TP_CONSUMED", "S_machine"
 class Consuming(Application):
     """An application whose programs run in a consumer's function, the first time that it is called."""
 
-    def __init__(self, store: Store, *arguments: Any) -> None:
-        super().__init__(store, *arguments)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.traits = self.traits | {"consuming"}  # type: ignore[misc]  # each object is of one driver
         self.sender = Publisher("P_sender", transport=self.bus)
 
@@ -56,14 +55,20 @@ class Consuming(Application):
         consumed, effects = self._state(event.event_id)
         if consumed and effects != 1:
             self.wrongs.append(f"acknowledged with {effects} effects")
-        for _ in range(5):  # a lock that the first call left may end later
+        for _ in range(5):
             if not self._state(event.event_id)[0]:
+                self._restart()  # what the first call left may hold locks, in a pool or without a connection
                 self.bus.redeliver()
-        self.forget()
-        self.store.end_prepared()
+        self._restart()
         again, effects = self._state(event.event_id)
         if again != 1 or effects not in ({1, 2} if self.early and not consumed else {1}):
             self.wrongs.append(f"at the end consumed {again} times, with {effects} effects")
+
+    def _restart(self) -> None:
+        """Lose all that a call left, as the end of its process does."""
+        self.forget()
+        self.sever()
+        self.store.end_prepared()
 
     def _state(self, event_id: str) -> tuple[int, int]:
         consumed = sum(event.id == event_id for event in self.bus.consumed(CONSUMERS))
@@ -126,7 +131,7 @@ class ConsumingConnections(Consuming, Connections):
         return self.database
 
     def _lend(self, session: Any) -> None:
-        self.connection = session
+        self.connection, self.real = session, session._real
 
 
 class ConsumingAlias(Consuming, Alias):

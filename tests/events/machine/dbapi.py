@@ -8,11 +8,15 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+from psycopg import sql
+from psycopg_pool import ConnectionPool
+
 from halfmoon.events import Publisher
 from halfmoon.events.dbapi import provider
+from halfmoon.events.testing import MemoryBus
 from tests.events.machine.application import GROUP, Application
 from tests.events.machine.stores import Store
-from tests.events.machine.verbs import MYSQL, POSTGRESQL, SERVERS, SQLITE, verb
+from tests.events.machine.verbs import MYSQL, POSTGRESQL, one, verb
 from tests.events.real_databases import mysql_options, plain
 
 MULTI_STATEMENTS = 1 << 16
@@ -34,10 +38,11 @@ def connecting(store: Store, driver: str) -> Callable[..., Any]:
 class Connections(Application):
     """Connections of one driver; ``traits`` name it."""
 
-    def __init__(self, store: Store, driver: str) -> None:
-        self.traits = frozenset({"dbapi", "blocking", driver})  # type: ignore[misc]  # each object is of one driver
-        self.driver, self.connect = driver, connecting(store, driver)
-        super().__init__(store)
+    def __init__(self, store: Store, driver: str, bus: MemoryBus) -> None:
+        self.traits = frozenset({"dbapi", "blocking", "bare", driver})  # type: ignore[misc]  # each object is of one driver
+        self.connect = connecting(store, driver)
+        self._pool: ConnectionPool | None = None
+        super().__init__(store, driver, bus)
 
     def _publisher(self) -> Publisher:
         self.database = provider(self.connect)
@@ -54,13 +59,42 @@ class Connections(Application):
     def forget(self) -> None:
         self.connection: Any = None
         self.real: Any = None
-        """The driver's own connection, where the application has it."""
+        """The driver's own connection."""
         self.lent = False
         """Whether the handle ends with its outermost block."""
 
     async def open(self) -> None:
-        self.real = self.connect()
-        self.connection = self.database.proxied(self.real)
+        self.wrap(self.connect())
+
+    def wrap(self, real: Any) -> None:
+        """Have a connection of the driver as the handle."""
+        self.real, self.connection = real, self.database.proxied(real)
+
+    async def borrow(self, block: Any) -> None:
+        """Have the connection that a block lends as the handle."""
+        self.lent = True
+        self.wrap(await self.enter(block))
+
+    def pool(self) -> ConnectionPool:
+        """Return a pool of psycopg_pool."""
+        if self._pool is None:
+            options = {"min_size": 1, "max_size": 4, "timeout": 2, "check": ConnectionPool.check_connection}
+            self._pool = ConnectionPool(plain(self.store.url), open=True, **options)
+        return self._pool
+
+    def shut(self) -> None:
+        super().shut()
+        if self._pool is not None:
+            self._pool.close()
+
+    def autocommit(self, connection: Any, on: bool) -> None:
+        """Switch it as the driver spells it."""
+        if self.driver == "sqlite3":
+            connection.isolation_level = None if on else ""
+        elif self.driver in ("pymysql", "MySQLdb"):
+            connection.autocommit(on)
+        else:
+            connection.autocommit = on
 
     async def text(self, statement: str) -> None:
         cursor = self.connection.cursor()
@@ -84,7 +118,7 @@ class Connections(Application):
             self.forget()
 
     async def driver_connection(self) -> Any:
-        return self.real if self.real is not None else self.connection
+        return self.real
 
     def left(self) -> None:
         if self.lent:
@@ -110,175 +144,77 @@ def _checked_out(real: Any) -> Iterator[Any]:
 @verb("dbapi", opens=True)
 async def open_connection(app: Connections) -> None:
     app.connection = app.database.connect()
+    app.real = app.connection._real
 
 
 @verb("dbapi", weight=2, opens=True)
 async def open_with_connection(app: Connections) -> None:
-    connection = app.database.connect()
-    if hasattr(connection._real, "__enter__"):
-        await app.enter(connection)
+    await open_connection(app)
+    if hasattr(app.real, "__enter__"):
+        await app.enter(app.connection)
         app.lent = True
-    app.connection = connection
-
-
-@verb("dbapi", weight=2, opens=True)
-async def open_from_a_pool(app: Connections) -> None:
-    app.real = await app.enter(_checked_out(app.connect()))
-    app.lent = True
-    app.connection = app.database.proxied(app.real)
 
 
 @verb("dbapi", opens=True)
 async def open_in_a_transaction(app: Connections) -> None:
     """A connection that has run statements before it is wrapped."""
-    app.real = app.connect()
-    app.real.cursor().execute("INSERT INTO machine_effect VALUES ('before')")
-    app.connection = app.database.proxied(app.real)
+    real = app.connect()
+    real.cursor().execute("INSERT INTO machine_effect VALUES ('before')")
+    app.wrap(real)
 
 
 @verb("dbapi", opens=True)
 async def open_autocommit(app: Connections) -> None:
-    app.real = app.connect()
-    _autocommit(app, app.real, True)
-    app.connection = app.database.proxied(app.real)
+    real = app.connect()
+    app.autocommit(real, True)
+    app.wrap(real)
 
+
+one("open from a pool", lambda app: app.borrow(_checked_out(app.connect())), "dbapi", weight=2, opens=True)
+one("open from psycopg pool", lambda app: app.borrow(app.pool().connection()), "psycopg", weight=2, opens=True)
+one("switch autocommit on", lambda app: app.autocommit(app.connection, True), "dbapi")
+one("switch autocommit off", lambda app: app.autocommit(app.connection, False), "dbapi")
+one("switch autocommit on beneath", lambda app: app.autocommit(app.real, True), "dbapi")
 
 if sys.version_info >= (3, 12):
-
-    @verb("sqlite3", opens=True)
-    async def open_with_the_attribute_autocommit(app: Connections) -> None:
-        app.real = app.connect(autocommit=True)
-        app.connection = app.database.proxied(app.real)
-
-    @verb("sqlite3")
-    async def set_the_attribute_autocommit(app: Connections) -> None:
-        app.connection.autocommit = True
-
-
-@verb("dbapi")
-async def switch_autocommit_on(app: Connections) -> None:
-    _autocommit(app, app.connection, True)
-
-
-@verb("dbapi")
-async def switch_autocommit_off(app: Connections) -> None:
-    _autocommit(app, app.connection, False)
-
-
-@verb("dbapi")
-async def switch_autocommit_on_beneath(app: Connections) -> None:
-    if app.real is not None:
-        _autocommit(app, app.real, True)
-
-
-def _autocommit(app: Connections, connection: Any, on: bool) -> None:
-    if app.driver == "sqlite3":
-        connection.isolation_level = None if on else ""
-    elif app.driver in ("pymysql", "MySQLdb"):
-        connection.autocommit(on)
-    else:
-        connection.autocommit = on
+    one("open with the attribute autocommit", lambda app: app.wrap(app.connect(autocommit=True)), "sqlite3", opens=True)
+    one("set the attribute autocommit", lambda app: setattr(app.connection, "autocommit", True), "sqlite3")
 
 
 # ---------------------------------------------------------------- beneath the proxy
 
 
-@verb("dbapi")
-async def commit_beneath(app: Connections) -> None:
-    if app.real is not None:
-        app.real.commit()
-
-
-@verb("dbapi")
-async def rollback_beneath(app: Connections) -> None:
-    if app.real is not None:
-        app.real.rollback()
-
-
-@verb("dbapi")
-async def close_beneath(app: Connections) -> None:
-    if app.real is not None:
-        app.real.close()
-
-
-@verb("dbapi")
-async def run_savepoint_beneath(app: Connections) -> None:
-    if app.real is not None:
-        app.real.cursor().execute("SAVEPOINT a")
-
-
-@verb("dbapi")
-async def undo_savepoint_beneath(app: Connections) -> None:
-    if app.real is not None:
-        app.real.cursor().execute("ROLLBACK TO SAVEPOINT a")
-
-
-@verb("dbapi")
-async def enter_with_connection(app: Connections) -> None:
-    if hasattr(await app.driver_connection(), "__enter__"):
-        await app.enter(app.connection)
+one("commit beneath", lambda app: app.real.commit(), "dbapi")
+one("rollback beneath", lambda app: app.real.rollback(), "dbapi")
+one("close beneath", lambda app: app.real.close(), "dbapi")
+one("run savepoint beneath", lambda app: app.real.cursor().execute("SAVEPOINT a"), "dbapi")
+one("undo savepoint beneath", lambda app: app.real.cursor().execute("ROLLBACK TO SAVEPOINT a"), "dbapi")
+one("enter with connection", lambda app: hasattr(app.real, "__enter__") and app.enter(app.connection), "dbapi")
 
 
 # ---------------------------------------------------------------- sqlite3
 
 
-@verb("sqlite3")
-async def executescript_of_the_connection(app: Connections) -> None:
-    app.connection.executescript("INSERT INTO machine_effect VALUES ('script')")
+_SCRIPT = "INSERT INTO machine_effect VALUES ('script')"
+one("executescript of the connection", lambda app: app.connection.executescript(_SCRIPT), "sqlite3")
+one("executescript that begins", lambda app: app.connection.executescript(f"BEGIN; {_SCRIPT}"), "sqlite3")
+# after its implicit commit
+one("executescript that fails", lambda app: app.connection.cursor().executescript(f"{_SCRIPT}; SELEC 1"), "sqlite3")
+one("execute of the connection", lambda app: app.connection.execute("COMMIT"), "sqlite3")
 
 
-@verb("sqlite3")
-async def executescript_that_fails(app: Connections) -> None:
-    """After its implicit commit."""
-    app.connection.cursor().executescript("INSERT INTO machine_effect VALUES ('script'); SELEC 1")
+# ---------------------------------------------------------------- PostgreSQL
 
 
-@verb("sqlite3")
-async def executescript_that_begins(app: Connections) -> None:
-    app.connection.executescript("BEGIN; INSERT INTO machine_effect VALUES ('script')")
-
-
-@verb("sqlite3")
-async def execute_of_the_connection(app: Connections) -> None:
-    app.connection.execute("COMMIT")
-
-
-# ---------------------------------------------------------------- psycopg
-
-
-@verb("psycopg", weight=2)
-async def enter_transaction(app: Connections) -> None:
-    await app.enter(app.connection.transaction())
-
-
-@verb("psycopg")
-async def enter_transaction_to_be_rolled_back(app: Connections) -> None:
-    await app.enter(app.connection.transaction(force_rollback=True))
-
-
-@verb("psycopg")
-async def enter_transaction_beneath(app: Connections) -> None:
-    if app.real is not None:
-        await app.enter(app.real.transaction())
-
-
-@verb("psycopg")
-async def enter_pipeline(app: Connections) -> None:
-    await app.enter(app.connection.pipeline())
-
-
-@verb("psycopg")
-async def composed_rollback_to(app: Connections) -> None:
-    from psycopg import sql
-
-    app.connection.execute(sql.SQL("ROLLBACK TO {}").format(sql.Identifier("a")))
-
-
-@verb("psycopg")
-async def composed_commit(app: Connections) -> None:
-    from psycopg import sql
-
-    app.connection.execute(sql.SQL("COMMIT"))
+_UNDO = sql.SQL("ROLLBACK TO {}").format(sql.Identifier("a"))
+one("enter transaction", lambda app: app.enter(app.connection.transaction()), "psycopg", weight=2)
+one("enter transaction to be rolled back", lambda app: app.enter(app.connection.transaction(force_rollback=True)), "psycopg")
+one("enter transaction beneath", lambda app: app.enter(app.real.transaction()), "psycopg")
+one("enter pipeline", lambda app: app.enter(app.connection.pipeline()), "psycopg")
+one("composed rollback to", lambda app: app.connection.execute(_UNDO), "psycopg")
+one("composed commit", lambda app: app.connection.execute(sql.SQL("COMMIT")), "psycopg")
+one("begin two phase", lambda app: app.connection.tpc_begin("machine"), "dbapi", dialects=(POSTGRESQL,))
+one("reset connection", lambda app: app.connection.reset(), "psycopg2")
 
 
 @verb("dbapi", dialects=(POSTGRESQL,))
@@ -287,48 +223,19 @@ async def two_phase_commit(app: Connections) -> None:
     app.connection.tpc_commit()
 
 
-@verb("dbapi", dialects=(POSTGRESQL,))
-async def begin_two_phase(app: Connections) -> None:
-    app.connection.tpc_begin("machine")
-
-
-@verb("psycopg2")
-async def reset_connection(app: Connections) -> None:
-    app.connection.reset()
-
-
 # ---------------------------------------------------------------- MariaDB
 
 
-@verb("dbapi", dialects=(MYSQL,))
-async def ping(app: Connections) -> None:
-    """Reconnect where the connection was killed."""
-    if app.driver == "pymysql":
-        app.connection.ping(reconnect=True)
-    elif app.driver == "mariadb":
-        app.connection.reconnect()
-    else:
-        app.connection.ping()
+one("ping", lambda app: app.connection.ping(reconnect=True), "pymysql")  # reconnects where the connection was killed
+one("ping of the driver", lambda app: app.connection.ping(), "MySQLdb")
+one("reconnect", lambda app: app.connection.reconnect(), "mariadb")
+one("query of the connection", lambda app: app.connection.query("COMMIT"), "pymysql")
+one("query", lambda app: app.connection.query("COMMIT"), "MySQLdb")
+one("begin of the connection", lambda app: app.connection.begin(), "dbapi", dialects=(MYSQL,))
 
 
-@verb("MySQLdb")
-async def query(app: Connections) -> None:
-    app.connection.query("COMMIT")
-
-
-@verb("pymysql")
-async def query_of_the_connection(app: Connections) -> None:
-    app.connection.query("COMMIT")
-
-
-@verb("dbapi", dialects=(MYSQL,))
-async def begin_of_the_connection(app: Connections) -> None:
-    app.connection.begin()
-
-
-@verb("dbapi", dialects=(SQLITE, *SERVERS))
+@verb("dbapi")
 async def executemany(app: Connections) -> None:
     """With a row that is there already: MariaDB keeps the rows before it."""
-    cursor = app.connection.cursor()
-    place = {"sqlite": "?"}.get(app.store.dialect, "?" if app.driver == "mariadb" else "%s")
-    cursor.executemany(f"INSERT INTO machine_unique VALUES ({place})", [(90,), (1,)])
+    place = "?" if app.driver in ("sqlite3", "mariadb") else "%s"
+    app.connection.cursor().executemany(f"INSERT INTO machine_unique VALUES ({place})", [(90,), (1,)])

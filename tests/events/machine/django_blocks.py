@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
 from django.db import connections, transaction
@@ -13,8 +14,9 @@ from halfmoon.events import Publisher
 from halfmoon.events.django import atomic, provider
 from tests.events.django import conftest  # configures the project
 from tests.events.machine.application import GROUP, Application
-from tests.events.machine.verbs import verb
+from tests.events.machine.verbs import one, verb
 
+NUMBERS = count(1)
 ENGINES = {"sqlite": "sqlite3", "postgresql": "postgresql", "mysql": "mysql"}
 
 assert conftest.settings.configured
@@ -23,7 +25,7 @@ assert conftest.settings.configured
 class Alias(Application):
     """The connection of this thread to one database."""
 
-    traits = frozenset({"django", "blocking"})
+    traits = frozenset({"django", "blocking", "bare"})
 
     def _publisher(self) -> Publisher:
         url = make_url(self.store.url)
@@ -32,7 +34,7 @@ class Alias(Application):
             "PORT": str(url.port or ""), "USER": url.username or "", "PASSWORD": url.password or "",
             "OPTIONS": {"timeout": 1.0} if self.store.dialect == "sqlite" else {},
         }  # fmt: skip
-        self.using = f"machine_{self.store.dialect}"
+        self.using = f"machine_{next(NUMBERS)}"  # of this store: threads keep connections by alias
         self.known = dict(connections.settings)
         connections.settings = connections.configure_settings({**self.known, self.using: configured})
         return Publisher(GROUP, transport=self.carrier, provider=provider(self.using))
@@ -109,9 +111,7 @@ class Alias(Application):
 # ---------------------------------------------------------------- ways to begin
 
 
-@verb("django", opens=True)
-async def open_atomic(app: Alias) -> None:
-    await app.open()
+one("open atomic", lambda app: app.open(), "django", opens=True)
 
 
 @verb("django", opens=True)
@@ -126,44 +126,18 @@ async def open_without_autocommit(app: Alias) -> None:
     transaction.set_autocommit(False, using=app.using)
 
 
-@verb("django")
-async def switch_django_autocommit_on(app: Alias) -> None:
-    transaction.set_autocommit(True, using=app.using)
+one("switch django autocommit on", lambda app: transaction.set_autocommit(True, using=app.using), "django")
 
 
 # ---------------------------------------------------------------- blocks and savepoints
 
 
-@verb("django", weight=3)
-async def enter_atomic(app: Alias) -> None:
-    await app.enter(transaction.atomic(using=app.using))
-
-
-@verb("django")
-async def enter_atomic_without_savepoint(app: Alias) -> None:
-    await app.enter(transaction.atomic(using=app.using, savepoint=False))
-
-
-@verb("django")
-async def enter_atomic_of_ours(app: Alias) -> None:
-    await app.enter(atomic(app.using))
-
-
-@verb("django", weight=2)
-async def make_savepoint(app: Alias) -> None:
-    app.savepoints.append(transaction.savepoint(using=app.using))
-
-
-@verb("django")
-async def release_savepoint(app: Alias) -> None:
-    if app.savepoints:
-        transaction.savepoint_commit(app.savepoints.pop(), using=app.using)
-
-
-@verb("django")
-async def undo_savepoint(app: Alias) -> None:
-    if app.savepoints:
-        transaction.savepoint_rollback(app.savepoints.pop(), using=app.using)
+one("enter atomic", lambda app: app.enter(transaction.atomic(using=app.using)), "django", weight=3)
+one("enter atomic without savepoint", lambda app: app.enter(transaction.atomic(using=app.using, savepoint=False)), "django")
+one("enter atomic of ours", lambda app: app.enter(atomic(app.using)), "django")
+one("make savepoint", lambda app: app.savepoints.append(transaction.savepoint(using=app.using)), "django", weight=2)
+one("release savepoint", lambda app: app.savepoints and transaction.savepoint_commit(app.savepoints.pop(), app.using), "django")
+one("undo savepoint", lambda app: app.savepoints and transaction.savepoint_rollback(app.savepoints.pop(), app.using), "django")
 
 
 @verb("django")
@@ -174,19 +148,9 @@ async def undo_outermost_savepoint(app: Alias) -> None:
         transaction.savepoint_rollback(outermost, using=app.using)
 
 
-@verb("django")
-async def set_rollback(app: Alias) -> None:
-    transaction.set_rollback(True, using=app.using)
-
-
-@verb("django")
-async def unset_rollback(app: Alias) -> None:
-    transaction.set_rollback(False, using=app.using)
-
-
-@verb("django")
-async def on_commit_that_raises(app: Alias) -> None:
-    transaction.on_commit(_raise, using=app.using)
+one("set rollback", lambda app: transaction.set_rollback(True, using=app.using), "django")
+one("unset rollback", lambda app: transaction.set_rollback(False, using=app.using), "django")
+one("on commit that raises", lambda app: transaction.on_commit(_raise, using=app.using), "django")
 
 
 def _raise() -> None:
@@ -196,11 +160,5 @@ def _raise() -> None:
 # ---------------------------------------------------------------- beneath Django
 
 
-@verb("django")
-async def commit_the_driver_connection_of_django(app: Alias) -> None:
-    (await app.driver_connection()).commit()
-
-
-@verb("django")
-async def rollback_the_driver_connection_of_django(app: Alias) -> None:
-    (await app.driver_connection()).rollback()
+one("commit the driver connection of django", lambda real: real.commit(), "django", of="driver_connection")
+one("rollback the driver connection of django", lambda real: real.rollback(), "django", of="driver_connection")

@@ -1,12 +1,15 @@
 """Faults that tests plant into the product, to show that the machine finds them. Each is one patch.
 
-Those of the transport hold for any publisher. Those of the question to the token row name what the publisher asks through:
-`checks.tokens.answer` is the one place that reads a row or writes a tombstone, for the broker's check as for the publisher itself.
+Those of the transport hold for any publisher; the others are faults of the question to the token row, which the publisher asks
+by itself (`publishing.decider`) and for the broker's check (`checks.tokens`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +17,10 @@ import pytest
 from halfmoon.events.checks import tokens
 from halfmoon.events.memory import transport
 from halfmoon.events.memory.transport import MemoryTransport
+from halfmoon.events.publishing.completion import RowDecision
+from halfmoon.events.publishing.decider import Decider
+from halfmoon.events.tables import TOKENS
+from halfmoon.events.transaction import Status
 from halfmoon.model import LocalTransactionState
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -64,22 +71,52 @@ def an_open_transaction_is_taken_for_a_rollback(patch: pytest.MonkeyPatch) -> No
     patch.setattr(tokens, "answer", lambda *arguments, **options: LocalTransactionState.ROLLBACK)
 
 
+@fault
+def a_decision_is_taken_from_a_hook_instead_of_the_row(patch: pytest.MonkeyPatch) -> None:
+    real = RowDecision.after_completion
+
+    def after_completion(self: RowDecision, status: Status) -> None:
+        if status is not Status.UNKNOWN:
+            commit = status is Status.COMMITTED
+            self._decider._decide(self.question, LocalTransactionState.COMMIT if commit else LocalTransactionState.ROLLBACK)
+        real(self, status)
+
+    patch.setattr(RowDecision, "after_completion", after_completion)
+
+
+@fault
+def an_event_is_never_asked_about(patch: pytest.MonkeyPatch) -> None:
+    """One in three: its process takes its transaction for open as long as it lives."""
+    real, numbers = Decider.watch, count(1)
+
+    def watch(self: Decider, *arguments: Any) -> Any:
+        question = real(self, *arguments)
+        if next(numbers) % 3 == 0:
+            self._take(question)
+        return question
+
+    patch.setattr(Decider, "watch", watch)
+
+
+@fault
+def a_tombstone_is_written_into_the_wrong_schema(patch: pytest.MonkeyPatch) -> None:
+    """SQLite's ``temp``, in which a table of the same name hides that of ``main``."""
+    real = tokens.settle
+
+    def settle(provider: Any, *arguments: Any, **options: Any) -> LocalTransactionState:
+        @contextmanager
+        def elsewhere(**wait: Any) -> Iterator[Any]:
+            with provider.fresh(**wait) as rows:
+                rows.run(f"CREATE TEMP TABLE {TOKENS.name} AS SELECT * FROM main.{TOKENS.name} WHERE 1 = 0")
+                yield rows
+                rows.run(f"DROP TABLE temp.{TOKENS.name}")
+
+        return real(SimpleNamespace(fresh=elsewhere), *arguments, **options)  # type: ignore[arg-type]
+
+    patch.setattr(tokens, "settle", settle)
+
+
 def only_checks_decide(patch: pytest.MonkeyPatch) -> None:
     """Lose all decisions, and have the publisher believe in no transaction: the broker's check alone decides, by the token row."""
     patch.setattr(MemoryTransport, "decide", lambda self, prepared, *, commit: None)
     patch.setattr(transport, "OPEN_MAX", 0)
-
-
-# ---------------------------------------------------------------- of the publisher that asks the database by itself
-
-TO_BE_FILLED: dict[str, Plant | None] = {
-    # where the publisher takes a signal (commit seen, rollback seen) and starts its question: take the signal's word,
-    # transport.decide(prepared, commit=signal is "commit"), without the question
-    "a decision is taken from a hook instead of the row": None,
-    # the function that begins the question of one event returns at once for every third event
-    "an event is never asked about": None,
-    # in checks.tokens.answer, or what replaces it: run the INSERT of the tombstone in another database or schema, such as by a
-    # Provider whose fresh() gives the rows of a temporary table of the same name
-    "a tombstone is written into another table": None,
-}
-"""Faults of the question itself: each needs one line of the publisher that asks the database; None: not planted yet."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
@@ -25,8 +26,12 @@ class PipeTransport:
     """A `Transport` in the child. ``deadly``: whether it dies ``before`` or ``after`` its next request."""
 
     def __init__(self, pipe: Connection) -> None:
-        self._pipe = pipe
+        self._pipe, self._lock = pipe, threading.Lock()
         self.deadly = ""
+
+    def settled_by(self, settle: Any) -> bool:
+        """Return False: nobody looks, the publisher's threads decide."""
+        return False
 
     def start(self, answer: Any) -> None:
         """Nobody asks the child."""
@@ -38,34 +43,39 @@ class PipeTransport:
         return secrets.token_hex(16).upper()
 
     def prepare(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
-        self._send("prepare", message, attempt, check_after_s)
+        self._request("prepare", message, attempt, check_after_s)
         prepared: Prepared = self._pipe.recv()
         return prepared
 
     def decide(self, prepared: Prepared, *, commit: bool) -> None:
-        self._send("decide", prepared, commit)
+        self._request("decide", prepared, commit)
 
     def leave(self, prepared: Prepared) -> None:
         """The child answers no checks anyway."""
 
-    def _send(self, *request: Any) -> None:
+    def _request(self, *request: Any) -> None:
         if self.deadly == "before":
             die()
-        self._pipe.send(request)
+        self.tell(*request)
         if self.deadly == "after":
             die()
+
+    def tell(self, *what: Any) -> None:
+        """Send something to the parent."""
+        with self._lock:
+            self._pipe.send(what)
 
 
 class Told(dict[str, str]):
     """Claims of the child, each told to its parent before it goes on."""
 
-    def __init__(self, pipe: Connection) -> None:
+    def __init__(self, tell: Callable[..., None]) -> None:
         super().__init__()
-        self._pipe = pipe
+        self._tell = tell
 
     def __setitem__(self, name: str, claim: str) -> None:
         super().__setitem__(name, claim)
-        self._pipe.send(("claim", name, claim))
+        self._tell("claim", name, claim)
 
 
 class Mortal(Application):
@@ -97,8 +107,8 @@ class Mortal(Application):
 
     def _live(self, pipe: Connection, program: Any) -> None:
         """Run a program with a publisher of the child's own."""
-        self.claims = Told(pipe)
         self.carrier = PipeTransport(pipe)
+        self.claims = Told(self.carrier.tell)
         self.publisher = self._publisher()
         self.publisher.start()
         self._drive(program)

@@ -13,6 +13,7 @@ import psycopg
 
 from halfmoon.events import Event, Publisher
 from halfmoon.events.aio import provider
+from halfmoon.events.testing import MemoryBus
 from tests.events.machine.application import GROUP, Application
 from tests.events.machine.stores import Store
 from tests.events.machine.verbs import verb
@@ -22,11 +23,11 @@ from tests.events.real_databases import plain
 class AsyncConnections(Application):
     """Connections of one driver, on an event loop of its own; ``traits`` name it."""
 
-    def __init__(self, store: Store, driver: str) -> None:
+    def __init__(self, store: Store, driver: str, bus: MemoryBus) -> None:
         self.traits = frozenset({"native", "async", f"native {driver}"})  # type: ignore[misc]  # each object is of one driver
-        self.driver, self.loop = driver, asyncio.new_event_loop()
+        self.loop = asyncio.new_event_loop()
         self.opened_ones: list[Any] = []
-        super().__init__(store)
+        super().__init__(store, driver, bus)
 
     async def connect(self) -> Any:
         """Open a connection of the driver's own."""

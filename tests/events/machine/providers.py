@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
+from importlib.util import find_spec
+from itertools import product
 from tempfile import TemporaryDirectory
 
-from tests.events.machine.application import Application
+from halfmoon.events.testing import MemoryBus
+from tests.events.machine.application import Application, Unsettled
 from tests.events.machine.consuming import ConsumingAlias, ConsumingBlocks, ConsumingConnections, ConsumingSessions
 from tests.events.machine.dbapi import Connections
 from tests.events.machine.django_blocks import Alias
@@ -17,62 +23,66 @@ from tests.events.machine.stores import Store
 from tests.events.mariadb import MariaDB
 from tests.events.real_databases import Postgres
 
-Make = Callable[[Store], Application]
-
 DRIVERS = {
-    "sqlite3": "sqlite", "psycopg": "postgresql", "psycopg2": "postgresql",
-    "pymysql": "mysql", "MySQLdb": "mysql", "mariadb": "mysql",
+    "sqlite3": "sqlite", "aiosqlite": "sqlite",
+    "psycopg": "postgresql", "psycopg2": "postgresql", "asyncpg": "postgresql",
+    "pymysql": "mysql", "MySQLdb": "mysql", "mariadb": "mysql", "aiomysql": "mysql",
 }  # fmt: skip
+_BLOCKING = ("sqlite3", "psycopg", "psycopg2", "pymysql", "MySQLdb")
+_ASYNC = ("aiosqlite", "psycopg", "asyncpg", "aiomysql")
+_KINDS: list[tuple[str, str, tuple[str, ...], dict[str, type[Application]]]] = [
+    ("session", "session on ", _BLOCKING, {"": Sessions, "dedup ": ConsumingSessions, "killed ": MortalSessions}),
+    ("core", "core on ", _BLOCKING, {"": Blocks, "dedup ": ConsumingBlocks}),
+    ("async", "async session on ", _ASYNC, {"": AsyncSessions}),
+    ("async", "async core on ", _ASYNC, {"": AsyncBlocks}),
+    ("native", "native ", ("psycopg", "asyncpg"), {"": AsyncConnections}),
+    ("django", "django on ", ("sqlite3", "psycopg", "MySQLdb"), {"": Alias, "dedup ": ConsumingAlias}),
+    ("dbapi", "", (*_BLOCKING, "mariadb"), {"": Connections, "dedup ": ConsumingConnections, "killed ": MortalConnections}),
+]
+
+PROVIDERS: dict[str, tuple[str, type[Application]]] = {}
+"""By name, with the driver; one that consumes begins with ``dedup``, one that is killed with ``killed``."""
+SEARCHES: dict[str, list[str]] = {}
+"""Names of providers by kind and database: those that share the time of one search of a test run."""
+
+for _kind, _name, _drivers, _applications in _KINDS:
+    for _driver, (_mode, _application) in product(_drivers, _applications.items()):
+        PROVIDERS[f"{_mode}{_name}{_driver}"] = (_driver, _application)
+        SEARCHES.setdefault(f"{_kind} on {DRIVERS[_driver]}", []).append(f"{_mode}{_name}{_driver}")
 
 
-def _driven(kind: type[Connections], driver: str) -> Make:
-    return lambda store: kind(store, driver)
+def dialect_of(name: str) -> str:
+    """Return the database of a provider."""
+    return DRIVERS[PROVIDERS[name][0]]
 
 
-PROVIDERS: dict[str, tuple[str, Make]] = {
-    "session on sqlite": ("sqlite", Sessions),
-    "session on postgresql": ("postgresql", Sessions),
-    "session on mariadb": ("mysql", Sessions),
-    "core on sqlite": ("sqlite", Blocks),
-    "core on postgresql": ("postgresql", Blocks),
-    "core on mariadb": ("mysql", Blocks),
-    "async session on aiosqlite": ("sqlite", AsyncSessions),
-    "async session on psycopg": ("postgresql", AsyncSessions),
-    "async session on asyncpg": ("postgresql", lambda store: AsyncSessions(store, "asyncpg")),
-    "async session on aiomysql": ("mysql", AsyncSessions),
-    "native asyncpg": ("postgresql", lambda store: AsyncConnections(store, "asyncpg")),
-    "native psycopg on asyncio": ("postgresql", lambda store: AsyncConnections(store, "psycopg")),
-    "async core on psycopg": ("postgresql", AsyncBlocks),
-    "django on sqlite": ("sqlite", Alias),
-    "django on postgresql": ("postgresql", Alias),
-    "django on mariadb": ("mysql", Alias),
-    "dedup session on sqlite": ("sqlite", ConsumingSessions),
-    "dedup session on postgresql": ("postgresql", ConsumingSessions),
-    "dedup session on mariadb": ("mysql", ConsumingSessions),
-    "dedup core on sqlite": ("sqlite", ConsumingBlocks),
-    "dedup core on postgresql": ("postgresql", ConsumingBlocks),
-    "dedup django on sqlite": ("sqlite", ConsumingAlias),
-    "dedup django on postgresql": ("postgresql", ConsumingAlias),
-    "dedup django on mariadb": ("mysql", ConsumingAlias),
-    **{driver: (dialect, _driven(Connections, driver)) for driver, dialect in DRIVERS.items()},
-    "killed session on sqlite": ("sqlite", MortalSessions),
-    "killed session on postgresql": ("postgresql", MortalSessions),
-    "killed session on mariadb": ("mysql", MortalSessions),
-    **{f"killed {driver}": (dialect, _driven(MortalConnections, driver)) for driver, dialect in DRIVERS.items()},
-    **{f"dedup {driver}": (dialect, _driven(ConsumingConnections, driver)) for driver, dialect in DRIVERS.items()},
-}
+def installed(name: str) -> bool:
+    """Return whether the driver of a provider is installed."""
+    return find_spec(PROVIDERS[name][0]) is not None
 
 
 @contextmanager
-def running(name: str, urls: Callable[[str], str] | None = None) -> Iterator[Application]:
-    """Return a provider's application for a block. ``urls`` gives an empty database of a dialect; else a server is started."""
-    dialect, make = PROVIDERS[name]
+def running(name: str, urls: Callable[[str], str] | None = None, *, threads: bool = False) -> Iterator[Application]:
+    """Return a provider's application for a block. ``urls`` gives an empty database of a dialect; else a server is started.
+
+    ``threads``: the threads of the publisher decide, as with a broker; else nothing is decided before somebody looks.
+    """
+    driver, kind = PROVIDERS[name]
+    _freeze()
     with ExitStack() as stack:
-        store = Store(urls(dialect) if urls else _started(dialect, stack))
+        logging.disable()  # whoever keeps records of errors keeps the connections of their frames, too, and the locks of those
+        stack.callback(logging.disable, logging.NOTSET)
+        store = Store(urls(DRIVERS[driver]) if urls else _started(DRIVERS[driver], stack))
         stack.callback(store.shut)
-        app = make(store)
+        app = kind(store, driver, Unsettled() if threads else MemoryBus())
         stack.callback(app.shut)
         yield app
+
+
+@cache
+def _freeze() -> None:
+    """Leave what is there before the first program out of all garbage collections: programs collect often, and their own."""
+    gc.freeze()
 
 
 def _started(dialect: str, stack: ExitStack) -> str:

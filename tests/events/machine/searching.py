@@ -5,7 +5,6 @@ A failure names its program, which `Application.play` repeats (``python -m tests
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from math import inf
@@ -17,9 +16,6 @@ from hypothesis import strategies as st
 from tests.events.machine.application import Application, Broken
 from tests.events.machine.verbs import verbs_of
 
-EXAMPLES = int(os.environ.get("HALFMOON_MACHINE_EXAMPLES", "0"))
-"""Of each provider, without a limit of time; 0: `USUAL` examples, as far as they come in `SECONDS`."""
-USUAL, SECONDS = 1_000, 30.0
 SHRINK_S = 30.0
 LENGTH_MAX = 14
 
@@ -40,12 +36,16 @@ class Search(NamedTuple):
 def search(
     app: Application,
     *,
-    examples: int = EXAMPLES or USUAL,
-    seconds: float = inf if EXAMPLES else SECONDS,
+    examples: int,
+    seconds: float = inf,
     shrink_s: float = SHRINK_S,
     known: Sequence[Sequence[str]] = (),
+    same: bool = False,
 ) -> Search:
-    """Play drawn programs until one fails, and shrink that one. Programs that contain a known one are left out."""
+    """Play drawn programs until one fails, and shrink that one. Programs that contain a known one are left out.
+
+    ``same``: draw the same programs in every run.
+    """
     began = time.monotonic()
     played: dict[tuple[str, ...], Broken | None] = {}
     failing: dict[tuple[str, ...], Broken] = {}
@@ -65,7 +65,7 @@ def search(
             raise failure
 
     try:
-        _hypothesis(app, one, examples)
+        _hypothesis(app, one, examples, same)
     except (Broken, BaseExceptionGroup):  # a group is a flaky failure: what failed once is one
         if not failing:
             raise
@@ -73,10 +73,10 @@ def search(
     return Search(len(played), examples, time.monotonic() - began, failing.get(smallest), smallest)
 
 
-def _hypothesis(app: Application, one: Callable[[list[str]], None], examples: int) -> None:
+def _hypothesis(app: Application, one: Callable[[list[str]], None], examples: int, same: bool) -> None:
     program = st.lists(st.sampled_from(verbs_of(app)), min_size=1, max_size=LENGTH_MAX)
     draw = settings(
-        max_examples=examples, deadline=None, database=None, report_multiple_bugs=False,
+        max_examples=examples, deadline=None, database=None, derandomize=same, report_multiple_bugs=False,
         phases=[Phase.generate, Phase.shrink], suppress_health_check=list(HealthCheck),
     )(given(program)(one))  # fmt: skip
     draw()

@@ -4,39 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sqlite3
 import threading
-import weakref
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any
 
-from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy import URL, Engine, create_engine, event, make_url, text
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
 
 from halfmoon.events import Event, Publisher
 from halfmoon.events.sqlalchemy import begin, begin_async
-from tests.events.machine.application import GROUP, Application, done
+from tests.events.machine.application import GROUP, Application
 from tests.events.machine.stores import Store
-from tests.events.machine.verbs import verb
+from tests.events.machine.verbs import SQLITE, done, one, verb
+
+_NAMES = {"sqlite3": "pysqlite", "MySQLdb": "mysqldb"}
 
 
-class Weak(sqlite3.Connection):
-    """A connection that can be found while it lives."""
+def url_of(store: Store, driver: str) -> URL:
+    """Return the address of a store as SQLAlchemy takes it, with a driver."""
+    return make_url(store.url).set(drivername=f"{store.dialect}+{_NAMES.get(driver, driver)}")
 
 
-def engine_of(store: Store, alive: weakref.WeakSet[Any]) -> Engine:
-    """Return an engine on a store. Connections of SQLite are added to ``alive``."""
-
-    def connect(*arguments: Any, **options: Any) -> Weak:
-        alive.add(connection := Weak(*arguments, **options))
-        return connection
-
-    options: dict[str, Any] = {}
-    if store.dialect == "sqlite":
-        options = {"connect_args": {"timeout": 1.0, "factory": connect}}
-    engine = create_engine(store.url, **options)
+def engine_of(store: Store, driver: str) -> Engine:
+    """Return an engine on a store."""
+    engine = create_engine(url_of(store, driver), connect_args={"timeout": 1.0} if store.dialect == "sqlite" else {})
     if store.dialect == "sqlite":
         event.listen(engine, "connect", lambda connection, _: store.prepare(connection))
     return engine
@@ -47,12 +40,8 @@ class Sessions(Application):
 
     traits = frozenset({"alchemy", "session", "blocking"})
 
-    def __init__(self, store: Store) -> None:
-        self.alive: weakref.WeakSet[Any] = weakref.WeakSet()
-        super().__init__(store)
-
     def _publisher(self) -> Publisher:
-        self.engine: Any = engine_of(self.store, self.alive)
+        self.engine: Any = engine_of(self.store, self.driver)
         self.maker: Any = sessionmaker(self.engine)
         return Publisher(GROUP, transport=self.carrier, session=self.maker)
 
@@ -96,9 +85,6 @@ class Sessions(Application):
 
     def sever(self) -> None:
         super().sever()
-        for connection in list(self.alive):
-            with suppress(sqlite3.Error):
-                connection.close()
         self.engine.dispose()
 
     async def connection(self) -> Any:
@@ -116,16 +102,13 @@ class AsyncSessions(Sessions):
     """An async_sessionmaker of one driver, on an event loop of its own."""
 
     traits = frozenset({"alchemy", "session", "async"})
-    drivers: ClassVar[dict[str, str]] = {"sqlite": "aiosqlite", "postgresql": "psycopg", "mysql": "aiomysql"}
 
-    def __init__(self, store: Store, driver: str = "") -> None:
-        self.driver = driver or self.drivers[store.dialect]
+    def __init__(self, *arguments: Any) -> None:
         self.loop = asyncio.new_event_loop()
-        super().__init__(store)
+        super().__init__(*arguments)
 
     def _publisher(self) -> Publisher:
-        _, _, address = self.store.url.partition("://")
-        self.engine = create_async_engine(f"{self.store.dialect}+{self.driver}://{address}")
+        self.engine = create_async_engine(url_of(self.store, self.driver))
         if self.store.dialect == "sqlite":
             event.listen(self.engine.sync_engine, "connect", _set_up)
         self.maker = async_sessionmaker(self.engine)
@@ -138,6 +121,13 @@ class AsyncSessions(Sessions):
         gc.collect()
         self.store.cut_off()
         self.loop.run_until_complete(self.engine.dispose())
+
+    async def drop(self) -> None:  # type: ignore[override]
+        """As of any application; then wait until asyncio has ended the lost blocks, whose transactions are this task's."""
+        super().drop()
+        await asyncio.sleep(0)
+        if others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(others, timeout=5)
 
     async def publish(self, event: Event, handle: Any) -> None:
         await self.publisher.publish_async(event, session=handle)
@@ -154,7 +144,7 @@ class Blocks(Sessions):
     traits = frozenset({"alchemy", "core", "blocking"})
 
     def _publisher(self) -> Publisher:
-        self.engine = engine_of(self.store, self.alive)
+        self.engine = engine_of(self.store, self.driver)
         return Publisher(GROUP, transport=self.carrier, session=self.engine)
 
     async def open(self) -> None:
@@ -197,9 +187,7 @@ def _set_up(connection: Any, _: object) -> None:
 # ---------------------------------------------------------------- ways to begin
 
 
-@verb("session", opens=True)
-async def open_session(app: Sessions) -> None:
-    await app.open()
+one("open session", lambda app: app.open(), "session", opens=True)
 
 
 @verb("session", weight=2, opens=True)
@@ -226,15 +214,8 @@ async def open_joined(app: Sessions) -> None:
     app.session = app.maker(bind=app.outer)
 
 
-@verb("session")
-async def commit_the_joined_connection(app: Sessions) -> None:
-    if app.outer is not None:
-        await done(app.outer.commit())
-
-
-@verb("session")
-async def begin_by_method(app: Sessions) -> None:
-    await done(app.session.begin())
+one("commit the joined connection", lambda app: app.outer and app.outer.commit(), "session")
+one("begin by method", lambda app: app.session.begin(), "session")
 
 
 # ---------------------------------------------------------------- savepoints
@@ -247,25 +228,7 @@ async def begin_nested(app: Sessions) -> None:
 
 @verb("session")
 async def begin_nested_of_the_connection(app: Sessions) -> None:
-    connection = await app.connection()
-    app.savepoints.append(await done(connection.begin_nested()))
-
-
-@verb("alchemy", weight=2)
-async def enter_begin_nested(app: Sessions) -> None:
-    await app.enter(app.session.begin_nested())
-
-
-@verb("alchemy")
-async def release_nested(app: Sessions) -> None:
-    if app.savepoints:
-        await done(app.savepoints.pop().commit())
-
-
-@verb("alchemy", weight=2)
-async def undo_nested(app: Sessions) -> None:
-    if app.savepoints:
-        await done(app.savepoints.pop().rollback())
+    app.savepoints.append(await done((await app.connection()).begin_nested()))
 
 
 @verb("alchemy")
@@ -276,62 +239,25 @@ async def undo_outermost_nested(app: Sessions) -> None:
         await done(outermost.rollback())
 
 
+one("enter begin nested", lambda app: app.enter(app.session.begin_nested()), "alchemy", weight=2)
+one("release nested", lambda app: app.savepoints and app.savepoints.pop().commit(), "alchemy")
+one("undo nested", lambda app: app.savepoints and app.savepoints.pop().rollback(), "alchemy", weight=2)
+
+
 # ---------------------------------------------------------------- beneath the session
 
 
-@verb("alchemy")
-async def commit_by_driver_sql(app: Sessions) -> None:
-    await done((await app.connection()).exec_driver_sql("COMMIT"))
-
-
-@verb("alchemy")
-async def rollback_by_driver_sql(app: Sessions) -> None:
-    await done((await app.connection()).exec_driver_sql("ROLLBACK"))
-
-
-@verb("session")
-async def commit_the_connection(app: Sessions) -> None:
-    await done((await app.connection()).commit())
-
-
-@verb("session")
-async def rollback_the_connection(app: Sessions) -> None:
-    await done((await app.connection()).rollback())
-
-
-@verb("alchemy", "blocking")
-async def commit_the_driver_connection(app: Sessions) -> None:
-    (await app.driver_connection()).commit()
-
-
-@verb("alchemy", "blocking")
-async def rollback_the_driver_connection(app: Sessions) -> None:
-    (await app.driver_connection()).rollback()
-
-
-@verb("alchemy", "blocking")
-async def close_the_driver_connection(app: Sessions) -> None:
-    (await app.driver_connection()).close()
-
-
-@verb("alchemy", "blocking", dialects=("sqlite",))
-async def executescript(app: Sessions) -> None:
-    (await app.driver_connection()).executescript("SELECT 1")
-
-
-@verb("alchemy")
-async def invalidate(app: Sessions) -> None:
-    await done(app.session.invalidate())
-
-
-@verb("session")
-async def reset(app: Sessions) -> None:
-    await done(app.session.reset())
-
-
-@verb("session")
-async def switch_to_autocommit(app: Sessions) -> None:
-    await done(app.session.connection(execution_options={"isolation_level": "AUTOCOMMIT"}))
+one("commit by driver sql", lambda connection: connection.exec_driver_sql("COMMIT"), "alchemy", of="connection")
+one("rollback by driver sql", lambda connection: connection.exec_driver_sql("ROLLBACK"), "alchemy", of="connection")
+one("commit the connection", lambda connection: connection.commit(), "session", of="connection")
+one("rollback the connection", lambda connection: connection.rollback(), "session", of="connection")
+one("commit the driver connection", lambda real: real.commit(), "alchemy", "blocking", of="driver_connection")
+one("rollback the driver connection", lambda real: real.rollback(), "alchemy", "blocking", of="driver_connection")
+one("close the driver connection", lambda real: real.close(), "alchemy", "blocking", of="driver_connection")
+one("executescript", lambda real: real.executescript("SELECT 1"), "alchemy", "blocking", of="driver_connection", dialects=(SQLITE,))
+one("invalidate", lambda app: app.session.invalidate(), "alchemy")
+one("reset", lambda app: app.session.reset(), "session")
+one("switch to autocommit", lambda app: app.session.connection(execution_options={"isolation_level": "AUTOCOMMIT"}), "session")
 
 
 @verb("alchemy", "blocking")
@@ -354,10 +280,7 @@ async def publish_in_a_thread(app: Sessions) -> None:
 # ---------------------------------------------------------------- tasks
 
 
-@verb("async", weight=2)
-async def publish_in_a_task(app: AsyncSessions) -> None:
-    """A child task that inherits its parent's transaction."""
-    await asyncio.create_task(app.pair())
+one("publish in a task", lambda app: asyncio.create_task(app.pair()), "async", weight=2)  # it inherits its parent's transaction
 
 
 @verb("async", "session")
@@ -374,14 +297,8 @@ async def _own_session(app: AsyncSessions, end: str) -> None:
         await getattr(session, end)()
 
 
-@verb("async")
-async def publish_in_a_cancelled_task(app: AsyncSessions) -> None:
-    await _cancelled(app.pair(), 6)
-
-
-@verb("async")
-async def commit_in_a_cancelled_task(app: AsyncSessions) -> None:
-    await _cancelled(app.commit(), 2)
+one("publish in a cancelled task", lambda app: _cancelled(app.pair(), 6), "async")
+one("commit in a cancelled task", lambda app: _cancelled(app.commit(), 2), "async")
 
 
 async def _cancelled(coroutine: Coroutine[Any, Any, None], steps: int) -> None:

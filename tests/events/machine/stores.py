@@ -5,6 +5,7 @@ One database serves all programs of a run; its rows are deleted after each.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
@@ -20,7 +21,7 @@ from sqlalchemy import make_url
 from halfmoon.events.tables import CONSUMED, OUTBOX, TOKENS, create
 from tests.events.real_databases import connects
 
-WAIT_S = 1.5
+WAIT_S = 10.0
 ERRORS = (psycopg.Error, pymysql.MySQLError, sqlite3.Error)
 _OURS = (TOKENS, OUTBOX, CONSUMED)
 _TABLES = [
@@ -35,6 +36,11 @@ _DEFERRED = [
     "CREATE TABLE machine_parent (id INTEGER PRIMARY KEY)",
     "CREATE TABLE machine_child (parent INTEGER REFERENCES machine_parent (id) DEFERRABLE INITIALLY DEFERRED)",
 ]
+_IMPATIENT = {
+    "sqlite": "PRAGMA busy_timeout = 100",
+    "postgresql": "SET lock_timeout = 100",
+    "mysql": "SET innodb_lock_wait_timeout = 0, lock_wait_timeout = 0",
+}
 _PROCEDURES = {
     "postgresql": ["CREATE PROCEDURE machine_commits() LANGUAGE plpgsql AS 'BEGIN COMMIT; END'"],
     "mysql": ["CREATE PROCEDURE machine_commits() COMMIT", "CREATE PROCEDURE machine_rolls_back() ROLLBACK"],
@@ -47,6 +53,9 @@ class Store:
     def __init__(self, url: str) -> None:
         self.url = url
         self.dialect = make_url(url).get_backend_name()
+        self._kept: list[Any] = []
+        """Connections of `admin`, the last one of the process ``_pid``: one that a child inherited must not be closed there."""
+        self._pid = 0
         self._emptied = [*(["machine_child"] if self.dialect != "mysql" else []), "machine_row", "machine_effect"]
         self._emptied += [table.name for table in _OURS]
         deferred = [] if self.dialect == "mysql" else _DEFERRED
@@ -61,10 +70,13 @@ class Store:
                 run("SET GLOBAL innodb_lock_wait_timeout = 2, GLOBAL lock_wait_timeout = 2")
 
     def shut(self) -> None:
-        """Give a server its settings back."""
+        """Give a server its settings back, and close all connections."""
         if self.dialect == "mysql":
             with self.admin() as run:
                 run("SET GLOBAL innodb_lock_wait_timeout = DEFAULT, GLOBAL lock_wait_timeout = DEFAULT")
+        for connection in self._kept:
+            with suppress(*ERRORS):
+                connection.close()
 
     def raw(self, **options: Any) -> Any:
         """Open a connection of the database's own driver."""
@@ -82,22 +94,28 @@ class Store:
 
     @contextmanager
     def admin(self) -> Iterator[Callable[..., list[Any]]]:
-        """Return a function that runs a statement on a connection of its own, each committed by itself."""
-        options: dict[str, Any] = {"isolation_level": None} if self.dialect == "sqlite" else {"autocommit": True}
-        connection = self.raw(**options)
-        with closing(connection), closing(connection.cursor()) as cursor:
-            if self.dialect == "mysql":
-                cursor.execute("SET innodb_lock_wait_timeout = 1, lock_wait_timeout = 1")
-            elif self.dialect == "postgresql":
-                cursor.execute("SET lock_timeout = 500")
-            else:
-                cursor.execute("PRAGMA busy_timeout = 500")
+        """Return a function that runs a statement on a connection of this process beside the application's, with autocommit."""
+        if self._pid != os.getpid():
+            self._kept.append(self._beside())
+            self._pid = os.getpid()
+        cursor = self._kept[-1].cursor()
 
-            def run(statement: str, *values: Any) -> list[Any]:
-                cursor.execute(statement, *([values] if values else []))
-                return list(cursor.fetchall()) if cursor.description else []
+        def run(statement: str, *values: Any) -> list[Any]:
+            cursor.execute(statement, *([values] if values else []))
+            return list(cursor.fetchall()) if cursor.description else []
 
-            yield run
+        try:
+            with closing(cursor):
+                yield run
+        except ERRORS:
+            self._pid = 0  # it may be broken
+            self._kept.pop().close()
+            raise
+
+    def _beside(self) -> Any:
+        connection = self.raw(**{"isolation_level": None} if self.dialect == "sqlite" else {"autocommit": True})
+        connection.cursor().execute(_IMPATIENT[self.dialect])
+        return connection
 
     def committed(self, table: str = "machine_row") -> Counter[str]:
         """Return how often each id is in a table, as another connection sees it."""
@@ -136,13 +154,13 @@ class Store:
 
     def kill(self, number: int) -> None:
         """End a connection of the server by its number, and wait until it is gone."""
+        kill, still = "KILL %s", "SELECT 1 FROM information_schema.processlist WHERE id = %s"
+        if self.dialect == "postgresql":
+            kill, still = "SELECT pg_terminate_backend(%s)", "SELECT 1 FROM pg_stat_activity WHERE pid = %s"
         with self.admin() as run:
-            if self.dialect == "postgresql":
-                run("SELECT pg_terminate_backend(%s, 5000)", number)
-                return
             with suppress(pymysql.MySQLError):  # it went by itself
-                run(f"KILL {int(number)}")
-            _until(lambda: not run("SELECT 1 FROM information_schema.processlist WHERE id = %s", number))
+                run(kill, number)
+            _until(lambda: not run(still, number))
 
     @contextmanager
     def opponent(self) -> Iterator[None]:
@@ -156,7 +174,7 @@ class Store:
         else:
             cursor.execute("SET innodb_lock_wait_timeout = 1, lock_wait_timeout = 1")
             number = connection.thread_id()
-        with suppress(*ERRORS):  # who has changed fewer rows is MariaDB's victim
+        with suppress(*ERRORS):  # MariaDB's victim is who has changed fewer rows
             cursor.execute("UPDATE machine_lock SET n = n + 1 WHERE id > 1")
 
         def wait() -> None:
@@ -180,8 +198,8 @@ class Store:
     def _waits(self, run: Callable[..., list[Any]], number: int) -> bool:
         if self.dialect == "postgresql":
             return bool(run("SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'", number))
-        waiting = "SELECT 1 FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = %s AND trx_state = 'LOCK WAIT'"
-        return bool(run(waiting, number))
+        # innodb_trx says by whom, but it is as old as the last time that nobody read it for 0.1 s
+        return bool(run("SHOW GLOBAL STATUS WHERE variable_name = 'Innodb_row_lock_current_waits' AND value > 0"))
 
 
 def _until(condition: Callable[[], bool]) -> None:

@@ -5,63 +5,44 @@ The machine is tested, too: it finds faults that are planted into the publisher,
 
 from __future__ import annotations
 
+import random
 import shlex
 from pathlib import Path
 
 import pytest
 
-from tests.events.machine.faults import FAULTS, TO_BE_FILLED, Plant, only_checks_decide
-from tests.events.machine.providers import DRIVERS, PROVIDERS, running
-from tests.events.machine.searching import EXAMPLES, Search, search
+from tests.events.machine.faults import FAULTS, only_checks_decide
+from tests.events.machine.providers import SEARCHES, installed, running
+from tests.events.machine.searching import search
+from tests.events.real_databases import new_url
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not EXAMPLES, reason="searches by hand: HALFMOON_MACHINE_EXAMPLES=2000, or python -m tests.events.machine"),
-]
+# What one run finds another may not draw: a failure is no reason to try again.
+pytestmark = [pytest.mark.slow, pytest.mark.flaky(reruns=0)]
+
+SECONDS, EXAMPLES = 30.0, 1_000
+"""Of one search. A slow machine plays fewer examples in its time."""
 
 
 @pytest.mark.mission("002-52", "002-36", "002-30")
-@pytest.mark.parametrize("provider", PROVIDERS)
-def test_no_program_of_verbs_parts_an_event_from_its_row(provider: str, request: pytest.FixtureRequest):
-    def url(dialect: str) -> str:
-        name = {"sqlite": "sqlite_url", "postgresql": "postgres_url", "mysql": "mariadb_url"}[dialect]
-        found: str = request.getfixturevalue(name)
-        return found
+@pytest.mark.parametrize("names", SEARCHES.values(), ids=SEARCHES)
+def test_no_program_of_verbs_parts_an_event_from_its_row(names: list[str], request: pytest.FixtureRequest):
+    names = [name for name in names if installed(name)]
+    played = paired = 0
+    for name in names:
+        threads = random.choice([False, True])
+        with running(name, lambda dialect: new_url(request, dialect), threads=threads) as app:
+            found = search(app, examples=EXAMPLES // len(names), seconds=SECONDS / len(names))
+            print(f"{name}: {found}, {app.counts['paired']} pairs, {app.counts['asked']} programs needed the broker's check")
+        if found.failure is not None:
+            arguments = ["--provider", name, *["--threads"] * threads, "--program", *found.program]
+            found.failure.add_note(f"repeat: python -m tests.events.machine {shlex.join(arguments)}")
+            raise found.failure.with_traceback(None)
+        played, paired = played + found.examples, paired + app.counts["paired"]
 
-    if (driver := provider.split()[-1]) in DRIVERS:
-        pytest.importorskip(driver)
-    with running(provider, url) as app:
-        result = search(app)
-        print(f"{provider}: {result}, {app.counts['paired']} pairs, {app.counts['asked']} programs needed the broker's check")
-
-    if result.failure is not None:
-        result.failure.add_note(f"repeat: python -m tests.events.machine {shlex.join(_options(provider, result))}")
-        raise result.failure.with_traceback(None)
-    assert app.counts["paired"] > result.examples / 10, "programs publish"
-
-
-def _options(provider: str, result: Search) -> list[str]:
-    return ["--provider", provider, "--program", *result.program]
+    assert paired > played / 10, "programs publish"
 
 
-# ---------------------------------------------------------------- the machine itself
-
-
-def _find(plant: Plant, path: Path, patch: pytest.MonkeyPatch, patience_s: float) -> None:
-    """Search with a fault, and play the program that was found once more without it."""
-    with running("sqlite3", lambda dialect: f"sqlite:///{path / 'machine.db'}") as app:
-        usual = app.patience_s, app.checks_s
-        app.patience_s = app.checks_s = patience_s
-        plant(patch)
-        result = search(app, examples=300, seconds=60, shrink_s=10)
-        patch.undo()
-
-        assert result.failure is not None, f"not found in {result}"
-        app.patience_s, app.checks_s = usual
-        app.play(result.program)
-
-
-@pytest.mark.parametrize("provider", ["sqlite3", "session on sqlite"])
+@pytest.mark.parametrize("provider", ["sqlite3", "session on sqlite3"])
 def test_nothing_is_found_where_the_token_row_alone_decides(provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     only_checks_decide(monkeypatch)
 
@@ -75,12 +56,13 @@ def test_nothing_is_found_where_the_token_row_alone_decides(provider: str, tmp_p
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    _find(FAULTS[name], tmp_path, monkeypatch, 0.1)
+    with running("sqlite3", lambda dialect: f"sqlite:///{tmp_path / 'machine.db'}") as app:
+        usual = app.patience_s, app.checks_s
+        app.patience_s = app.checks_s = 0.1
+        FAULTS[name](monkeypatch)
+        result = search(app, examples=1_000, shrink_s=10, same=True)
+        monkeypatch.undo()
 
-
-@pytest.mark.parametrize("name", TO_BE_FILLED)
-def test_a_fault_of_the_question_is_found(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    plant = TO_BE_FILLED[name]
-    if plant is None:
-        pytest.skip("the publisher that asks the database is not merged yet")
-    _find(plant, tmp_path, monkeypatch, 1.5)
+        assert result.failure is not None, f"not found in {result}"
+        app.patience_s, app.checks_s = usual
+        app.play(result.program)

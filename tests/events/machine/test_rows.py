@@ -3,61 +3,50 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
 import pytest
 
-from halfmoon.events import Publisher
-from halfmoon.events.dbapi import provider
-from halfmoon.events.testing import MemoryBus
-from tests.events.machine.application import CODE, TOPIC
-from tests.events.machine.providers import DRIVERS, PROVIDERS, running
-from tests.events.machine.searching import EXAMPLES
-from tests.events.machine.stores import Store
-from tests.events.real_databases import plain
+from tests.events.machine.application import Application
+from tests.events.machine.providers import PROVIDERS, dialect_of, installed, running
+from tests.events.real_databases import new_url
 
-Play = Callable[..., None]
+Play = Callable[[str, str, int], None]
 
-MARIADB = ["session on mariadb", "django on mariadb", "pymysql", "MySQLdb", "mariadb", "async session on aiomysql"]
+MARIADB = ["session on pymysql", "django on MySQLdb", "pymysql", "MySQLdb", "mariadb", "async session on aiomysql"]
 SESSIONS = [
-    "session on sqlite",
-    "session on postgresql",
-    "session on mariadb",
-    "async session on psycopg",
-    "async session on asyncpg",
+    *("session on sqlite3", "session on psycopg", "session on psycopg2", "session on pymysql", "session on MySQLdb"),
+    *("async session on psycopg", "async session on asyncpg"),
 ]
+DRIVERS = ["sqlite3", "psycopg", "psycopg2", "pymysql", "MySQLdb", "mariadb"]
 TASKS = ["async session on psycopg", "async session on asyncpg", "async session on aiomysql"]
 DEDUP = [name for name in PROVIDERS if name.startswith("dedup ")]
 
+CASES: list[object] = []
 
-def each(providers: list[str], *programs: str) -> pytest.MarkDecorator:
-    """Run a test with each provider and program; verbs of a program are joined by `` > ``. Those with a server are slow."""
-    # Django's connections are kept by thread and alias, which programs of several stores in one process confuse: by hand only.
-    providers = [name for name in providers if EXAMPLES or "django" not in name]
-    marks = {name: [pytest.mark.slow] if PROVIDERS[name][0] != "sqlite" else [] for name in providers}
-    cases = [pytest.param(name, program, marks=marks[name]) for name in providers for program in programs]
-    return pytest.mark.parametrize(("name", "program"), cases)
+
+def promise(sentence: str, providers: Sequence[str], *programs: str, pairs: int = 0) -> None:
+    """Add a promise with the programs that would break it; verbs of a program are joined by `` > ``.
+
+    ``pairs``: how many events of each the publisher must accept at least.
+    """
+    for name in providers:
+        marks = [] if dialect_of(name) == "sqlite" else [pytest.mark.slow]
+        CASES.extend(pytest.param(name, program, pairs, marks=marks, id=f"{sentence}: {name}: {program}") for program in programs)
 
 
 @pytest.fixture(scope="module")
-def play(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
-    """Play a program in a provider; ``pairs``: how many of its events must be accepted."""
-
-    def url(dialect: str) -> str:
-        if dialect == "sqlite":
-            return f"sqlite:///{tmp_path_factory.mktemp('machine') / 'rows.db'}"
-        found: str = request.getfixturevalue({"postgresql": "postgres_server", "mysql": "mariadb_server"}[dialect]).create()
-        return found
-
+def play(request: pytest.FixtureRequest) -> Iterator[Play]:
+    """Play a program in a provider."""
     with ExitStack() as stack:
-        open_now = {}
+        open_now: dict[str, Application] = {}
 
-        def run(name: str, program: str, pairs: int = 0) -> None:
-            if (driver := name.split()[-1]) in DRIVERS:
-                pytest.importorskip(driver)
+        def run(name: str, program: str, pairs: int) -> None:
+            if not installed(name):
+                pytest.skip(f"{PROVIDERS[name][0]} is not installed")
             if name not in open_now:
-                open_now[name] = stack.enter_context(running(name, url))
+                open_now[name] = stack.enter_context(running(name, lambda dialect: new_url(request, dialect)))
             app = open_now[name]
             before = app.counts["paired"]
             app.play(program.split(" > "))
@@ -69,45 +58,39 @@ def play(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 # ---------------------------------------------------------------- pools and proxies
 
 
-@pytest.mark.slow
-def test_an_event_is_delivered_when_psycopg_pool_commits_beneath_the_proxy(postgres_url: str):
-    pool_module = pytest.importorskip("psycopg_pool")
-    bus, store = MemoryBus(), Store(postgres_url)
-    database = provider(store.raw)
-    with Publisher("P_machine", transport=bus, provider=database) as events:
-        with pool_module.ConnectionPool(plain(postgres_url), min_size=1) as pool, pool.connection() as real:
-            connection = database.proxied(real)
-            connection.execute("INSERT INTO machine_row VALUES ('1')")
-            event_id = events.publish(TOPIC, CODE, 1, transactional=True).event_id
-        _decided(bus)
-
-        assert store.committed()["1"] == 1
-        assert [event.id for event in bus.events(TOPIC)] == [event_id]
-
-
-@each(["sqlite3", "psycopg", "psycopg2", "pymysql", "MySQLdb", "mariadb"], "open from a pool > publish > leave a block")
-def test_an_event_is_delivered_when_a_pool_commits_beneath_the_proxy(play: Play, name: str, program: str):
-    play(name, program, pairs=1)
-
-
-@each(
-    ["sqlite3", "psycopg", "psycopg2", "pymysql", "MySQLdb", "mariadb"],
+promise(
+    "an event is delivered when a pool commits beneath the proxy",
+    DRIVERS,
+    "open from a pool > publish > leave a block",
+    pairs=1,
+)
+promise(
+    "an event is delivered if and only if psycopg_pool commits beneath the proxy",
+    ["psycopg"],
+    "open from psycopg pool > publish > leave a block",
+    "open from psycopg pool > publish > fail a block",
+    pairs=1,
+)
+promise(
+    "the outcome is the database's when the application ends the driver's connection",
+    DRIVERS,
     "publish > commit beneath > publish > rollback",
     "publish > rollback beneath > publish > commit",
+    pairs=2,
 )
-def test_the_outcome_is_the_databases_when_the_application_ends_the_drivers_connection(play: Play, name: str, program: str):
-    play(name, program, pairs=2)
 
 
 # ---------------------------------------------------------------- SQLAlchemy
 
 
-@each(SESSIONS, "SELECT 1 > begin nested of the connection > publish > undo nested > publish > commit")
-def test_a_savepoint_of_the_sessions_connection_takes_its_events_along(play: Play, name: str, program: str):
-    play(name, program, pairs=2)
-
-
-@each(
+promise(
+    "a savepoint of the session's connection takes its events along",
+    SESSIONS,
+    "SELECT 1 > begin nested of the connection > publish > undo nested > publish > commit",
+    pairs=2,
+)
+promise(
+    "statements of transactions in a session decide its events",
     SESSIONS,
     "publish > SAVEPOINT a > publish > ROLLBACK TO SAVEPOINT a > commit",
     "publish > SAVEPOINT a > publish > RELEASE SAVEPOINT a > commit",
@@ -115,35 +98,43 @@ def test_a_savepoint_of_the_sessions_connection_takes_its_events_along(play: Pla
     "publish > COMMIT > rollback",
     "publish > ROLLBACK > commit",
     "publish > commit by driver sql > rollback",
+    pairs=1,
 )
-def test_statements_of_transactions_in_a_session_decide_its_events(play: Play, name: str, program: str):
-    play(name, program, pairs=1)
-
-
-@each(SESSIONS, "begin nested > begin nested > publish > undo outermost nested > publish > commit")
-def test_the_outer_of_two_open_savepoints_takes_the_inner_ones_events_along(play: Play, name: str, program: str):
-    play(name, program, pairs=2)
-
-
-@each(["session on sqlite", "session on postgresql"], "open joined > publish > close > commit the joined connection")
-def test_a_joined_connection_decides_the_sessions_events(play: Play, name: str, program: str):
-    play(name, program, pairs=1)
+promise(
+    "the outer of two open savepoints takes the inner one's events along",
+    SESSIONS,
+    "begin nested > begin nested > publish > undo outermost nested > publish > commit",
+    pairs=2,
+)
+promise(
+    "a joined connection decides the session's events",
+    ["session on sqlite3", "session on psycopg"],
+    "open joined > publish > close > commit the joined connection",
+    pairs=1,
+)
 
 
 # ---------------------------------------------------------------- consumers
 
 
-@each([name for name in DEDUP if PROVIDERS[name][0] == "postgresql"], "INSERT INTO machine_unique VALUES (1)", "deadlock")
-def test_a_consumer_that_swallows_what_aborts_its_transaction_is_given_the_event_again(play: Play, name: str, program: str):
-    play(name, program)
-
-
-@each([name for name in DEDUP if PROVIDERS[name][0] == "mysql"], "deadlock")
-def test_a_consumer_that_swallows_a_deadlock_is_given_the_event_again(play: Play, name: str, program: str):
-    play(name, program)
-
-
-@each(
+promise(
+    "a consumer that swallows what aborts its transaction is given the event again",
+    [name for name in DEDUP if dialect_of(name) == "postgresql"],
+    "INSERT INTO machine_unique VALUES (1)",
+    "deadlock",
+)
+promise(
+    "a consumer whose commit the database refuses is given the event again",
+    [name for name in DEDUP if dialect_of(name) != "mysql"],
+    "INSERT INTO machine_child VALUES (7)",
+)
+promise(
+    "a consumer that swallows a deadlock is given the event again",
+    [name for name in DEDUP if dialect_of(name) == "mysql"],
+    "deadlock",
+)
+promise(
+    "a consumer's event is acknowledged if and only if its effect was committed",
     DEDUP,
     "ROLLBACK",
     "rollback",
@@ -155,76 +146,75 @@ def test_a_consumer_that_swallows_a_deadlock_is_given_the_event_again(play: Play
     "close",
     "publish > ROLLBACK",
 )
-def test_a_consumers_event_is_acknowledged_if_and_only_if_its_effect_was_committed(play: Play, name: str, program: str):
-    play(name, program)
 
 
 # ---------------------------------------------------------------- errors that end a transaction
 
 
-@each(MARIADB, "publish > deadlock > publish > commit", "publish > deadlock > commit")
-def test_an_application_that_swallows_a_deadlock_commits_only_what_came_after_it(play: Play, name: str, program: str):
-    play(name, program, pairs=1)
-
-
-@each(
-    ["session on sqlite", "core on sqlite", "django on sqlite", "sqlite3", "async session on aiosqlite"],
+promise(
+    "an application that swallows a deadlock commits only what came after it",
+    MARIADB,
+    "publish > deadlock > publish > commit",
+    "publish > deadlock > commit",
+    pairs=1,
+)
+promise(
+    "a statement that rolls SQLite's transaction back takes its events along",
+    ["session on sqlite3", "core on sqlite3", "django on sqlite3", "sqlite3", "async session on aiosqlite"],
     "publish > INSERT OR ROLLBACK INTO machine_unique VALUES (1) > publish > commit",
     "publish > INSERT OR ROLLBACK INTO machine_unique VALUES (1) > commit",
+    pairs=1,
 )
-def test_a_statement_that_rolls_sqlites_transaction_back_takes_its_events_along(play: Play, name: str, program: str):
-    play(name, program, pairs=1)
-
-
-@each(
-    ["session on sqlite", "session on postgresql", "core on postgresql", "django on postgresql", "sqlite3", "psycopg"],
+promise(
+    "a commit that the database refuses delivers nothing",
+    [
+        *("session on sqlite3", "session on psycopg", "core on sqlite3", "core on psycopg", "django on psycopg"),
+        *("sqlite3", "psycopg", "psycopg2"),
+    ],
     "INSERT INTO machine_child VALUES (7) > publish > commit",
     "INSERT INTO machine_child VALUES (7) > publish > COMMIT",
+    pairs=1,
 )
-def test_a_commit_that_the_database_refuses_delivers_nothing(play: Play, name: str, program: str):
-    play(name, program, pairs=1)
 
 
 # ---------------------------------------------------------------- psycopg, psycopg2
 
 
-@each(
+promise(
+    "a block that is forced to roll back takes its events along",
     ["psycopg"],
     "enter transaction to be rolled back > publish > leave a block",
     "publish > enter transaction to be rolled back > publish > leave a block > commit",
+    pairs=1,
 )
-def test_a_block_that_is_forced_to_roll_back_takes_its_events_along(play: Play, name: str, program: str):
-    play(name, program, pairs=1)
-
-
-@each(["psycopg"], "SAVEPOINT a > publish > composed rollback to > commit", "publish > composed commit > rollback")
-def test_composed_statements_decide_events(play: Play, name: str, program: str):
-    play(name, program, pairs=1)
-
-
-@each(["psycopg"], "enter pipeline > publish > leave a block > commit", "enter pipeline > publish > commit > leave a block")
-def test_an_event_published_in_a_pipeline_is_delivered_with_its_commit(play: Play, name: str, program: str):
-    play(name, program)
-
-
-@each(["psycopg2"], "publish > reset connection > publish > commit")
-def test_a_reset_of_psycopg2_takes_events_along(play: Play, name: str, program: str):
-    play(name, program, pairs=2)
-
-
-@each(
-    ["session on postgresql", "psycopg", "django on postgresql"],
+promise(
+    "composed statements decide events",
+    ["psycopg"],
+    "SAVEPOINT a > publish > composed rollback to > commit",
+    "publish > composed commit > rollback",
+    pairs=1,
+)
+promise(
+    "an event published in a pipeline is delivered with its commit",
+    ["psycopg"],
+    "enter pipeline > publish > leave a block > commit",
+    "enter pipeline > publish > commit > leave a block",
+)
+promise("a reset of psycopg2 takes events along", ["psycopg2"], "publish > reset connection > publish > commit", pairs=2)
+promise(
+    "a prepared transaction decides its events when it ends",
+    ["session on psycopg", "psycopg", "psycopg2", "django on psycopg"],
     "publish > PREPARE TRANSACTION 'machine' > commit prepared",
     "publish > PREPARE TRANSACTION 'machine' > close > rollback prepared",
+    pairs=1,
 )
-def test_a_prepared_transaction_decides_its_events_when_it_ends(play: Play, name: str, program: str):
-    play(name, program, pairs=1)
 
 
 # ---------------------------------------------------------------- MariaDB
 
 
-@each(
+promise(
+    "statements of transactions in MariaDB's drivers decide events",
     ["MySQLdb", "pymysql", "mariadb"],
     "publish > SAVEPOINT a > publish > ROLLBACK TO SAVEPOINT a > commit",
     "publish > COMMIT > publish > rollback",
@@ -233,82 +223,77 @@ def test_a_prepared_transaction_decides_its_events_when_it_ends(play: Play, name
     "publish > SET autocommit = 1",
     "publish > CALL machine_commits() > rollback",
     "publish > CALL machine_rolls_back() > commit",
+    pairs=1,
 )
-def test_statements_of_transactions_in_mariadbs_drivers_decide_events(play: Play, name: str, program: str):
-    play(name, program, pairs=1)
-
-
-@each(
+promise(
+    "DDL inside a savepoint commits what is rolled back afterwards",
     MARIADB,
     "SAVEPOINT a > publish > CREATE TABLE IF NOT EXISTS machine_ddl (id INTEGER) > ROLLBACK TO SAVEPOINT a > commit",
     "SAVEPOINT a > publish > ALTER TABLE machine_ddl_missing ADD COLUMN x INTEGER > ROLLBACK TO SAVEPOINT a > rollback",
+    pairs=1,
 )
-def test_ddl_inside_a_savepoint_commits_what_is_rolled_back_afterwards(play: Play, name: str, program: str):
-    play(name, program, pairs=1)
-
-
-@each(["session on mariadb"], "begin nested > publish > CREATE TABLE IF NOT EXISTS machine_ddl (id INTEGER) > undo nested > commit")
-def test_ddl_inside_a_nested_block_commits_what_is_rolled_back_afterwards(play: Play, name: str, program: str):
-    play(name, program, pairs=1)
-
-
-@each(["pymysql"], "publish > kill the connection > ping > publish > commit", "publish > kill the connection > commit")
-def test_a_connection_that_was_killed_takes_its_events_along(play: Play, name: str, program: str):
-    play(name, program, pairs=1)
-
-
-@each(
-    ["session on postgresql", "psycopg", "pymysql", "django on postgresql"],
+promise(
+    "DDL inside a nested block commits what is rolled back afterwards",
+    ["session on pymysql"],
+    "begin nested > publish > CREATE TABLE IF NOT EXISTS machine_ddl (id INTEGER) > undo nested > commit",
+    pairs=1,
+)
+promise(
+    "a connection that was killed takes its events along",
+    ["pymysql"],
+    "publish > kill the connection > ping > publish > commit",
+    "publish > kill the connection > commit",
+    pairs=1,
+)
+promise(
+    "several statements in one text decide events",
+    ["session on psycopg", "psycopg", "psycopg2", "pymysql", "django on psycopg"],
     "publish > SELECT 1; ROLLBACK; SELECT 2 > commit",
     "publish > SELECT 1; COMMIT > rollback",
     "publish > COMMIT; BEGIN > rollback",
+    pairs=1,
 )
-def test_several_statements_in_one_text_decide_events(play: Play, name: str, program: str):
-    play(name, program, pairs=1)
 
 
 # ---------------------------------------------------------------- sqlite3
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="the attribute came with Python 3.12")
-@each(
-    ["sqlite3"],
-    "open with the attribute autocommit > BEGIN > publish > COMMIT",
-    "open with the attribute autocommit > BEGIN > publish > ROLLBACK",
-    "open with the attribute autocommit > BEGIN > publish > close",
-    "open with the attribute autocommit > BEGIN > publish > commit",
-    "open with the attribute autocommit > BEGIN > publish > rollback > COMMIT",
-    "publish > set the attribute autocommit",
-)
-def test_the_attribute_autocommit_of_sqlite3_is_understood(play: Play, name: str, program: str):
-    play(name, program, pairs=1)
-
-
-@each(
+if sys.version_info >= (3, 12):  # which brought the attribute
+    promise(
+        "the attribute autocommit of sqlite3 is understood",
+        ["sqlite3"],
+        "open with the attribute autocommit > BEGIN > publish > COMMIT",
+        "open with the attribute autocommit > BEGIN > publish > ROLLBACK",
+        "open with the attribute autocommit > BEGIN > publish > close",
+        "open with the attribute autocommit > BEGIN > publish > commit",
+        "open with the attribute autocommit > BEGIN > publish > rollback > COMMIT",
+        "publish > set the attribute autocommit",
+        pairs=1,
+    )
+promise(
+    "a script commits what came before it",
     ["sqlite3"],
     "publish > executescript that fails",
     "publish > executescript of the connection",
     "publish > executescript that fails > publish > rollback",
+    pairs=1,
 )
-def test_a_script_commits_what_came_before_it(play: Play, name: str, program: str):
-    play(name, program, pairs=1)
-
-
-@each(
-    ["sqlite3", "psycopg", "psycopg2", "pymysql", "MySQLdb", "mariadb"],
+promise(
+    "autocommit that is switched on in a transaction decides what the driver makes of it",
+    DRIVERS,
     "publish > switch autocommit on > close",
     "publish > switch autocommit on > ROLLBACK",
     "publish > switch autocommit on beneath > close",
+    pairs=1,
 )
-def test_autocommit_that_is_switched_on_in_a_transaction_decides_what_the_driver_makes_of_it(play: Play, name: str, program: str):
-    play(name, program, pairs=1)
 
 
 # ---------------------------------------------------------------- Django
 
 
-@each(
-    ["django on sqlite", "django on postgresql", "django on mariadb"],
+promise(
+    "statements of transactions in Django decide its events",
+    ["django on sqlite3", "django on psycopg", "django on MySQLdb"],
     "publish > ROLLBACK",
     "publish > COMMIT > fail a block",
     "publish > rollback the driver connection of django",
@@ -317,57 +302,55 @@ def test_autocommit_that_is_switched_on_in_a_transaction_decides_what_the_driver
     "make savepoint > make savepoint > publish > undo outermost savepoint > publish",
     "open without autocommit > publish > ROLLBACK > commit",
     "open without autocommit > SAVEPOINT a > publish > ROLLBACK TO SAVEPOINT a > commit",
+    pairs=1,
 )
-def test_statements_of_transactions_in_django_decide_its_events(play: Play, name: str, program: str):
-    play(name, program, pairs=1)
+promise(
+    "a block of ours may be entered where Django's own may, after a close",
+    ["django on sqlite3", "django on psycopg", "django on MySQLdb"],
+    "publish > close > enter atomic of ours > leave a block",
+    pairs=1,
+)
 
 
 # ---------------------------------------------------------------- processes and tasks
 
 
-@each(["session on sqlite", "session on postgresql", "psycopg", "pymysql", "django on postgresql"], "publish > fork > commit")
-def test_a_forked_child_decides_nothing_of_its_parents(play: Play, name: str, program: str):
-    play(name, program, pairs=1)
-
-
-@each(["session on sqlite", "session on postgresql", "sqlite3", "psycopg", "pymysql", "django on sqlite"], "publish > drop")
-def test_a_connection_that_is_dropped_takes_its_events_along(play: Play, name: str, program: str):
-    play(name, program, pairs=1)
-
-
-@each(
+promise(
+    "a forked child decides nothing of its parent's",
+    ["session on sqlite3", "session on psycopg", "psycopg", "pymysql", "django on psycopg"],
+    "publish > fork > commit",
+    pairs=1,
+)
+promise(
+    "a connection that is dropped takes its events along",
+    ["session on sqlite3", "session on psycopg", "sqlite3", "psycopg", "pymysql", "django on sqlite3"],
+    "publish > drop",
+    pairs=1,
+)
+promise(
+    "a child task publishes in the transaction it inherits",
     ["async session on aiosqlite", *TASKS],
     "open begin block > SELECT 1 > publish in a task > leave a block",
     "open begin block > publish in a task > leave a block",
     "open session > publish in a task > commit",
+    pairs=1,
 )
-def test_a_child_task_publishes_in_the_transaction_it_inherits(play: Play, name: str, program: str):
-    play(name, program, pairs=1)
-
-
-@each(
+promise(
+    "tasks of a group publish in sessions of their own",
     TASKS,
     "open session > publish in tasks with sessions of their own > close",
     "open begin block > publish > publish in tasks with sessions of their own > leave a block",
+    pairs=3,
 )
-def test_tasks_of_a_group_publish_in_sessions_of_their_own(play: Play, name: str, program: str):
-    play(name, program, pairs=3)
-
-
-@each(
-    TASKS, "publish in a cancelled task > commit", "publish > commit in a cancelled task", "publish in a cancelled task > rollback"
+promise(
+    "a cancelled task leaves row and event together",
+    TASKS,
+    "publish in a cancelled task > commit",
+    "publish > commit in a cancelled task",
+    "publish in a cancelled task > rollback",
 )
-def test_a_cancelled_task_leaves_row_and_event_together(play: Play, name: str, program: str):
-    play(name, program)
 
 
-def _decided(bus: MemoryBus) -> None:
-    """Wait until a bus has nothing undecided, then ask."""
-    import time
-
-    until = time.monotonic() + 2
-    while bus.pending and time.monotonic() < until:
-        time.sleep(0.002)
-    for _ in range(100):
-        if bus.pending:
-            bus.check_now()
+@pytest.mark.parametrize(("name", "program", "pairs"), CASES)
+def test_a_promise_holds_after(play: Play, name: str, program: str, pairs: int):
+    play(name, program, pairs)

@@ -1,11 +1,15 @@
-"""The table of verbs: what an application may do to its connection, in any order. A verb is one line of `TEXTS` or one function.
+"""The table of verbs: what an application may do to its connection, in any order.
+
+A verb is one line of `TEXTS`, one call of `one`, or a function with the decorator `verb`.
 
 A verb raises what the driver raises; the application swallows it and goes on.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
+import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,6 +45,29 @@ def verb(*kinds: str, dialects: tuple[str, ...] = ALL, weight: int = 1, opens: b
         return run
 
     return add
+
+
+def one(
+    name: str,
+    call: Callable[[Any], Any],
+    *kinds: str,
+    of: str = "",
+    dialects: tuple[str, ...] = ALL,
+    weight: int = 1,
+    opens: bool = False,
+) -> None:
+    """Add a call to the table, whose result is awaited where it must be. It is given the application, or what its method ``of``
+    returns."""
+
+    async def run(app: Application) -> None:
+        await done(call(await done(getattr(app, of)()) if of else app))
+
+    _add(name, run, kinds, dialects, weight, opens)
+
+
+async def done(result: Any) -> Any:
+    """Return a result, awaited where it must be."""
+    return await result if inspect.isawaitable(result) else result
 
 
 def _add(name: str, run: Run, kinds: tuple[str, ...], dialects: tuple[str, ...], weight: int = 1, opens: bool = False) -> None:
@@ -100,75 +127,26 @@ TEXTS: dict[str, tuple[str, ...]] = {
 """Statements that the application sends as they are, with the databases that know them."""
 
 
-def _text(statement: str) -> Run:
-    async def run(app: Application) -> None:
-        await app.text(statement)
-
-    return run
-
-
 _OFTEN = ("COMMIT", "ROLLBACK", "SAVEPOINT a", "RELEASE SAVEPOINT a", "ROLLBACK TO SAVEPOINT a")
 
 for _statement, _dialects in TEXTS.items():
-    _add(_statement, _text(_statement), (), _dialects, 3 if _statement in _OFTEN else 1)
+    one(_statement, lambda app, text=_statement: app.text(text), dialects=_dialects, weight=3 if _statement in _OFTEN else 1)
 
 
 # ---------------------------------------------------------------- any application
 
 
-@verb(weight=8)
-async def publish(app: Application) -> None:
-    """The row, then the event."""
-    await app.pair()
-
-
-@verb(weight=3)
-async def publish_first(app: Application) -> None:
-    """The event, then the row."""
-    await app.pair(event_first=True)
-
-
-@verb(weight=3)
-async def publish_named(app: Application) -> None:
-    """With ``session=``."""
-    await app.pair(named=True)
-
-
-@verb()
-async def publish_twice(app: Application) -> None:
-    """The same event."""
-    await app.pair(times=2)
-
-
-@verb(weight=3)
-async def commit(app: Application) -> None:
-    await app.commit()
-
-
-@verb(weight=2)
-async def rollback(app: Application) -> None:
-    await app.rollback()
-
-
-@verb(weight=2)
-async def close(app: Application) -> None:
-    await app.close()
-
-
-@verb()
-async def drop(app: Application) -> None:
-    """Lose the last reference, without an end."""
-    app.drop()
-
-
-@verb(weight=2, opens=True)
-async def leave_a_block(app: Application) -> None:
-    await app.leave()
-
-
-@verb(opens=True)
-async def fail_a_block(app: Application) -> None:
-    await app.leave(Undo())
+one("publish", lambda app: app.pair(), weight=8)  # the row, then the event
+one("publish first", lambda app: app.pair(event_first=True), weight=3)
+one("publish named", lambda app: app.pair(named=True), weight=3)  # with session=
+one("publish twice", lambda app: app.pair(times=2))  # the same event
+one("commit", lambda app: app.commit(), weight=3)
+one("rollback", lambda app: app.rollback(), weight=2)
+one("close", lambda app: app.close(), weight=2)
+one("drop", lambda app: app.drop())  # the last reference is lost, without an end
+one("leave a block", lambda app: app.leave(), weight=2, opens=True)
+one("fail a block", lambda app: app.leave(Undo()), opens=True)
+one("the broker asks", lambda app: app.bus.check_now(), opens=True)  # while the transaction may be open
 
 
 @verb(dialects=SERVERS)
@@ -185,20 +163,13 @@ async def kill_the_connection(app: Application) -> None:
     app.store.kill(await app.number())
 
 
-@verb(opens=True)
-async def the_broker_asks(app: Application) -> None:
-    """While the transaction may be open."""
-    app.bus.check_now()
+one("commit prepared", lambda app: _beside(app, "COMMIT PREPARED 'machine'"), dialects=(POSTGRESQL,), opens=True)
+one("rollback prepared", lambda app: _beside(app, "ROLLBACK PREPARED 'machine'"), dialects=(POSTGRESQL,), opens=True)
+one("fork", lambda app: _forked(app, lambda: None))  # a child that exits at once
 
-
-@verb(dialects=(POSTGRESQL,), opens=True)
-async def commit_prepared(app: Application) -> None:
-    _beside(app, "COMMIT PREPARED 'machine'")
-
-
-@verb(dialects=(POSTGRESQL,), opens=True)
-async def rollback_prepared(app: Application) -> None:
-    _beside(app, "ROLLBACK PREPARED 'machine'")
+# A child that drops what it inherited, which ends the parent's connection with some drivers. Not with SQLAlchemy, whose pool then
+# sends ROLLBACK in the child: it ends the parent's transaction, of which the parent's driver hears nothing.
+one("fork and drop", lambda app: _forked(app, app.drop), "bare", dialects=SERVERS)
 
 
 def _beside(app: Application, statement: str) -> None:
@@ -206,26 +177,13 @@ def _beside(app: Application, statement: str) -> None:
         run(statement)
 
 
-@verb()
-async def fork(app: Application) -> None:
-    """A child that exits at once."""
-    _forked(app, lambda: None)
-
-
-@verb("blocking", dialects=SERVERS)
-async def fork_and_drop(app: Application) -> None:
-    """A child that drops what it inherited, which ends the parent's connection with some drivers."""
-
-    def use() -> None:
-        app.drop()
-
-    _forked(app, use)
-
-
 def _forked(app: Application, use: Callable[[], None]) -> None:
     """Run a function in a child, which may decide nothing of what is its parent's."""
     read, write = os.pipe()
-    if (pid := os.fork()) == 0:
+    with app.bus._lock:  # of no other thread in the child
+        pid = os.fork()
+    if pid == 0:
+        signal.alarm(30)
         with suppress(BaseException):
             before = len(app.bus.pending)
             with suppress(Exception):

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError
 
 from halfmoon.errors import UsageError
@@ -114,6 +114,22 @@ def test_postgres_gives_up_a_transaction_after_an_error_and_its_commit_is_a_roll
 
     assert heard.status is Status.ROLLED_BACK
     assert ids(engine) == []
+    engine.dispose()
+
+
+def test_a_commit_that_the_database_refuses_leaves_no_transaction_in_the_pool(deferring_url):
+    engine = create_engine(deferring_url, pool_size=1, max_overflow=0)
+    event.listen(engine, "connect", lambda driver, _: engine.dialect.name != "sqlite" or driver.execute("PRAGMA foreign_keys = ON"))
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE parents (id INTEGER PRIMARY KEY)"))
+        column = "parent INTEGER REFERENCES parents (id) DEFERRABLE INITIALLY DEFERRED"
+        connection.execute(text(f"CREATE TABLE children ({column})"))
+
+    with pytest.raises(DBAPIError), begin(engine) as connection:
+        connection.execute(text("INSERT INTO children VALUES (7)"))
+
+    with begin(engine) as connection:
+        assert connection.scalar(text("SELECT count(*) FROM children")) == 0
     engine.dispose()
 
 

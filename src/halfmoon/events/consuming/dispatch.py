@@ -138,7 +138,9 @@ class Dispatch:
                         _roll_back_if_asked(context)
                         inside = False
                 except BaseException as exc:
-                    if inside and not isinstance(exc, Consumed):  # a commit that raises may be one all the same
+                    if isinstance(exc, Consumed):  # or the note stands in a transaction that a pool handed out while it was open
+                        _require(seen(ledger.provider, note), handler)
+                    elif inside:  # a commit that raises may be one all the same
                         take_back(ledger.provider, note)
                     raise
                 _require(seen(ledger.provider, note), handler)
@@ -159,7 +161,9 @@ class Dispatch:
                         _roll_back_if_asked(context)
                         inside = False
                 except BaseException as exc:
-                    if inside and not isinstance(exc, Consumed):
+                    if isinstance(exc, Consumed):
+                        _require(await asyncio.to_thread(seen, ledger.provider, note), handler)
+                    elif inside:
                         await asyncio.to_thread(take_back, ledger.provider, note)
                     raise
                 _require(await asyncio.to_thread(seen, ledger.provider, note), handler)
@@ -233,7 +237,7 @@ def _refuse_awaitable(handler: Handler, result: object) -> None:
 def _require(committed: bool, handler: Handler) -> None:
     """Raise NotCommitted unless the note of an event was seen committed."""
     if not committed:
-        raise NotCommitted(f"{handler.name} returned, but its transaction did not commit: let errors of the database go on")
+        raise NotCommitted(f"{handler.name} was called, but its transaction did not commit: let errors of the database go on")
 
 
 def _roll_back_if_asked(context: ConsumerContext) -> None:

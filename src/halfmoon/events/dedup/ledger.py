@@ -16,7 +16,7 @@ from halfmoon.events.event import check_id
 
 _INSERT = "INSERT INTO halfmoon_consumed (consumer_group, topic, event_id, consumed_ms) VALUES (:group, :topic, :event_id, :now_ms)"
 _ONE = "FROM halfmoon_consumed WHERE consumer_group = :group AND topic = :topic AND event_id = :event_id"
-_SELECT = f"SELECT 1 {_ONE}"
+_SELECT = f"SELECT 1 {_ONE}".replace("= :topic", "IN (:topic, '')")
 _DELETE = f"DELETE {_ONE} AND consumed_ms = :now_ms"
 _OLD = "SELECT 1 FROM halfmoon_consumed WHERE consumer_group = :group AND topic = ''"
 

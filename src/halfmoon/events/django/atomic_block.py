@@ -42,7 +42,7 @@ class AtomicBlock(ContextDecorator):
     def __enter__(self) -> None:
         self._plain.__enter__()
         try:
-            provider(self._using).current()
+            provider(self._using).find()
         except BaseException as exc:
             self._plain.__exit__(type(exc), exc, exc.__traceback__)
             raise

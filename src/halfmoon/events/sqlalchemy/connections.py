@@ -35,6 +35,12 @@ class _Block:
         self.commit = watch_commit(connection)
         self.returned = False
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the transaction is still the connection's, as after a commit that failed: SQLite leaves it open, and SQLAlchemy
+        would give it back to the pool like that."""
+        return self.connection.get_transaction() is self.transaction
+
 
 class ConnectionProvider:
     """A `Provider` over the blocks of one engine. Safe to use from many threads."""
@@ -68,7 +74,7 @@ class ConnectionProvider:
                 yield connection
                 self._commit(block)
             except BaseException:
-                if block.transaction.is_active:
+                if block.is_current:
                     block.transaction.rollback()
                 raise
             finally:
@@ -83,7 +89,7 @@ class ConnectionProvider:
                 yield connection
                 await greenlet_spawn(self._commit, block)
             except BaseException:
-                if block.transaction.is_active:
+                if block.is_current:
                     await greenlet_spawn(block.transaction.rollback)
                 raise
             finally:
