@@ -281,6 +281,23 @@ def test_a_relay_polls_while_it_cannot_listen_and_listens_when_the_server_is_bac
     assert len([record for record in caplog.records if "too many connections" in record.getMessage()]) == 1
 
 
+@pytest.mark.parametrize("driver", ["engine psycopg", "async engine asyncpg", "driver psycopg2"])
+def test_after_a_restart_of_the_server_a_relay_is_woken_again(postgres_server, postgres_url, driver):
+    mine, wire = shop(postgres_url, driver), Wire()
+    with Relay(mine.provider, wire, poll_ms=HOUR_MS):
+        before = mine.sell()
+        until(lambda: wire.ids == before)
+        postgres_server.kill()
+        postgres_server.start()
+        mine.release()
+        after = [*mine.sell(), *mine.sell()]
+        until(lambda: set(after) <= set(wire.ids), "what was committed while nobody listened")
+        until(lambda: listeners(postgres_url))
+        last = mine.sell()
+        until(lambda: set(last) <= set(wire.ids))
+    mine.close()
+
+
 @contextmanager
 def pooler(url):
     """Stand before the server as PgBouncer does: clients are told a process number that is not the server's. Gives the address."""
