@@ -257,8 +257,8 @@ def test_a_connection_that_is_killed_is_opened_again_and_said_once(every_shop, p
             every_shop.sell()
             until(lambda begun=begun: len(wakes) > begun, "the next commit")
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
-    assert len([text for text in said if "is not told of new rows now" in text]) == 2
-    assert len([text for text in said if "is told of new rows again" in text]) == 2
+    assert len([text for text in said if "cannot listen for new rows now" in text]) == 2
+    assert len([text for text in said if "listens for new rows again" in text]) == 2
 
 
 def test_a_relay_polls_while_it_cannot_listen_and_listens_when_the_server_is_back(one_shop, postgres_url, caplog, monkeypatch):

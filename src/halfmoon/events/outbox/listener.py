@@ -1,6 +1,6 @@
-"""Wakes a relay when another process has committed rows: PostgreSQL tells of them (LISTEN). Reads no row and decides nothing.
+"""Wakes a relay when another process has committed rows, by notifications of PostgreSQL (LISTEN). Reads no row, decides nothing.
 
-A thread of its own with a connection of its own. A relay looks by itself all the same, so nothing is lost where this does not work.
+Has a thread and a connection of its own. The relay polls in any case, so that nothing is lost where this does not work.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from halfmoon.events.databases.listening import CannotListen, ListeningConnectio
 from halfmoon.events.outbox import CHANNEL
 
 PROBE_S = 30
-"""How often a connection on which nothing comes is tried, and the table looked up: one that was made anew has another channel."""
+"""How often a silent connection is checked, and the channel looked up: a table that was created again has another one."""
 REST_MIN_S, REST_MAX_S = 0.2, 30.0
-"""A connection that failed is opened again after so long, at first and at last."""
+"""Wait before a connection that failed is opened again: at first, and at most."""
 PAUSE_S = 0.005
-"""Notifications of so long wake the relay once more together, at high rates."""
+"""At high rates, notifications that come within this time wake the relay once."""
 
 _QUESTION = f"SELECT pg_backend_pid(), {CHANNEL}"
 
@@ -60,7 +60,7 @@ class Listener:
                     with closing(self._connected()) as connection:
                         self._hear(connection)
                 except CannotListen as why:
-                    log.info("the relay only polls for rows of other processes: relay=%s reason=%s", self._name, why)
+                    log.info("the relay cannot listen for new rows and only polls: relay=%s reason=%s", self._name, why)
                     return
                 except Exception as error:
                     self._failed(error)
@@ -74,13 +74,13 @@ class Listener:
         """Wake the relay until the end, or until the table has another channel. Raises what the driver raises."""
         pid, channel = connection.run(_QUESTION)[0]
         if int(pid) != connection.backend_pid:
-            raise CannotListen("a connection pooler such as PgBouncer stands before the database; name the server to the relay")
+            raise CannotListen("the connection goes through a pooler such as PgBouncer: give the relay the address of the server")
         with selectors.DefaultSelector() as selector:
             selector.register(self._nudged, selectors.EVENT_READ)
             if (descriptor := connection.listen(channel, self._nudge)) is not None:
                 selector.register(descriptor, selectors.EVENT_READ)
             if self._said:
-                log.info("the relay is told of new rows again: relay=%s", self._name)
+                log.info("the relay listens for new rows again: relay=%s", self._name)
             self._rest_s, self._said = 0.0, ""
             while connection.run(_QUESTION)[0][1] == channel:
                 self._wake()  # after the question, which takes in notifications; at first for what came before
@@ -93,5 +93,5 @@ class Listener:
     def _failed(self, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}".partition("\n")[0]
         if not self._said:
-            log.info("the relay is not told of new rows now, it polls meanwhile: relay=%s reason=%s", self._name, text)
+            log.info("the relay cannot listen for new rows now and polls meanwhile: relay=%s reason=%s", self._name, text)
         self._said = text
