@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Gets what tests need of Debian, where that is easy, as root on a Debian that lacks it: PostgreSQL and MariaDB for those of events, with
-# the two drivers of MariaDB that have to be compiled, and Chromium for those of the console. Never fails: without them those tests are
-# skipped, and say so. No server is started and none made: the tests run their own.
+# Gets what tests need of Debian, where that is easy, as root on a Debian that lacks it: PostgreSQL, PgBouncer and MariaDB for those of
+# events, with the two drivers of MariaDB that have to be compiled, and Chromium for those of the console. Never fails: without them
+# those tests are skipped, and say so. No server is started and none made: the tests run their own.
 # Usage: tools/debian.sh [PYTHON of the virtual environment that gets the drivers]
 set -uo pipefail
 python=${1:-}
@@ -16,11 +16,13 @@ mariadb() {
 
 headers() { command -v mariadb_config; } >/dev/null 2>&1
 
+bouncer() { test -x /usr/sbin/pgbouncer; } >/dev/null 2>&1
+
 browser() { command -v chromium || command -v google-chrome; } >/dev/null 2>&1
 
 apt() { # COMMAND...
     DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -qq -y -o APT::Install-Recommends=false \
-        -o DPkg::Lock::Timeout=60 -o Acquire::http::Timeout=20 -o Acquire::Retries=1 "$@"
+        -o Dpkg::Options::=--force-confold -o DPkg::Lock::Timeout=60 -o Acquire::http::Timeout=20 -o Acquire::Retries=1 "$@"
 } </dev/null >/dev/null 2>&1
 
 get() { # PACKAGE...
@@ -28,6 +30,7 @@ get() { # PACKAGE...
     echo "getting $* with apt-get" >&2
     mkdir -p "${conf%/*}"
     test -e "$conf" || echo "create_main_cluster = false" >"$conf" # the package would start a server of its own
+    test -e /etc/default/pgbouncer || echo "START=0" >/etc/default/pgbouncer # as would this one
     apt update # where it fails, the lists that are there may do
     apt install "$@" || for one in "$@"; do apt install "$one"; done # one that is not there keeps none of the others away
 }
@@ -36,12 +39,14 @@ missing=()
 postgres || missing+=(postgresql)
 mariadb || missing+=(mariadb-server-core) # the server alone: nothing that would start one
 headers || missing+=(libmariadb-dev)
+bouncer || missing+=(pgbouncer)
 browser || missing+=(chromium) # it brings a font
 if [ "${#missing[@]}" != 0 ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     get "${missing[@]}"
 fi
 postgres || echo "PostgreSQL is not installed and could not be got (apt-get install postgresql): tests that need it are skipped" >&2
 mariadb || echo "MariaDB is not installed and could not be got (apt-get install mariadb-server-core): tests that need it are skipped" >&2
+bouncer || echo "PgBouncer is not installed and could not be got (apt-get install pgbouncer): tests that need it are skipped" >&2
 browser || echo "Chromium is not installed and could not be got (apt-get install chromium): tests that need it are skipped" >&2
 
 test -n "$python" || exit 0

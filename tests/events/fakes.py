@@ -189,6 +189,12 @@ class Blocks:
         self.awaited += 1
         return self.rows(transaction).run(statement, values)
 
+    async def all_async(
+        self, transaction: LocalTransaction, statement: str, values: Values | None = None
+    ) -> Sequence[Sequence[Any]]:
+        self.awaited += 1
+        return self.rows(transaction).all(statement, values)
+
     @contextmanager
     def fresh(self, *, lock_wait_ms: int = 1_000) -> Iterator[_Rows]:
         connection = self._connect(lock_wait_ms)

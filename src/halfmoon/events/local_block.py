@@ -12,7 +12,7 @@ The same block serves ``async with``; its functions may be coroutine functions t
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
@@ -205,6 +205,12 @@ class LocalProvider:
         return None
 
     async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
+        """Raises UsageError."""
+        raise UsageError(_NO_DATABASE)
+
+    async def all_async(
+        self, transaction: LocalTransaction, statement: str, values: Values | None = None
+    ) -> Sequence[Sequence[Any]]:
         """Raises UsageError."""
         raise UsageError(_NO_DATABASE)
 

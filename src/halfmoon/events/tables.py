@@ -1,11 +1,13 @@
 """The tables of events in the user's database: their names, columns and the statements that make them. Runs nothing.
 
 Statements are plain SQL that SQLite, PostgreSQL and MySQL take, with ``:name`` for values (`events.databases.database.Rows`). Each
-table's own statements stand with what uses it: `tokens`, `outbox`, `dedup`.
+table's own statements stand with what uses it: `tokens`, `outbox`, `dedup`. They name tables without a schema; `in_schema` adds it.
 """
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from halfmoon.errors import UsageError
@@ -79,7 +81,10 @@ TOKENS = Table(
     indexes=(("created_ms",),),
 )
 """One row for each transactional event: written in the event's own transaction (state 1), or by a check that settled that the
-transaction never commits (state 0, a tombstone)."""
+transaction never commits (state 0, a tombstone). One more, `IDENTITY`, tells this table from those of all other databases."""
+
+IDENTITY, IDENTITY_STATE, NEVER_MS = "halfmoon-database", 2, 1 << 62
+"""Id and state of the row whose ``created_ms`` is the table's random id, of 62 bits above `NEVER_MS`: it is never old."""
 
 CONSUMED = Table(
     "halfmoon_consumed",
@@ -148,11 +153,51 @@ def known_dialect(dialect: str) -> str:
     )
 
 
-def create(table: Table, dialect: str) -> list[str]:
+_PLACES = re.compile(rf"(?<![\w.])(?:{'|'.join(table.name for table in (TOKENS, CONSUMED, OUTBOX, SENT))})(?!\w)")
+_SCHEMA = re.compile(r"[\w$][\w$ .@-]{0,62}")
+_RANDOM = {
+    "sqlite": "(random() & 4611686018427387903)",
+    "postgresql": "CAST(CAST('x' || substr(md5(concat(random(), random(), clock_timestamp())), 1, 15) AS BIT(60)) AS BIGINT)",
+    "mysql": "CAST(CONV(LEFT(SHA1(CONCAT(UUID(), RAND())), 15), 16, 10) AS SIGNED)",
+}
+"""Expressions of a random number of at least 60 bits: made by the database, so that one text of a migration gives each its own."""
+
+
+def check_schema(schema: str, dialect: str = "") -> str:
+    """Return the name of a schema. Raises UsageError for one that is none: up to 63 letters, digits, ``_ $ - . @`` or spaces."""
+    if schema and (not isinstance(schema, str) or not _SCHEMA.fullmatch(schema)):
+        raise UsageError(f"schema={schema!r:.80}: give the name of a schema, of up to 63 letters, digits, '_', '$', '-', '.', '@'")
+    if schema and dialect == "sqlite":
+        raise UsageError(f"schema={schema!r:.80}: SQLite has no schemas, leave it out")
+    return schema
+
+
+@lru_cache(maxsize=2_000)
+def in_schema(statement: str, schema: str, dialect: str) -> str:
+    """Return a statement whose tables of events are in a schema; ``""``: in the one that the database finds.
+
+    Tables that have a schema in it already keep it. Raises UsageError as `check_schema`.
+    """
+    if not check_schema(schema, dialect):
+        return statement
+    quote = "`" if dialect == "mysql" else '"'
+    return _PLACES.sub(lambda found: f"{quote}{schema}{quote}.{found[0]}", statement)
+
+
+def identify(dialect: str) -> str:
+    """Return the statement that gives a table of tokens its random id, unless it has one. Two at once: one is refused."""
+    once = f"WHERE NOT EXISTS (SELECT 1 FROM {TOKENS.name} WHERE id = '{IDENTITY}')"
+    return (
+        f"INSERT INTO {TOKENS.name} (id, state, created_ms) SELECT '{IDENTITY}', {IDENTITY_STATE}, {NEVER_MS} + {_RANDOM[dialect]}"
+        f"{' FROM DUAL' if dialect == 'mysql' else ''} {once}"
+    )
+
+
+def create(table: Table, dialect: str, schema: str = "") -> list[str]:
     """Return the statements that make a table and its indexes, if they are not there.
 
-    ``dialect`` is ``sqlite``, ``postgresql`` or ``mysql`` (``mariadb``), as SQLAlchemy and Django call it. Raises UsageError for
-    another.
+    ``dialect`` is ``sqlite``, ``postgresql`` or ``mysql`` (``mariadb``), as SQLAlchemy and Django call it; ``schema`` is where,
+    and must exist. Raises UsageError for another dialect, and for a schema of SQLite.
     """
     dialect = known_dialect(dialect)
     types = _TYPES[dialect]
@@ -168,18 +213,21 @@ def create(table: Table, dialect: str) -> list[str]:
         made += [
             f"CREATE INDEX IF NOT EXISTS {index_name(table, names)} ON {table.name} ({', '.join(names)})" for names in table.indexes
         ]
-    return made
+    return [in_schema(one, schema, dialect) for one in made + ([identify(dialect)] if table is TOKENS else [])]
 
 
-def migrate(table: Table, dialect: str) -> list[str]:
+def migrate(table: Table, dialect: str, schema: str = "") -> list[str]:
     """Return the statements that bring a table from its older form to today's; its rows are kept. Empty for one that has none.
 
-    ``dialect`` is as for `create`. End the consumers of the older release before: what they write afterwards is refused, and their
-    events come again later.
+    ``dialect`` and ``schema`` are as for `create`. End the consumers of the older release before: what they write afterwards is
+    refused, and their events come again later.
     """
     dialect = known_dialect(dialect)
-    if table is not CONSUMED:
-        return []
+    changed = [identify(dialect)] if table is TOKENS else _with_topic(table, dialect) if table is CONSUMED else []
+    return [in_schema(one, schema, dialect) for one in changed]
+
+
+def _with_topic(table: Table, dialect: str) -> list[str]:
     key = f"PRIMARY KEY ({', '.join(CONSUMED.key)})"
     kind = _TYPES[dialect]["text"].format(127)
     if dialect == "mysql":

@@ -180,6 +180,7 @@ def test_a_transaction_that_rolled_back_is_known_by_the_missing_row(shop: Shop) 
 
 def test_a_check_that_comes_before_the_row_settles_it_and_the_publish_fails(shop: Shop) -> None:
     publisher, transport, database = shop
+    database.dialect = "another"  # one that takes no lock before the half message is sent, as SQLite has to
     answers: list[LocalTransactionState] = []
     transport.before = lambda call: answers.append(_asked(transport))
     with pytest.raises(PublishFailed, match="a broker's check settled it") as caught, database.begin():
@@ -206,7 +207,7 @@ def test_a_missing_row_proves_nothing_about_a_message_that_was_published_without
     assert TOKEN_PROPERTY not in message.properties
     assert transport.answer(message) is NOT_MINE
     with sqlite3.connect(database.path) as connection:
-        assert connection.execute("SELECT * FROM halfmoon_event").fetchall() == []
+        assert connection.execute("SELECT * FROM halfmoon_event WHERE state < 2").fetchall() == []
 
 
 def _sees_no_order(event: Event, context: CheckContext) -> None:
@@ -233,12 +234,13 @@ def test_a_hand_written_check_rolls_back_what_did_not_commit_and_can_never_commi
         raise ValueError
     assert _asked(transport) is ROLLBACK
     with sqlite3.connect(database.path) as connection:
-        assert connection.execute("SELECT state FROM halfmoon_event").fetchall() == [(0,)]
+        assert connection.execute("SELECT state FROM halfmoon_event WHERE state < 2").fetchall() == [(0,)]
 
 
 def test_a_hand_written_check_that_comes_before_the_row_keeps_the_transaction_from_committing(shop: Shop) -> None:
     publisher, transport, database = shop
     publisher.check("TP_ORDER", "EC_PAID")(_sees_no_order)
+    database.dialect = "another"  # one that takes no lock before the half message is sent, as SQLite has to
     answers: list[LocalTransactionState] = []
     transport.before = lambda call: answers.append(_asked(transport))
     with pytest.raises(PublishFailed, match="a broker's check settled it"), database.begin():

@@ -45,7 +45,7 @@ def write(shop: Shop, event_id: str, now_ms: int = NOW) -> None:
 
 def stored(shop: Shop) -> list[tuple[str, int]]:
     with shop.provider.fresh() as rows:
-        return [(row[0], row[1]) for row in rows.all("SELECT id, state FROM halfmoon_event ORDER BY id")]
+        return [(row[0], row[1]) for row in rows.all("SELECT id, state FROM halfmoon_event WHERE state < 2 ORDER BY id")]
 
 
 # ---------------------------------------------------------------- answers

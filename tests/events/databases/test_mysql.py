@@ -116,10 +116,10 @@ def test_a_check_sees_what_committed_after_it_began_to_look(found: Provider):
     """With MySQL's own isolation, REPEATABLE READ, a second look would be at an old snapshot."""
     tokens.create_tables(found)
     with found.fresh() as rows:
-        assert rows.all("SELECT id FROM halfmoon_event") == []
+        assert rows.all("SELECT id FROM halfmoon_event WHERE state < 2") == []
         with found.fresh() as others:
             others.run(*inserted("E1"))
-        assert [tuple(one) for one in rows.all("SELECT id FROM halfmoon_event")] == [("E1",)]
+        assert [tuple(one) for one in rows.all("SELECT id FROM halfmoon_event WHERE state < 2")] == [("E1",)]
     assert tokens.answer(found, "E1", 1, 1) is LocalTransactionState.COMMIT
     assert tokens.answer(found, "E2", 1, 1) is LocalTransactionState.ROLLBACK
 

@@ -424,7 +424,7 @@ def test_short_transactions_are_undone_by_an_exception_with_autocommit_too(postg
         rows.run(tokens.INSERT, tokens.values("a", 1_000))
         raise ZeroDivisionError
     with shop.provider.fresh() as rows:
-        assert rows.all("SELECT id FROM halfmoon_event") == []
+        assert rows.all("SELECT id FROM halfmoon_event WHERE state < 2") == []
 
 
 def test_errors_of_drivers_are_told_apart(shop, connection):

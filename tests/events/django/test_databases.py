@@ -23,6 +23,7 @@ from halfmoon.events.django.models import Consumed
 from halfmoon.events.errors import TransactionEnded
 from halfmoon.events.outbox.relay import Relay
 from halfmoon.events.tables import CONSUMED, OUTBOX, SENT, TOKENS, Table, TableMissing, create
+from halfmoon.events.testing import MemoryBus
 from tests.events.django.conftest import empty
 from tests.events.django.orders.models import Order
 from tests.events.fakes import FakeTransport
@@ -32,7 +33,7 @@ from tests.waiting import until
 INSERT = "INSERT INTO halfmoon_event (id, state, created_ms) VALUES (:id, :state, :now)"
 fails = pytest.raises
 """Around transactions: how they end is what a test looks at."""
-ALL = "SELECT id, state FROM halfmoon_event WHERE id LIKE '%' ORDER BY id"
+ALL = "SELECT id, state FROM halfmoon_event WHERE state < 2 ORDER BY id"
 
 
 def rows_of(using: str) -> list[Any]:
@@ -268,6 +269,41 @@ def test_the_migration_makes_exactly_the_tables_that_are_described(migrated: str
 
     assert shape(migrated, table.name) == by_migration
     assert len(by_migration[1]["names"]) == len(table.indexes)
+
+
+def test_a_table_of_an_older_release_gets_its_random_id_once(using: str):
+    with connections[using].cursor() as cursor:
+        cursor.execute("DELETE FROM halfmoon_event")
+    call_command("migrate", "halfmoon_events", "0003", database=using, verbosity=0)
+    for _ in range(2):
+        call_command("migrate", "halfmoon_events", database=using, verbosity=0)
+        with connections[using].cursor() as cursor:
+            cursor.execute("SELECT created_ms FROM halfmoon_event WHERE state = 2")
+            ((found,),) = cursor.fetchall()
+    assert 1 << 62 <= found < 1 << 63
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_the_row_of_a_tenant_in_the_search_path_is_asked_for_in_its_schema(postgres_alias: str, commits: bool):
+    with connections[postgres_alias].cursor() as cursor:
+        cursor.execute("CREATE SCHEMA tenant")
+        for statement in create(TOKENS, "postgresql", "tenant"):
+            cursor.execute(statement)
+    bus = MemoryBus()
+    try:
+        with Publisher("P_shop", transport=bus, provider=provider(postgres_alias)) as events:
+            with contextlib.suppress(ValueError), atomic(postgres_alias), connections[postgres_alias].cursor() as cursor:
+                cursor.execute("SET LOCAL search_path TO tenant")
+                events.publish("TP_ORDER", "EC_PAID", 1, transactional=True)
+                if not commits:
+                    raise ValueError
+            assert [one.payload for one in bus.events()] == [1] * commits
+        with connections[postgres_alias].cursor() as cursor:
+            cursor.execute("SELECT state FROM tenant.halfmoon_event WHERE state < 2")
+            assert cursor.fetchall() == [(int(commits),)]
+    finally:
+        with connections[postgres_alias].cursor() as cursor:
+            cursor.execute("DROP SCHEMA tenant CASCADE")
 
 
 def test_the_migration_keeps_tables_that_are_there(using: str):

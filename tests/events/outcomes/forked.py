@@ -14,7 +14,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,9 +30,10 @@ DRIVERS = ("sqlite3", "psycopg", "sqlalchemy.dialects.postgresql.psycopg", "sqla
 
 
 class Origin:
-    """The process that others are forked from. It is asked one thing at a time."""
+    """The process that others are forked from. It is asked one thing at a time, by many threads."""
 
     def __init__(self) -> None:
+        self._one = threading.Lock()
         self._wire, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-u", "-m", __name__, str(theirs.fileno())]
@@ -38,8 +41,9 @@ class Origin:
 
     def ask(self, question: dict[str, Any], *files: int) -> Any:
         """Ask for a new process or after an old one; ``files`` go to the new one."""
-        socket.send_fds(self._wire, [json.dumps(question).encode()], list(files))
-        answer = self._wire.recv(65_536)
+        with self._one:
+            socket.send_fds(self._wire, [json.dumps(question).encode()], list(files))
+            answer = self._wire.recv(65_536)
         assert answer, "the process that others are forked from has ended"
         return json.loads(answer)
 
@@ -55,6 +59,7 @@ class Forked:
     def __init__(self, module: str, arguments: list[str], environment: dict[str, str] | None = None) -> None:
         reading, writing = os.pipe()
         self.returncode: int | None = None
+        self._polling = threading.Lock()
         self._origin = _origin()
         self.stdout: IO[str] = os.fdopen(reading)
         try:
@@ -65,9 +70,10 @@ class Forked:
 
     def poll(self) -> int | None:
         """Return how it ended: its code, or a signal as a negative number; None while it runs."""
-        if self.returncode is None:
-            self.returncode = self._origin.ask({"pid": self.pid})
-        return self.returncode
+        with self._polling:
+            if self.returncode is None:
+                self.returncode = self._origin.ask({"pid": self.pid})
+            return self.returncode
 
     def wait(self, timeout: float = 60) -> int:
         """Wait until it has ended."""
@@ -98,7 +104,8 @@ class Forked:
 
     def _signal(self, number: signal.Signals) -> None:
         if self.poll() is None:  # not waited for yet: the number is still its own
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
 
 _origins: dict[int, Origin] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import re
 import signal
 import time
 from typing import TYPE_CHECKING, Any
@@ -149,9 +150,9 @@ def main() -> None:
 
 
 def _executed(deadly: Deadly, statement: Any) -> None:
-    if "INTO halfmoon_event" in str(statement):
+    if re.search(r"INTO (\S+\.)?halfmoon_event", str(statement)):
         deadly.at("after token")
-    if "INTO halfmoon_outbox" in str(statement):
+    if re.search(r"INTO (\S+\.)?halfmoon_outbox", str(statement)):
         deadly.at("after row")
 
 

@@ -94,9 +94,9 @@ def test_many_questions_share_a_query(story: Story, monkeypatch: pytest.MonkeyPa
     queries: list[int] = []
     plain = tokens.states
 
-    def counted(provider, event_ids, **options):  # type: ignore[no-untyped-def]
+    def counted(provider, event_ids, home, **options):  # type: ignore[no-untyped-def]
         queries.append(len(event_ids))
-        return plain(provider, event_ids, **options)
+        return plain(provider, event_ids, home, **options)
 
     monkeypatch.setattr(tokens, "states", counted)
     story.decider.settle()

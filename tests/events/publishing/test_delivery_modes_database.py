@@ -70,7 +70,7 @@ def test_the_row_is_written_after_the_first_phase_and_commits_with_the_data(
     shop: Publisher, transport: FakeTransport, database: Blocks
 ) -> None:
     def count() -> int:
-        return int(connection.execute("SELECT count(*) FROM halfmoon_event").fetchone()[0])
+        return int(connection.execute("SELECT count(*) FROM halfmoon_event WHERE state < 2").fetchone()[0])
 
     with database.begin() as connection:
         seen: list[int] = []
@@ -79,17 +79,15 @@ def test_the_row_is_written_after_the_first_phase_and_commits_with_the_data(
         assert (seen, count()) == ([0], 1)
         assert transport.messages[0].properties["EVENT_CHECK"] == "token"
     with sqlite3.connect(database.path) as later:
-        assert later.execute("SELECT id, state FROM halfmoon_event").fetchall() == [(event_id, 1)]
+        assert later.execute("SELECT id, state FROM halfmoon_event WHERE state < 2").fetchall() == [(event_id, 1)]
 
 
-def test_a_row_that_cannot_be_written_rolls_the_event_back_at_once(
-    transport: FakeTransport, database: Blocks, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_the_table_nothing_is_sent(transport: FakeTransport, database: Blocks, caplog: pytest.LogCaptureFixture) -> None:
     publisher = Publisher("P_shop", transport=transport, provider=database)
     with pytest.raises(sqlite3.OperationalError, match="no such table"), database.begin() as connection:
         connection.execute("INSERT INTO orders VALUES (42)")
         publisher.publish(T, C, 1, transactional=True, raise_on_failure=False)
-    assert [commit for _, commit in transport.decisions] == [False]
+    assert transport.calls == []
     assert orders(database) == []
 
 
@@ -105,14 +103,14 @@ def test_no_row_is_written_where_the_transaction_ended_meanwhile(
         transport.before = end
         with pytest.raises(TransactionEnded):
             shop.publish(T, C, 1, transactional=True)
-        assert connection.execute("SELECT * FROM halfmoon_event").fetchall() == []
+        assert connection.execute("SELECT * FROM halfmoon_event WHERE state < 2").fetchall() == []
     assert [commit for _, commit in transport.decisions] == [False]
 
 
 def test_plain_events_write_no_row(shop: Publisher, transport: FakeTransport, database: Blocks) -> None:
     with database.begin() as connection:
         shop.publish(T, C, 1)
-        assert connection.execute("SELECT * FROM halfmoon_event").fetchall() == []
+        assert connection.execute("SELECT * FROM halfmoon_event WHERE state < 2").fetchall() == []
 
 
 def test_an_event_that_another_transaction_published_is_refused_by_its_row(shop: Publisher, database: Blocks) -> None:

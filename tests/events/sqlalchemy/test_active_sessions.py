@@ -242,7 +242,7 @@ def test_a_statement_in_a_savepoint_goes_with_it(shop):
         rows.run(tokens.INSERT, tokens.values("b", 1))
 
     with shop.provider.fresh() as fresh:
-        assert fresh.all("SELECT id FROM halfmoon_event") == [("b",)]
+        assert fresh.all("SELECT id FROM halfmoon_event WHERE state < 2") == [("b",)]
 
 
 def test_sessions_with_several_engines_need_one_named(shop, tmp_path):

@@ -40,7 +40,7 @@ def token(engine: Engine, event_id: str) -> None:
 
 def ids(engine: Engine) -> list[str]:
     with provider(engine).fresh() as rows:
-        return [row[0] for row in rows.all("SELECT id FROM halfmoon_event ORDER BY id")]
+        return [row[0] for row in rows.all("SELECT id FROM halfmoon_event WHERE state < 2 ORDER BY id")]
 
 
 # ---------------------------------------------------------------- blocks

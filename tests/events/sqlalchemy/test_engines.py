@@ -46,7 +46,7 @@ class Pair:
         for engine in (self.writes, self.reads):
             with engine.connect() as connection:
                 there = connection.execute(text("select 1 from sqlite_master where name = 'halfmoon_event'")).all()
-                found.append(list(connection.scalars(text("select state from halfmoon_event"))) if there else [])
+                found.append(list(connection.scalars(text("select state from halfmoon_event where state < 2"))) if there else [])
         return found
 
 

@@ -132,3 +132,12 @@ def test_only_the_wanted_tables_are_added_and_none_twice():
     assert [table.name for table in first] == ["halfmoon_event", "halfmoon_outbox"]
     assert add_tables(metadata, TOKENS, CONSUMED)[0] is first[0]
     assert set(metadata.tables) == ALL
+
+
+@pytest.mark.parametrize("metadata", [MetaData(), MetaData(schema="sales")], ids=["without", "with a schema"])
+def test_tables_are_added_in_a_schema(metadata: MetaData):
+    (table,) = add_tables(metadata, TOKENS, schema="events")
+    assert table.schema == "events"
+    assert add_tables(metadata, TOKENS, schema="events") == [table]
+    (own,) = add_tables(metadata, TOKENS)
+    assert own.schema == metadata.schema

@@ -20,7 +20,7 @@ ANSWERS = {
     "": "its producer has not decided, and the first check is not due yet",
     "UNKNOWN": "a producer answered that it does not know the outcome (UNKNOWN)",
     "OPEN": "a producer answered that the transaction is still open",
-    "NOT_MINE": "the members of its group that were asked have no check of it (NOT_MINE)",
+    "NOT_MINE": "the members of its group that were asked have no check of it, or another database (NOT_MINE)",
     "NONE": "a producer was asked and has not answered",
 }
 

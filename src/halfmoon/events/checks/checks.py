@@ -28,6 +28,9 @@ from halfmoon.model import LocalTransactionState, StoredMessage
 CHECKS_MAX = 10_000
 """Functions of one publisher; more is a mistake, such as decorating in a loop."""
 
+OTHERS_MAX = 1_000
+"""Databases of which a publisher says that they are not its own, each once."""
+
 ANY = "*"
 
 COMMIT, ROLLBACK = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK
@@ -69,6 +72,7 @@ class Checks:
         self.provider = provider
         self._functions: dict[tuple[str, str], Check] = {}
         self._table_is_missing = False
+        self._others: set[str] = set()
 
     def add(self, topic: str, code: str, function: Check) -> None:
         """Have ``function(event, context)`` answer for a topic and code; ``*`` stands for any.
@@ -104,12 +108,15 @@ class Checks:
         """Return what became of the local transaction of a half message.
 
         OPEN, also where a function or the database raises: nobody can tell now, the broker asks again for as long as it keeps what
-        is undecided. NOT_MINE: this publisher has no check, and the broker asks another.
+        is undecided. NOT_MINE: this publisher has no check, or another database, and the broker asks another.
         """
         event, checks = event_without_payload(stored), _count(stored)
         with span("check", event, group=event.group, carrier=stored.properties):
             try:
                 state, reason = self._answer(stored, event, checks)
+            except tokens.AnotherDatabase as exc:
+                state, reason = NOT_MINE, "another database"
+                self._say_once(stored, exc)
             except TableMissing as exc:
                 step("checked", event, checks=checks, decision="open (no table)")
                 if not self._table_is_missing:
@@ -124,11 +131,25 @@ class Checks:
         step("checked", event, checks=checks, decision=state.name.lower() + (f" ({reason})" if reason else ""), level=level)
         return state
 
+    def _say_once(self, stored: StoredMessage, why: tokens.AnotherDatabase) -> None:
+        """Log that an event of a database is not this publisher's to decide; once for each."""
+        database = f"{stored.properties.get(tokens.DATABASE_PROPERTY)} {stored.properties.get(tokens.SCHEMA_PROPERTY)}"
+        if database not in self._others and len(self._others) < OTHERS_MAX:
+            self._others.add(database)
+            log.warning(
+                "a half message is not this publisher's to decide, the broker asks others of its group; do all of them use one "
+                "database? said once for each: reason=%s",
+                why,
+            )
+
     def _answer(self, stored: StoredMessage, event: Event, checks: int) -> tuple[LocalTransactionState, str]:
         provider = self.provider if stored.properties.get(TOKEN_PROPERTY) == TOKEN else None
+        home = tokens.Home.of(stored.properties)
         function = self.function(event.topic, event.code)
         if function is None:
-            return (NOT_MINE, "no check here") if provider is None else (_by_token(provider, event), "token row")
+            return (NOT_MINE, "no check here") if provider is None else (_by_token(provider, event, home), "token row")
+        if provider is not None:
+            tokens.check_home(provider, home)
         context = CheckContext(stored, checks)
         result = function(event_of(stored, self._codecs), context)
         if inspect.iscoroutine(result):
@@ -137,12 +158,12 @@ class Checks:
             return COMMIT, context.reason
         if provider is None:
             return ROLLBACK, context.reason
-        state = _by_token(provider, event)
+        state = _by_token(provider, event, home)
         return state, context.reason if state is ROLLBACK else "the check saw no commit; so says the token row"
 
 
-def _by_token(provider: Provider, event: Event) -> LocalTransactionState:
-    return tokens.answer(provider, event.id, event.published_ms, time.time_ns() // 1_000_000)
+def _by_token(provider: Provider, event: Event, home: tokens.Home) -> LocalTransactionState:
+    return tokens.answer(provider, event.id, event.published_ms, time.time_ns() // 1_000_000, home)
 
 
 def _count(stored: StoredMessage) -> int:

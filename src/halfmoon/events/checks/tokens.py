@@ -8,6 +8,9 @@ transaction of its own; where there is none it writes a tombstone (same id, `TOM
 * the database waits for the open original and gives up soon (`Busy`), or cannot be asked: open, the broker asks again, for as long
   as it keeps what is undecided.
 
+The half message carries where its row lies (`Home`): the table's random id, and its schema. A process whose database is another,
+such as a laptop, or one that only reads, such as a replica, learns nothing from it: `AnotherDatabase`.
+
 Rows are removed after `KEEP_MS`. Where the row of an old event is missing it may have been removed, and nothing is proven: a check
 of an event older than half of that time stays undecided. Needs isolation of READ COMMITTED or better. Knows no driver.
 """
@@ -18,11 +21,15 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, Self
 
-from halfmoon.events.databases.database import Busy, Provider, Refused, Rows
+from halfmoon.errors import UsageError
+from halfmoon.events.databases.database import Busy, Provider, Refused, Rows, SchemaRows
+from halfmoon.events.databases.error_classification import read_only
 from halfmoon.events.databases.retention import remove_old
-from halfmoon.events.tables import TOKENS, Table, TableMissing, create, migrate
+from halfmoon.events.tables import IDENTITY, TOKENS, Table, TableMissing, check_schema, create, identify, migrate
 from halfmoon.model import LocalTransactionState
 
 PRESENT, TOMBSTONE = 1, 0
@@ -34,7 +41,65 @@ CLEAN_EVERY_S = 3_600
 
 INSERT = f"INSERT INTO {TOKENS.name} (id, state, created_ms) VALUES (:id, :state, :created_ms)"
 
+_HOME = {
+    "postgresql": f"SELECT (SELECT created_ms FROM {TOKENS.name} WHERE id = '{IDENTITY}'), (SELECT n.nspname FROM pg_class c "
+    f"JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = CAST('{TOKENS.name}' AS regclass))",
+    "mysql": f"SELECT (SELECT created_ms FROM {TOKENS.name} WHERE id = '{IDENTITY}'), DATABASE(), '{TOKENS.name}'",
+}
+_HOME_WITHOUT_SCHEMA = f"SELECT created_ms, '' FROM {TOKENS.name} WHERE id = '{IDENTITY}'"
+
+SQLITE_FIRST = f"UPDATE {TOKENS.name} SET state = state WHERE id = '{IDENTITY}'"
+"""Goes before the question in SQLite: a transaction that read first may not be let write later."""
+
+DATABASE_PROPERTY, SCHEMA_PROPERTY = "EVENT_DATABASE", "EVENT_SCHEMA"
+
 log = logging.getLogger("halfmoon.events")
+
+
+class AnotherDatabase(Exception):
+    """The row of an event lies in a database that is not this one, or that cannot be written here."""
+
+
+class Home(NamedTuple):
+    """Where the token row of an event lies: in the table of a random id, 0 for one that has none, and of a schema."""
+
+    database: int = 0
+    schema: str = ""
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> Self:
+        """Return what a half message says; one of an older release says nothing. Raises AnotherDatabase for what is no home."""
+        try:
+            return cls(int(properties.get(DATABASE_PROPERTY, "0"), 16), check_schema(properties.get(SCHEMA_PROPERTY, "")))
+        except (ValueError, UsageError) as error:
+            raise AnotherDatabase(f"the message names none: {error}") from error
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """What a half message says."""
+        found = {DATABASE_PROPERTY: f"{self.database:x}" if self.database else "", SCHEMA_PROPERTY: self.schema}
+        return {name: text for name, text in found.items() if text}
+
+    def __str__(self) -> str:
+        return f"{self.database:x}{'.' if self.schema else ''}{self.schema}"
+
+
+NOWHERE = Home()
+
+
+def home_query(dialect: str) -> str:
+    """Return the query that asks, in a transaction, where its token rows lie."""
+    return _HOME.get(dialect, _HOME_WITHOUT_SCHEMA)
+
+
+def home_found(rows: Sequence[Sequence[Any]]) -> Home:
+    """Return what the rows of `home_query` say."""
+    if not rows:
+        return NOWHERE
+    database, schema, *named = rows[0]
+    if named and "." in named[0]:  # MySQL: the statement names another schema than that of the connection
+        schema = named[0].rpartition(".")[0].strip("`")
+    return Home(int(database or 0), schema or "")
 
 
 def values(event_id: str, now_ms: int) -> dict[str, str | int]:
@@ -43,44 +108,105 @@ def values(event_id: str, now_ms: int) -> dict[str, str | int]:
 
 
 def answer(
-    provider: Provider, event_id: str, published_ms: int, now_ms: int, *, keep_ms: int = KEEP_MS, lock_wait_ms: int = LOCK_WAIT_MS
+    provider: Provider,
+    event_id: str,
+    published_ms: int,
+    now_ms: int,
+    home: Home = NOWHERE,
+    *,
+    keep_ms: int = KEEP_MS,
+    lock_wait_ms: int = LOCK_WAIT_MS,
 ) -> LocalTransactionState:
     """Return what became of the transaction of an event that wrote a token row; see `settle`.
 
-    Raises TableMissing, and what the driver raises for what no other try will mend.
+    Raises AnotherDatabase, TableMissing, and what the driver raises for what no other try will mend.
     """
     try:
-        state = states(provider, [event_id], lock_wait_ms=lock_wait_ms).get(event_id)
+        state = states(provider, [event_id], home, lock_wait_ms=lock_wait_ms).get(event_id)
     except Busy as busy:
         log.info("a check of an event is undecided, the database is busy: event_id=%s error=%s", event_id, busy)
         return LocalTransactionState.OPEN
     if state is None:
-        state = settle(provider, event_id, published_ms, now_ms, keep_ms=keep_ms, lock_wait_ms=lock_wait_ms)
+        state = settle(provider, event_id, published_ms, now_ms, home, keep_ms=keep_ms, lock_wait_ms=lock_wait_ms)
     if state is LocalTransactionState.OPEN:
         log.info("a check of an event is undecided, its transaction may be open: event_id=%s", event_id)
     return state
 
 
-def states(provider: Provider, event_ids: Sequence[str], *, lock_wait_ms: int = LOCK_WAIT_MS) -> dict[str, LocalTransactionState]:
-    """Return COMMIT or ROLLBACK for those of some events whose row, or tombstone, is there. Raises Busy, and as `answer`."""
+def states(
+    provider: Provider, event_ids: Sequence[str], home: Home = NOWHERE, *, lock_wait_ms: int = LOCK_WAIT_MS
+) -> dict[str, LocalTransactionState]:
+    """Return COMMIT or ROLLBACK for those of some events whose row, or tombstone, is there.
+
+    Raises AnotherDatabase, Busy, and as `answer`. A table without a random id is given one.
+    """
     if not event_ids:
         return {}
-    with provider.fresh(lock_wait_ms=lock_wait_ms) as rows:
-        return states_in(rows, event_ids)
+    with _at(provider, home, lock_wait_ms) as rows:
+        found = _found(rows, event_ids)
+    identity = found.pop(IDENTITY, None)
+    _check(home, identity)
+    if identity is None:
+        with suppress(Exception), _at(provider, home, lock_wait_ms) as rows:
+            rows.run(identify(rows.dialect))
+    return {event_id: _meaning(state) for event_id, (state, _) in found.items()}
 
 
 def states_in(rows: Rows, event_ids: Sequence[str]) -> dict[str, LocalTransactionState]:
     """As `states`, as one transaction sees it; of one event at least."""
+    return {event_id: _meaning(state) for event_id, (state, _) in _found(rows, event_ids).items() if event_id != IDENTITY}
+
+
+def _found(rows: Rows, event_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Return the state and time of those rows of some events that are there, and of the table's own."""
     # The number of places is a power of two, so that few statements differ and caches of them pay.
-    asked = [*event_ids, *[event_ids[-1]] * ((1 << (len(event_ids) - 1).bit_length()) - len(event_ids))]
+    asked = [IDENTITY, *event_ids, *[event_ids[-1]] * ((1 << len(event_ids).bit_length()) - len(event_ids) - 1)]
     names = [f"id_{_letters(number)}" for number in range(len(asked))]
-    query = f"SELECT id, state FROM {TOKENS.name} WHERE id IN ({', '.join(f':{name}' for name in names)})"
+    query = f"SELECT id, state, created_ms FROM {TOKENS.name} WHERE id IN ({', '.join(f':{name}' for name in names)})"
     found = rows.all(query, dict(zip(names, asked, strict=True)))
-    return {event_id: _meaning(int(state)) for event_id, state in found}
+    return {event_id: (int(state), int(created_ms)) for event_id, state, created_ms in found}
+
+
+@contextmanager
+def _at(provider: Provider, home: Home, lock_wait_ms: int) -> Iterator[Rows]:
+    """A transaction where the row of an event lies. Raises AnotherDatabase for a table that is not there, or only reads."""
+    try:
+        with provider.fresh(lock_wait_ms=lock_wait_ms) as rows:
+            if home.schema and rows.dialect == "sqlite":
+                raise AnotherDatabase(f"{home} is not here: SQLite has no schemas")
+            yield SchemaRows(rows, home.schema)
+    except TableMissing as missing:
+        if home.database:
+            raise AnotherDatabase(f"{home} is not here: {missing.table} is missing") from missing
+        raise
+    except Exception as error:
+        if read_only(error):
+            raise AnotherDatabase("the database only reads") from error
+        raise
+
+
+def _check(home: Home, identity: tuple[int, int] | None) -> None:
+    here = identity[1] if identity is not None else 0
+    if home.database not in (0, here):
+        raise AnotherDatabase(f"the row lies in database {home}, this one is {Home(here, home.schema)}")
+
+
+def check_home(provider: Provider, home: Home, *, lock_wait_ms: int = LOCK_WAIT_MS) -> None:
+    """Raise AnotherDatabase where a row does not lie in the table of a provider. Raises Busy, and as `answer`."""
+    if home.database:
+        with _at(provider, home, lock_wait_ms) as rows:
+            _check(home, _found(rows, [IDENTITY]).get(IDENTITY))
 
 
 def settle(
-    provider: Provider, event_id: str, published_ms: int, now_ms: int, *, keep_ms: int = KEEP_MS, lock_wait_ms: int = LOCK_WAIT_MS
+    provider: Provider,
+    event_id: str,
+    published_ms: int,
+    now_ms: int,
+    home: Home = NOWHERE,
+    *,
+    keep_ms: int = KEEP_MS,
+    lock_wait_ms: int = LOCK_WAIT_MS,
 ) -> LocalTransactionState:
     """Write the tombstone of an event whose row was not seen, and return what that proves.
 
@@ -96,20 +222,22 @@ def settle(
         )  # fmt: skip
         return LocalTransactionState.UNKNOWN
     try:
-        with provider.fresh(lock_wait_ms=lock_wait_ms) as rows:
+        with _at(provider, home, lock_wait_ms) as rows:
             rows.run(INSERT, {"id": event_id, "state": TOMBSTONE, "created_ms": now_ms})
+            if home.database:
+                _check(home, _found(rows, [IDENTITY]).get(IDENTITY))
         return LocalTransactionState.ROLLBACK
     except Refused:
-        return _again(provider, event_id, lock_wait_ms)
+        return _again(provider, event_id, home, lock_wait_ms)
     except Busy as busy:
         log.debug("an event is undecided, its transaction may be open: event_id=%s error=%s", event_id, busy)
         return LocalTransactionState.OPEN
 
 
-def _again(provider: Provider, event_id: str, lock_wait_ms: int) -> LocalTransactionState:
+def _again(provider: Provider, event_id: str, home: Home, lock_wait_ms: int) -> LocalTransactionState:
     """The key was taken while we wrote: by the original, or by another check."""
     try:
-        return states(provider, [event_id], lock_wait_ms=lock_wait_ms).get(event_id, LocalTransactionState.OPEN)
+        return states(provider, [event_id], home, lock_wait_ms=lock_wait_ms).get(event_id, LocalTransactionState.OPEN)
     except Busy:
         return LocalTransactionState.OPEN
 

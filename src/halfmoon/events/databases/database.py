@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from halfmoon.events.databases.listening import ListeningConnection
+from halfmoon.events.tables import in_schema
 from halfmoon.events.transaction import LocalTransaction
 
 Values = Mapping[str, Any]
@@ -38,6 +39,21 @@ class Rows(Protocol):
 
     def all(self, statement: str, values: Values | None = None) -> Sequence[Sequence[Any]]:
         """Run a query and return its rows. Raises Busy, and what the driver raises else."""
+
+
+class SchemaRows:
+    """`Rows` whose statements name the tables of events in a schema; those that say one themselves keep it."""
+
+    def __init__(self, rows: Rows, schema: str) -> None:
+        self._rows, self._schema, self.dialect = rows, schema, rows.dialect
+
+    def run(self, statement: str, values: Values | None = None) -> int:
+        """As `Rows.run`."""
+        return self._rows.run(in_schema(statement, self._schema, self.dialect), values)
+
+    def all(self, statement: str, values: Values | None = None) -> Sequence[Sequence[Any]]:
+        """As `Rows.all`."""
+        return self._rows.all(in_schema(statement, self._schema, self.dialect), values)
 
 
 class Provider(Protocol):
@@ -77,6 +93,11 @@ class Provider(Protocol):
 
     async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
         """As ``rows(transaction).run(…)`` for transactions of an event loop."""
+
+    async def all_async(
+        self, transaction: LocalTransaction, statement: str, values: Values | None = None
+    ) -> Sequence[Sequence[Any]]:
+        """As ``rows(transaction).all(…)`` for transactions of an event loop."""
 
     def fresh(self, *, lock_wait_ms: int = 1_000) -> AbstractContextManager[Rows]:
         """Return a block with a transaction of its own: committed at its end, rolled back by an exception.

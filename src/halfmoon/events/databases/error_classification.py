@@ -9,9 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-SQLITE_BUSY, SQLITE_LOCKED, SQLITE_CONSTRAINT = 5, 6, 19
+SQLITE_BUSY, SQLITE_LOCKED, SQLITE_READONLY, SQLITE_CONSTRAINT = 5, 6, 8, 19
 _SQLITE_KEYS = {1555, 2067, 2579}  # primary key, unique, rowid
-_SQLITE_TEXTS = {"database is locked": SQLITE_BUSY, "database table is locked": SQLITE_LOCKED}
+_SQLITE_TEXTS = {
+    "database is locked": SQLITE_BUSY,
+    "database table is locked": SQLITE_LOCKED,
+    "attempt to write a readonly database": SQLITE_READONLY,
+}
 
 _BUSY_STATES = {"40001", "40P01", "55P03", "57014", "57P01", "57P02", "57P03", "53300"}
 """Serialization failure, deadlock, lock not available, cancelled, shut down or starting, too many connections."""
@@ -19,6 +23,7 @@ _BUSY_STATES = {"40001", "40P01", "55P03", "57014", "57P01", "57P02", "57P03", "
 _MYSQL_BUSY = {1040, 1158, 1159, 1160, 1161, 1205, 1213, 2002, 2003, 2006, 2013}
 _MYSQL_REFUSED = {1062, 1205, 1213, 1451, 1452}
 _MYSQL_KEY, _MYSQL_NO_TABLE, _MYSQL_NO_COLUMN = {1062, 1586}, 1146, 1054
+_MYSQL_READ_ONLY = {1290, 1792, 1836}
 _MYSQL_DRIVERS = {"pymysql", "mysqldb", "aiomysql", "asyncmy", "mysql", "mariadb"}
 _STATE = re.compile(r"[0-9A-Z]{5}")
 
@@ -77,6 +82,15 @@ def no_column(error: BaseException | None) -> bool:
         or (_sqlite(link) is not None and ("no such column" in str(link) or "has no column named" in str(link)))
         for link in _chain(error)
     )
+
+
+def read_only(error: BaseException | None) -> bool:
+    """Return whether a statement failed because it writes, and the database only reads, as a replica does."""
+    for link in _chain(error):
+        code = _sqlite(link)
+        if _sqlstate(link) == "25006" or _mysql(link) in _MYSQL_READ_ONLY or (code is not None and code & 0xFF == SQLITE_READONLY):
+            return True
+    return False
 
 
 def aborted(connection: object) -> bool:

@@ -7,7 +7,7 @@ table into which nothing is written any more stay.
 from __future__ import annotations
 
 from halfmoon.events.databases.database import Provider
-from halfmoon.events.tables import Table
+from halfmoon.events.tables import NEVER_MS, Table
 
 STEP_ROWS = 1_000
 """Removed by one transaction, about: rows of one millisecond go together."""
@@ -22,7 +22,7 @@ def remove_old(provider: Provider, table: Table, column: str, now_ms: int, keep_
     for step in range(steps_max):
         with provider.fresh() as rows:
             if not step:
-                newest = rows.all(f"SELECT MAX({column}) FROM {table.name}")[0][0]
+                newest = rows.all(f"SELECT MAX({column}) FROM {table.name} WHERE {column} < {NEVER_MS}")[0][0]
                 before = min(now_ms, now_ms if newest is None else int(newest)) - keep_ms
             end = rows.all(
                 f"SELECT {column} FROM {table.name} WHERE {column} < :before ORDER BY {column} LIMIT 1 OFFSET {STEP_ROWS - 1}",

@@ -28,25 +28,29 @@ from halfmoon.events.databases.unused_sessions import unused_sessions
 from halfmoon.events.dbapi.driver import autocommits, dialect_of, in_transaction, paramstyle_of, written
 from halfmoon.events.dbapi.proxy import ProxyConnection
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
-from halfmoon.events.tables import TableMissing, TableOutdated, named_in
+from halfmoon.events.tables import TableMissing, TableOutdated, check_schema, in_schema, known_dialect, named_in
 from halfmoon.events.transaction import LocalTransaction, Status, active_transactions
 
 __all__ = ["DbapiProvider", "ProxyConnection", "provider"]
 
 
-def provider(connect: Callable[[], Any], *, dialect: str = "", paramstyle: str = "") -> DbapiProvider:
+def provider(connect: Callable[[], Any], *, dialect: str = "", paramstyle: str = "", schema: str = "") -> DbapiProvider:
     """Return a provider for one database. ``connect`` opens a connection of the driver's own.
 
-    ``dialect`` (``sqlite``, ``postgresql``, ``mysql``) and ``paramstyle`` are found out for drivers that are known.
+    ``dialect`` (``sqlite``, ``postgresql``, ``mysql`` or ``mariadb``) and ``paramstyle`` are found out for drivers that are known.
+    ``schema`` is that of the tables of events; empty: the one in which the database finds them.
+
+    Raises UsageError for another dialect, and for what is no schema.
     """
-    return DbapiProvider(connect, dialect=dialect, paramstyle=paramstyle)
+    return DbapiProvider(connect, dialect=known_dialect(dialect) if dialect else "", paramstyle=paramstyle, schema=schema)
 
 
 class DbapiProvider:
     """A `Provider` over proxies of connections. Safe to use from many threads, as far as the driver is."""
 
-    def __init__(self, connect: Callable[[], Any], *, dialect: str = "", paramstyle: str = "") -> None:
+    def __init__(self, connect: Callable[[], Any], *, dialect: str = "", paramstyle: str = "", schema: str = "") -> None:
         self._connect = connect
+        self.schema = check_schema(schema, dialect)
         self._dialect = dialect
         self._paramstyle = paramstyle
         self._dropped: deque[LocalTransaction] = deque()
@@ -112,7 +116,7 @@ class DbapiProvider:
     def rows(self, transaction: LocalTransaction) -> Rows:
         """Return what runs statements in the connection's own transaction."""
         connection = self._connection(transaction)
-        return DbapiRows(connection.cursor, self.dialect, self._style(connection._real))
+        return self._rows(connection, self._style(connection._real))
 
     def awaiting(self) -> None:
         """Return None: nothing of it runs on an event loop."""
@@ -124,6 +128,12 @@ class DbapiProvider:
     async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
         """As ``rows(transaction).run(…)``: the driver blocks, on an event loop, too."""
         return self.rows(transaction).run(statement, values)
+
+    async def all_async(
+        self, transaction: LocalTransaction, statement: str, values: Values | None = None
+    ) -> Sequence[Sequence[Any]]:
+        """As `run_async`, for a query: returns its rows."""
+        return self.rows(transaction).all(statement, values)
 
     @contextmanager
     def fresh(self, *, lock_wait_ms: int = 1_000) -> Iterator[Rows]:
@@ -137,7 +147,7 @@ class DbapiProvider:
 
         def begin(connection: Any) -> None:
             self._learn(connection)
-            rows = DbapiRows(connection.cursor, self.dialect, self._style(connection))
+            rows = self._rows(connection, self._style(connection))
             self._begin(rows, max(1, int(lock_wait_ms)), explicit=autocommits(connection, self.dialect))
 
         with ExitStack() as stack:
@@ -166,7 +176,7 @@ class DbapiProvider:
 
     @contextmanager
     def _committed(self, connection: Any) -> Iterator[Rows]:
-        rows = DbapiRows(connection.cursor, self.dialect, self._style(connection))
+        rows = self._rows(connection, self._style(connection))
         try:
             yield rows
             with mapped():
@@ -179,6 +189,9 @@ class DbapiProvider:
             with suppress(Exception):
                 connection.rollback()
             raise
+
+    def _rows(self, connection: Any, paramstyle: str) -> DbapiRows:
+        return DbapiRows(connection.cursor, self.dialect, paramstyle, self.schema)
 
     def _connection(self, transaction: LocalTransaction) -> ProxyConnection:
         reference = transaction.facts.get("connection")
@@ -218,10 +231,10 @@ class DbapiProvider:
 class DbapiRows:
     """`Rows` over a driver's cursors. ``cursor`` makes one for each statement."""
 
-    def __init__(self, cursor: Callable[[], Any], dialect: str, paramstyle: str) -> None:
+    def __init__(self, cursor: Callable[[], Any], dialect: str, paramstyle: str, schema: str = "") -> None:
         self._cursor = cursor
         self.dialect = dialect
-        self._paramstyle = paramstyle
+        self._paramstyle, self._schema = paramstyle, schema
 
     def run(self, statement: str, values: Values | None = None) -> int:
         """Run a statement and return the number of rows it touched; 0 for one that touches none."""
@@ -238,7 +251,7 @@ class DbapiRows:
         with mapped(statement):
             cursor = self._cursor()
             try:
-                text, given = written(statement, values, self._paramstyle)
+                text, given = written(in_schema(statement, self._schema, self.dialect), values, self._paramstyle)
                 cursor.execute(text, given) if given else cursor.execute(text)
                 yield cursor
             finally:

@@ -23,6 +23,7 @@ from halfmoon.events.outbox import PARKED_MS
 from halfmoon.events.outbox import sent as outbox_sent
 from halfmoon.events.outbox import status as outbox_status
 from halfmoon.events.outbox.claims import CLAIM_SEEN_MAX_MS, clock_ms
+from halfmoon.events.tables import IDENTITY
 
 if TYPE_CHECKING:
     _ModelAdmin = admin.ModelAdmin[Any]
@@ -162,6 +163,10 @@ class TokenAdmin(_Shown):
     list_filter = ("state",)
     search_fields = ("=id",)
     ordering = ("-created_ms",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """The rows of events; not the one that tells this table from others."""
+        return super().get_queryset(request).exclude(id=IDENTITY)
 
     @admin.display(description="state")
     def meaning(self, token: Token) -> str:

@@ -128,6 +128,12 @@ class DjangoProvider:
         """As ``rows(transaction).run(…)``, in the thread in which Django runs what is not asynchronous."""
         return await sync_to_async(self.rows(transaction).run, thread_sensitive=True)(statement, values)
 
+    async def all_async(
+        self, transaction: LocalTransaction, statement: str, values: Values | None = None
+    ) -> Sequence[Sequence[Any]]:
+        """As `run_async`, for a query: returns its rows."""
+        return await sync_to_async(self.rows(transaction).all, thread_sensitive=True)(statement, values)
+
     @contextmanager
     def fresh(self, *, lock_wait_ms: int = 1_000) -> Iterator[DjangoRows]:
         """Return a block with a connection and a transaction of its own: committed at its end, rolled back by an exception.

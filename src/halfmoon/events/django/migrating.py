@@ -7,7 +7,7 @@ from typing import Any
 from django.db import router
 from django.db.migrations.operations.base import Operation
 
-from halfmoon.events.tables import Table, create, migrate
+from halfmoon.events.tables import TOKENS, Table, create, migrate
 
 
 class MakeTables(Operation):
@@ -59,7 +59,7 @@ class UpdateTable(Operation):
             return
         with connection.cursor() as cursor:
             columns = {column.name for column in connection.introspection.get_table_description(cursor, self.table.name)}
-        if not columns >= {column.name for column in self.table.columns}:
+        if self.table is TOKENS or not columns >= {column.name for column in self.table.columns}:
             for statement in migrate(self.table, connection.vendor):
                 schema_editor.execute(statement, params=None)
 

@@ -33,10 +33,10 @@ INSERT = (
 )
 """Writes one row. ``next_ms`` 0 is at once, whatever the clocks of other machines say."""
 
-CHANNEL = f"'halfmoon_relay_' || CAST(CAST('{OUTBOX.name}' AS regclass) AS oid)"
-"""SQL of PostgreSQL for the channel of this table. It has the table's number: names with a schema can be too long for a channel."""
+CHANNEL = "halfmoon_relay"
+"""The channel of PostgreSQL on which relays listen: one for a database, since a relay may serve several schemas."""
 
-INSERT_AND_NOTIFY = f"{INSERT} RETURNING pg_notify({CHANNEL}, '')"
+INSERT_AND_NOTIFY = f"{INSERT} RETURNING pg_notify('{CHANNEL}', '')"
 """As `INSERT`, and notifies relays when the transaction commits, once for all its rows. PostgreSQL only; costs no round trip."""
 
 

@@ -17,13 +17,13 @@ from halfmoon.events.databases.listening import CannotListen, ListeningConnectio
 from halfmoon.events.outbox import CHANNEL
 
 PROBE_S = 30
-"""How often a silent connection is checked, and the channel looked up: a table that was created again has another one."""
+"""How often a connection on which nothing comes is checked."""
 REST_MIN_S, REST_MAX_S = 0.2, 30.0
 """Wait before a connection that failed is opened again: at first, and at most."""
 PAUSE_S = 0.005
 """At high rates, notifications that come within this time wake the relay once."""
 
-_QUESTION = f"SELECT pg_backend_pid(), {CHANNEL}"
+_QUESTION = "SELECT pg_backend_pid()"
 
 log = logging.getLogger("halfmoon.events")
 
@@ -71,18 +71,18 @@ class Listener:
         return self._provider.listening()
 
     def _hear(self, connection: ListeningConnection) -> None:
-        """Wake the relay until the end, or until the table has another channel. Raises what the driver raises."""
-        pid, channel = connection.run(_QUESTION)[0]
-        if int(pid) != connection.backend_pid:
+        """Wake the relay until the end. Raises what the driver raises."""
+        if int(connection.run(_QUESTION)[0][0]) != connection.backend_pid:
             raise CannotListen("the connection goes through a pooler such as PgBouncer: give the relay the address of the server")
         with selectors.DefaultSelector() as selector:
             selector.register(self._nudged, selectors.EVENT_READ)
-            if (descriptor := connection.listen(channel, self._nudge)) is not None:
+            if (descriptor := connection.listen(CHANNEL, self._nudge)) is not None:
                 selector.register(descriptor, selectors.EVENT_READ)
             if self._said:
                 log.info("the relay listens for new rows again: relay=%s", self._name)
             self._rest_s, self._said = 0.0, ""
-            while connection.run(_QUESTION)[0][1] == channel:
+            while True:
+                connection.run(_QUESTION)
                 self._wake()  # after the question, which takes in notifications; at first for what came before
                 if self._ended.wait(PAUSE_S):
                     return

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from halfmoon.events.checks.tokens import NOWHERE, Home
 from halfmoon.events.event import Event
 from halfmoon.events.publishing.attempts import RetryPolicy, attempts, worth_repeating
 from halfmoon.events.publishing.decider import Decider
@@ -132,9 +133,11 @@ class RowDecision(Completion):
 
     rank = 1
 
-    def __init__(self, decider: Decider, event: Event, prepared: Prepared, trace: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, decider: Decider, event: Event, prepared: Prepared, trace: Mapping[str, str] | None = None, home: Home = NOWHERE
+    ) -> None:
         super().__init__(event)
-        self.event_id, self.question = event.id, decider.watch(event, prepared, trace)
+        self.event_id, self.question = event.id, decider.watch(event, prepared, trace, home)
         self._decider = decider
 
     def after_completion(self, status: Status) -> None:

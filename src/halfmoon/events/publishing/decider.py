@@ -22,7 +22,7 @@ from itertools import count
 from math import inf
 
 from halfmoon.events.checks import tokens
-from halfmoon.events.databases.database import Busy, Provider
+from halfmoon.events.databases.database import Busy, Provider, SchemaRows
 from halfmoon.events.event import Event
 from halfmoon.events.publishing.transport import Prepared, Transport
 from halfmoon.events.tracing import span, step
@@ -35,8 +35,11 @@ FIRST_S, EVERY_S, LATER_S, LATER_AFTER_S = 1.0, 1.0, 5.0, 60.0
 AGAIN_S = 0.01
 """How soon a question whose transaction seemed over is asked again; twice as long each time, up to `EVERY_S`."""
 
-ROWS_MAX = 128
-"""Asked for by one query."""
+ROWS_MAX = 127
+"""Asked for by one query, with the row that tells the table from others."""
+
+PACE_S = 0.008
+"""Between two queries: where many transactions end, several share one, and none waits longer than this for the next."""
 
 PENDING_MAX = 100_000
 """Undecided half messages of one publisher; those above it are left to the broker's check."""
@@ -50,10 +53,10 @@ log = logging.getLogger("halfmoon.events")
 class Question:
     """One half message whose transaction is undecided. ``ticket`` is its latest place in a queue; 0: decided."""
 
-    __slots__ = ("event", "over", "prepared", "ticket", "trace", "tries", "watched_s")
+    __slots__ = ("event", "home", "over", "prepared", "ticket", "trace", "tries", "watched_s")
 
-    def __init__(self, event: Event, prepared: Prepared, trace: Mapping[str, str] | None) -> None:
-        self.event, self.prepared, self.trace = event, prepared, trace
+    def __init__(self, event: Event, prepared: Prepared, trace: Mapping[str, str] | None, home: tokens.Home) -> None:
+        self.event, self.prepared, self.trace, self.home = event, prepared, trace, home
         self.watched_s = time.monotonic()
         self.over = False
         """Whether something was seen that may have ended its transaction."""
@@ -77,16 +80,18 @@ class Decider:
         self._numbers = count(1)
         self._closed = False
         self._said = ""
-        self._looks = _Queue("halfmoon-decider", self._look_taken, self._lock)
+        self._looks = _Queue("halfmoon-decider", self._look_taken, self._lock, PACE_S)
         self._tombstones = _Queue("halfmoon-tombstones", self._settle_taken, self._lock)
 
     forked = _forget
 
     # ------------------------------------------------------------ from publishers
 
-    def watch(self, event: Event, prepared: Prepared, trace: Mapping[str, str] | None) -> Question:
+    def watch(
+        self, event: Event, prepared: Prepared, trace: Mapping[str, str] | None, home: tokens.Home = tokens.NOWHERE
+    ) -> Question:
         """Decide a half message whose token row was written. Returns what `ask` takes."""
-        question = Question(event, prepared, trace)
+        question = Question(event, prepared, trace, home)
         with self._lock:
             if self._closed or len(self._pending) >= PENDING_MAX:
                 self._transport.leave(prepared)
@@ -103,7 +108,7 @@ class Decider:
             question.over, question.tries = True, 0
             self._put(self._looks, question, 0.0)
         if transaction is not None and (rows := self._provider.standing_in(transaction)) is not None:
-            there = question.event.id in tokens.states_in(rows, [question.event.id])
+            there = question.event.id in tokens.states_in(SchemaRows(rows, question.home.schema), [question.event.id])
             self._decide(question, LocalTransactionState.COMMIT if there else LocalTransactionState.ROLLBACK)
         elif self._provider.inline:
             self._pass([question])
@@ -172,14 +177,21 @@ class Decider:
 
     def _look(self, questions: Sequence[Question]) -> list[Question]:
         """Decide those whose rows are there, and return those whose rows are not."""
-        asked = [question for question in questions if question.ticket]
+        by_home: dict[tokens.Home, list[Question]] = {}
+        for question in questions:
+            if question.ticket:
+                by_home.setdefault(question.home, []).append(question)
+        return [question for home, asked in by_home.items() for question in self._look_at(home, asked)]
+
+    def _look_at(self, home: tokens.Home, asked: Sequence[Question]) -> list[Question]:
+        """As `_look`, for those whose rows lie in one table."""
         tickets = [question.ticket for question in asked]
         try:
-            states = tokens.states(self._provider, [question.event.id for question in asked], lock_wait_ms=LOOK_WAIT_MS)
+            states = tokens.states(self._provider, [question.event.id for question in asked], home, lock_wait_ms=LOOK_WAIT_MS)
         except Exception as exc:
             self._failed(exc)
             for question, ticket in zip(asked, tickets, strict=True):
-                self._again(question, ticket)
+                self._failed_for(question, ticket, exc)
             return []
         self._said = ""
         absent = []
@@ -197,14 +209,25 @@ class Decider:
         if not ticket:
             return
         try:
-            state = tokens.settle(self._provider, event.id, event.published_ms, _now_ms(), lock_wait_ms=TOMBSTONE_WAIT_MS)
+            now_ms = time.time_ns() // 1_000_000
+            state = tokens.settle(
+                self._provider, event.id, event.published_ms, now_ms, question.home, lock_wait_ms=TOMBSTONE_WAIT_MS
+            )
         except Exception as exc:
             self._failed(exc)
-            state = LocalTransactionState.OPEN
+            self._failed_for(question, ticket, exc)
+            return
         if state in (LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK):
             self._decide(question, state)
         elif state is LocalTransactionState.UNKNOWN:
             self._leave(question, "it is too old for a missing row to prove anything")
+        else:
+            self._again(question, ticket)
+
+    def _failed_for(self, question: Question, ticket: int, error: Exception) -> None:
+        """Ask again later, but for a row that this process cannot find ever: the broker asks others."""
+        if isinstance(error, tokens.AnotherDatabase):
+            self._leave(question, str(error))
         else:
             self._again(question, ticket)
 
@@ -249,8 +272,9 @@ class Decider:
 class _Queue:
     """Questions by the time at which they are due, and the thread that takes them; it begins with the first."""
 
-    def __init__(self, name: str, work: Callable[[list[Question]], None], lock: threading.Lock) -> None:
-        self._name, self._work = name, work
+    def __init__(self, name: str, work: Callable[[list[Question]], None], lock: threading.Lock, pace_s: float = 0.0) -> None:
+        self._name, self._work, self._pace_s = name, work, pace_s
+        self._next_s = 0.0
         self._changed = threading.Condition(lock)
         self._heap: list[tuple[float, int, Question]] = []
         self._thread: threading.Thread | None = None
@@ -284,16 +308,16 @@ class _Queue:
         with self._changed:
             while not self._ended:
                 now_s = time.monotonic()
+                if (early_s := self._next_s - now_s) > 0:
+                    self._changed.wait(early_s)
+                    continue
                 taken: list[Question] = []
                 while self._heap and self._heap[0][0] <= now_s and len(taken) < ROWS_MAX:
                     _, ticket, question = heapq.heappop(self._heap)
                     if question.ticket == ticket:
                         taken.append(question)
                 if taken:
+                    self._next_s = now_s + self._pace_s
                     return taken
                 self._changed.wait(self._heap[0][0] - now_s if self._heap else None)
         return None
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -32,13 +32,14 @@ from halfmoon.events.event import Event
 from halfmoon.events.publishing.attempts import RetryPolicy, attempts
 from halfmoon.events.publishing.completion import Decision, DeferredSend, RelayWakeUp, RowDecision, published_in
 from halfmoon.events.publishing.decider import Decider
-from halfmoon.events.publishing.flow import Flow, Prepare, Send, Write
+from halfmoon.events.publishing.flow import Flow, Prepare, Read, Send, Write
 from halfmoon.events.publishing.transport import Prepared, Transport
+from halfmoon.events.tables import in_schema
 from halfmoon.events.tracing import span, step, trace_of
 from halfmoon.events.transaction import LocalTransaction
 from halfmoon.model import Message, SendResult
 
-_DECISIONS = "halfmoon decisions"
+_DECISIONS, _HOME = "halfmoon decisions", "halfmoon home"
 
 TOKEN_PROPERTY, TOKEN = "EVENT_CHECK", "token"
 """A half message with a token row says so: only such a row's absence proves anything."""
@@ -175,10 +176,10 @@ class DeliveryModes:
 
     def _prepare(self, event: Event, message: Message, transaction: LocalTransaction, check_after_s: int | None) -> Flow[Published]:
         """Store the half message, then write the token row by which it is decided: in this order."""
-        decider = self._decider
+        decider, home = self._decider, tokens.NOWHERE
         if decider is not None:
-            self.provider.rows(transaction)  # raises for a transaction that can take no row, before anything is sent
-            message.properties[TOKEN_PROPERTY] = TOKEN
+            home = yield from self._home(event, transaction)  # raises for one that can take no row, before anything is sent
+            message.properties.update({TOKEN_PROPERTY: TOKEN, **home.properties})
         with span("prepare", event, group=self.rules.group):
             prepared, made = yield from attempts(
                 lambda attempt, left_ms: Prepare(message, attempt, left_ms, check_after_s), event, self.rules.tries
@@ -187,7 +188,8 @@ class DeliveryModes:
         try:
             _still_active(transaction, event)
             if decider is not None:
-                yield Write(self.provider, transaction, tokens.INSERT, tokens.values(event.id, event.published_ms))
+                insert = in_schema(tokens.INSERT, home.schema, self.provider.dialect)
+                yield Write(self.provider, transaction, insert, tokens.values(event.id, event.published_ms))
         except Exception as exc:
             self._undo(prepared, event, exc)
             if isinstance(exc, Refused):
@@ -198,14 +200,28 @@ class DeliveryModes:
             raise
         except BaseException:  # cancelled or interrupted: whether the row was written, the database knows
             if decider is not None:
-                decider.ask(decider.watch(_known(event), prepared, trace_of(message.properties)))
+                decider.ask(decider.watch(_known(event), prepared, trace_of(message.properties), home))
             raise
         trace = trace_of(message.properties)
         if decider is None:
             transaction.register(Decision(self.transport, _known(event), prepared, trace))
         else:
-            self._await_row(decider, transaction, RowDecision(decider, _known(event), prepared, trace))
+            self._await_row(decider, transaction, RowDecision(decider, _known(event), prepared, trace, home))
         return Published(event.id, DeliveryMode.PREPARED, made, prepared.result)
+
+    def _home(self, event: Event, transaction: LocalTransaction) -> Flow[tokens.Home]:
+        """Ask in a transaction where its token rows lie; once, for all of them are written there."""
+        known: tokens.Home | None = transaction.facts.get(_HOME)
+        if known is None:
+            provider = self.provider
+            try:
+                if provider.dialect == "sqlite":
+                    yield Write(provider, transaction, tokens.SQLITE_FIRST, {})
+                found = yield Read(provider, transaction, tokens.home_query(provider.dialect), {})
+            except Busy as exc:
+                raise PublishFailed(event.id, f"its token row could not be written: {exc}", 0, in_database=True) from exc
+            known = transaction.facts[_HOME] = tokens.home_found(found)
+        return known
 
     def _await_row(self, decider: Decider, transaction: LocalTransaction, decision: RowDecision) -> None:
         """Ask for the row of an event when its transaction may be over; one that ended meanwhile is asked about now.

@@ -47,6 +47,15 @@ class Write(msgspec.Struct, frozen=True):
     values: Values
 
 
+class Read(msgspec.Struct, frozen=True):
+    """Run a query inside a transaction; gives its rows. As `Write`."""
+
+    provider: Provider
+    transaction: LocalTransaction
+    statement: str
+    values: Values
+
+
 class Pause(msgspec.Struct, frozen=True):
     """Wait before another attempt; gives None."""
 
@@ -60,7 +69,7 @@ class Now(msgspec.Struct, frozen=True):
 NOW = Now()
 
 
-Step = Send | Prepare | Write | Pause | Now
+Step = Send | Prepare | Write | Read | Pause | Now
 Flow = Generator[Step, Any, T]
 
 Wait = Callable[[Awaitable[Any]], Any]
@@ -99,7 +108,7 @@ def drive(flow: Flow[T], transport: Transport, wait: Wait | None = None) -> T:
     while running.step is not None:
         try:
             step = running.step
-            over_loop = wait is not None and not isinstance(step, Write)
+            over_loop = wait is not None and not isinstance(step, Write | Read)
             result = wait(_carried_out_async(step, transport)) if wait and over_loop else _carried_out(step, transport)
         except BaseException as exc:
             running.failed(exc)
@@ -129,6 +138,8 @@ def _carried_out(step: Step, transport: Transport) -> Any:
             return transport.prepare(message, attempt=attempt, timeout_ms=timeout_ms, check_after_s=check_after_s)
         case Write(provider, transaction, statement, values):
             return provider.rows(transaction).run(statement, values)
+        case Read(provider, transaction, statement, values):
+            return provider.rows(transaction).all(statement, values)
         case Pause(seconds):
             time.sleep(seconds)
         case Now():
@@ -144,6 +155,8 @@ async def _carried_out_async(step: Step, transport: Transport) -> Any:
             return await transport.prepare_async(message, attempt=attempt, timeout_ms=timeout_ms, check_after_s=check_after_s)
         case Write(provider, transaction, statement, values) if not transaction.waits:
             return await provider.run_async(transaction, statement, values)
+        case Read(provider, transaction, statement, values) if not transaction.waits:
+            return await provider.all_async(transaction, statement, values)
         case Pause(seconds):
             return await asyncio.sleep(seconds)
     return _carried_out(step, transport)

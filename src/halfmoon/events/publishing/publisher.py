@@ -66,7 +66,9 @@ class Publisher:
             events.publish("TP_ORDER", "EC_PAID", {"order_id": 42}, transactional=True)
 
     ``session``: a SQLAlchemy sessionmaker, async_sessionmaker, Session class, scoped_session or Engine whose transactions count.
-    ``bind``: the engine of the tables of events, for sessions that choose one for each statement. ``provider``: another `Provider`
+    ``bind``: the engine of the tables of events, for sessions that choose one for each statement. ``schema``: theirs; None: the
+    one in which the database finds them (``search_path``), or to which a ``schema_translate_map`` leads. ``provider``: another
+    `Provider`
     (`halfmoon.events.django.provider()`, `halfmoon.events.dbapi.…`); neither: only transactions of
     `halfmoon.events.local_transaction` count. All publishers of a group use one database, for any of them is asked about the
     events of all. An event belongs to the session that is named (``publish(…, session=…)``, `bound_to`), or to the one of this
@@ -100,6 +102,7 @@ class Publisher:
         *,
         session: Any = None,
         bind: Any = None,
+        schema: str | None = None,
         provider: Provider | None = None,
         topics: Collection[str] | None = None,
         mode: str = "two-phase",
@@ -117,7 +120,7 @@ class Publisher:
         **settings: Any,
     ) -> None:
         self.group, self.codecs, self.topics = check_name("group", group), codecs or Codecs(), _topics(topics)
-        self.provider = _provider(session, provider, bind)
+        self.provider = _provider(session, provider, bind, schema)
         self._outbox = _is_outbox(mode, default, has_database=self.provider is not LOCAL)
         self._transactional, self._check_after_s = default == "transactional", _check_after(check_after_s)
         self.transport = _transport(transport, group, nameserver, settings)
@@ -134,8 +137,7 @@ class Publisher:
             body_bytes_max=check_whole("body_bytes_max", settings.get("body_bytes_max", BODY_BYTES_MAX), 1, BODY_BYTES_MAX),
         )
         self._relay_settings = _relay_settings(relay) if self._outbox else None
-        self._lock = threading.Lock()
-        self._started = self._closed = False
+        self._lock, self._started, self._closed = threading.Lock(), False, False
         _publishers.add(self)
         self._connection = Connection(self.transport, self._checks.answer, group, lazy=lazy, is_own=transport is None)
 
@@ -430,9 +432,11 @@ if hasattr(os, "register_at_fork"):  # not on every platform
 # ---------------------------------------------------------------- arguments
 
 
-def _provider(session: Any, provider: Provider | None, bind: Any) -> Provider:
+def _provider(session: Any, provider: Provider | None, bind: Any, schema: str | None) -> Provider:
     if bind is not None and session is None:
         raise UsageError("bind= says which engine of session= has the tables of events: give both or neither")
+    if schema is not None and session is None:
+        raise UsageError("schema= belongs to session=: a provider has its own (dbapi.provider(…, schema=…))")
     if session is not None and provider is not None:
         raise UsageError("give a publisher a session or a provider, not both")
     if session is None:
@@ -443,7 +447,7 @@ def _provider(session: Any, provider: Provider | None, bind: Any) -> Provider:
         if exc.name != "sqlalchemy":  # something else is missing, and says what
             raise
         raise UsageError(f"session=… needs SQLAlchemy: pip install 'halfmoon[sqlalchemy]' ({exc})") from exc
-    made: Provider = module.provider(session, bind=bind)
+    made: Provider = module.provider(session, bind=bind, schema=schema)
     return made
 
 

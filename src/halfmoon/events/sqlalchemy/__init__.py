@@ -22,6 +22,7 @@ from halfmoon.events.sqlalchemy.connections import ConnectionProvider
 from halfmoon.events.sqlalchemy.engines import asyncio_module, engine_of, refuse_routing
 from halfmoon.events.sqlalchemy.metadata import add_tables
 from halfmoon.events.sqlalchemy.sessions import SessionProvider
+from halfmoon.events.tables import check_schema
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, async_sessionmaker
@@ -31,19 +32,33 @@ _MADE = "_halfmoon_provider"
 __all__ = ["ConnectionProvider", "SessionProvider", "add_tables", "begin", "begin_async", "provider"]
 
 
-def provider(session: Any, *, bind: Engine | AsyncEngine | None = None) -> SessionProvider | ConnectionProvider:
+def provider(
+    session: Any, *, bind: Engine | AsyncEngine | None = None, schema: str | None = None
+) -> SessionProvider | ConnectionProvider:
     """Return the provider of a sessionmaker, async_sessionmaker, scoped_session, Session class or Engine: the same one each time.
 
     ``bind``: the engine of the tables of events. Token rows and rows of the outbox are written there, in the session's own
     transaction, and checks ask there; so it is the one to which the transactions write. Sessions that choose an engine for each
     statement (a ``get_bind`` of their own, ``binds=``) need it. An Engine's transactions count when they are blocks of `begin`.
 
+    ``schema``: where the tables of events are; None: as was said before, else where the database finds them. A
+    ``schema_translate_map`` of the connection holds for it.
+
     Raises UsageError for what is none of these; for `Session` itself: all sessions of the process would count; for sessions with
-    several engines without ``bind``; and for another ``bind`` than before.
+    several engines without ``bind``; and for another ``bind`` or ``schema`` than before.
     """
+    found = _provider(session, bind)
+    if schema is not None and schema != found.schema:
+        if found.schema:
+            raise UsageError(f"schema={schema!r:.80}: the tables of these events are in {found.schema!r} already")
+        found.schema = check_schema(schema, found.dialect)
+    return found
+
+
+def _provider(session: Any, bind: Engine | AsyncEngine | None) -> SessionProvider | ConnectionProvider:
     match session:
         case scoped_session():
-            return provider(session.session_factory, bind=bind)
+            return _provider(session.session_factory, bind)
         case sessionmaker():
             return _made_by(session, _of_class(session.class_, bind, session.kw))
         case Engine():
@@ -86,11 +101,11 @@ def _on_loop(session: Any, bind: Engine | AsyncEngine | None) -> SessionProvider
         return None
     match session:
         case asyncio.async_scoped_session():
-            return provider(session.session_factory, bind=bind)
+            return _provider(session.session_factory, bind)
         case asyncio.async_sessionmaker():
             return _made_by(session, _of_class(_own_class(session), bind, session.kw, on_loop=True))
         case asyncio.AsyncEngine():
-            return provider(session.sync_engine, bind=bind)
+            return _provider(session.sync_engine, bind)
         case type() if issubclass(session, asyncio.AsyncSession):
             below: type[Session] = getattr(session, "sync_session_class", Session)
             return None if below is Session else _of_class(below, bind, {}, on_loop=True)

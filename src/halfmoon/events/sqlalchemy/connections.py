@@ -5,7 +5,7 @@ The engine's own events cannot tell: the one for a commit comes before the drive
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +43,9 @@ class ConnectionProvider:
         self._engine = engine
         self.dialect = dialect_of(engine)
         self._open: dict[Connection, _Block] = {}
-        self._fresh = Fresh(engine, lambda: bool(self._open))
+        self.schema = ""
+        """Of the tables of events; empty: the one in which the database finds them."""
+        self._fresh = Fresh(engine, lambda: bool(self._open), lambda: self.schema)
         begin_before_savepoints(engine)
         event.listen(engine, "savepoint", lambda connection, name: self._local(connection, LocalTransaction.savepoint))
         event.listen(engine, "release_savepoint", lambda connection, *_: self._local(connection, LocalTransaction.release))
@@ -145,7 +147,7 @@ class ConnectionProvider:
         refuse_autocommit(block.connection)
         if not transaction.active or not block.transaction.is_active:
             raise TransactionEnded("the connection's transaction has ended: publish before its commit or rollback")
-        return ConnectionRows(lambda: block.connection, self.dialect, on_loop=not transaction.waits)
+        return ConnectionRows(lambda: block.connection, self.dialect, self.schema, on_loop=not transaction.waits)
 
     def awaiting(self) -> Callable[[Awaitable[Any]], Any] | None:
         """Return `sqlalchemy.util.await_only` in code that SQLAlchemy runs in a greenlet, such as hooks of an AsyncSession."""
@@ -160,6 +162,14 @@ class ConnectionProvider:
         if transaction.waits:
             return self.rows(transaction).run(statement, values)
         return await greenlet_spawn(self.rows(transaction).run, statement, values)
+
+    async def all_async(
+        self, transaction: LocalTransaction, statement: str, values: Values | None = None
+    ) -> Sequence[Sequence[Any]]:
+        """As `run_async`, for a query: returns its rows."""
+        if transaction.waits:
+            return self.rows(transaction).all(statement, values)
+        return await greenlet_spawn(self.rows(transaction).all, statement, values)
 
     def fresh(self, *, lock_wait_ms: int = 1_000) -> AbstractContextManager[Rows]:
         """Return a block with a transaction of its own on the engine. Not for a thread that runs an event loop."""

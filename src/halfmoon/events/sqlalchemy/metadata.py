@@ -13,22 +13,23 @@ from halfmoon.events.tables import CONSUMED, OUTBOX, SENT, TOKENS
 MYSQL = ("mysql", "mariadb")
 
 
-def add_tables(metadata: MetaData, *wanted: tables.Table, dialect: str = "postgresql") -> list[Table]:
+def add_tables(metadata: MetaData, *wanted: tables.Table, dialect: str = "postgresql", schema: str | None = None) -> list[Table]:
     """Add the tables of events to metadata, as `create_tables` makes them, and return them. One that is there stays as it is.
 
     ``wanted``: only these of TOKENS, OUTBOX, SENT and CONSUMED of `halfmoon.events.tables`. ``dialect``: the name of the engine's
     that Alembic compares with. Tables are the same for all, but an identity column of PostgreSQL looks like a change in others.
+    ``schema``: where they are; None: as the metadata says.
     """
-    return [_table(metadata, table, dialect) for table in wanted or (TOKENS, OUTBOX, SENT, CONSUMED)]
+    return [_table(metadata, table, dialect, schema or metadata.schema) for table in wanted or (TOKENS, OUTBOX, SENT, CONSUMED)]
 
 
-def _table(metadata: MetaData, table: tables.Table, dialect: str) -> Table:
-    if table.name in metadata.tables:
-        return metadata.tables[table.name]
+def _table(metadata: MetaData, table: tables.Table, dialect: str, schema: str | None) -> Table:
+    if (name := f"{schema}.{table.name}" if schema else table.name) in metadata.tables:
+        return metadata.tables[name]
     indexes = [Index(tables.index_name(table, names), *names) for names in table.indexes]
     numbered = any(column.kind == "serial" for column in table.columns)
     columns = [_column(table, column, dialect) for column in table.columns]
-    return Table(table.name, metadata, *columns, *indexes, sqlite_autoincrement=numbered)
+    return Table(table.name, metadata, *columns, *indexes, schema=schema, sqlite_autoincrement=numbered)
 
 
 def _column(table: tables.Table, column: tables.Column, dialect: str) -> Column[Any]:

@@ -10,7 +10,7 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any, ParamSpec, TypeVar
@@ -25,7 +25,7 @@ from halfmoon.events.databases import error_classification, sqlite
 from halfmoon.events.databases.database import Busy, Refused, Rows, Values
 from halfmoon.events.databases.listening import CannotListen, ListeningConnection
 from halfmoon.events.sqlalchemy.listening import listening
-from halfmoon.events.tables import TableMissing, TableOutdated, named_in
+from halfmoon.events.tables import TableMissing, TableOutdated, in_schema, named_in
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -64,11 +64,14 @@ def mapped(statement: str = "") -> Iterator[None]:
 
 
 class ConnectionRows:
-    """`Rows` in the transaction of a connection. ``get`` returns it, at each statement; ``on_loop``: it is one of an event loop."""
+    """`Rows` in the transaction of a connection. ``get`` returns it, at each statement; ``on_loop``: it is one of an event loop.
 
-    def __init__(self, get: Callable[[], Connection], dialect: str, *, on_loop: bool = False) -> None:
+    ``schema`` is that of the tables, unless the connection's ``schema_translate_map`` has another in its place.
+    """
+
+    def __init__(self, get: Callable[[], Connection], dialect: str, schema: str = "", *, on_loop: bool = False) -> None:
         self._get = get
-        self.dialect = dialect
+        self.dialect, self._schema = dialect, schema
         self._on_loop = on_loop
 
     def run(self, statement: str, values: Values | None = None) -> int:
@@ -84,7 +87,10 @@ class ConnectionRows:
     def _execute(self, statement: str, values: Values | None) -> CursorResult[Any]:
         if self._on_loop and not in_greenlet():
             raise UsageError(_BLOCKING)
-        return self._get().execute(_text(statement), dict(values or {}))
+        connection = self._get()
+        translated: Mapping[str | None, str | None] = connection.get_execution_options().get("schema_translate_map") or {}
+        schema = translated.get(self._schema or None, self._schema) or ""
+        return connection.execute(_text(in_schema(statement, schema, self.dialect)), dict(values or {}))
 
 
 def dialect_of(engine: Engine) -> str:
@@ -118,8 +124,12 @@ class Fresh:
     A pool of the user's may be as small as one connection, belong to an event loop, or to the parent of this process.
     """
 
-    def __init__(self, engine: Engine, open_elsewhere: Callable[[], bool]) -> None:
-        """``open_elsewhere``: whether a transaction of the user's is open; asked only where all share one connection."""
+    def __init__(self, engine: Engine, open_elsewhere: Callable[[], bool], schema: Callable[[], str]) -> None:
+        """``open_elsewhere``: whether a transaction of the user's is open; asked only where all share one connection.
+
+        ``schema`` returns that of the tables.
+        """
+        self._schema = schema
         self.shared = isinstance(engine.pool, StaticPool | SingletonThreadPool)
         self._users, self._own, self._pid = engine, engine, 0
         self._is_async = engine.dialect.is_async
@@ -184,7 +194,7 @@ class Fresh:
         with mapped():
             connection = self._call(self._connect, max(1, int(lock_wait_ms)))
         try:
-            yield _Called(ConnectionRows(lambda: connection, dialect_of(self._engine)), self._call)
+            yield _Called(ConnectionRows(lambda: connection, dialect_of(self._engine), self._schema()), self._call)
             with mapped():
                 self._call(connection.commit)
         finally:

@@ -12,7 +12,7 @@ import logging
 import threading
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any, ParamSpec
@@ -115,6 +115,8 @@ class SessionProvider:
         """
         self.made_by: Any = None
         """The sessionmaker or async_sessionmaker of its sessions; None where it is a class."""
+        self.schema = ""
+        """Of the tables of events; empty: the one in which the database finds them."""
         self._class = session_class
         self._named = engine
         self._get_engine = get_engine
@@ -184,7 +186,7 @@ class SessionProvider:
             raise TransactionEnded("the session's transaction has ended: publish inside one")
         if self._named is None:
             engines.refuse_another(self._engine(), session, _root(transaction).engines)
-        return ConnectionRows(lambda: self._connection(session), self.dialect, on_loop=not transaction.waits)
+        return ConnectionRows(lambda: self._connection(session), self.dialect, self.schema, on_loop=not transaction.waits)
 
     def awaiting(self) -> Callable[[Awaitable[Any]], Any] | None:
         """Return `sqlalchemy.util.await_only` in code that SQLAlchemy runs in a greenlet, such as hooks of an AsyncSession."""
@@ -199,6 +201,14 @@ class SessionProvider:
         if transaction.waits:
             return self.rows(transaction).run(statement, values)
         return await greenlet_spawn(self.rows(transaction).run, statement, values)
+
+    async def all_async(
+        self, transaction: LocalTransaction, statement: str, values: Values | None = None
+    ) -> Sequence[Sequence[Any]]:
+        """As `run_async`, for a query: returns its rows."""
+        if transaction.waits:
+            return self.rows(transaction).all(statement, values)
+        return await greenlet_spawn(self.rows(transaction).all, statement, values)
 
     def fresh(self, *, lock_wait_ms: int = 1_000) -> AbstractContextManager[Rows]:
         """Return a block with a transaction of its own on the sessionmaker's engine. Not for a thread that runs an event loop."""
@@ -224,7 +234,7 @@ class SessionProvider:
             raise UsageError(f"the sessionmaker has no engine: {engines.REMEDY}")
         with self._lock:
             if self._fresh is None or self._fresh[0] is not engine:
-                self._fresh = (engine, Fresh(engine, lambda: any(root.commits for root in self._open)))
+                self._fresh = (engine, Fresh(engine, lambda: any(root.commits for root in self._open), lambda: self.schema))
             return self._fresh[1]
 
     def dropped(self, root: _Root) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from halfmoon.errors import HalfmoonError
-from halfmoon.events.checks.tokens import PRESENT
+from halfmoon.events.checks.tokens import PRESENT, TOMBSTONE
 from halfmoon.events.databases.database import Busy, Rows
 from halfmoon.events.django.configuration import configuration
 from halfmoon.events.django.databases import provider
@@ -43,7 +43,7 @@ class Command(BaseCommand):
                     "database": configured.database,
                     "outbox": {name: getattr(backlog, name) for name in backlog.__struct_fields__},
                     "tokens": _count(rows, f"SELECT COUNT(*) FROM {TOKENS.name} WHERE state = {PRESENT}"),
-                    "tombstones": _count(rows, f"SELECT COUNT(*) FROM {TOKENS.name} WHERE state <> {PRESENT}"),
+                    "tombstones": _count(rows, f"SELECT COUNT(*) FROM {TOKENS.name} WHERE state = {TOMBSTONE}"),
                     "consumed": _count(rows, f"SELECT COUNT(*) FROM {CONSUMED.name}"),
                 }
         except (HalfmoonError, Busy) as exc:

@@ -1,0 +1,359 @@
+"""Where a token row lies: only the database that has it is asked about an event, in the schema in which it was written."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.exc import ProgrammingError
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import Session, sessionmaker
+
+from halfmoon.errors import UsageError
+from halfmoon.events import Codecs, Publisher
+from halfmoon.events.checks import tokens
+from halfmoon.events.checks.checks import Checks
+from halfmoon.events.databases.database import Provider
+from halfmoon.events.dbapi import provider as dbapi_provider
+from halfmoon.events.sqlalchemy import add_tables, provider
+from halfmoon.events.tables import IDENTITY, TOKENS, create, migrate
+from halfmoon.events.testing import MemoryBus
+from halfmoon.model import LocalTransactionState, StoredMessage
+from tests.events.fakes import FakeTransport, stored
+from tests.events.real_databases import connects, for_asyncio
+
+T, C = "TP_ORDER", "EC_PAID"
+COMMIT, ROLLBACK = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK
+NOT_MINE, OPEN = LocalTransactionState.NOT_MINE, LocalTransactionState.OPEN
+ROWS = f"SELECT id, state FROM {{}}{TOKENS.name} WHERE state < 2"
+
+
+@contextmanager
+def engine_of(url: str, **options: Any) -> Iterator[Engine]:
+    engine = create_engine(url, **options)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    with engine_of(database_url) as made:
+        yield made
+
+
+@pytest.fixture
+def postgres(postgres_url: str) -> Iterator[Engine]:
+    """A database with the tables in public, and in the schemas of two tenants."""
+    with engine_of(postgres_url) as made:
+        tokens.create_tables(provider(made))
+        with made.begin() as connection:
+            for schema in ("tenant_a", "tenant_b"):
+                connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {schema}"))
+                make_tables(connection, schema)
+        yield made
+        with made.begin() as connection:
+            connection.execute(text("DROP SCHEMA tenant_a, tenant_b CASCADE"))
+
+
+def make_tables(connection: Connection, schema: str) -> None:
+    for statement in create(TOKENS, connection.dialect.name, schema):
+        connection.execute(text(statement))
+
+
+def rows(engine: Engine, schema: str = "") -> list[tuple[str, int]]:
+    with engine.connect() as connection:
+        return [(row[0], row[1]) for row in connection.execute(text(ROWS.format(f"{schema}." if schema else "")))]
+
+
+def half_of(maker: Any, commits: bool, prepare: Callable[[Session], object] = lambda session: None) -> StoredMessage:
+    """Return the half message of a transaction of which no decision was sent."""
+    transport = FakeTransport()
+    publisher = Publisher("P_shop", transport=transport, session=maker)
+    with maker() as session:
+        prepare(session)
+        publisher.publish(publisher.event(T, C, 1, id=secrets.token_hex(16), transactional=True))
+        session.commit() if commits else session.rollback()
+    return stored(transport.messages[0])
+
+
+def asked(provider: Provider, message: StoredMessage) -> LocalTransactionState:
+    return Checks(Codecs(), provider).answer(message)
+
+
+# ---------------------------------------------------------------- another database
+
+
+@pytest.mark.mission("002-52")
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_publisher_of_another_database_says_that_a_check_is_not_its_own_and_writes_nothing(
+    engine: Engine, tmp_path: Path, commits: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    maker = sessionmaker(engine)
+    tokens.create_tables(provider(maker))
+    message = half_of(maker, commits)
+    with engine_of(f"sqlite:///{tmp_path / 'laptop.db'}") as laptop:
+        tokens.create_tables(provider(laptop))
+        checks = Checks(Codecs(), provider(laptop))
+        assert [checks.answer(message) for _ in range(3)] == [NOT_MINE] * 3
+        assert rows(laptop) == []
+    (said,) = [
+        record for record in caplog.records if record.levelno == logging.WARNING and "not this publisher's" in record.message
+    ]
+    assert message.properties["EVENT_DATABASE"] in said.message
+    assert asked(provider(maker), message) is (COMMIT if commits else ROLLBACK)
+
+
+def test_a_check_of_the_users_own_is_not_asked_about_an_event_of_another_database(engine: Engine, tmp_path: Path) -> None:
+    maker = sessionmaker(engine)
+    tokens.create_tables(provider(maker))
+    message = half_of(maker, False)
+    with engine_of(f"sqlite:///{tmp_path / 'laptop.db'}") as laptop:
+        tokens.create_tables(provider(laptop))
+        checks, called = Checks(Codecs(), provider(laptop)), []
+        checks.add(T, C, lambda event, context: called.append(event))
+        assert checks.answer(message) is NOT_MINE
+        assert called == []
+
+
+def test_a_database_without_the_table_has_none_of_its_events(engine: Engine, tmp_path: Path) -> None:
+    maker = sessionmaker(engine)
+    tokens.create_tables(provider(maker))
+    message = half_of(maker, True)
+    with engine_of(f"sqlite:///{tmp_path / 'laptop.db'}") as laptop:
+        assert asked(provider(laptop), message) is NOT_MINE
+
+
+def test_a_table_that_was_emptied_proves_nothing_about_what_was_in_it(engine: Engine) -> None:
+    maker = sessionmaker(engine)
+    tokens.create_tables(provider(maker))
+    message = half_of(maker, True)
+    with engine.begin() as connection:
+        connection.execute(text(f"DELETE FROM {TOKENS.name}"))
+    assert asked(provider(maker), message) is NOT_MINE
+    assert rows(engine) == []
+
+
+def test_two_databases_never_have_one_id(engine: Engine, tmp_path: Path) -> None:
+    ids = set()
+    for number in range(3):
+        with engine_of(f"sqlite:///{tmp_path / f'{number}.db'}") as another:
+            tokens.create_tables(provider(another))
+            with another.connect() as connection:
+                ids.add(connection.scalar(text(f"SELECT created_ms FROM {TOKENS.name} WHERE id = '{IDENTITY}'")))
+    with engine.begin() as connection:
+        for _ in range(3):  # as often as a migration may run, the id is given once
+            for statement in create(TOKENS, engine.dialect.name) + migrate(TOKENS, engine.dialect.name):
+                connection.execute(text(statement))
+        (own,) = connection.scalars(text(f"SELECT created_ms FROM {TOKENS.name} WHERE id = '{IDENTITY}'"))
+    assert len(ids) == 3
+    assert own not in ids
+    assert all(1 << 62 <= one < 1 << 63 for one in {own, *ids})
+
+
+def test_a_replica_answers_what_it_has_and_leaves_the_rest_to_others(engine: Engine, tmp_path: Path) -> None:
+    maker = sessionmaker(engine)
+    tokens.create_tables(provider(maker))
+    there, absent = half_of(maker, True), half_of(maker, False)
+    only_reads = {
+        "sqlite": lambda connection: connection.execute("PRAGMA query_only = ON"),
+        "postgresql": lambda connection: connection.execute("SET default_transaction_read_only = on"),
+        "mysql": lambda connection: connection.cursor().execute("SET SESSION TRANSACTION READ ONLY"),
+    }[engine.dialect.name]
+    with engine_of(str(engine.url.render_as_string(hide_password=False))) as replica:
+
+        @event.listens_for(replica, "connect")
+        def reads(connection: Any, record: Any) -> None:
+            only_reads(connection)
+            if not connection.__class__.__module__.startswith("sqlite"):
+                connection.commit()
+
+        of_replica = provider(replica)
+        assert asked(of_replica, there) is COMMIT
+        assert asked(of_replica, absent) is NOT_MINE
+        of_replica.release()
+    assert asked(provider(maker), absent) is ROLLBACK
+
+
+def test_tables_that_somebody_else_made_get_their_id_after_the_first_event(engine: Engine) -> None:
+    metadata = add_tables.__globals__["MetaData"]()
+    add_tables(metadata, TOKENS, dialect=engine.dialect.name)
+    metadata.create_all(engine)
+    maker, bus = sessionmaker(engine), MemoryBus()
+    with Publisher("P_shop", transport=bus, session=maker) as events:
+        for number in range(2):
+            with maker.begin():
+                events.publish(T, C, number, transactional=True)
+            assert [one.payload for one in bus.events()] == list(range(number + 1))
+    message = half_of(maker, True)
+    assert int(message.properties["EVENT_DATABASE"], 16) >= 1 << 62
+
+
+@pytest.mark.parametrize("schema", ['public"; DROP TABLE orders; --', "a:b", "x" * 64, "\x00"])
+def test_a_message_that_names_no_schema_is_not_ours(engine: Engine, schema: str) -> None:
+    maker = sessionmaker(engine)
+    tokens.create_tables(provider(maker))
+    message = half_of(maker, True)
+    message.properties["EVENT_SCHEMA"] = schema
+    assert asked(provider(maker), message) is NOT_MINE
+    message.properties.update(EVENT_SCHEMA="", EVENT_DATABASE="no number")
+    assert asked(provider(maker), message) is NOT_MINE
+
+
+def test_a_message_of_an_older_release_is_answered_by_whoever_is_asked(engine: Engine) -> None:
+    maker = sessionmaker(engine)
+    tokens.create_tables(provider(maker))
+    message = half_of(maker, False)
+    for name in ("EVENT_DATABASE", "EVENT_SCHEMA"):
+        message.properties.pop(name, None)
+    assert asked(provider(maker), message) is ROLLBACK
+
+
+# ---------------------------------------------------------------- schemas
+
+
+@pytest.mark.mission("002-52")
+@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize("checked", [True, False])
+def test_the_row_of_a_search_path_tenant_is_asked_for_in_its_schema(postgres: Engine, commits: bool, checked: bool) -> None:
+    maker, bus = sessionmaker(postgres), MemoryBus()
+    with Publisher("P_shop", transport=bus, session=maker) as events:
+        if checked:
+            bus.lose_second_phase()
+        for number, schema in enumerate(("tenant_b", "tenant_a")):
+            with maker() as session:
+                session.execute(text(f"SET LOCAL search_path TO {schema}, public"))
+                events.publish(T, C, number, transactional=True)
+                session.commit() if commits else session.rollback()
+        if checked:
+            bus.check_now()
+        assert [one.payload for one in bus.events()] == [0, 1] * commits
+    assert [len(rows(postgres, schema)) for schema in ("public", "tenant_a", "tenant_b")] == [0, 1, 1]
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_schema_translate_map_leads_to_the_row(postgres: Engine, commits: bool) -> None:
+    maker, bus = sessionmaker(postgres), MemoryBus()
+    with Publisher("P_shop", transport=bus, session=maker) as events, maker() as session:
+        session.connection(execution_options={"schema_translate_map": {None: "tenant_a"}})
+        events.publish(T, C, 1, transactional=True)
+        session.commit() if commits else session.rollback()
+        assert [one.payload for one in bus.events()] == [1] * commits
+    assert [state for _, state in rows(postgres, "tenant_a")] == [int(commits)]
+    assert rows(postgres) == []
+
+
+async def test_a_schema_translate_map_of_an_async_engine_leads_to_the_row(postgres: Engine) -> None:
+    engine = create_async_engine(for_asyncio(postgres.url.render_as_string(hide_password=False)))
+    tenant = engine.execution_options(schema_translate_map={None: "tenant_b"})
+    maker: async_sessionmaker[AsyncSession] = async_sessionmaker(engine)
+    bus = MemoryBus()
+    async with Publisher("P_shop", transport=bus, session=maker) as events:
+        async with maker(bind=tenant) as session:
+            await session.execute(text("SELECT 1"))
+            await events.publish_async(T, C, 1, transactional=True)
+            await session.commit()
+        assert [one.payload for one in bus.events()] == [1]
+    await engine.dispose()
+    assert len(rows(postgres, "tenant_b")) == 1
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_tables_in_a_schema_that_was_said_are_made_and_asked_there(postgres: Engine, commits: bool) -> None:
+    with postgres.begin() as connection:
+        connection.execute(text("CREATE SCHEMA IF NOT EXISTS events"))
+    maker, bus = sessionmaker(postgres), MemoryBus()
+    with Publisher("P_shop", transport=bus, session=maker, schema="events") as events:
+        events.create_tables()
+        with maker() as session:
+            session.execute(text("SELECT 1"))
+            events.publish(T, C, 1, transactional=True)
+            session.commit() if commits else session.rollback()
+        assert [one.payload for one in bus.events()] == [1] * commits
+    assert [state for _, state in rows(postgres, "events")] == [int(commits)]
+    with postgres.begin() as connection:
+        connection.execute(text("DROP SCHEMA events CASCADE"))
+    with pytest.raises(UsageError, match="in 'events' already"):
+        provider(maker, schema="tenant_a")
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_drivers_connection_in_a_tenants_search_path_is_asked_there(postgres: Engine, commits: bool) -> None:
+    database, bus = dbapi_provider(connects(postgres.url.render_as_string(hide_password=False))), MemoryBus()
+    with Publisher("P_shop", transport=bus, provider=database) as events, database.connect() as connection:
+        connection.execute("SET search_path TO tenant_b")
+        events.publish(T, C, 1, transactional=True)
+        connection.commit() if commits else connection.rollback()
+        assert [one.payload for one in bus.events()] == [1] * commits
+    assert [state for _, state in rows(postgres, "tenant_b")] == [int(commits)]
+    assert rows(postgres) == []
+
+
+@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize("said", [True, False])
+def test_another_database_of_the_same_mariadb_is_asked_where_the_row_lies(mariadb_url: str, commits: bool, said: bool) -> None:
+    with engine_of(mariadb_url) as engine:
+        other = f"{engine.url.database}_tenant"
+        with engine.begin() as connection:
+            connection.execute(text(f"CREATE DATABASE `{other}`"))
+            make_tables(connection, other)
+        bus = MemoryBus()
+        database = dbapi_provider(connects(mariadb_url), schema=other if said else "")
+        with Publisher("P_shop", transport=bus, provider=database) as events, database.connect() as connection:
+            if not said:
+                connection.cursor().execute(f"USE `{other}`")
+            events.publish(T, C, 1, transactional=True)
+            connection.commit() if commits else connection.rollback()
+            assert [one.payload for one in bus.events()] == [1] * commits
+        assert [state for _, state in rows(engine, f"`{other}`")] == [int(commits)]
+        with engine.begin() as connection:
+            connection.execute(text(f"DROP DATABASE `{other}`"))
+
+
+def test_a_tenant_whose_schema_is_gone_keeps_no_other_from_being_decided(postgres: Engine) -> None:
+    maker = sessionmaker(postgres)
+    message = half_of(maker, True, lambda session: session.execute(text("SET LOCAL search_path TO tenant_a")))
+    other = half_of(maker, True, lambda session: session.execute(text("SET LOCAL search_path TO tenant_b")))
+    with postgres.begin() as connection:
+        connection.execute(text("ALTER SCHEMA tenant_a RENAME TO gone"))
+    assert asked(provider(maker), message) is NOT_MINE
+    assert asked(provider(maker), other) is COMMIT
+    with postgres.begin() as connection:
+        connection.execute(text("ALTER SCHEMA gone RENAME TO tenant_a"))
+
+
+@pytest.mark.parametrize("schema", ["tenant_a", "", "a b", "Tenant-1"])
+def test_statements_name_the_tables_in_a_schema_and_nothing_else(schema: str) -> None:
+    for dialect, quote in (("postgresql", '"'), ("mysql", "`")):
+        place = f"{quote}{schema}{quote}." if schema else ""
+        for statement in create(TOKENS, dialect, schema) + migrate(TOKENS, dialect, schema):
+            assert f" {place}{TOKENS.name}" in statement
+            assert f"ix_{place}" not in statement or not schema
+
+
+def test_sqlite_has_no_schemas() -> None:
+    with pytest.raises(UsageError, match="SQLite has no schemas"):
+        create(TOKENS, "sqlite", "events")
+
+
+def test_who_may_not_write_to_a_schema_answers_open_and_breaks_nothing(postgres: Engine) -> None:
+    maker = sessionmaker(postgres)
+    message = half_of(maker, False, lambda session: session.execute(text("SET LOCAL search_path TO tenant_a")))
+    with postgres.begin() as connection:
+        connection.execute(text("CREATE ROLE guest LOGIN PASSWORD 'guest'"))
+        connection.execute(text("GRANT USAGE ON SCHEMA tenant_a TO guest"))
+        connection.execute(text("GRANT SELECT ON ALL TABLES IN SCHEMA tenant_a TO guest"))
+    try:
+        with engine_of(postgres.url.set(username="guest", password="guest").render_as_string(hide_password=False)) as guest:
+            assert asked(provider(guest), message) is OPEN
+            with pytest.raises(ProgrammingError, match="permission denied"):
+                tokens.settle(provider(guest), "E1", 1_000, 1_000, tokens.Home.of(message.properties))
+    finally:
+        with postgres.begin() as connection:
+            connection.execute(text("DROP OWNED BY guest"))
+            connection.execute(text("DROP ROLE guest"))
