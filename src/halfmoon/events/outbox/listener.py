@@ -31,8 +31,8 @@ log = logging.getLogger("halfmoon.events")
 class Listener:
     """Calls ``wake()`` after commits, from its construction until `close`. ``name`` is the relay's, for the log."""
 
-    def __init__(self, provider: Provider, wake: Callable[[], None], name: str, *, probe_s: float = PROBE_S) -> None:
-        self._provider, self._wake, self._name, self._probe_s = provider, wake, name, probe_s
+    def __init__(self, provider: Provider, wake: Callable[[], None], name: str) -> None:
+        self._provider, self._wake, self._name = provider, wake, name
         self._nudged, self._nudges = socket.socketpair()
         self._nudged.setblocking(False)
         self._nudges.setblocking(False)
@@ -86,7 +86,7 @@ class Listener:
                 self._wake()  # after the question, which takes in notifications; at first for what came before
                 if self._ended.wait(PAUSE_S):
                     return
-                selector.select(self._probe_s)
+                selector.select(PROBE_S)
                 with suppress(BlockingIOError):
                     self._nudged.recv(4096)
 

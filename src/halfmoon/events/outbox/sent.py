@@ -134,7 +134,7 @@ def _resend(provider: Provider, which: str, later: str, values: Values) -> int:
                 f"AND NOT EXISTS ({waiting}) ORDER BY seq"
             )
             if rows.dialect == "postgresql":
-                rows.all(f"SELECT pg_notify({CHANNEL}, '')")
+                rows.all(f"SELECT pg_notify('{CHANNEL}', '')")
             after = chosen[-1]
 
 
