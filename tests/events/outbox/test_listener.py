@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import threading
 from contextlib import closing, contextmanager
 
@@ -294,53 +293,6 @@ def test_after_a_restart_of_the_server_a_relay_is_woken_again(postgres_server, p
         last = mine.sell()
         until(lambda: set(last) <= set(wire.ids))
     mine.close()
-
-
-@contextmanager
-def pooler(url):
-    """Stand before the server as PgBouncer does: clients are told a process number that is not the server's. Gives the address."""
-    port = sqlalchemy.make_url(url).port
-    door = socket.create_server(("127.0.0.1", 0))
-
-    def carry(source, sink, change):
-        try:
-            while chunk := source.recv(65_536):
-                sink.sendall(change(chunk))
-            sink.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass
-
-    def serve():
-        while True:
-            try:
-                client, _ = door.accept()
-            except OSError:
-                return
-            server = socket.create_connection(("127.0.0.1", port))
-            answers = lambda chunk: chunk.replace(b"K\0\0\0\x0c\0", b"K\0\0\0\x0c\1")  # noqa: E731  # of BackendKeyData
-            threading.Thread(target=carry, args=(client, server, bytes), daemon=True).start()
-            threading.Thread(target=carry, args=(server, client, answers), daemon=True).start()
-
-    threading.Thread(target=serve, daemon=True).start()
-    try:
-        yield sqlalchemy.make_url(url).set(port=door.getsockname()[1]).render_as_string(hide_password=False)
-    finally:
-        door.close()
-
-
-@pytest.mark.parametrize("driver", ["engine psycopg", "async engine asyncpg", "driver psycopg2"])
-def test_behind_a_pooler_a_relay_polls_and_says_so_once(postgres_url, driver, caplog):
-    caplog.set_level(logging.INFO, "halfmoon.events")
-    with pooler(postgres_url) as url:
-        behind, wire = shop(url, driver), Wire()
-        with Relay(behind.provider, wire, poll_ms=20):
-            sold = behind.sell()
-            until(lambda: wire.ids == sold)
-            until(lambda: not [one for one in threading.enumerate() if one.name == "halfmoon-outbox-listener"])
-        behind.close()
-    [said] = [record.getMessage() for record in caplog.records if "only polls" in record.getMessage()]
-    assert "PgBouncer" in said
-    assert listeners(postgres_url) == []
 
 
 @pytest.mark.parametrize("where", ["sqlite", "mariadb"])
