@@ -241,7 +241,7 @@ class Server:
 
 
 class Heard(ListeningConnection):
-    """A connection whose notifications are taken in by any statement, as drivers do it."""
+    """A connection whose notifications are taken in when it is told to."""
 
     backend_pid = 7
 
@@ -253,10 +253,13 @@ class Heard(ListeningConnection):
 
     def run(self, statement):
         self.server.point()
+        return [(self.backend_pid,)]
+
+    def take(self):
+        self.server.point()
         if self.closed:
             raise OSError("closed")
         self.pending = False
-        return [(self.backend_pid,)]
 
     def listen(self, channel, nudge):
         self.server.point()
@@ -287,6 +290,7 @@ class Selected:
         if not connection.readable() and not self.server.words:
             self.server.idle.set()
             connection.nudge_of_the_end.wait(10)
+        return [connection]
 
 
 NOTIFIED_WORDS = st.lists(st.sampled_from(["", "", "commit", "kill"]), max_size=25)
@@ -325,9 +329,9 @@ class WakesBeforeItTakesIn(Listener):
         with listener_module.selectors.DefaultSelector() as selector:
             self._rest_s = 0.0
             while not self._ended.is_set():
-                self._wake()
-                connection.run("")
                 selector.select(1)
+                self._wake()
+                connection.take()
 
 
 class DoesNotLookAtFirst(Listener):
@@ -339,7 +343,7 @@ class DoesNotLookAtFirst(Listener):
             self._rest_s = 0.0
             while not self._ended.is_set():
                 selector.select(1)
-                connection.run("")
+                connection.take()
                 self._wake()
 
 

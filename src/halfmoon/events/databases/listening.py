@@ -40,11 +40,18 @@ class ListeningConnection:
         return int(self.driver.info.backend_pid)
 
     def run(self, statement: str) -> Sequence[Sequence[Any]]:
-        """Run a statement, committed by itself, and return its rows. Takes in the notifications that came."""
-        rows = self._run(statement)
-        if isinstance(kept := self.driver.notifies, list):  # psycopg2 keeps all of them
-            kept.clear()
-        return rows
+        """Run a statement, committed by itself, and return its rows."""
+        return self._run(statement)
+
+    def take(self) -> None:
+        """Take in the notifications that have come, without asking the server. Raises what the driver raises at its end."""
+        if (low_level := getattr(self.driver, "pgconn", None)) is not None:  # psycopg's
+            low_level.consume_input()
+            while low_level.notifies():
+                pass
+        else:
+            self.driver.poll()
+            self.driver.notifies.clear()  # psycopg2 would keep them
 
     def listen(self, channel: str, nudge: Callable[[], None]) -> int | None:
         """Listen to a channel; returns the file descriptor that becomes readable when a notification comes.

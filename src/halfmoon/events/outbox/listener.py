@@ -82,13 +82,14 @@ class Listener:
                 log.info("the relay listens for new rows again: relay=%s", self._name)
             self._rest_s, self._said = 0.0, ""
             while True:
-                connection.run(_QUESTION)
-                self._wake()  # after the question, which takes in notifications; at first for what came before
+                self._wake()  # after what came was taken in, or a commit in between would wake nobody; at first for older rows
                 if self._ended.wait(PAUSE_S):
                     return
-                selector.select(PROBE_S)
+                if not selector.select(PROBE_S):
+                    connection.run(_QUESTION)
                 with suppress(BlockingIOError):
                     self._nudged.recv(4096)
+                connection.take()
 
     def _failed(self, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}".partition("\n")[0]
