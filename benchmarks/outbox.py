@@ -7,9 +7,9 @@ log, PostgreSQL a server of its own with its syncs off, as the tests have it.
 
 * drain: rows that are there already are sent; events per second, and processor time of this process an event.
 * through: eight threads publish one event a transaction while the relay sends; events per second until the last is consumed.
-* latency: one transaction each 10 ms; time from the end of its commit to the consumer, p50 and p99. Also with the relay as a
-  program of its own (``halfmoon outbox relay``) that looks each second, and, in PostgreSQL, is told of commits (LISTEN) or not.
-  ``--only latency`` runs just this part.
+* latency: 100 transactions a second, or as many as ``--rate`` says; time from the end of the commit to the consumer, p50 and p99.
+  Also with the relay as a program of its own (``halfmoon outbox relay``) that looks each second, and, in PostgreSQL, is told of
+  commits (LISTEN) or not. ``--only latency`` runs just this part.
 """
 
 from __future__ import annotations
@@ -239,15 +239,15 @@ def through(side: Side, count: int, reader: Reader) -> str:
     return f"{total / (time.perf_counter() - begin):8,.0f} events/s to the consumer  {total / published:8,.0f} published/s"
 
 
-def latency(side: Side, seconds: float, reader: Reader) -> str:
-    """Commit each 10 ms and see when consumers have it."""
+def latency(side: Side, seconds: float, rate: int, reader: Reader) -> str:
+    """Commit so often a second and see when consumers have it."""
     side.start()
     commit_one(side)
     wait_for(lambda: reader.at_s, 0.01)
     done: dict[str, float] = {}
     begin = time.perf_counter()
-    for at in range(int(seconds * 100)):
-        time.sleep(max(0.0, begin + at / 100 - time.perf_counter()))
+    for at in range(int(seconds * rate)):
+        time.sleep(max(0.0, begin + at / rate - time.perf_counter()))
         event_id = commit_one(side)
         done[event_id] = time.perf_counter()
     wait_for(lambda: len(reader.at_s) > len(done), 0.01)
@@ -302,6 +302,7 @@ def main() -> None:
     parser.add_argument("--database", default="sqlite", help="sqlite, postgres, or an address as SQLAlchemy writes it")
     parser.add_argument("--events", type=int, default=2_000, help="of drain and through, a multiple of 100 (2000)")
     parser.add_argument("--seconds", type=float, default=3, help="of latency (3)")
+    parser.add_argument("--rate", type=int, default=100, help="transactions a second of latency (100)")
     parser.add_argument("--only", choices=PARTS, action="append", help="run only this part; may be repeated")
     given = parser.parse_args()
     makers: list[type[Side]] = [PlainSide, OurSide, PolledSide, NotifiedSide]
@@ -318,7 +319,7 @@ def main() -> None:
                         elif part == "through":
                             said = through(side, given.events, reading)
                         else:
-                            said = latency(side, given.seconds, reading)
+                            said = latency(side, given.seconds, given.rate, reading)
                     finally:
                         side.close()
                     print(f"{part:<8} {side.name:<26} {said}", flush=True)

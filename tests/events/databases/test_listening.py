@@ -23,7 +23,8 @@ def test_notifications_make_a_connection_readable_and_are_not_kept_in_memory(pos
         for at in range(3):
             other.execute("SELECT pg_notify('news', %s)", [str(at)])
             assert select.select([descriptor], [], [], 10)[0]
-            connection.run("SELECT 1")
+            connection.take()
+            assert not select.select([descriptor], [], [], 0)[0]
 
         assert connection.run("SHOW search_path")[0][0] == "pg_catalog"
         [(state,)] = other.execute("SELECT state FROM pg_stat_activity WHERE pid = %s", [connection.backend_pid])

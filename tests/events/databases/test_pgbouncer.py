@@ -1,8 +1,9 @@
-"""PgBouncer in transaction mode, with one connection to the server: rows are asked for without a deadlock."""
+"""PgBouncer in transaction mode, with one connection to the server: rows are asked for without a deadlock, and relays poll."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import subprocess
@@ -22,7 +23,10 @@ from sqlalchemy.pool import NullPool
 from halfmoon.events import Publisher
 from halfmoon.events.dbapi import provider
 from halfmoon.events.memory.transport import MemoryTransport
+from halfmoon.events.outbox.relay import Relay
 from halfmoon.events.testing import MemoryBus
+from tests.events.fakes import FakeTransport
+from tests.events.outbox.test_relay import Wire
 from tests.events.real_databases import Postgres, plain
 from tests.events.server import owner
 from tests.interop.process import free_port
@@ -122,3 +126,28 @@ async def test_events_of_asyncpg_follow_their_rows_behind_a_pooler_with_one_conn
                 await (session.commit() if number % 2 == 0 else session.rollback())
         assert [one.payload for one in await asyncio.to_thread(bus.events)] == [0, 2, 4]
     await engine.dispose()
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg2"])
+def test_a_relay_behind_a_pooler_polls_and_says_so_once_and_one_before_it_is_woken(
+    bouncer_url: str, postgres_url: str, driver: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "halfmoon.events")
+    options = {"prepare_threshold": None} if driver == "psycopg" else {}
+    maker = sessionmaker(create_engine(bouncer_url.replace("psycopg", driver), connect_args=options))
+    polls, listens = Wire(), Wire()
+    with Publisher("P_shop", transport=FakeTransport(), session=maker, mode="outbox", relay=False) as events:
+        events.create_tables()
+        for relay in (
+            Relay(events.provider, polls, poll_ms=20),
+            Relay(provider(lambda: psycopg.connect(plain(postgres_url))), listens, poll_ms=3_600_000),
+        ):
+            with relay:
+                for number in range(2):
+                    with maker.begin():
+                        event_id = events.publish(T, C, number).event_id
+                    until(lambda event_id=event_id: event_id in (*polls.ids, *listens.ids))
+    maker.kw["bind"].dispose()
+    assert (len(polls.ids), len(listens.ids)) == (2, 2)
+    [said] = [record.getMessage() for record in caplog.records if "only polls" in record.getMessage()]
+    assert "PgBouncer" in said

@@ -241,7 +241,7 @@ class Server:
 
 
 class Heard(ListeningConnection):
-    """A connection whose notifications are taken in by any statement, as drivers do it."""
+    """A connection whose notifications are taken in when it is told to."""
 
     backend_pid = 7
 
@@ -253,10 +253,13 @@ class Heard(ListeningConnection):
 
     def run(self, statement):
         self.server.point()
+        return [(self.backend_pid,)]
+
+    def take(self):
+        self.server.point()
         if self.closed:
             raise OSError("closed")
         self.pending = False
-        return [(7, "channel")]
 
     def listen(self, channel, nudge):
         self.server.point()
@@ -287,6 +290,7 @@ class Selected:
         if not connection.readable() and not self.server.words:
             self.server.idle.set()
             connection.nudge_of_the_end.wait(10)
+        return [connection]
 
 
 NOTIFIED_WORDS = st.lists(st.sampled_from(["", "", "commit", "kill"]), max_size=25)
@@ -321,28 +325,25 @@ class WakesBeforeItTakesIn(Listener):
     """Wakes the relay, then takes in what came: a commit in between wakes nobody."""
 
     def _hear(self, connection):
-        _, channel = connection.run("")[0]
-        connection.listen(channel, self._nudge)
+        connection.listen("", self._nudge)
         with listener_module.selectors.DefaultSelector() as selector:
             self._rest_s = 0.0
-            while True:
-                self._wake()
-                if self._ended.is_set() or connection.run("")[0][1] != channel:
-                    return
+            while not self._ended.is_set():
                 selector.select(1)
+                self._wake()
+                connection.take()
 
 
 class DoesNotLookAtFirst(Listener):
     """Waits for a notification before the relay looks: what came before it listened, or while it was cut off, waits."""
 
     def _hear(self, connection):
-        _, channel = connection.run("")[0]
-        connection.listen(channel, self._nudge)
+        connection.listen("", self._nudge)
         with listener_module.selectors.DefaultSelector() as selector:
             self._rest_s = 0.0
             while not self._ended.is_set():
                 selector.select(1)
-                connection.run("")
+                connection.take()
                 self._wake()
 
 

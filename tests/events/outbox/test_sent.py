@@ -7,17 +7,23 @@ import threading
 from datetime import timedelta
 
 import pytest
+import sqlalchemy
 
 from halfmoon.errors import SettingError
 from halfmoon.events import dbapi
+from halfmoon.events.checks.tokens import create_tables
 from halfmoon.events.databases import retention
 from halfmoon.events.databases.database import Busy
+from halfmoon.events.event import Event
 from halfmoon.events.outbox import relay as relay_module
-from halfmoon.events.outbox import sent, status
+from halfmoon.events.outbox import sent, status, write
 from halfmoon.events.outbox.claims import remove
 from halfmoon.events.outbox.relay import Relay, RelaySettings
 from halfmoon.events.outbox.sent import KEPT_BY_ONE_STATEMENT, entries, keep, resend
-from halfmoon.model import MessageQueue, SendResult, SendStatus
+from halfmoon.events.sqlalchemy import provider as sqlalchemy_provider
+from halfmoon.events.tables import OUTBOX, SENT
+from halfmoon.model import Message, MessageQueue, SendResult, SendStatus
+from tests.events.outbox.outboxes import BY_HAND
 from tests.events.outbox.test_claims import claimed, ids, settle
 from tests.events.outbox.test_relay import Wire
 from tests.events.real_databases import connects
@@ -190,6 +196,25 @@ def test_a_relay_keeps_what_it_sent_and_sends_it_again_when_asked(outbox, kind):
     assert [one.msg_id for one in wire.got[250:]] == ["E7"]
     assert wire.got[250].attempt == 1, "brokers merge repeats with what they have"
     provider.release()
+
+
+def test_kept_events_lie_in_the_schema_of_their_outbox(postgres_url):
+    engine, wire = sqlalchemy.create_engine(postgres_url), Broker()
+    with engine.begin() as connection:
+        connection.execute(sqlalchemy.text("CREATE SCHEMA events"))
+    database = sqlalchemy_provider(engine, schema="events")
+    create_tables(database, (OUTBOX, SENT))
+    event = Event(id="A", topic="TP_ORDER", code="EC_PAID")
+    with database.fresh() as rows:
+        rows.run(*write(database, BY_HAND, Message("TP_ORDER", b"x"), event, 7, notify=True))
+    with Relay(database, wire, poll_ms=20, keep_sent=60):
+        until(lambda: len(entries(database)) == 1)
+        assert resend(database, since_ms=0) == 1
+        until(lambda: len(entries(database)) == 2)
+    with engine.begin() as connection:
+        assert connection.execute(sqlalchemy.text("SELECT COUNT(*) FROM events.halfmoon_sent")).scalar_one() == 2
+    database.release()
+    engine.dispose()
 
 
 def _now_ms(provider):

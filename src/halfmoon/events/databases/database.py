@@ -110,7 +110,7 @@ class Provider(Database, Protocol):
         """As ``rows(transaction).all(…)`` for transactions of an event loop."""
 
     def listening(self) -> ListeningConnection:
-        """Open a connection on which the database tells of notifications, outside of pools. For a thread without an event loop.
+        """Open a connection that receives notifications of the database, outside of pools. For a thread without an event loop.
 
         Raises CannotListen where there is none, and what the driver raises.
         """

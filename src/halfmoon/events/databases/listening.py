@@ -1,6 +1,6 @@
-"""Connections on which PostgreSQL tells of notifications, each a driver's own and in no pool. Begins nothing and waits for nothing.
+"""Connections that receive notifications of PostgreSQL: each the driver's own, in no pool. Starts no thread and waits for nothing.
 
-A notification says that there may be something new, and nothing else.
+A notification is a reason to look, and nothing else.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Run = Callable[[str], Sequence[Sequence[Any]]]
 
 
 class CannotListen(Exception):
-    """Notifications cannot be had from this database, or with this driver. The text says why."""
+    """Notifications are not available from this database, or with this driver. The text says why."""
 
 
 class ListeningConnection:
@@ -36,15 +36,22 @@ class ListeningConnection:
 
     @property
     def backend_pid(self) -> int:
-        """The process of the server that the driver was told of when it connected; a pooler tells a number of its own."""
+        """Number of the server's process, as the driver got it when it connected; poolers send a number of their own."""
         return int(self.driver.info.backend_pid)
 
     def run(self, statement: str) -> Sequence[Sequence[Any]]:
-        """Run a statement, committed by itself, and return its rows. Takes in the notifications that came."""
-        rows = self._run(statement)
-        if isinstance(kept := self.driver.notifies, list):  # psycopg2 keeps all of them
-            kept.clear()
-        return rows
+        """Run a statement, committed by itself, and return its rows."""
+        return self._run(statement)
+
+    def take(self) -> None:
+        """Take in the notifications that have come, without asking the server. Raises what the driver raises at its end."""
+        if (low_level := getattr(self.driver, "pgconn", None)) is not None:  # psycopg's
+            low_level.consume_input()
+            while low_level.notifies():
+                pass
+        else:
+            self.driver.poll()
+            self.driver.notifies.clear()  # psycopg2 would keep them
 
     def listen(self, channel: str, nudge: Callable[[], None]) -> int | None:
         """Listen to a channel; returns the file descriptor that becomes readable when a notification comes.

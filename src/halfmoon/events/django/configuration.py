@@ -66,6 +66,7 @@ class Configuration:
     timeout_ms: int = 3_000
     check_after_s: int | None = None
     strict: bool = True
+    notify: bool = True
     raise_on_failure: bool = True
     transport: Any = None
     codecs: Any = None
@@ -78,7 +79,7 @@ class Configuration:
             name: getattr(self, name)
             for name in (
                 *("topics", "mode", "tries_max", "timeout_ms", "check_after_s"),
-                *("strict", "raise_on_failure"),
+                *("strict", "notify", "raise_on_failure"),
             )
         }
         given["relay"] = self.relay_settings() if self.relay else False
@@ -258,6 +259,7 @@ _KINDS = {
     "relay": _relay,
     "start": _flag,
     "strict": _flag,
+    "notify": _flag,
     "raise_on_failure": _flag,
     "tries_max": _number,
     "timeout_ms": _number,

@@ -34,10 +34,10 @@ INSERT = (
 """Writes one row. ``next_ms`` 0 is at once, whatever the clocks of other machines say."""
 
 CHANNEL = "halfmoon_relay"
-"""The name, in a database of PostgreSQL, under which relays are told of rows, whatever the schema: one may serve several."""
+"""The channel of PostgreSQL on which relays listen: one for a database, since a relay may serve several schemas."""
 
 INSERT_AND_NOTIFY = f"{INSERT} RETURNING pg_notify('{CHANNEL}', '')"
-"""In PostgreSQL, have relays told when the transaction commits; once, however many rows it writes. Costs no round trip."""
+"""As `INSERT`, and notifies relays when the transaction commits, once for all its rows. PostgreSQL only; costs no round trip."""
 
 
 class Unreadable(Exception):
@@ -69,8 +69,8 @@ def write(
 ) -> tuple[str, Mapping[str, Any]]:
     """Return the statement, and its values, that puts an event into the outbox as part of a transaction.
 
-    ``message`` is the event as it will travel; the event's id becomes the message's. One insert, on every dialect. ``notify``: have
-    relays of other processes told, where the database can.
+    ``message`` is the event as it will travel; the event's id becomes the message's. One insert, on every dialect. ``notify``:
+    notify relays of other processes, where the database can.
 
     Raises PayloadRefused for a message that a row cannot hold.
     """

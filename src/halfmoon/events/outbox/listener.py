@@ -1,6 +1,6 @@
-"""Wakes a relay when another process has committed rows: PostgreSQL tells of them (LISTEN). Reads no row and decides nothing.
+"""Wakes a relay when another process has committed rows, by notifications of PostgreSQL (LISTEN). Reads no row, decides nothing.
 
-A thread of its own with a connection of its own. A relay looks by itself all the same, so nothing is lost where this does not work.
+Has a thread and a connection of its own. The relay polls in any case, so that nothing is lost where this does not work.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from halfmoon.events.databases.listening import CannotListen, ListeningConnectio
 from halfmoon.events.outbox import CHANNEL
 
 PROBE_S = 30
-"""How often a connection on which nothing comes is tried."""
+"""How often a connection on which nothing comes is checked."""
 REST_MIN_S, REST_MAX_S = 0.2, 30.0
-"""A connection that failed is opened again after so long, at first and at last."""
+"""Wait before a connection that failed is opened again: at first, and at most."""
 PAUSE_S = 0.005
-"""Notifications of so long wake the relay once more together, at high rates."""
+"""At high rates, notifications that come within this time wake the relay once."""
 
 _QUESTION = "SELECT pg_backend_pid()"
 
@@ -31,8 +31,8 @@ log = logging.getLogger("halfmoon.events")
 class Listener:
     """Calls ``wake()`` after commits, from its construction until `close`. ``name`` is the relay's, for the log."""
 
-    def __init__(self, provider: Provider, wake: Callable[[], None], name: str, *, probe_s: float = PROBE_S) -> None:
-        self._provider, self._wake, self._name, self._probe_s = provider, wake, name, probe_s
+    def __init__(self, provider: Provider, wake: Callable[[], None], name: str) -> None:
+        self._provider, self._wake, self._name = provider, wake, name
         self._nudged, self._nudges = socket.socketpair()
         self._nudged.setblocking(False)
         self._nudges.setblocking(False)
@@ -60,7 +60,7 @@ class Listener:
                     with closing(self._connected()) as connection:
                         self._hear(connection)
                 except CannotListen as why:
-                    log.info("the relay only polls for rows of other processes: relay=%s reason=%s", self._name, why)
+                    log.info("the relay cannot listen for new rows and only polls: relay=%s reason=%s", self._name, why)
                     return
                 except Exception as error:
                     self._failed(error)
@@ -73,25 +73,26 @@ class Listener:
     def _hear(self, connection: ListeningConnection) -> None:
         """Wake the relay until the end. Raises what the driver raises."""
         if int(connection.run(_QUESTION)[0][0]) != connection.backend_pid:
-            raise CannotListen("a connection pooler such as PgBouncer stands before the database; name the server to the relay")
+            raise CannotListen("the connection goes through a pooler such as PgBouncer: give the relay the address of the server")
         with selectors.DefaultSelector() as selector:
             selector.register(self._nudged, selectors.EVENT_READ)
             if (descriptor := connection.listen(CHANNEL, self._nudge)) is not None:
                 selector.register(descriptor, selectors.EVENT_READ)
             if self._said:
-                log.info("the relay is told of new rows again: relay=%s", self._name)
+                log.info("the relay listens for new rows again: relay=%s", self._name)
             self._rest_s, self._said = 0.0, ""
             while True:
-                connection.run(_QUESTION)
-                self._wake()  # after the question, which takes in notifications; at first for what came before
+                self._wake()  # after what came was taken in, or a commit in between would wake nobody; at first for older rows
                 if self._ended.wait(PAUSE_S):
                     return
-                selector.select(self._probe_s)
+                if not selector.select(PROBE_S):
+                    connection.run(_QUESTION)
                 with suppress(BlockingIOError):
                     self._nudged.recv(4096)
+                connection.take()
 
     def _failed(self, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}".partition("\n")[0]
         if not self._said:
-            log.info("the relay is not told of new rows now, it polls meanwhile: relay=%s reason=%s", self._name, text)
+            log.info("the relay cannot listen for new rows now and polls meanwhile: relay=%s reason=%s", self._name, text)
         self._said = text

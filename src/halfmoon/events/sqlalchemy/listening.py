@@ -75,9 +75,10 @@ class _Asyncpg(ListeningConnection):
         """As `ListeningConnection.backend_pid`."""
         return int(self.driver.get_server_pid())
 
-    def run(self, statement: str) -> Sequence[Sequence[Any]]:
-        """As `ListeningConnection.run`."""
-        return self._run(statement)
+    def take(self) -> None:
+        """As `ListeningConnection.take`."""
+        if self.driver.is_closed():
+            raise ConnectionError("the connection was closed")
 
     def listen(self, channel: str, nudge: Callable[[], None]) -> None:
         """As `ListeningConnection.listen`."""
