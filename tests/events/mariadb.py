@@ -89,6 +89,7 @@ class MariaDB(Server):
     def _options(self) -> list[str]:
         options = {"datadir": str(self.directory / "data"), "lc-messages-dir": str(SHARE), **_SETTINGS}
         options |= {"socket": str(self.directory / "socket"), "pid-file": str(self.directory / "pid")}
+        options["tmpdir"] = str(self.directory)  # a server that starts removes the temporary tables of all others there
         found = program()
         assert found is not None, missing()
         return [str(found), "--no-defaults", *(f"--{name}={value}" for name, value in options.items())]
