@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextvars
 import gc
+import threading
 import time
 import traceback
 from collections import Counter
@@ -27,6 +28,8 @@ PATIENCE_S = 2.0
 """How long the publisher may take to find an outcome by itself before the broker's check is asked for."""
 CHECKS_S = 30.0
 """How long the broker goes on asking."""
+HANGS_S = 10.0
+"""How long a program may take before its connections to a server are cut off."""
 TRIES = 10
 """How often a store is tried that the application keeps locked."""
 T = TypeVar("T")
@@ -196,14 +199,25 @@ class Application:
         """Run a program and end what it left open. Raises Broken where a promise does not hold."""
         self._reset()
         self.counts["programs"] += 1
+        watchdog = threading.Timer(HANGS_S, self._free)
+        watchdog.daemon = True
+        watchdog.start()
         try:
             contextvars.copy_context().run(self._drive, self._whole(program))
+            watchdog.cancel()
             self._settle()
             wrong = self.wrong()
         finally:
+            watchdog.cancel()
             self._clear()
         if wrong:
             raise Broken("\n".join([f"after {list(program)}:", *wrong, *(f"  swallowed: {text}" for text in self.swallowed)]))
+
+    def _free(self) -> None:
+        """Cut a program off that hangs, as psycopg does at the end of some pipelines."""
+        self.counts["hung"] += 1
+        with suppress(*ERRORS):
+            self.store.cut_off()
 
     def _clear(self) -> None:
         """Forget a program. A connection that is open still is cut off."""

@@ -82,15 +82,19 @@ class Consuming(Application):
         except Escape as escape:
             raise ValueError("the function fails") from escape
 
+    async def pair(self, *, named: bool = False, **options: Any) -> None:
+        """Name a handle of the program's own: beside it the one that the function was given is open."""
+        await super().pair(named=named or self.handle is not self.given, **options)
+
     async def _called(self, event_id: str, program: Sequence[str]) -> None:
-        lent = self.handle
+        self.given = self.handle
         await self.text(f"INSERT INTO machine_effect VALUES ('{event_id}')")
         try:
             await self.steps(program)
         finally:
             while self.blocks:
                 await self._step_quietly(self.leave())
-            if self.opened and self.handle is not lent:
+            if self.opened and self.handle is not self.given:
                 await self._step_quietly(self.close())
             self.early = self.early or self.committed("machine_effect")[event_id] > 0
 

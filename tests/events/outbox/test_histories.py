@@ -91,7 +91,8 @@ class KeptStory:
     def turn(self, name):
         begun = len(self.wire.got)
         self.kept.update(self.wire.got[at] for at in self._hand(name))
-        more = self.relays[name]._turn()
+        relay = self.relays[name]
+        more = relay._turn(*relay._shares.all())
         self.hands[name] = range(begun, len(self.wire.got))
         return more
 
@@ -123,8 +124,9 @@ class KeptStory:
         ages = self.outbox.ask("SELECT event_id, sent_ms FROM halfmoon_sent")
         before = min(self.now_ms, max((at for _, at in ages), default=self.now_ms)) - KEEP_S * 1_000
         self.kept.subtract(event_id for event_id, at in ages if at < before)
-        self.relays[name]._clean_at_s = 0.0
-        self.relays[name]._clean()
+        (share,) = self.relays[name]._shares.all()
+        share.clean_at_s = 0.0
+        self.relays[name]._clean(share)
 
 
 names = st.sampled_from(NAMES)

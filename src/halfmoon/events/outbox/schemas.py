@@ -81,7 +81,7 @@ class Share:
     """One relay's part of the outbox of one schema: what it has sent and not yet noted there."""
 
     def __init__(self, provider: Provider, schema: str) -> None:
-        self._provider, self.schema, self.dialect = provider, schema, provider.dialect
+        self._provider, self.schema = provider, schema
         self.sent: list[int] = []
         self.failed: list[Failure] = []
         self.unsent: list[int] = []
@@ -90,6 +90,11 @@ class Share:
         """Whether the table of kept events was found: without it nothing is sent."""
         self.clean_at_s = 0.0
         self.rest_ms, self.rests_until_s, self.error = 0, 0.0, ""
+
+    @property
+    def dialect(self) -> str:
+        """The database's."""
+        return self._provider.dialect
 
     @contextmanager
     def fresh(self, *, lock_wait_ms: int = 1_000) -> Iterator[Rows]:
