@@ -89,7 +89,7 @@ def test_rows_and_events_agree_after_a_kill_at_each_step(shop: Shop, database_ur
     before_commit = STEPS.index("before commit") + 1
     # Decisions are taken beside the orders, so that a process may die at one while its second order is still open.
     assert len(STEPS) <= len(shop.orders()) <= 2 * len(STEPS) - before_commit
-    assert len(attempted) == 2 * len(STEPS) - 1  # and one died before it had an event
+    assert len(STEPS) <= len(attempted) < 2 * len(STEPS)  # and one died before it had an event
 
 
 def kill_publishers(shop: Shop, url: str, mode: str, seed: int) -> list[str]:

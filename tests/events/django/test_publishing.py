@@ -12,11 +12,13 @@ from django.db import DatabaseError, OperationalError, connections, transaction
 from django.test import AsyncClient, Client, TestCase, TransactionTestCase, override_settings
 
 from halfmoon.events import (
+    AmbiguousTransaction,
     Codecs,
     ConsumerContext,
     Consumers,
     Event,
     NoTransaction,
+    Publisher,
     PublishFailed,
     Synchronization,
     on,
@@ -164,7 +166,7 @@ def test_outside_a_transaction_an_event_is_sent_at_once(using: str, bus: MemoryB
 
 
 def test_outside_a_transaction_a_transactional_event_is_refused_before_anything_is_sent(using: str, bus: MemoryBus):
-    with pytest.raises(NoTransaction, match=r"transaction\.atomic\(\).*at_once=True"):
+    with pytest.raises(NoTransaction, match=r"transaction\.atomic\(using=.*at_once=True"):
         publish("1")
     with override_settings(HALFMOON={"GROUP": "P_shop", "TRANSPORT": bus, "DATABASE": using, "MODE": "outbox"}):
         for transactional in (True, False):
@@ -215,10 +217,26 @@ def test_an_event_published_after_the_commit_by_a_hook_is_sent_at_once(using: st
     assert sorted(numbers(bus.committed)) == ["1", "late"]
 
 
-def test_transactions_of_another_database_do_not_count(file_bus: MemoryBus):
-    with transaction.atomic(using="other"):
-        publish("at once", transactional=False)
-        assert numbers(file_bus.committed) == ["at once"]
+@BLOCKS
+def test_a_plain_event_in_a_block_of_another_database_is_refused_with_its_alias(file_bus: MemoryBus, block: Block):
+    apart = Publisher("P_apart", transport=file_bus)  # it knows no database at all
+    with contextlib.suppress(RuntimeError), block(using="other"):
+        for publisher in (events, apart):
+            with pytest.raises(AmbiguousTransaction, match=r"atomic\(using='other'\).*at_once=True"):
+                publisher.publish("TP_ORDER", "EC_SEEN", {"number": "1"})
+            publisher.publish("TP_ORDER", "EC_SEEN", {"number": "at once"}, at_once=True)
+        with pytest.raises(NoTransaction, match=r"using='other'.*using='default'"):
+            publish("2")
+        with suspend():
+            publish("aside", transactional=False)
+        with transaction.atomic():
+            publish("deferred", transactional=False)
+        transaction.on_commit(lambda: publish("never", transactional=False) and None, using="other")
+        raise RuntimeError
+    with block(using="other"):
+        transaction.on_commit(lambda: publish("after", transactional=False) and None, using="other")
+
+    assert numbers(file_bus.committed) == ["at once", "at once", "aside", "deferred", "after"]
 
 
 def test_the_outbox_carries_events_of_committed_transactions_in_order(using: str, bus: MemoryBus):

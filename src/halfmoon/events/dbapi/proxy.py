@@ -22,7 +22,7 @@ from halfmoon.events.transaction import LocalTransaction, Status, adopt, bind
 _RUNNING = ("execute", "callproc", "copy", "stream")
 """Prefixes of the methods that run statements: without autocommit the first statement begins a transaction."""
 
-_OWN = {"_real", "_source", "_local", "_savepoints", "_dropped", "_dialect", "_unused_session"}
+_OWN = {"_real", "_source", "_local", "_savepoints", "_dropped", "_dialect", "_unused_session", "_blocks"}
 _COMMENTS = r"(?:\s+|--[^\n]*(?:\n|$)|/\*.*?\*/)*"
 _ENDS = re.compile(_COMMENTS + r"(?:(COMMIT|END)|ROLLBACK)\b", re.IGNORECASE | re.DOTALL)
 _SAVEPOINT = re.compile(
@@ -43,6 +43,8 @@ class ProxyConnection:
         self._dropped = dropped
         self._local: LocalTransaction | None = None
         self._savepoints: list[str] = []
+        self._blocks = 0
+        """How many ``with`` blocks of it are open."""
         self._unused_session = note_opened(self)
         if in_transaction(real):
             self.begun()
@@ -106,14 +108,17 @@ class ProxyConnection:
     def __enter__(self) -> Self:
         """Begin a block, at whose end the driver commits or rolls back: what is published in it belongs to it."""
         self._real.__enter__()
+        self._blocks += 1
         self._unused_session.used = True
         self._unused_session = note_opened(self)
         if self._local is not None:
+            self._name_block(self._local)
             self._unused_session.used = True
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> Any:
         """Commit or roll back as the driver does it at a block's end; the driver then closes or keeps the connection."""
+        self._blocks -= 1
         try:
             if error is None:
                 self.commit()
@@ -144,12 +149,18 @@ class ProxyConnection:
         self._unused_session.used = True
         if self._local is None:
             local = self._local = LocalTransaction(self._source, weakref.ref(self))
+            self._name_block(local)
             dropped = self._dropped
             local.facts["connection"] = weakref.ref(self, lambda _: dropped(local))
             bind(local)
             return local
         adopt(self._local)
         return self._local
+
+    def _name_block(self, local: LocalTransaction) -> None:
+        """Have a transaction count as a block if its program began it, and not a first statement."""
+        if self._blocks or autocommits(self._real, self._dialect):
+            local.block = f"a block of a {type(self._real).__module__}.{type(self._real).__qualname__}"
 
     def _ended(self, status: Status) -> None:
         local, self._local = self._local, None
@@ -285,13 +296,15 @@ class ProxyBlock:
     def __enter__(self) -> Any:
         self._inner = bool(in_transaction(self._connection._real))
         entered = self._real.__enter__()
-        self._connection.begun()
+        self._connection._blocks += 1
+        self._connection._name_block(self._connection.begun())
         if self._inner and (local := self._connection.local) is not None:
             local.savepoint()
         return entered
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> Any:
         connection, local = self._connection, self._connection.local
+        connection._blocks -= 1
         if error is None and not self._inner and local is not None:
             try:
                 local.before_commit()

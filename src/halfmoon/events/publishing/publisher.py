@@ -12,10 +12,12 @@ import difflib
 import inspect
 import logging
 import os
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import fields
 from datetime import datetime, timedelta
 from importlib import import_module
@@ -435,6 +437,9 @@ def _provider(session: Any, provider: Provider | None, bind: Any) -> Provider:
     if session is not None and provider is not None:
         raise UsageError("give a publisher a session or a provider, not both")
     if session is None:
+        if "sqlalchemy.orm" in sys.modules:
+            with suppress(ImportError):  # of a release that is too old for its provider
+                import_module("halfmoon.events.sqlalchemy").watch_blocks()
         return LOCAL if provider is None else provider
     try:
         module = import_module("halfmoon.events.sqlalchemy")  # SQLAlchemy is an extra: imported only for who uses it

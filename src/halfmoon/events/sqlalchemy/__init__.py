@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from halfmoon.errors import UsageError
+from halfmoon.events.sqlalchemy.blocks import watch_blocks
 from halfmoon.events.sqlalchemy.connections import ConnectionProvider
 from halfmoon.events.sqlalchemy.engines import asyncio_module, engine_of, refuse_routing
 from halfmoon.events.sqlalchemy.metadata import add_tables
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 _MADE = "_halfmoon_provider"
 
-__all__ = ["ConnectionProvider", "SessionProvider", "add_tables", "begin", "begin_async", "provider"]
+__all__ = ["ConnectionProvider", "SessionProvider", "add_tables", "begin", "begin_async", "provider", "watch_blocks"]
 
 
 def provider(session: Any, *, bind: Engine | AsyncEngine | None = None) -> SessionProvider | ConnectionProvider:
@@ -41,6 +42,7 @@ def provider(session: Any, *, bind: Engine | AsyncEngine | None = None) -> Sessi
     Raises UsageError for what is none of these; for `Session` itself: all sessions of the process would count; for sessions with
     several engines without ``bind``; and for another ``bind`` than before.
     """
+    watch_blocks()
     match session:
         case scoped_session():
             return provider(session.session_factory, bind=bind)

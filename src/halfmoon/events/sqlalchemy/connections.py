@@ -91,6 +91,7 @@ class ConnectionProvider:
         local = LocalTransaction(self, connection, waits=not connection.dialect.is_async)
         block = _Block(connection, connection.begin(), local)
         local.facts["sqlalchemy"] = block
+        local.block = f"begin() of the engine {self._engine.url!r}"
         self._open[connection] = block
         self._fresh.used_here()
         bind(local)
