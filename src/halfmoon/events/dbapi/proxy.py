@@ -218,12 +218,12 @@ class ProxyConnection:
         now = in_transaction(self._real)
         if now:
             self.begun()
-            if not failed and isinstance(statement, str) and (said := _SAVEPOINT.match(statement)):
-                self._savepoint(said[1].upper(), said[2].upper())
-        elif now is False and opened:
+        if now is False and opened:
             ends = _ENDS.match(statement) if isinstance(statement, str) else None
             status = Status.ROLLED_BACK if ends is not None and (failed or not ends[1]) else Status.COMMITTED
             self._ended(Status.UNKNOWN if ends is None else status)
+        elif self._local is not None and not failed and isinstance(statement, str) and (said := _SAVEPOINT.match(statement)):
+            self._savepoint(said[1].upper(), said[2].upper())
 
     def _given_up(self) -> bool:
         return self._dialect in {"postgresql", ""} and error_classification.aborted(self._real)

@@ -142,9 +142,9 @@ class ConnectionProvider:
     def rows(self, transaction: LocalTransaction) -> Rows:
         """Return what runs statements in the connection's own transaction."""
         block = _block(transaction)
-        refuse_autocommit(block.connection)
         if not transaction.active or not block.transaction.is_active:
             raise TransactionEnded("the connection's transaction has ended: publish before its commit or rollback")
+        refuse_autocommit(block.connection)
         return ConnectionRows(lambda: block.connection, self.dialect, on_loop=not transaction.waits)
 
     def awaiting(self) -> Callable[[Awaitable[Any]], Any] | None:
