@@ -72,6 +72,8 @@ def test_a_transaction_of_another_thread_is_not_meant_here(data: Adapter):
     with data.block() as handle:
         data.mark(1, handle)
         assert in_thread(data.provider.current) is None
+        if "several" in data.traits:  # a connection of Django's is its thread's
+            assert in_thread(lambda: data.provider.current(handle)) is data.provider.current()
         assert in_thread(lambda: publishes(data)) == "NoTransaction"
     data.agree(1)
 
