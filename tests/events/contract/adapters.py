@@ -64,6 +64,9 @@ class Adapter:
         self.dialect = make_url(url).get_backend_name()
         self.bus, self.events = MemoryBus(), None
         self.marks: dict[int, Heard] = {}
+        self._beside = connects(url)()
+        if self.dialect == "sqlite":
+            _prepared(self._beside)
         self.connect()
         for statement in _TABLES + ([] if self.dialect == "mysql" else _DEFERRED):
             self.beside(statement)
@@ -177,11 +180,10 @@ class Adapter:
 
     def beside(self, statement: str) -> list[Any]:
         """Run a statement on a connection that has nothing to do with the provider; return the first column."""
-        with closing(connects(self.url)()) as connection:
-            cursor = connection.cursor()
-            cursor.execute(statement)
-            found = [row[0] for row in cursor.fetchall()] if cursor.description else []
-            connection.commit()
+        cursor = self._beside.cursor()
+        cursor.execute(statement)
+        found = [row[0] for row in cursor.fetchall()] if cursor.description else []
+        self._beside.commit()
         return found
 
     def kill(self, handle: Any) -> None:
@@ -500,6 +502,9 @@ ADAPTERS: dict[str, tuple[type[Adapter], str, str]] = {
     "mariadb": (Connections, "mysql", "mariadb"),
 }
 """By name: the adapter, the database that it needs, and its driver where several are promised."""
+
+DRIVERS = {"session on mysqlclient", "session on mariadb's connector", "mariadb"}
+"""Those that differ from others in nothing but the driver."""
 
 _MODULES = {"mysql+mysqldb": "MySQLdb", "mariadb+mariadbconnector": "mariadb", "postgresql+asyncpg": "asyncpg"}
 

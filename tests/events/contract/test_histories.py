@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from halfmoon.events import PublishFailed
@@ -146,7 +146,7 @@ class Player:
 
 
 def some_histories(data: Adapter) -> None:
-    @settings(max_examples=30 if data.dialect == "sqlite" else 10, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=20 if data.dialect == "sqlite" else 6, phases=[Phase.generate], derandomize=True, database=None)
     @given(HISTORIES)
     def history(transactions: list[Transaction]) -> None:
         player = Player(data)
@@ -162,7 +162,7 @@ def test_after_any_history_consumers_and_listeners_know_what_the_database_holds(
     some_histories(data)
 
 
-@needs("sqlite")
+@needs("sqlite", "dropped")
 def test_a_decision_taken_from_what_was_told_is_found(data: Adapter, monkeypatch: pytest.MonkeyPatch):
     def by_what_was_told(decision: RowDecision, status: Status) -> None:
         seen = LocalTransactionState.COMMIT if status is Status.COMMITTED else LocalTransactionState.ROLLBACK

@@ -52,7 +52,7 @@ def in_sql(found: Session | Connection) -> None:
 
 
 @COMMITS
-@pytest.mark.parametrize("write", [in_nested, in_sql])
+@pytest.mark.parametrize("write", [in_sql])
 @pytest.mark.parametrize("kind", ["session", "connection"])
 @pytest.mark.parametrize("transactional", [True, False], ids=["transactional", "plain"])
 def test_the_release_of_a_savepoint_that_came_first_commits_nothing(

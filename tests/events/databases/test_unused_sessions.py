@@ -54,8 +54,8 @@ class Shop:
 
 
 @pytest.fixture
-def shop(database_url: str) -> Iterator[Shop]:
-    found = Shop(database_url)
+def shop(sqlite_url: str) -> Iterator[Shop]:
+    found = Shop(sqlite_url)
     yield found
     found.events.close()
     found.engine.dispose()
@@ -68,8 +68,8 @@ def nothing_was_sent(bus: MemoryBus) -> bool:
 # ---------------------------------------------------------------- a session without a statement
 
 
-def test_a_publish_before_the_first_statement_of_an_outbox_is_a_row_of_the_session(database_url: str):
-    shop = Shop(database_url, mode="outbox", relay=False)
+def test_a_publish_before_the_first_statement_of_an_outbox_is_a_row_of_the_session(sqlite_url: str):
+    shop = Shop(sqlite_url, mode="outbox", relay=False)
     with shop.Session() as session:
         assert shop.publish(transactional=False) is DeliveryMode.OUTBOX
         session.rollback()
@@ -79,8 +79,8 @@ def test_a_publish_before_the_first_statement_of_an_outbox_is_a_row_of_the_sessi
     shop.engine.dispose()
 
 
-def test_a_scoped_session_that_is_named_need_not_have_begun(database_url: str):
-    shop = Shop(database_url)
+def test_a_scoped_session_that_is_named_need_not_have_begun(sqlite_url: str):
+    shop = Shop(sqlite_url)
     scoped = scoped_session(shop.Session)
     shop.publish(1, session=scoped)
     scoped.add(Order(id=1))
@@ -187,8 +187,8 @@ def test_sessions_of_another_sessionmaker_are_not_meant(shop: Shop):
         assert shop.seen() == [2]
 
 
-def test_a_publisher_that_is_not_strict_still_finds_the_session(database_url: str):
-    shop = Shop(database_url, strict=False)
+def test_a_publisher_that_is_not_strict_still_finds_the_session(sqlite_url: str):
+    shop = Shop(sqlite_url, strict=False)
     with shop.Session() as session:
         shop.publish(1)
         session.rollback()
@@ -246,8 +246,8 @@ async def test_the_session_that_a_dependency_of_fastapi_yields_is_known_or_the_p
     assert shop.seen() == [2, 4]
 
 
-async def test_an_asyncio_dependency_of_fastapi_is_known_before_its_first_statement(database_url: str):
-    engine = create_async_engine(for_asyncio(database_url))
+async def test_an_asyncio_dependency_of_fastapi_is_known_before_its_first_statement(sqlite_url: str):
+    engine = create_async_engine(for_asyncio(sqlite_url))
     Made, bus, app = async_sessionmaker(engine), MemoryBus(), FastAPI()
     events = Publisher("P_shop", transport=bus, session=Made)
     await asyncio.to_thread(events.create_tables)

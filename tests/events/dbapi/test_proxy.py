@@ -81,40 +81,28 @@ def order(connection: Any, number: int) -> None:
 # ---------------------------------------------------------------- how it ended
 
 
-@pytest.mark.mission("002-55", "002-57")
-def test_a_transaction_is_active_from_the_first_statement_to_the_commit(shop, connection):
+@pytest.mark.parametrize(("statement", "status"), [("-- done\n  commit", Status.COMMITTED), ("ROLLBACK", Status.ROLLED_BACK)])
+def test_an_end_in_sql_counts(shop, connection, statement, status):
+    connection.cursor()
     assert not transaction_active()
-    cursor = connection.cursor()
-    assert not transaction_active()
-    cursor.execute("SELECT 1")
-    assert cursor.fetchone() == (1,)
-    assert transaction_active()
     order(connection, 1)
     heard = shop.listen()
-    connection.commit()
+    connection.execute(statement)
 
-    assert heard.told == ["begin", "before_commit", "after_commit", Status.COMMITTED]
-    assert not transaction_active()
-    assert shop.ids() == [1]
+    assert heard.status is status
+    assert shop.ids() == [1] * (status is Status.COMMITTED)
 
 
-@pytest.mark.parametrize("way", ["rollback", "close", "SQL"])
-def test_what_ends_without_a_commit_is_a_rollback(shop, connection, way):
+def test_a_commit_in_sql_of_a_transaction_that_postgresql_has_given_up_is_a_rollback(postgres_shop):
+    connection = postgres_shop.provider.connect()
     order(connection, 1)
-    heard = shop.listen()
-    connection.execute("ROLLBACK") if way == "SQL" else getattr(connection, way)()
+    heard = postgres_shop.listen()
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        connection.execute("SELECT 1 / 0")
+    connection.execute("COMMIT")
+    connection.close()
 
-    assert heard.told == ["begin", Status.ROLLED_BACK]
-    assert shop.ids() == []
-
-
-def test_a_commit_in_sql_counts(shop, connection):
-    order(connection, 1)
-    heard = shop.listen()
-    connection.execute("-- done\n  commit")
-
-    assert heard.status is Status.COMMITTED
-    assert shop.ids() == [1]
+    assert heard.status is Status.ROLLED_BACK
 
 
 def test_a_commit_that_finds_a_lock_may_be_tried_again(sqlite_url):
@@ -137,23 +125,6 @@ def test_a_commit_that_finds_a_lock_may_be_tried_again(sqlite_url):
     assert heard.status is Status.COMMITTED
     reader.close()
     connection.close()
-
-
-@pytest.mark.parametrize("way", ["method", "SQL", "block"])
-def test_postgres_commits_of_a_transaction_it_has_given_up_are_rollbacks(postgres_shop, way):
-    connection = postgres_shop.provider.connect()
-    order(connection, 1)
-    heard = postgres_shop.listen()
-    with pytest.raises(psycopg.errors.DivisionByZero):
-        connection.execute("SELECT 1 / 0")
-    if way == "block":
-        connection.__exit__(None, None, None)
-    else:
-        connection.commit() if way == "method" else connection.execute("COMMIT")
-    connection.close()
-
-    assert heard.status is Status.ROLLED_BACK
-    assert postgres_shop.ids() == []
 
 
 def test_transactions_of_two_phases(postgres_shop):
@@ -271,12 +242,9 @@ def test_psycopgs_blocks_are_transactions_and_savepoints(postgres_url):
 # ---------------------------------------------------------------- savepoints
 
 
-def test_savepoints_in_sql_count(shop, connection):
+def test_savepoints_are_known_by_their_names_and_may_be_rolled_back_to_twice(shop, connection):
     order(connection, 1)
-    connection.execute("SAVEPOINT one")
-    released = shop.listen()
     connection.execute('SAVEPOINT "two"')
-    order(connection, 2)
     lost = shop.listen()
     connection.execute("SAVEPOINT three")
     lost_too = shop.listen()
@@ -285,12 +253,6 @@ def test_savepoints_in_sql_count(shop, connection):
     assert (lost.status, lost_too.status, again.status) == (Status.ROLLED_BACK, Status.ROLLED_BACK, None)
     connection.execute("rollback to two")
     assert again.status is Status.ROLLED_BACK
-    connection.execute("RELEASE one")
-    assert released.status is None
-    connection.commit()
-
-    assert released.status is Status.COMMITTED
-    assert shop.ids() == [1]
 
 
 # ---------------------------------------------------------------- which one is active
