@@ -128,6 +128,7 @@ def test_a_transaction_is_found_before_anything_is_published(using: str, block: 
 
 @BLOCKS
 def test_a_transaction_is_put_aside_before_anything_is_published(using: str, block: Block):
+    provider(using)
     with block(using=using):
         with suspend():
             assert not transaction_active()
