@@ -101,6 +101,7 @@ class LocalBlock:
                 self._transaction.savepoint()
         else:
             self._transaction = LocalTransaction(LOCAL, waits=waits)
+            self._transaction.block = "local_transaction()"
             bind(self._transaction)
         return self._transaction
 

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Any
 
 from halfmoon.errors import UsageError
+from halfmoon.events.databases.other_blocks import open_blocks, put_blocks_aside, put_blocks_back
 from halfmoon.events.databases.unused_sessions import is_of, next_number, put_aside, put_back, task_here
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
 
@@ -78,6 +79,8 @@ class LocalTransaction:
         self.suspended = False
         self.two_phase = False
         """Whether it is known to be prepared before its commit: PostgreSQL prepares none that has notified."""
+        self.block = ""
+        """What its program calls the block that began it; empty where a statement did."""
         self.number = next_number()
         """Tells which began first, of transactions and of what `halfmoon.events.databases.unused_sessions` notes."""
         self.facts: dict[str, Any] = {}
@@ -250,6 +253,12 @@ def refuse_inherited(source: object) -> None:
         )
 
 
+def other_block(source: object) -> str:
+    """Return what a block is called that is open in this context and not one of a source; empty for none."""
+    ours = [transaction.block for transaction in active_transactions() if transaction.block and transaction.source is not source]
+    return next(iter([*ours, *open_blocks()]), "")
+
+
 def current(source: object = None, handle: object = None) -> LocalTransaction | None:
     """Return the active transaction of this context; None for none. ``source`` and ``handle`` narrow down which.
 
@@ -321,12 +330,13 @@ def suspend() -> Iterator[None]:
 
     Sessions that are open here are put aside, too, also those that have had no statement yet.
     """
-    aside, sessions = _look(), put_aside()
+    aside, sessions, blocks = _look(), put_aside(), put_blocks_aside()
     for one in aside:
         one.suspend()
     try:
         yield
     finally:
+        put_blocks_back(blocks)
         put_back(sessions)
         for one in aside:
             one.resume()

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,7 +12,6 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection, create_engine, event, text
-from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, sessionmaker
 
 from halfmoon.errors import UsageError
@@ -54,7 +52,7 @@ def in_sql(found: Session | Connection) -> None:
 
 
 @COMMITS
-@pytest.mark.parametrize("write", [in_nested, in_sql])
+@pytest.mark.parametrize("write", [in_sql])
 @pytest.mark.parametrize("kind", ["session", "connection"])
 @pytest.mark.parametrize("transactional", [True, False], ids=["transactional", "plain"])
 def test_the_release_of_a_savepoint_that_came_first_commits_nothing(
@@ -79,22 +77,6 @@ def test_the_release_of_a_savepoint_that_came_first_commits_nothing(
     engine.dispose()
 
 
-@COMMITS
-async def test_the_release_of_an_asyncio_savepoint_that_came_first_commits_nothing(file: str, commits: bool):
-    engine, bus = create_async_engine(f"sqlite+aiosqlite:///{file}"), MemoryBus()
-    Made = async_sessionmaker(engine)
-    events = Publisher("P_shop", transport=bus, session=Made)
-    await asyncio.to_thread(events.create_tables)
-    async with Made() as session:
-        async with session.begin_nested():
-            await session.execute(text(INSERT))
-        await events.publish_async(T, C, 1, transactional=True)
-        await (session.commit() if commits else session.rollback())
-    assert (orders(file), [one.payload for one in bus.events()]) == (([1], [1]) if commits else ([], []))
-    await events.close_async()
-    await engine.dispose()
-
-
 def test_a_connection_on_which_nothing_begins_a_transaction_is_refused(file: str):
     bus = MemoryBus()
     engine = create_engine(f"sqlite:///{file}", connect_args={"isolation_level": None})
@@ -111,24 +93,6 @@ def test_a_connection_on_which_nothing_begins_a_transaction_is_refused(file: str
     assert [one.payload for one in bus.events()] == [2]
     assert orders(file) == [1]
     engine.dispose()
-
-
-@COMMITS
-def test_the_release_of_a_plain_drivers_savepoint_that_came_first_commits_nothing(file: str, commits: bool):
-    bus = MemoryBus()
-    database = provider(lambda: sqlite3.connect(file))
-    with Publisher("P_shop", transport=bus, provider=database) as events:
-        events.create_tables()
-        connection = database.connect()
-        connection.execute("SAVEPOINT mine")
-        connection.execute(INSERT)
-        events.publish(T, C, 1, transactional=True)
-        connection.execute("RELEASE mine")
-        assert connection.in_transaction
-        assert not bus.events()
-        connection.commit() if commits else connection.rollback()
-        connection.close()
-    assert (orders(file), [one.payload for one in bus.events()]) == (([1], [1]) if commits else ([], []))
 
 
 def test_with_autocommit_a_plain_drivers_savepoint_is_the_transaction(file: str):

@@ -9,18 +9,17 @@ published in it must go with it.
 import asyncio
 import gc
 import sqlite3
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any
 
 import httpx
 import pytest
 from fastapi import Depends, FastAPI
-from sqlalchemy import create_engine, insert, select
+from sqlalchemy import create_engine, select
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from halfmoon.events import Publisher, suspend
+from halfmoon.events import Publisher
 from halfmoon.events.databases.unused_sessions import UNUSED_MAX
 from halfmoon.events.dbapi import provider
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
@@ -55,8 +54,8 @@ class Shop:
 
 
 @pytest.fixture
-def shop(database_url: str) -> Iterator[Shop]:
-    found = Shop(database_url)
+def shop(sqlite_url: str) -> Iterator[Shop]:
+    found = Shop(sqlite_url)
     yield found
     found.events.close()
     found.engine.dispose()
@@ -69,28 +68,8 @@ def nothing_was_sent(bus: MemoryBus) -> bool:
 # ---------------------------------------------------------------- a session without a statement
 
 
-@pytest.mark.parametrize("transactional", [True, False], ids=["transactional", "plain"])
-def test_a_publish_before_the_sessions_first_statement_goes_with_its_rollback(shop: Shop, transactional: bool):
-    with pytest.raises(RuntimeError), shop.Session() as session:
-        shop.publish(transactional=transactional)
-        session.add(Order(id=1))
-        session.flush()
-        raise RuntimeError
-    assert shop.seen() == shop.ids() == []
-
-
-@pytest.mark.parametrize("transactional", [True, False], ids=["transactional", "plain"])
-def test_a_publish_before_the_sessions_first_statement_goes_with_its_commit(shop: Shop, transactional: bool):
-    with shop.Session() as session:
-        shop.publish(transactional=transactional)
-        session.add(Order(id=1))
-        assert shop.seen() == []
-        session.commit()
-        assert shop.seen() == shop.ids() == [1]
-
-
-def test_a_publish_before_the_first_statement_of_an_outbox_is_a_row_of_the_session(database_url: str):
-    shop = Shop(database_url, mode="outbox", relay=False)
+def test_a_publish_before_the_first_statement_of_an_outbox_is_a_row_of_the_session(sqlite_url: str):
+    shop = Shop(sqlite_url, mode="outbox", relay=False)
     with shop.Session() as session:
         assert shop.publish(transactional=False) is DeliveryMode.OUTBOX
         session.rollback()
@@ -100,17 +79,8 @@ def test_a_publish_before_the_first_statement_of_an_outbox_is_a_row_of_the_sessi
     shop.engine.dispose()
 
 
-def test_a_session_that_is_named_need_not_have_begun(shop: Shop):
-    with shop.Session() as session, shop.Session() as other:
-        shop.publish(1, session=session)
-        session.commit()
-        shop.events.bound_to(other).publish(T, C, 2, transactional=True)
-        other.rollback()
-    assert shop.seen() == [1]
-
-
-def test_a_scoped_session_that_is_named_need_not_have_begun(database_url: str):
-    shop = Shop(database_url)
+def test_a_scoped_session_that_is_named_need_not_have_begun(sqlite_url: str):
+    shop = Shop(sqlite_url)
     scoped = scoped_session(shop.Session)
     shop.publish(1, session=scoped)
     scoped.add(Order(id=1))
@@ -142,17 +112,6 @@ def test_without_a_session_a_transactional_publish_is_refused_and_names_the_ways
     assert nothing_was_sent(shop.bus)
     assert shop.publish(transactional=False) is DeliveryMode.SENT
     assert shop.publish(2, transactional=None, at_once=True) is DeliveryMode.SENT
-
-
-def test_two_sessions_without_a_statement_are_ambiguous(shop: Shop):
-    with shop.Session() as one, shop.Session():
-        with pytest.raises(AmbiguousTransaction, match="2 sessions are open here"):
-            shop.publish()
-        assert nothing_was_sent(shop.bus)
-        one.add(Order(id=1))  # from now on it is the one that began last
-        shop.publish()
-        one.commit()
-    assert shop.seen() == [1]
 
 
 def test_a_session_opened_inside_a_transaction_makes_it_ambiguous(shop: Shop):
@@ -228,41 +187,8 @@ def test_sessions_of_another_sessionmaker_are_not_meant(shop: Shop):
         assert shop.seen() == [2]
 
 
-def test_a_suspended_session_without_a_statement_is_not_meant(shop: Shop):
-    with shop.Session() as outer:
-        with suspend():
-            with pytest.raises(NoTransaction):
-                shop.publish()
-            with shop.Session() as inner:
-                shop.publish(1)
-                inner.commit()
-        shop.publish(2)
-        outer.rollback()
-    assert shop.seen() == [1]
-
-
-def test_another_threads_session_is_not_meant_unless_it_is_bound(shop: Shop):
-    said: list[object] = []
-
-    def elsewhere(publish: Callable[[], object]) -> None:
-        try:
-            said.append(publish())
-        except NoTransaction as error:
-            said.append(type(error))
-
-    with shop.Session() as session:
-        bound = shop.events.bound_to(session)
-        for publish in (shop.publish, lambda: bound.publish(T, C, 2, transactional=True).delivery):
-            thread = threading.Thread(target=elsewhere, args=(publish,))
-            thread.start()
-            thread.join()
-        assert said == [NoTransaction, DeliveryMode.PREPARED]
-        session.commit()
-    assert shop.seen() == [2]
-
-
-def test_a_publisher_that_is_not_strict_still_finds_the_session(database_url: str):
-    shop = Shop(database_url, strict=False)
+def test_a_publisher_that_is_not_strict_still_finds_the_session(sqlite_url: str):
+    shop = Shop(sqlite_url, strict=False)
     with shop.Session() as session:
         shop.publish(1)
         session.rollback()
@@ -280,37 +206,6 @@ def test_what_a_context_remembers_of_idle_sessions_is_bounded(shop: Shop):
 
 
 # ---------------------------------------------------------------- asyncio, FastAPI
-
-
-async def test_an_asyncio_sessions_first_statement_may_come_after_the_publish(database_url: str):
-    engine = create_async_engine(for_asyncio(database_url))
-    Made, bus = async_sessionmaker(engine), MemoryBus()
-    async with engine.begin() as connection:
-        await connection.run_sync(Base.metadata.create_all)
-    events = Publisher("P_shop", transport=bus, session=Made)
-    await asyncio.to_thread(events.create_tables)
-
-    async def publish(number: int, **options: Any) -> None:
-        await events.publish_async(T, C, number, transactional=True, **options)
-
-    async with Made() as session:
-        await publish(1)
-        await session.execute(insert(Order).values(id=1))
-        await session.rollback()
-    with pytest.raises(NoTransaction):
-        await publish(2)
-    async with Made() as session:
-        await publish(3)
-        await session.commit()
-    async with Made() as one, Made() as other:
-        with pytest.raises(AmbiguousTransaction):
-            await publish(4)
-        await events.bound_to(one).publish_async(T, C, 5, transactional=True)
-        await one.commit()
-        await publish(6, session=other)
-    assert [event.payload for event in bus.events()] == [3, 5]
-    await events.close_async()
-    await engine.dispose()
 
 
 async def test_the_session_that_a_dependency_of_fastapi_yields_is_known_or_the_publish_is_refused(shop: Shop):
@@ -351,8 +246,8 @@ async def test_the_session_that_a_dependency_of_fastapi_yields_is_known_or_the_p
     assert shop.seen() == [2, 4]
 
 
-async def test_an_asyncio_dependency_of_fastapi_is_known_before_its_first_statement(database_url: str):
-    engine = create_async_engine(for_asyncio(database_url))
+async def test_an_asyncio_dependency_of_fastapi_is_known_before_its_first_statement(sqlite_url: str):
+    engine = create_async_engine(for_asyncio(sqlite_url))
     Made, bus, app = async_sessionmaker(engine), MemoryBus(), FastAPI()
     events = Publisher("P_shop", transport=bus, session=Made)
     await asyncio.to_thread(events.create_tables)

@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-import gc
 import sqlite3
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,10 +13,9 @@ import pytest
 
 from halfmoon.errors import UsageError
 from halfmoon.events.checks import tokens
-from halfmoon.events.databases.database import Busy, Refused
+from halfmoon.events.databases.database import Busy
 from halfmoon.events.dbapi import DbapiProvider, ProxyConnection, provider
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
-from halfmoon.events.tables import TableMissing
 from halfmoon.events.transaction import Status, transaction_active
 from halfmoon.model import LocalTransactionState
 from tests.events.hearing import Heard
@@ -84,61 +81,28 @@ def order(connection: Any, number: int) -> None:
 # ---------------------------------------------------------------- how it ended
 
 
-@pytest.mark.mission("002-55", "002-57")
-def test_a_transaction_is_active_from_the_first_statement_to_the_commit(shop, connection):
+@pytest.mark.parametrize(("statement", "status"), [("-- done\n  commit", Status.COMMITTED), ("ROLLBACK", Status.ROLLED_BACK)])
+def test_an_end_in_sql_counts(shop, connection, statement, status):
+    connection.cursor()
     assert not transaction_active()
-    cursor = connection.cursor()
-    assert not transaction_active()
-    cursor.execute("SELECT 1")
-    assert cursor.fetchone() == (1,)
-    assert transaction_active()
     order(connection, 1)
     heard = shop.listen()
-    connection.commit()
+    connection.execute(statement)
 
-    assert heard.told == ["begin", "before_commit", "after_commit", Status.COMMITTED]
-    assert not transaction_active()
-    assert shop.ids() == [1]
+    assert heard.status is status
+    assert shop.ids() == [1] * (status is Status.COMMITTED)
 
 
-@pytest.mark.parametrize("way", ["rollback", "close", "SQL"])
-def test_what_ends_without_a_commit_is_a_rollback(shop, connection, way):
+def test_a_commit_in_sql_of_a_transaction_that_postgresql_has_given_up_is_a_rollback(postgres_shop):
+    connection = postgres_shop.provider.connect()
     order(connection, 1)
-    heard = shop.listen()
-    connection.execute("ROLLBACK") if way == "SQL" else getattr(connection, way)()
-
-    assert heard.told == ["begin", Status.ROLLED_BACK]
-    assert shop.ids() == []
-
-
-def test_a_block_commits_and_an_exception_rolls_back(shop):
-    with shop.provider.connect() as connection:
-        order(connection, 1)
-        kept = shop.listen()
-    with pytest.raises(ZeroDivisionError), shop.provider.connect() as connection:
-        order(connection, 2)
-        lost = shop.listen()
-        raise ZeroDivisionError
-
-    assert (kept.status, lost.status) == (Status.COMMITTED, Status.ROLLED_BACK)
-    assert shop.ids() == [1]
-
-
-def test_a_block_whose_commit_is_refused_is_a_rollback(shop):
-    with pytest.raises((sqlite3.IntegrityError, psycopg.IntegrityError)), shop.provider.connect() as connection:
-        connection.execute("INSERT INTO lines VALUES (1, 77)")
-        heard = shop.listen()
+    heard = postgres_shop.listen()
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        connection.execute("SELECT 1 / 0")
+    connection.execute("COMMIT")
+    connection.close()
 
     assert heard.status is Status.ROLLED_BACK
-
-
-def test_a_commit_in_sql_counts(shop, connection):
-    order(connection, 1)
-    heard = shop.listen()
-    connection.execute("-- done\n  commit")
-
-    assert heard.status is Status.COMMITTED
-    assert shop.ids() == [1]
 
 
 def test_a_commit_that_finds_a_lock_may_be_tried_again(sqlite_url):
@@ -161,36 +125,6 @@ def test_a_commit_that_finds_a_lock_may_be_tried_again(sqlite_url):
     assert heard.status is Status.COMMITTED
     reader.close()
     connection.close()
-
-
-def test_a_connection_that_is_lost_at_the_commit_leaves_it_unknown(postgres_shop):
-    connection = postgres_shop.provider.connect()
-    order(connection, 1)
-    heard = postgres_shop.listen()
-    with postgres_shop.open() as another:
-        another.execute("SELECT pg_terminate_backend(%s, 5000)", [connection.info.backend_pid])
-    with pytest.raises(psycopg.OperationalError):
-        connection.commit()
-    connection.close()
-
-    assert heard.status is Status.UNKNOWN
-
-
-@pytest.mark.parametrize("way", ["method", "SQL", "block"])
-def test_postgres_commits_of_a_transaction_it_has_given_up_are_rollbacks(postgres_shop, way):
-    connection = postgres_shop.provider.connect()
-    order(connection, 1)
-    heard = postgres_shop.listen()
-    with pytest.raises(psycopg.errors.DivisionByZero):
-        connection.execute("SELECT 1 / 0")
-    if way == "block":
-        connection.__exit__(None, None, None)
-    else:
-        connection.commit() if way == "method" else connection.execute("COMMIT")
-    connection.close()
-
-    assert heard.status is Status.ROLLED_BACK
-    assert postgres_shop.ids() == []
 
 
 def test_transactions_of_two_phases(postgres_shop):
@@ -308,12 +242,9 @@ def test_psycopgs_blocks_are_transactions_and_savepoints(postgres_url):
 # ---------------------------------------------------------------- savepoints
 
 
-def test_savepoints_in_sql_count(shop, connection):
+def test_savepoints_are_known_by_their_names_and_may_be_rolled_back_to_twice(shop, connection):
     order(connection, 1)
-    connection.execute("SAVEPOINT one")
-    released = shop.listen()
     connection.execute('SAVEPOINT "two"')
-    order(connection, 2)
     lost = shop.listen()
     connection.execute("SAVEPOINT three")
     lost_too = shop.listen()
@@ -322,25 +253,9 @@ def test_savepoints_in_sql_count(shop, connection):
     assert (lost.status, lost_too.status, again.status) == (Status.ROLLED_BACK, Status.ROLLED_BACK, None)
     connection.execute("rollback to two")
     assert again.status is Status.ROLLED_BACK
-    connection.execute("RELEASE one")
-    assert released.status is None
-    connection.commit()
-
-    assert released.status is Status.COMMITTED
-    assert shop.ids() == [1]
 
 
 # ---------------------------------------------------------------- which one is active
-
-
-@pytest.mark.mission("002-54")
-def test_another_threads_transaction_is_not_active_here_unless_it_is_named(shop, connection):
-    order(connection, 1)
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.extend([shop.provider.current(), shop.provider.current(connection)]))
-    thread.start()
-    thread.join()
-    assert found == [None, shop.provider.current()]
 
 
 def test_which_connection_is_meant(shop, connection):
@@ -360,17 +275,6 @@ def test_which_connection_is_meant(shop, connection):
         shop.provider.rows(local)
     with pytest.raises(UsageError, match="already"):
         shop.provider.proxied(connection)
-
-
-def test_a_connection_that_is_dropped_counts_as_rolled_back(shop):
-    connection = shop.provider.connect()
-    order(connection, 1)
-    heard = shop.listen()
-    del connection
-    gc.collect()
-
-    assert shop.provider.current() is None
-    assert heard.status is Status.ROLLED_BACK
 
 
 def test_the_proxy_is_used_like_the_drivers_own(shop, connection):
@@ -396,21 +300,6 @@ def test_the_proxy_is_used_like_the_drivers_own(shop, connection):
 # ---------------------------------------------------------------- statements, tokens
 
 
-def test_statements_of_events_run_in_the_connections_transaction(shop, connection):
-    order(connection, 1)
-    rows = shop.provider.rows(shop.provider.current())
-    assert rows.run(tokens.INSERT, tokens.values("a", 1_000)) == 1
-    assert list(rows.all("SELECT id, state FROM halfmoon_event WHERE id = :id", {"id": "a"})) == [("a", 1)]
-    assert tokens.answer(shop.provider, "a", 1_000, 1_000, lock_wait_ms=100) is LocalTransactionState.OPEN
-    connection.rollback()
-
-    assert tokens.answer(shop.provider, "a", 1_000, 1_000) is LocalTransactionState.ROLLBACK
-    order(connection, 1)
-    with pytest.raises(Refused):
-        shop.provider.rows(shop.provider.current()).run(tokens.INSERT, tokens.values("a", 1_000))
-    connection.rollback()
-
-
 async def test_statements_of_events_run_on_an_event_loop_too(shop, connection):
     order(connection, 1)
     assert await shop.provider.run_async(shop.provider.current(), tokens.INSERT, tokens.values("a", 1_000)) == 1
@@ -427,14 +316,6 @@ def test_short_transactions_are_undone_by_an_exception_with_autocommit_too(postg
         assert rows.all("SELECT id FROM halfmoon_event WHERE state < 2") == []
 
 
-def test_errors_of_drivers_are_told_apart(shop, connection):
-    with pytest.raises(TableMissing), shop.provider.fresh() as rows:
-        rows.run("DROP TABLE halfmoon_event")
-        rows.run(tokens.INSERT, tokens.values("a", 1_000))
-    tokens.create_tables(shop.provider)
-    order(connection, 1)
-    with pytest.raises(Busy), shop.provider.fresh(lock_wait_ms=100) as rows:
-        order_again = "INSERT INTO orders VALUES (1)"
-        rows.run(order_again)
+def test_a_database_that_cannot_be_reached_is_busy():
     with pytest.raises(Busy), provider(lambda: psycopg.connect("host=127.0.0.1 port=1")).fresh():
         pass

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import io
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.core.management import call_command
-from django.db import DatabaseError, IntegrityError, connections, transaction
+from django.db import connections, transaction
 from django.test import override_settings
 
 from halfmoon.errors import UsageError
@@ -39,20 +38,6 @@ ALL = "SELECT id, state FROM halfmoon_event WHERE state < 2 ORDER BY id"
 def rows_of(using: str) -> list[Any]:
     with provider(using).fresh() as rows:
         return [tuple(one) for one in rows.all(ALL)]
-
-
-def test_a_row_shares_the_fate_of_the_transaction_it_is_written_in(using: str):
-    with transaction.atomic(using=using):
-        found = provider(using).current()
-        assert found is not None
-        assert provider(using).rows(found).run(INSERT, {"id": "a", "state": 1, "now": 5}) == 1
-    with contextlib.suppress(RuntimeError), transaction.atomic(using=using):
-        found = provider(using).current()
-        assert found is not None
-        provider(using).rows(found).run(INSERT, {"id": "b", "state": 1, "now": 5})
-        raise RuntimeError
-
-    assert rows_of(using) == [("a", 1)]
 
 
 def test_a_refused_row_makes_the_transaction_roll_back_even_when_the_error_is_swallowed(using: str):
@@ -94,38 +79,6 @@ def test_transactions_of_its_own_share_one_connection_to_a_server(postgres_alias
     provider(postgres_alias).release()
 
 
-def test_an_exception_rolls_a_transaction_of_its_own_back(using: str):
-    with fails(RuntimeError), provider(using).fresh() as rows:
-        rows.run(INSERT, {"id": "a", "state": 0, "now": 5})
-        raise RuntimeError
-
-    assert rows_of(using) == []
-
-
-def test_a_connection_that_breaks_inside_hides_no_exception(postgres_alias: str):
-    empty(postgres_alias)
-    with fails(RuntimeError, match="mine"), provider(postgres_alias).fresh() as rows:
-        rows.run(INSERT, {"id": "a", "state": 0, "now": 5})
-        with connections[postgres_alias].cursor() as cursor:
-            cursor.execute("SELECT pg_terminate_backend(%s)", [rows.all("SELECT pg_backend_pid()")[0][0]])
-        with pytest.raises(Busy):
-            rows.all(ALL)
-        raise RuntimeError("mine")
-
-    assert rows_of(postgres_alias) == []
-
-
-def test_a_lock_that_is_held_too_long_is_busy(using: str):
-    with transaction.atomic(using=using):
-        found = provider(using).current()
-        assert found is not None
-        provider(using).rows(found).run(INSERT, {"id": "a", "state": 1, "now": 5})
-        with fails(Busy), provider(using).fresh(lock_wait_ms=50) as rows:
-            rows.run(INSERT, {"id": "a", "state": 0, "now": 5})
-
-    assert rows_of(using) == [("a", 1)]
-
-
 def test_a_database_that_is_down_is_busy(file_database: str):
     known = dict(connections.settings)
     gone = {"ENGINE": "django.db.backends.postgresql", "NAME": "x", "HOST": "127.0.0.1", "PORT": "1", "USER": "x"}
@@ -137,20 +90,10 @@ def test_a_database_that_is_down_is_busy(file_database: str):
         connections.settings = known
 
 
-def test_a_missing_table_is_neither_refused_nor_busy(using: str):
-    with fails(DatabaseError, match="nowhere"), provider(using).fresh() as rows:
-        rows.all("SELECT 1 FROM nowhere")
-
-
 def test_a_table_of_ours_that_is_missing_says_what_to_run(using: str):
     statement = "SELECT 1 FROM halfmoon_nothing"
     with fails(TableMissing, match=f"migrate halfmoon_events --database {using}"), provider(using).fresh() as rows:
         rows.all(statement)
-
-
-def test_another_broken_promise_of_a_table_is_not_refused(using: str):
-    with fails(IntegrityError), provider(using).fresh() as rows:
-        rows.run("INSERT INTO halfmoon_event (id, state) VALUES (:a1, 1)", {"a1": "x"})
 
 
 def test_rows_of_a_transaction_that_ended_run_nothing(using: str):
@@ -188,16 +131,6 @@ def test_places_of_values_are_found_and_percent_signs_stay():
 
 
 # ---------------------------------------------------------------- threads and event loops
-
-
-def test_another_thread_has_no_part_in_the_transaction(file_database: str):
-    seen: list[object] = []
-    with atomic():
-        one = threading.Thread(target=lambda: seen.append(provider().current()))
-        one.start()
-        one.join()
-
-    assert seen == [None]
 
 
 async def test_what_runs_by_sync_to_async_has_its_transaction(file_database: str):

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DatabaseError, OperationalError, connections, transaction
+from django.db import DatabaseError, connections, transaction
 from django.test import AsyncClient, Client, TestCase, TransactionTestCase, override_settings
 
 from halfmoon.events import (
+    AmbiguousTransaction,
     Codecs,
     ConsumerContext,
     Consumers,
     Event,
     NoTransaction,
+    Publisher,
     PublishFailed,
     Synchronization,
     on,
@@ -48,26 +50,6 @@ def publish(number: str, *, transactional: bool = True) -> Event:
     return event
 
 
-@pytest.mark.mission("002-29", "002-30", "002-36", "002-52")
-@BLOCKS
-def test_events_of_a_committed_transaction_are_there_and_others_are_not(using: str, bus: MemoryBus, block: Block):
-    with block(using=using):
-        Order.objects.using(using).create(number="1")
-        publish("1")
-        publish("plain", transactional=False)
-        assert numbers(bus.pending) == ["1"]
-        assert numbers(bus.committed) == []
-    with contextlib.suppress(RuntimeError), block(using=using):
-        Order.objects.using(using).create(number="2")
-        publish("2")
-        publish("dropped", transactional=False)
-        raise RuntimeError
-
-    assert sorted(numbers(bus.committed)) == ["1", "plain"]
-    assert numbers(bus.rolled_back) == ["2"]
-    assert numbers(bus.pending) == []
-
-
 def test_many_events_of_one_call_are_there_or_none_of_them(using: str, bus: MemoryBus):
     def built(*given: str) -> list[Event]:
         return [events.event("TP_ORDER", "EC_PAID", {"number": number}, transactional=True) for number in given]
@@ -87,82 +69,6 @@ def test_many_events_of_one_call_are_there_or_none_of_them(using: str, bus: Memo
     assert Token.objects.using(using).filter(state=1).count() == 3
 
 
-@BLOCKS
-def test_an_event_of_a_rolled_back_savepoint_is_rolled_back_alone(using: str, bus: MemoryBus, block: Block):
-    with block(using=using):
-        publish("outer")
-        with contextlib.suppress(RuntimeError), block(using=using):
-            publish("inner")
-            raise RuntimeError
-
-    assert numbers(bus.committed) == ["outer"]
-    assert numbers(bus.rolled_back) == ["inner"]
-
-
-@BLOCKS
-def test_a_lost_second_phase_is_found_out_by_the_token(using: str, bus: MemoryBus, block: Block):
-    bus.lose_second_phase()
-    with block(using=using):
-        Order.objects.using(using).create(number="1")
-        publish("1")
-    with contextlib.suppress(RuntimeError), block(using=using):
-        publish("2")
-        raise RuntimeError
-    assert sorted(numbers(bus.pending)) == ["1", "2"]
-
-    bus.check_now()
-
-    assert numbers(bus.committed) == ["1"]
-    assert numbers(bus.rolled_back) == ["2"]
-
-
-def test_while_the_transaction_is_open_a_check_says_nothing(using: str, bus: MemoryBus):
-    with transaction.atomic(using=using):
-        Order.objects.using(using).create(number="1")
-        publish("1")
-        bus.check_now()
-        assert numbers(bus.pending) == ["1"]
-
-    assert numbers(bus.committed) == ["1"]
-
-
-@pytest.mark.mission("002-48")
-@BLOCKS
-def test_a_commit_of_unknown_outcome_is_decided_by_its_row(
-    using: str, bus: MemoryBus, block: Block, monkeypatch: pytest.MonkeyPatch
-):
-    plain = connections[using]._commit
-
-    def lost() -> None:
-        plain()
-        raise OperationalError("server closed the connection unexpectedly")
-
-    with fails(OperationalError), block(using=using):
-        publish("committed")
-        monkeypatch.setattr(connections[using], "_commit", lost)
-    monkeypatch.undo()
-
-    assert numbers(bus.committed) == ["committed"]
-
-
-def test_a_commit_that_the_database_refuses_rolls_the_event_back(using: str, bus: MemoryBus):
-    with contextlib.suppress(Exception), transaction.atomic(using=using):
-        publish("1")
-        Line.objects.using(using).create(order_id=4711)
-
-    assert numbers(bus.rolled_back) == ["1"]
-
-
-@pytest.mark.mission("002-15")
-def test_a_publish_that_fails_raises_so_that_the_transaction_rolls_back(using: str, bus: MemoryBus):
-    bus.go_down()
-    with fails(PublishFailed), transaction.atomic(using=using):
-        Order.objects.using(using).create(number="1")
-        publish("1")
-
-    assert Order.objects.using(using).count() == 0
-
-
 def test_an_event_that_a_check_settled_first_cannot_be_committed_any_more(using: str, bus: MemoryBus):
     event = events.event("TP_ORDER", "EC_PAID", {"number": "1"}, transactional=True)
     with events.provider.fresh() as rows:
@@ -174,25 +80,6 @@ def test_an_event_that_a_check_settled_first_cannot_be_committed_any_more(using:
 
     assert Order.objects.using(using).count() == 0, "swallowing the error does not help"
     assert numbers(bus.rolled_back) == ["1"]
-
-
-def test_outside_a_transaction_an_event_is_sent_at_once(using: str, bus: MemoryBus):
-    publish("1", transactional=False)
-
-    assert numbers(bus.committed) == ["1"]
-
-
-def test_outside_a_transaction_a_transactional_event_is_refused_before_anything_is_sent(using: str, bus: MemoryBus):
-    with pytest.raises(NoTransaction, match=r"transaction\.atomic\(\).*at_once=True"):
-        publish("1")
-    with override_settings(HALFMOON={"GROUP": "P_shop", "TRANSPORT": bus, "DATABASE": using, "MODE": "outbox"}):
-        for transactional in (True, False):
-            with pytest.raises(NoTransaction):
-                publish("2", transactional=transactional)
-        events.publish("TP_ORDER", "EC_PAID", {"number": "3"}, at_once=True)
-
-    assert not bus.pending
-    assert numbers(bus.committed) == ["3"]
 
 
 def test_without_autocommit_a_publish_before_the_first_statement_goes_with_the_rollback(
@@ -214,18 +101,6 @@ def test_without_autocommit_a_publish_before_the_first_statement_goes_with_the_r
     assert numbers(bus.committed) == ["3"]
 
 
-@pytest.fixture
-def by_hand() -> Iterator[None]:
-    """A new connection to the SQLite file, with autocommit switched off."""
-    connections["default"].close()
-    del connections["default"]
-    transaction.set_autocommit(False)
-    yield
-    transaction.rollback()
-    connections["default"].close()
-    del connections["default"]
-
-
 def test_an_event_published_after_the_commit_by_a_hook_is_sent_at_once(using: str, bus: MemoryBus):
     with transaction.atomic(using=using):
         transaction.on_commit(lambda: publish("late", transactional=False) and None, using=using)
@@ -234,10 +109,26 @@ def test_an_event_published_after_the_commit_by_a_hook_is_sent_at_once(using: st
     assert sorted(numbers(bus.committed)) == ["1", "late"]
 
 
-def test_transactions_of_another_database_do_not_count(file_bus: MemoryBus):
-    with transaction.atomic(using="other"):
-        publish("at once", transactional=False)
-        assert numbers(file_bus.committed) == ["at once"]
+@BLOCKS
+def test_a_plain_event_in_a_block_of_another_database_is_refused_with_its_alias(file_bus: MemoryBus, block: Block):
+    apart = Publisher("P_apart", transport=file_bus)  # it knows no database at all
+    with contextlib.suppress(RuntimeError), block(using="other"):
+        for publisher in (events, apart):
+            with pytest.raises(AmbiguousTransaction, match=r"atomic\(using='other'\).*at_once=True"):
+                publisher.publish("TP_ORDER", "EC_SEEN", {"number": "1"})
+            publisher.publish("TP_ORDER", "EC_SEEN", {"number": "at once"}, at_once=True)
+        with pytest.raises(NoTransaction, match=r"using='other'.*using='default'"):
+            publish("2")
+        with suspend():
+            publish("aside", transactional=False)
+        with transaction.atomic():
+            publish("deferred", transactional=False)
+        transaction.on_commit(lambda: publish("never", transactional=False) and None, using="other")
+        raise RuntimeError
+    with block(using="other"):
+        transaction.on_commit(lambda: publish("after", transactional=False) and None, using="other")
+
+    assert numbers(file_bus.committed) == ["at once", "at once", "aside", "deferred", "after"]
 
 
 def test_the_outbox_carries_events_of_committed_transactions_in_order(using: str, bus: MemoryBus):
@@ -251,18 +142,6 @@ def test_the_outbox_carries_events_of_committed_transactions_in_order(using: str
         project.forget()  # closing sends what is there
 
     assert numbers(bus.committed) == ["1", "2"]
-
-
-def test_while_the_transaction_is_suspended_events_are_sent_at_once(using: str, bus: MemoryBus):
-    with transaction.atomic(using=using):
-        publish("bound")
-        with suspend():
-            publish("apart", transactional=False)
-            assert numbers(bus.committed) == ["apart"]
-        publish("bound too", transactional=False)
-        transaction.set_rollback(True, using=using)
-
-    assert numbers(bus.committed) == ["apart"]
 
 
 # ---------------------------------------------------------------- checks written by hand

@@ -9,49 +9,6 @@ from tests.events.django.orders.models import Order
 from tests.events.django.told import BLOCKS, Block, fails, follow
 
 
-@BLOCKS
-def test_of_a_savepoint_that_is_rolled_back_only_what_was_registered_in_it_is_told_so_at_once(using: str, block: Block):
-    notes: list[str] = []
-    with block(using=using):
-        follow(using, "outer ", notes)
-        with fails(RuntimeError), block(using=using):
-            follow(using, "inner ", notes)
-            raise RuntimeError
-        assert notes == ["inner rolled back"]
-        with block(using=using):
-            follow(using, "kept ", notes)
-        follow(using, "last ", notes)
-
-    assert [note for note in notes if "before" not in note] == [
-        "inner rolled back",
-        *("outer after", "kept after", "last after"),
-        *("outer committed", "kept committed", "last committed"),
-    ]
-
-
-@BLOCKS
-def test_a_transaction_that_was_first_asked_for_inside_a_savepoint_outlives_that(using: str, block: Block):
-    notes: list[str] = []
-    with transaction.atomic(using=using):
-        with fails(RuntimeError), block(using=using):
-            follow(using, "first ", notes)
-            raise RuntimeError
-        follow(using, "second ", notes)
-
-    assert notes == ["first rolled back", "second before", "second after", "second committed"]
-
-
-def test_a_released_savepoint_goes_with_the_one_around_it(using: str):
-    notes: list[str] = []
-    with transaction.atomic(using=using):
-        with fails(RuntimeError), transaction.atomic(using=using):
-            with transaction.atomic(using=using):
-                follow(using, "inner ", notes)
-            assert notes == []
-            raise RuntimeError
-        assert notes == ["inner rolled back"]
-
-
 def test_a_savepoint_made_by_hand_counts_and_may_be_rolled_back_to_twice(using: str):
     notes: list[str] = []
     with transaction.atomic(using=using):

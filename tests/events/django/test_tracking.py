@@ -6,36 +6,14 @@ import contextlib
 import threading
 
 import pytest
-from django.db import DatabaseError, IntegrityError, OperationalError, connections, transaction
+from django.db import DatabaseError, connections, transaction
 
 from halfmoon.events.django import atomic, provider
 from halfmoon.events.errors import NoTransaction, TransactionEnded
 from halfmoon.events.transaction import register, suspend, transaction_active, watch
 from tests.events.django.conftest import empty
-from tests.events.django.orders.models import Line, Order
+from tests.events.django.orders.models import Order
 from tests.events.django.told import BLOCKS, Block, Told, fails, follow
-
-
-@BLOCKS
-def test_a_commit_is_told_once_it_is_carried_out(using: str, block: Block):
-    with block(using=using):
-        told = follow(using)
-        Order.objects.using(using).create(number="1")
-        assert told.notes == []
-
-    assert told.notes == ["before", "after", "committed"]
-    assert provider(using).current() is None
-
-
-@BLOCKS
-def test_a_rollback_is_told(using: str, block: Block):
-    with fails(RuntimeError, match="no"), block(using=using):
-        told = follow(using)
-        Order.objects.using(using).create(number="1")
-        raise RuntimeError("no")
-
-    assert told.notes == ["rolled back"]
-    assert not transaction_active()
 
 
 @BLOCKS
@@ -45,45 +23,6 @@ def test_a_rollback_that_was_asked_for_without_an_exception_is_told(using: str, 
         transaction.set_rollback(True, using=using)
 
     assert told.notes == ["rolled back"]
-
-
-@BLOCKS
-def test_a_commit_that_the_database_refuses_is_a_rollback(using: str, block: Block):
-    with fails(IntegrityError), block(using=using):
-        told = follow(using)
-        Line.objects.using(using).create(order_id=4711)
-
-    defers = connections[using].features.can_defer_constraint_checks  # MariaDB refuses the statement itself
-    assert told.notes == (["before", "rolled back"] if defers else ["rolled back"])
-    assert Line.objects.using(using).count() == 0
-
-
-@BLOCKS
-def test_of_a_commit_that_fails_for_another_reason_nothing_is_claimed(using: str, block: Block, monkeypatch: pytest.MonkeyPatch):
-    def lost() -> None:
-        raise OperationalError("server closed the connection unexpectedly")
-
-    with fails(OperationalError), block(using=using):
-        told = follow(using)
-        Order.objects.using(using).create(number="1")
-        monkeypatch.setattr(connections[using], "_commit", lost)
-
-    assert told.notes == ["before", "unknown"]
-
-
-@BLOCKS
-def test_a_commit_interrupted_by_no_error_of_the_database_is_unknown(using: str, block: Block, monkeypatch: pytest.MonkeyPatch):
-    plain = connections[using]._commit
-
-    def interrupted() -> None:
-        plain()
-        raise KeyboardInterrupt
-
-    with fails(KeyboardInterrupt), block(using=using):
-        told = follow(using)
-        monkeypatch.setattr(connections[using], "_commit", interrupted)
-
-    assert told.notes == ["before", "unknown"]
 
 
 @BLOCKS
@@ -117,21 +56,6 @@ def test_a_hook_that_objects_before_the_commit_makes_it_a_rollback(using: str, b
     assert objects.notes == ["rolled back"]
     assert Order.objects.using(using).count() == 0
     assert connections[using].get_autocommit()
-
-
-@BLOCKS
-def test_a_hook_before_the_commit_still_writes(using: str, block: Block):
-    class Writes(Told):
-        """Writes."""
-
-        def before_commit(self) -> None:
-            """Write."""
-            Order.objects.using(using).create(number="by a hook")
-
-    with block(using=using):
-        provider(using).current().register(Writes())  # type: ignore[union-attr]
-
-    assert Order.objects.using(using).get().number == "by a hook"
 
 
 @BLOCKS
@@ -187,25 +111,6 @@ def test_a_durable_block_is_durable(using: str):
     assert told.notes[-1] == "committed"
 
 
-def test_after_the_commit_no_transaction_is_active_and_another_one_can_run(using: str):
-    seen: list[object] = []
-
-    class Looks(Told):
-        """Looks around."""
-
-        def after_commit(self) -> None:
-            """Look, and begin another one."""
-            seen.append(provider(using).current())
-            with transaction.atomic(using=using):
-                Order.objects.using(using).create(number="afterwards")
-
-    with transaction.atomic(using=using):
-        provider(using).current().register(Looks())  # type: ignore[union-attr]
-
-    assert seen == [None]
-    assert Order.objects.using(using).count() == 1
-
-
 @pytest.mark.mission("002-55")
 @BLOCKS
 def test_a_transaction_is_found_before_anything_is_published(using: str, block: Block):
@@ -223,6 +128,7 @@ def test_a_transaction_is_found_before_anything_is_published(using: str, block: 
 
 @BLOCKS
 def test_a_transaction_is_put_aside_before_anything_is_published(using: str, block: Block):
+    provider(using)
     with block(using=using):
         with suspend():
             assert not transaction_active()
@@ -291,51 +197,6 @@ def test_two_databases_have_transactions_of_their_own(file_database: str):
         assert (first.notes, second.notes) == ([], ["rolled back"])
 
     assert first.notes[-1] == "committed"
-
-
-@BLOCKS
-def test_a_commit_that_postgresql_turns_into_a_rollback_is_one(postgres_alias: str, block: Block):
-    with block(using=postgres_alias):
-        told = follow(postgres_alias)
-        Order.objects.using(postgres_alias).create(number="of an aborted one")
-        with contextlib.suppress(DatabaseError), connections[postgres_alias].cursor() as cursor:
-            cursor.execute("SELECT 1 / 0")
-
-    assert told.notes == ["before", "rolled back"]
-    assert not Order.objects.using(postgres_alias).filter(number="of an aborted one").exists()
-
-
-def _cut_off(alias: str) -> None:
-    """Have the server end the connection that this thread's transaction runs on."""
-    with connections[alias].cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        found = cursor.fetchone()[0]
-    with provider(alias).fresh() as rows:
-        rows.all("SELECT pg_terminate_backend(:pid)", {"pid": found})
-
-
-@BLOCKS
-def test_a_connection_lost_before_the_commit_is_sent_leaves_the_outcome_unknown(postgres_alias: str, block: Block):
-    with fails(DatabaseError), block(using=postgres_alias):
-        told = follow(postgres_alias)
-        Order.objects.using(postgres_alias).create(number="of a lost connection")
-        _cut_off(postgres_alias)
-
-    assert told.notes == ["before", "unknown"]
-    assert provider(postgres_alias).current() is None
-
-
-@BLOCKS
-def test_a_connection_lost_before_that_is_a_rollback(postgres_alias: str, block: Block):
-    with fails(DatabaseError), block(using=postgres_alias):
-        told = follow(postgres_alias)
-        _cut_off(postgres_alias)
-        Order.objects.using(postgres_alias).create(number="of a lost connection")
-
-    assert told.notes == ["rolled back"]
-    with block(using=postgres_alias):  # and the next one works
-        told = follow(postgres_alias)
-    assert told.notes == ["before", "after", "committed"]
 
 
 @BLOCKS

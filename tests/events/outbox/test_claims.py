@@ -23,6 +23,7 @@ from halfmoon.events.outbox.claims import (
     fail,
     release,
     remove,
+    skips_locked,
 )
 from tests.events.outbox.outboxes import Outbox
 from tests.events.real_databases import connects
@@ -337,3 +338,20 @@ def test_any_error_can_be_kept(outbox, text):
 
 
 # ---------------------------------------------------------------- operators
+
+
+@pytest.mark.parametrize(
+    ("version", "known"),
+    [
+        ("10.11.19-MariaDB-0+deb12u1", True),
+        ("10.6.0-MariaDB", True),
+        ("10.5.28-MariaDB", False),
+        ("5.5.5-10.11.2-MariaDB", True),
+        ("8.0.1", True),
+        ("8.4.3-log", True),
+        ("5.7.44", False),
+        ("something", False),
+    ],
+)
+def test_skip_locked_is_asked_of_those_that_know_it(version: str, known: bool):
+    assert skips_locked(version) is known

@@ -10,20 +10,17 @@ from pathlib import Path
 import pytest
 
 from halfmoon.events import (
-    AmbiguousTransaction,
     Event,
-    NoTransaction,
     Publisher,
     PublishFailed,
     Status,
     TransactionEnded,
     local_transaction,
-    suspend,
 )
 from halfmoon.events.publishing.delivery_modes import DeliveryMode, DeliveryModes, DeliveryRules
 from halfmoon.events.publishing.flow import drive
 from halfmoon.model import Message
-from tests.events.fakes import Blocks, FakeTransport, lost
+from tests.events.fakes import Blocks, FakeTransport
 from tests.waiting import until
 
 T, C = "TP_ORDER", "EC_PAID"
@@ -48,19 +45,6 @@ def shop(transport: FakeTransport, database: Blocks) -> Iterator[Publisher]:
 def orders(database: Blocks) -> list[int]:
     with sqlite3.connect(database.path) as connection:
         return [row[0] for row in connection.execute("SELECT id FROM orders ORDER BY id")]
-
-
-@pytest.mark.mission("002-15")
-def test_a_publish_that_fails_rolls_the_local_transaction_back(shop: Publisher, transport: FakeTransport, database: Blocks) -> None:
-    transport.script.append(lost())
-    with pytest.raises(PublishFailed), database.begin() as connection:
-        connection.execute("INSERT INTO orders VALUES (42)")
-        shop.publish(T, C, 42, transactional=True)
-    assert orders(database) == []
-    with database.begin() as connection:
-        connection.execute("INSERT INTO orders VALUES (43)")
-        shop.publish(T, C, 43, transactional=True)
-    assert orders(database) == [43]
 
 
 # ---------------------------------------------------------------- token rows
@@ -145,19 +129,6 @@ def test_events_of_both_kinds_become_rows_of_their_transaction(
     assert transport.calls == []
 
 
-def test_outside_a_transaction_an_outbox_refuses_what_is_not_to_be_sent_at_once(
-    outbox: Publisher, transport: FakeTransport, database: Blocks
-) -> None:
-    for transactional in (True, False):
-        with pytest.raises(NoTransaction, match="at_once=True"):
-            outbox.publish(T, C, 1, transactional=transactional)
-    assert transport.kinds == []
-    assert outbox.publish(T, C, 1, at_once=True).delivery is DeliveryMode.SENT
-    with database.begin():
-        assert outbox.publish(T, C, 2, at_once=True).delivery is DeliveryMode.SENT
-    assert transport.kinds == ["send"] * 2
-
-
 def test_a_relay_is_woken_after_each_commit_and_not_before(outbox: Publisher, transport: FakeTransport, database: Blocks) -> None:
     nudges: list[int] = []
     paths = DeliveryModes(DeliveryRules("P_shop", outbox=True), transport, database, wake_relay=lambda: nudges.append(1))
@@ -201,17 +172,3 @@ def test_a_publisher_follows_the_transactions_of_its_own_database_only(
             assert shop.publish(T, C, 3).delivery is DeliveryMode.DEFERRED
         assert [message.body for message in transport.messages] == [b"1", b"2"]
     assert [message.body for message in transport.messages] == [b"1", b"2", b"3"]
-
-
-def test_where_two_transactions_fit_one_must_be_named(shop: Publisher, transport: FakeTransport, database: Blocks) -> None:
-    with database.begin(), database.begin() as inner:
-        with pytest.raises(AmbiguousTransaction, match="session="):
-            shop.publish(T, C, 1)
-        shop.publish(T, C, 2, session=inner)
-    assert [message.body for message in transport.messages] == [b"2"]
-
-
-def test_a_suspended_transaction_does_not_count(events: Publisher, transport: FakeTransport) -> None:
-    with local_transaction(), suspend():
-        events.publish(T, C, 1)
-        assert transport.kinds == ["send"]

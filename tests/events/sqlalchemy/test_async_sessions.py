@@ -1,7 +1,5 @@
 """Transactions of AsyncSession and of async engines, over aiosqlite and psycopg's asyncio side."""
 
-# ruff: noqa: PT012 - what is refused is the end of the block
-
 from __future__ import annotations
 
 import asyncio
@@ -10,8 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, create_engine, event, insert, select, text
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy import Engine, create_engine, event, select, text
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
@@ -20,13 +17,13 @@ from halfmoon.errors import UsageError
 from halfmoon.events import Publisher
 from halfmoon.events.checks import tokens
 from halfmoon.events.errors import AmbiguousTransaction
-from halfmoon.events.sqlalchemy import SessionProvider, begin_async, provider
+from halfmoon.events.sqlalchemy import SessionProvider, provider
 from halfmoon.events.testing import MemoryBus
 from halfmoon.events.transaction import Status, refuse_inherited, transaction_active
 from halfmoon.model import LocalTransactionState
 from tests.events.hearing import Heard
 from tests.events.real_databases import for_asyncio
-from tests.events.sqlalchemy.shops import Base, Line, Order
+from tests.events.sqlalchemy.shops import Base, Order
 from tests.waiting import until
 
 
@@ -67,21 +64,6 @@ async def shop(database_url: str) -> AsyncIterator[AsyncShop]:
     await shop.engine.dispose()
 
 
-@pytest.mark.mission("002-57")
-async def test_a_commit_and_a_rollback_are_told(shop):
-    async with shop.Session.begin() as session:
-        session.add(Order(id=1))
-        kept = shop.listen()
-    async with shop.Session() as session:
-        session.add(Order(id=2))
-        await session.flush()
-        lost = shop.listen()
-
-    assert kept.told == ["begin", "before_commit", "after_commit", Status.COMMITTED]
-    assert lost.told == ["begin", Status.ROLLED_BACK]
-    assert await shop.ids() == [1]
-
-
 async def test_its_hooks_may_not_wait_for_the_network(shop):
     async with shop.Session.begin() as session:
         await session.execute(select(Order))
@@ -90,30 +72,6 @@ async def test_its_hooks_may_not_wait_for_the_network(shop):
     found = provider(later)
     async with later(bind=shop.engine) as session, session.begin():
         assert not found.current().waits
-
-
-async def test_a_commit_that_the_database_refuses_is_a_rollback(postgres_url):
-    shop = AsyncShop(postgres_url)
-    await shop.make()
-    with pytest.raises(IntegrityError):
-        async with shop.Session.begin() as session:
-            session.add(Line(id=1, order_id=77))
-            heard = shop.listen()
-    assert heard.status is Status.ROLLED_BACK
-    await shop.engine.dispose()
-
-
-async def test_postgres_commits_of_a_transaction_it_has_given_up_are_rollbacks(postgres_url):
-    shop = AsyncShop(postgres_url)
-    await shop.make()
-    async with shop.Session.begin() as session:
-        await session.execute(insert(Order).values(id=1))
-        heard = shop.listen()
-        with pytest.raises(DBAPIError):
-            await session.execute(text("SELECT 1 / 0"))
-    assert heard.status is Status.ROLLED_BACK
-    assert await shop.ids() == []
-    await shop.engine.dispose()
 
 
 def transactions(engine: Engine) -> list[str | None]:
@@ -162,22 +120,6 @@ async def test_a_commit_that_is_cancelled_on_its_way_is_never_told_wrongly(postg
         (Status.UNKNOWN, []),
     ]
     await shop.engine.dispose()
-
-
-async def test_savepoints_count(shop):
-    async with shop.Session.begin() as session:
-        await session.execute(select(Order))
-        async with session.begin_nested():
-            released = shop.listen()
-        with pytest.raises(ZeroDivisionError):
-            async with session.begin_nested():
-                session.add(Order(id=2))
-                lost = shop.listen()
-                raise ZeroDivisionError
-        assert lost.status is Status.ROLLED_BACK
-
-    assert released.status is Status.COMMITTED
-    assert await shop.ids() == []
 
 
 # ---------------------------------------------------------------- tasks
@@ -281,14 +223,6 @@ async def test_a_blocking_publish_on_an_event_loop_is_refused_with_the_remedy(sh
             shop.provider.rows(shop.provider.current()).run(tokens.INSERT, tokens.values("a", 1_000))
 
 
-async def test_a_check_meets_an_open_transaction_and_stays_undecided(shop):
-    async with shop.Session.begin():
-        await shop.provider.run_async(shop.provider.current(), tokens.INSERT, tokens.values("a", 1_000))
-        assert await shop.answer("a") is LocalTransactionState.OPEN
-
-    assert await shop.answer("a") is LocalTransactionState.COMMIT
-
-
 def test_checks_are_answered_where_no_event_loop_runs(database_url):
     """As in a process that only answers: threads ask at the same time, and loops come and go."""
     shop = AsyncShop(database_url)
@@ -356,23 +290,6 @@ async def test_a_class_of_async_sessions_needs_a_class_of_its_own_below(shop):
         assert found.current() is found.current(session)
     with pytest.raises(UsageError, match="sessionmaker"):
         provider(AsyncSession)
-
-
-async def test_blocks_of_an_async_engine(shop):
-    async with begin_async(shop.engine) as connection:
-        found = provider(shop.engine)
-        assert found.current() is found.current(connection)
-        await found.run_async(found.current(), tokens.INSERT, tokens.values("a", 1_000))
-        found.current().register(kept := Heard())
-    with pytest.raises(ZeroDivisionError):
-        async with begin_async(shop.engine):
-            await found.run_async(found.current(), tokens.INSERT, tokens.values("b", 1_000))
-            found.current().register(lost := Heard())
-            raise ZeroDivisionError
-
-    assert (kept.status, lost.status) == (Status.COMMITTED, Status.ROLLED_BACK)
-    assert await shop.answer("a") is LocalTransactionState.COMMIT
-    assert await shop.answer("b") is LocalTransactionState.ROLLBACK
 
 
 @pytest.mark.parametrize("hook", ["before_commit", "after_flush", "run_sync"])

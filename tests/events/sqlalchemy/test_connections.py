@@ -1,7 +1,5 @@
 """Blocks of an engine that stand for its transactions: how each way to end one is told."""
 
-# ruff: noqa: PT012 - what is refused is the end of the block
-
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -14,7 +12,7 @@ from halfmoon.errors import UsageError
 from halfmoon.events.checks import tokens
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
 from halfmoon.events.sqlalchemy import ConnectionProvider, begin, provider
-from halfmoon.events.transaction import Status, transaction_active
+from halfmoon.events.transaction import Status
 from tests.events.hearing import Heard
 
 
@@ -46,37 +44,6 @@ def ids(engine: Engine) -> list[str]:
 # ---------------------------------------------------------------- blocks
 
 
-def test_a_block_commits_and_an_exception_rolls_back(engine):
-    with begin(engine):
-        token(engine, "a")
-        kept = listen(engine)
-    with pytest.raises(ZeroDivisionError), begin(engine):
-        token(engine, "b")
-        lost = listen(engine)
-        raise ZeroDivisionError
-
-    assert kept.told == ["begin", "before_commit", "after_commit", Status.COMMITTED]
-    assert lost.told == ["begin", Status.ROLLED_BACK]
-    assert ids(engine) == ["a"]
-    assert not transaction_active()
-
-
-def test_savepoints_of_a_block_count(engine):
-    with begin(engine) as connection:
-        with connection.begin_nested():
-            token(engine, "a")
-            released = listen(engine)
-        inner = connection.begin_nested()
-        token(engine, "b")
-        lost = listen(engine)
-        inner.rollback()
-        assert lost.status is Status.ROLLED_BACK
-        assert released.status is None
-
-    assert released.status is Status.COMMITTED
-    assert ids(engine) == ["a"]
-
-
 def test_who_rolls_back_inside_the_block_is_told_so_and_cannot_publish_any_more(engine):
     with begin(engine) as connection:
         token(engine, "a")
@@ -103,20 +70,6 @@ def test_who_commits_inside_the_block_leaves_it_to_the_check(engine):
     assert ids(engine) == ["a"]
 
 
-def test_postgres_gives_up_a_transaction_after_an_error_and_its_commit_is_a_rollback(postgres_url):
-    engine = create_engine(postgres_url)
-    tokens.create_tables(provider(engine))
-    with begin(engine) as connection:
-        token(engine, "a")
-        heard = listen(engine)
-        with pytest.raises(DBAPIError):
-            connection.execute(text("SELECT 1 / 0"))
-
-    assert heard.status is Status.ROLLED_BACK
-    assert ids(engine) == []
-    engine.dispose()
-
-
 def test_a_commit_that_the_database_refuses_leaves_no_transaction_in_the_pool(deferring_url):
     engine = create_engine(deferring_url, pool_size=1, max_overflow=0)
     event.listen(engine, "connect", lambda driver, _: engine.dialect.name != "sqlite" or driver.execute("PRAGMA foreign_keys = ON"))
@@ -130,18 +83,6 @@ def test_a_commit_that_the_database_refuses_leaves_no_transaction_in_the_pool(de
 
     with begin(engine) as connection:
         assert connection.scalar(text("SELECT count(*) FROM children")) == 0
-    engine.dispose()
-
-
-def test_a_connection_that_is_lost_at_the_commit_leaves_it_unknown(postgres_url):
-    engine = create_engine(postgres_url)
-    with pytest.raises(DBAPIError), begin(engine) as connection:
-        pid = connection.scalar(text("SELECT pg_backend_pid()"))
-        heard = listen(engine)
-        with engine.begin() as another:
-            another.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": pid})
-
-    assert heard.status is Status.UNKNOWN
     engine.dispose()
 
 

@@ -7,61 +7,20 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import time
 from contextlib import suppress
 
 import pytest
 from sqlalchemy import create_engine, text
-from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
-from sqlalchemy.orm import sessionmaker
 
 from halfmoon.events import Publisher
 from halfmoon.events.checks import tokens
-from halfmoon.events.databases.database import Busy, Refused
-from halfmoon.events.sqlalchemy import begin, provider
-from halfmoon.events.tables import TableMissing
+from halfmoon.events.databases.database import Busy
+from halfmoon.events.sqlalchemy import provider
 from halfmoon.events.testing import MemoryBus
-from tests.events.sqlalchemy.test_connections import engine, ids, token
+from tests.events.sqlalchemy.test_connections import engine, ids
 
 __all__ = ["engine"]
-
-
-def test_a_short_transaction_commits_at_its_end_and_an_exception_undoes_it(engine):
-    with provider(engine).fresh() as rows:
-        assert rows.run(tokens.INSERT, tokens.values("a", 1)) == 1
-    with pytest.raises(ZeroDivisionError), provider(engine).fresh() as rows:
-        rows.run(tokens.INSERT, tokens.values("b", 1))
-        raise ZeroDivisionError
-
-    assert ids(engine) == ["a"]
-    assert engine.pool.checkedout() == 0
-
-
-def test_a_row_whose_key_is_there_is_refused(engine):
-    for_second = {"id": "a", "state": 0, "created_ms": 2}
-    with provider(engine).fresh() as rows:
-        rows.run(tokens.INSERT, tokens.values("a", 1))
-    with pytest.raises(Refused), provider(engine).fresh() as rows:
-        rows.run(tokens.INSERT, for_second)
-    with begin(engine), pytest.raises(Refused):
-        token(engine, "a")
-
-
-def test_other_refusals_are_no_duplicates(engine):
-    with pytest.raises(DBAPIError), provider(engine).fresh() as rows:
-        rows.run(tokens.INSERT, {"id": None, "state": 1, "created_ms": 1})
-
-
-def test_a_lock_is_waited_for_as_long_as_was_said(engine):
-    with begin(engine):
-        token(engine, "a")
-        before = time.monotonic()
-        with pytest.raises(Busy), provider(engine).fresh(lock_wait_ms=200) as rows:
-            rows.run(tokens.INSERT, tokens.values("a", 2))
-        assert 0.15 < time.monotonic() - before < 4  # a driver waits for 5 s unless it is told not to
-
-    assert ids(engine) == ["a"]
 
 
 def test_a_short_transaction_leaves_the_users_own_wait_as_it_was(sqlite_url):
@@ -95,22 +54,6 @@ def test_an_autocommit_engine_has_short_transactions_all_the_same(postgres_url):
         rows.run(tokens.INSERT, tokens.values("a", 1))
         raise ZeroDivisionError
     assert ids(engine) == []
-    engine.dispose()
-
-
-def test_a_missing_table_is_named_with_the_remedy(database_url):
-    engine = create_engine(database_url)
-    found = provider(sessionmaker(engine))
-    assert not tokens.exists(found)
-    with pytest.raises(TableMissing, match=r"halfmoon_event.*create_tables"):
-        tokens.require(found)
-    with pytest.raises(TableMissing), found.fresh() as rows:
-        rows.run(tokens.INSERT, tokens.values("a", 1))
-    with pytest.raises(OperationalError if "sqlite" in database_url else DBAPIError), found.fresh() as rows:
-        rows.all("SELECT * FROM nobodys_table")
-    tokens.create_tables(found)
-    tokens.create_tables(found)
-    tokens.require(found)
     engine.dispose()
 
 

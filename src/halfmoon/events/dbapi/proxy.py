@@ -22,7 +22,7 @@ from halfmoon.events.transaction import LocalTransaction, Status, adopt, bind
 _RUNNING = ("execute", "callproc", "copy", "stream")
 """Prefixes of the methods that run statements: without autocommit the first statement begins a transaction."""
 
-_OWN = {"_real", "_source", "_local", "_savepoints", "_dropped", "_dialect", "_unused_session"}
+_OWN = {"_real", "_source", "_local", "_savepoints", "_dropped", "_dialect", "_unused_session", "_blocks"}
 _COMMENTS = r"(?:\s+|--[^\n]*(?:\n|$)|/\*.*?\*/)*"
 _ENDS = re.compile(_COMMENTS + r"(?:(COMMIT|END)|ROLLBACK)\b", re.IGNORECASE | re.DOTALL)
 _SAVEPOINT = re.compile(
@@ -46,6 +46,8 @@ class Noticed:
         self._dropped = dropped
         self._local: LocalTransaction | None = None
         self._savepoints: list[str] = []
+        self._blocks = 0
+        """How many blocks of it are open."""
         self._unused_session = note_opened(self)
         if in_transaction(real):
             self.begun()
@@ -74,12 +76,18 @@ class Noticed:
         self._unused_session.used = True
         if self._local is None:
             local = self._local = LocalTransaction(self._source, weakref.ref(self), waits=self._waits)
+            self._name_block(local)
             dropped = self._dropped
             local.facts["connection"] = weakref.ref(self, lambda _: dropped(local))
             bind(local)
             return local
         adopt(self._local)
         return self._local
+
+    def _name_block(self, local: LocalTransaction) -> None:
+        """Have a transaction count as a block if its program began it, and not a first statement."""
+        if self._blocks or autocommits(self._real, self._dialect):
+            local.block = f"a block of a {type(self._real).__module__}.{type(self._real).__qualname__}"
 
     def leave(self, status: Status) -> None:
         """It is used no more: what is open ends with a status, as far as anybody here knows."""
@@ -139,12 +147,12 @@ class Noticed:
         now = in_transaction(self._real)
         if now:
             self.begun()
-            if not failed and isinstance(statement, str) and (said := _SAVEPOINT.match(statement)):
-                self._savepoint(said[1].upper(), said[2].upper())
-        elif now is False and opened:
+        if now is False and opened:
             ends = _ENDS.match(statement) if isinstance(statement, str) else None
             status = Status.ROLLED_BACK if ends is not None and (failed or not ends[1]) else Status.COMMITTED
             self._ended(Status.UNKNOWN if ends is None else status)
+        elif self._local is not None and not failed and isinstance(statement, str) and (said := _SAVEPOINT.match(statement)):
+            self._savepoint(said[1].upper(), said[2].upper())
 
     def _given_up(self) -> bool:
         return self._dialect in {"postgresql", ""} and error_classification.aborted(self._real)
@@ -234,14 +242,17 @@ class ProxyConnection(Noticed):
     def __enter__(self) -> Self:
         """Begin a block, at whose end the driver commits or rolls back: what is published in it belongs to it."""
         self._real.__enter__()
+        self._blocks += 1
         self._unused_session.used = True
         self._unused_session = note_opened(self)
         if self._local is not None:
+            self._name_block(self._local)
             self._unused_session.used = True
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> Any:
         """Commit or roll back as the driver does it at a block's end; the driver then closes or keeps the connection."""
+        self._blocks -= 1
         try:
             if error is None:
                 self.commit()
@@ -309,7 +320,9 @@ class Block:
     def begun(self, *, inner: bool) -> None:
         """It has begun, ``inner`` in a transaction that was open."""
         self._inner = inner
+        self._connection._blocks += 1
         local = self._connection.begun()
+        self._connection._name_block(local)
         if inner:
             local.savepoint()
 
@@ -323,6 +336,7 @@ class Block:
         """Notice how the block ends, which the driver does inside."""
         connection, local, returned = self._connection, self._connection.local, False
         rolls_back = rolls_back or self._forced
+        connection._blocks -= 1
         try:
             yield
             returned = True

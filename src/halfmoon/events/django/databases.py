@@ -71,10 +71,13 @@ class DjangoProvider:
     def __repr__(self) -> str:
         return f"DjangoProvider({self.using!r})"
 
-    ways = (
-        "Publish it inside `with transaction.atomic():` of this database, in the thread that opened the block, or with autocommit "
-        "switched off"
-    )
+    @property
+    def ways(self) -> str:
+        """How a publish says which transaction it belongs to; see `Provider.ways`."""
+        return (
+            f"Publish it inside `with transaction.atomic(using={self.using!r}):`, in the thread that opened the block, or with "
+            "autocommit of this database switched off"
+        )
 
     def current(self, handle: object = None) -> LocalTransaction | None:
         """Return the transaction that runs on this thread's connection; None for none. It is followed and bound from now on.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import fields
 from importlib import import_module
 from typing import Any
@@ -29,6 +31,9 @@ def provider_of(session: Any, provider: Provider | None, bind: Any, schema: str 
     if session is not None and provider is not None:
         raise UsageError("give a publisher a session or a provider, not both")
     if session is None:
+        if "sqlalchemy.orm" in sys.modules:
+            with suppress(ImportError):  # of a release that is too old for its provider
+                import_module("halfmoon.events.sqlalchemy").watch_blocks()
         return LOCAL if provider is None else provider
     try:
         module = import_module("halfmoon.events.sqlalchemy")  # SQLAlchemy is an extra: imported only for who uses it

@@ -6,6 +6,7 @@ transaction ends stands in `completion.py`. Opens nothing and waits for nothing 
 | event         | local transaction | two-phase                                | outbox           |
 |---------------|-------------------|------------------------------------------|------------------|
 | plain         | none              | sent                                     | NoTransaction    |
+| plain         | another source's  | AmbiguousTransaction                     | NoTransaction    |
 | plain         | active            | deferred                                 | a row            |
 | transactional | active            | prepared, decided when it ends           | a row            |
 | transactional | none              | NoTransaction                            | NoTransaction    |
@@ -28,7 +29,7 @@ from halfmoon.events import outbox
 from halfmoon.events.checks import tokens
 from halfmoon.events.databases import many_rows
 from halfmoon.events.databases.database import Busy, Provider, Refused
-from halfmoon.events.errors import NoTransaction, PublishedBefore, PublishFailed, TransactionEnded
+from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, PublishedBefore, PublishFailed, TransactionEnded
 from halfmoon.events.event import Event
 from halfmoon.events.publishing.attempts import Attempted, RetryPolicy, attempts, attempts_together
 from halfmoon.events.publishing.completion import Decision, DeferredSend, RelayWakeUp, RowDecision, published_in
@@ -37,7 +38,7 @@ from halfmoon.events.publishing.flow import Flow, Prepare, Read, Send, Together,
 from halfmoon.events.publishing.transport import Prepared, Transport
 from halfmoon.events.tables import in_schema
 from halfmoon.events.tracing import span, step, trace_of
-from halfmoon.events.transaction import LocalTransaction
+from halfmoon.events.transaction import LocalTransaction, other_block
 from halfmoon.model import Message, SendResult
 
 _DECISIONS, _HOME = "halfmoon decisions", "halfmoon home"
@@ -110,15 +111,16 @@ class DeliveryModes:
         self._warned = False
 
     def choose(self, event: Event, transaction: LocalTransaction | None) -> DeliveryMode:
-        """Return the way of an event. Raises NoTransaction, see the table above, PublishedBefore, and UsageError for a half message
-        that is to be delayed.
+        """Return the way of an event. Raises NoTransaction and AmbiguousTransaction, see the table above, PublishedBefore, and
+        UsageError for a half message that is to be delayed.
 
         Follows DefaultMQProducerImpl.sendMessageInTransaction (RocketMQ 4.7.1), which takes the delay off a half message, for
         brokers would lose it. Differs: it is refused, not delivered too early.
         """
         if transaction is None:
-            if event.transactional or self.rules.outbox:
-                self._without_transaction(event)
+            block = other_block(self.provider)
+            if event.transactional or self.rules.outbox or block:
+                self._without_transaction(event, block)
             return DeliveryMode.SENT
         if published_in(transaction, event):
             raise PublishedBefore(f"{event} was already published in this transaction: build another event to send it twice")
@@ -182,10 +184,17 @@ class DeliveryModes:
             published.update(zip(places, results, strict=True))
         return [published[place] for place in range(len(events))]
 
-    def _without_transaction(self, event: Event) -> None:
+    def _without_transaction(self, event: Event, block: str) -> None:
+        if self.rules.strict and block and not event.transactional and not self.rules.outbox:
+            raise AmbiguousTransaction(
+                f"{event} would be sent at once, inside {block}, which is no transaction of this publisher's: its rollback would "
+                f"not take the event back; nothing was sent. {self.provider.ways}. To send it whatever becomes of the block: "
+                "publish(…, at_once=True)"
+            )
         if self.rules.strict:
+            known = f" ({block} is open, and is none of this publisher's)" if block else ""
             raise NoTransaction(
-                f"{event} needs a transaction, and none is certain here; nothing was sent. {self.provider.ways}. "
+                f"{event} needs a transaction, and none is certain here{known}; nothing was sent. {self.provider.ways}. "
                 f"To send it without a transaction: publish(…, at_once=True)"
             )
         if not self._warned:

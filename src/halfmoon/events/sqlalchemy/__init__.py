@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from halfmoon.errors import UsageError
+from halfmoon.events.sqlalchemy.blocks import watch_blocks
 from halfmoon.events.sqlalchemy.connections import ConnectionProvider
 from halfmoon.events.sqlalchemy.engines import asyncio_module, engine_of, refuse_routing
 from halfmoon.events.sqlalchemy.metadata import add_tables
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 _MADE = "_halfmoon_provider"
 
-__all__ = ["ConnectionProvider", "SessionProvider", "add_tables", "begin", "begin_async", "provider"]
+__all__ = ["ConnectionProvider", "SessionProvider", "add_tables", "begin", "begin_async", "provider", "watch_blocks"]
 
 
 def provider(
@@ -47,6 +48,7 @@ def provider(
     Raises UsageError for what is none of these; for `Session` itself: all sessions of the process would count; for sessions with
     several engines without ``bind``; and for another ``bind`` or ``schema`` than before.
     """
+    watch_blocks()
     found = _provider(session, bind)
     if schema is not None and schema != found.schema:
         if found.schema:

@@ -100,6 +100,7 @@ class ConnectionProvider:
         local = LocalTransaction(self, connection, waits=not connection.dialect.is_async)
         block = _Block(connection, connection.begin(), local)
         local.facts["sqlalchemy"] = block
+        local.block = f"begin() of the engine {self._engine.url!r}"
         self._open[connection] = block
         self._fresh.used_here()
         bind(local)
@@ -150,9 +151,9 @@ class ConnectionProvider:
     def rows(self, transaction: LocalTransaction) -> Rows:
         """Return what runs statements in the connection's own transaction."""
         block = _block(transaction)
-        refuse_autocommit(block.connection)
         if not transaction.active or not block.transaction.is_active:
             raise TransactionEnded("the connection's transaction has ended: publish before its commit or rollback")
+        refuse_autocommit(block.connection)
         return ConnectionRows(lambda: block.connection, self.dialect, self.schema, on_loop=not transaction.waits)
 
     def awaiting(self) -> Callable[[Awaitable[Any]], Any] | None:

@@ -62,8 +62,9 @@ class CommitWatch:
     """What was seen of a commit at one connection: enough for plain events, and never what decides a half message."""
 
     def __init__(self) -> None:
-        self.sent = self.given_up = self.refused = False
-        """Whether the driver was told to commit; whether PostgreSQL answers with a rollback; whether the database refused."""
+        self.sent = self.given_up = self.refused = self.failed = False
+        """Whether the driver was told to commit; whether PostgreSQL answers with a rollback; whether the database refused; and
+        whether a statement failed, and no savepoint was rolled back since."""
 
 
 _watches: WeakKeyDictionary[Connection, CommitWatch] = WeakKeyDictionary()
@@ -72,10 +73,11 @@ _watches: WeakKeyDictionary[Connection, CommitWatch] = WeakKeyDictionary()
 def watch_commit(connection: Connection) -> CommitWatch:
     """Watch the commit of a transaction that has just begun on a connection."""
     engine = connection.engine
-    if not event.contains(engine, "handle_error", _commit_failed):
+    if not event.contains(engine, "handle_error", _failed):
         event.listen(engine, "commit", _commit_sent)
         event.listen(engine, "commit_twophase", _commit_sent)
-        event.listen(engine, "handle_error", _commit_failed)
+        event.listen(engine, "rollback_savepoint", _savepoint_rolled_back)
+        event.listen(engine, "handle_error", _failed)
     watch = _watches[connection] = CommitWatch()
     return watch
 
@@ -84,12 +86,23 @@ def _commit_sent(connection: Connection, *_: Any) -> None:
     if (watch := _watches.get(connection)) is not None:
         watch.sent = True
         with suppress(Exception):  # no connection any more: its commit will raise
-            watch.given_up = error_classification.aborted(connection.connection.driver_connection)
+            driver = connection.connection.driver_connection
+            # asyncpg does not say in which state its transaction is
+            watch.given_up = watch.failed if connection.dialect.driver == "asyncpg" else error_classification.aborted(driver)
 
 
-def _commit_failed(context: ExceptionContext) -> None:
-    if context.connection is not None and (watch := _watches.get(context.connection)) is not None and watch.sent:
+def _savepoint_rolled_back(connection: Connection, *_: Any) -> None:
+    if (watch := _watches.get(connection)) is not None:
+        watch.failed = False
+
+
+def _failed(context: ExceptionContext) -> None:
+    if context.connection is None or (watch := _watches.get(context.connection)) is None:
+        return
+    if watch.sent:
         watch.refused = watch.refused or error_classification.refused(context.original_exception)
+    else:
+        watch.failed = True
 
 
 def status_of(watches: Sequence[CommitWatch], *, returned: bool) -> Status:

@@ -1,0 +1,525 @@
+"""One adapter for each provider: what an application does with its transactions, under the same names for all of them.
+
+Promises are functions that block. Those of an asyncio provider run in a greenlet of SQLAlchemy's, in one task of an event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from importlib import import_module
+from itertools import count
+from typing import Any, ClassVar
+
+import pytest
+from django.db import OperationalError, connections, transaction
+from sqlalchemy import URL, Engine, create_engine, event, make_url, text
+from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
+from sqlalchemy.orm import sessionmaker
+from sqlalchemy.pool import NullPool
+from sqlalchemy.util import await_only, greenlet_spawn
+
+from halfmoon.events import Publisher, dbapi, sqlalchemy
+from halfmoon.events import django as project
+from halfmoon.events.databases.database import Provider
+from halfmoon.events.testing import MemoryBus
+from halfmoon.events.transaction import Status, active_transactions
+from tests.events.django import conftest  # configures the project
+from tests.events.hearing import Heard
+from tests.events.real_databases import connects, for_asyncio, mysql_options
+
+assert conftest.settings.configured
+
+T, C = "TP_ORDER", "EC_PAID"
+_numbers = count(1)
+_TABLES = ["CREATE TABLE orders (id INT PRIMARY KEY)"]
+_DEFERRED = ["CREATE TABLE lines (id INT PRIMARY KEY, order_id INT REFERENCES orders (id) DEFERRABLE INITIALLY DEFERRED)"]
+_KILLS = {
+    "postgresql": ("SELECT pg_backend_pid()", "SELECT pg_terminate_backend({}, 5000)"),
+    "mysql": ("SELECT CONNECTION_ID()", "KILL {}"),
+}
+
+
+class Lost(Exception):
+    """The answer to a COMMIT did not come."""
+
+
+class Interrupted(BaseException):
+    """As KeyboardInterrupt, which an event loop would take for one."""
+
+
+class Adapter:
+    """A database with its provider, and a publisher on a bus. ``traits`` say which promises it can be asked for."""
+
+    traits: ClassVar[frozenset[str]] = frozenset()
+    lost: ClassVar[type[Exception]] = Lost
+    """What a driver raises when its connection breaks."""
+    provider: Provider
+
+    def __init__(self, url: str, name: str = "") -> None:
+        self.url, self.name = url, name
+        self.dialect = make_url(url).get_backend_name()
+        self.bus, self.events = MemoryBus(), None
+        self.marks: dict[int, Heard] = {}
+        self._beside = connects(url)()
+        if self.dialect == "sqlite":
+            _prepared(self._beside)
+        self.connect()
+        for statement in _TABLES + ([] if self.dialect == "mysql" else _DEFERRED):
+            self.beside(statement)
+        Publisher("P_tables", transport=self.bus, provider=self.provider).create_tables()
+
+    def run(self, promise: Callable[[], None]) -> None:
+        """Run a promise on empty tables, in a context of its own."""
+        for table in ["orders", "halfmoon_event", "halfmoon_outbox"] + ([] if self.dialect == "mysql" else ["lines"]):
+            self.beside(f"DELETE FROM {table}")
+        self.marks.clear()
+        self.publisher()
+        try:
+            contextvars.copy_context().run(self._within, promise)
+        finally:
+            self.events.close()
+            self.shut()
+
+    def _within(self, promise: Callable[[], None]) -> None:
+        promise()
+
+    def publisher(self, **options: Any) -> Publisher:
+        """Make a publisher on a new bus the one that `mark` uses."""
+        if self.events is not None:
+            self.events.close()
+        self.bus = MemoryBus()
+        self.events = Publisher("P_shop", transport=self.bus, provider=self.provider, timeout_ms=500, **options)
+        return self.events
+
+    # ------------------------------------------------------------ what an application does; of a subclass
+
+    def connect(self) -> None:
+        """Make the provider."""
+        raise NotImplementedError
+
+    def block(self) -> AbstractContextManager[Any]:
+        """Return a block that is a transaction; it gives the handle."""
+        raise NotImplementedError
+
+    def savepoint(self, handle: Any) -> AbstractContextManager[Any]:
+        """Return a block that is a savepoint."""
+        raise NotImplementedError
+
+    def execute(self, handle: Any, statement: str) -> Any:
+        """Run a statement in the handle's transaction; return the first value of its first row, if there is one."""
+        raise NotImplementedError
+
+    def open(self) -> Any:
+        """Open a handle whose first statement begins a transaction."""
+        raise NotImplementedError
+
+    def commit(self, handle: Any) -> None:
+        handle.commit()
+
+    def rollback(self, handle: Any) -> None:
+        handle.rollback()
+
+    def close(self, handle: Any) -> None:
+        handle.close()
+
+    def committing(self, handle: Any, commit: Callable[[Callable[[], None]], None]) -> None:
+        """Have ``commit(plain)`` stand for the driver's commit of this handle."""
+        raise NotImplementedError
+
+    def shut(self) -> None:
+        """Give connections back at the end of a promise."""
+
+    # ------------------------------------------------------------ what a promise looks at
+
+    def mark(self, number: int, handle: Any = None, *, named: bool = False) -> Heard:
+        """Write a row, publish a transactional and a plain event of it, and listen, all in the transaction that is open here.
+
+        ``named``: in the one of the handle.
+        """
+        session = handle if named else None
+        local = self.provider.current(session)
+        assert local is not None, "no transaction is found"
+        local.register(heard := Heard())
+        self.execute(handle, f"INSERT INTO orders VALUES ({number})")
+        self.publish(number, session=session)
+        self.publish(number, session=session, transactional=False)
+        self.marks[number] = heard
+        return heard
+
+    def publish(self, payload: Any, **options: Any) -> str:
+        """Publish a transactional event, or as the options say; return its delivery."""
+        return str(self.events.publish(T, C, payload, **{"transactional": True, **options}).delivery)
+
+    def seen(self) -> list[Any]:
+        """The payloads that consumers see now, in order."""
+        return [one.payload for one in self.bus.events()]
+
+    def agree(self, *numbers: int, unknown: bool = False) -> None:
+        """Check that of the marks exactly these were committed: rows, both events, and what was told.
+
+        ``unknown``: nobody can know that they were, and their plain events are dropped.
+        """
+        self.bus.check_now()
+        assert self.rows() == sorted(numbers)
+        plain = 0 if unknown else 1
+        assert sorted(self.seen()) == sorted([number for number in numbers for _ in range(1 + plain)])
+        assert not self.bus.pending
+        for number, heard in self.marks.items():
+            committed = Status.UNKNOWN if unknown else Status.COMMITTED
+            rolled_back = {Status.ROLLED_BACK, committed} - {Status.COMMITTED}
+            assert heard.status is committed if number in numbers else heard.status in rolled_back, (number, heard.told)
+        assert not active_transactions()
+
+    def rows(self) -> list[int]:
+        """The orders that are committed."""
+        return self.beside("SELECT id FROM orders ORDER BY id")
+
+    def beside(self, statement: str) -> list[Any]:
+        """Run a statement on a connection that has nothing to do with the provider; return the first column."""
+        cursor = self._beside.cursor()
+        cursor.execute(statement)
+        found = [row[0] for row in cursor.fetchall()] if cursor.description else []
+        self._beside.commit()
+        return found
+
+    def kill(self, handle: Any) -> None:
+        """Have the server end the connection of a handle."""
+        asks, ends = _KILLS[self.dialect]
+        self.beside(ends.format(self.execute(handle, asks)))
+
+
+def _prepared(connection: Any) -> Any:
+    """Set up a connection to SQLite: keys are checked, and no disk is waited for."""
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA synchronous = OFF")
+    return connection
+
+
+# ---------------------------------------------------------------- SQLAlchemy
+
+
+class Core(Adapter):
+    """Blocks of an engine."""
+
+    traits = frozenset({"several", "named"})
+
+    def connect(self) -> None:
+        self.engine: Any = create_engine(self.url, poolclass=NullPool)
+        self.provider = sqlalchemy.provider(self.engine)
+        self._listen(self.engine)
+
+    def _address(self, url: str) -> URL:
+        return make_url(url).set(drivername=self.name) if self.name else make_url(url)
+
+    def _listen(self, engine: Engine) -> None:
+        if self.dialect == "sqlite":
+            event.listen(engine, "connect", lambda connection, _: [connection.execute(f"PRAGMA {one}") for one in _PRAGMAS])
+
+    def block(self) -> AbstractContextManager[Any]:
+        return sqlalchemy.begin(self.engine)
+
+    def savepoint(self, handle: Any) -> AbstractContextManager[Any]:
+        return handle.begin_nested()  # type: ignore[no-any-return]
+
+    def execute(self, handle: Any, statement: str) -> Any:
+        result = handle.execute(text(statement))
+        return result.scalar() if result.returns_rows else None
+
+    def committing(self, handle: Any, commit: Callable[[Callable[[], None]], None]) -> None:
+        dialect = handle.get_bind().dialect if hasattr(handle, "get_bind") else handle.dialect
+        plain = dialect.do_commit
+
+        def once(connection: Any) -> None:
+            dialect.do_commit = plain
+            commit(lambda: plain(connection))
+
+        dialect.do_commit = once
+
+
+class Sessions(Core):
+    """Sessions of a sessionmaker."""
+
+    traits = frozenset({"open", "several", "named", "unused", "dropped"})
+
+    def connect(self) -> None:
+        self.engine = create_engine(self._address(self.url), poolclass=NullPool)
+        self.maker: Any = sessionmaker(self.engine)
+        self.provider = sqlalchemy.provider(self.maker)
+        self._listen(self.engine)
+
+    def block(self) -> AbstractContextManager[Any]:
+        return self.maker.begin()  # type: ignore[no-any-return]
+
+    def open(self) -> Any:
+        return self.maker()
+
+
+_PRAGMAS = ("foreign_keys = ON", "synchronous = OFF")
+
+
+class _OnLoop(Core):
+    """What the asyncio side does otherwise: each step is awaited in the greenlet."""
+
+    def _within(self, promise: Callable[[], None]) -> None:
+        async def spawned() -> None:
+            await greenlet_spawn(promise)
+
+        asyncio.run(spawned())
+
+    def savepoint(self, handle: Any) -> AbstractContextManager[Any]:
+        return _awaited(handle.begin_nested)
+
+    def execute(self, handle: Any, statement: str) -> Any:
+        result = await_only(handle.execute(text(statement)))
+        return result.scalar() if result.returns_rows else None
+
+    def commit(self, handle: Any) -> None:
+        await_only(handle.commit())
+
+    def rollback(self, handle: Any) -> None:
+        await_only(handle.rollback())
+
+    def close(self, handle: Any) -> None:
+        await_only(handle.close())
+
+
+class AsyncCore(_OnLoop):
+    """Blocks of an async engine."""
+
+    def connect(self) -> None:
+        self.engine = create_async_engine(for_asyncio(self.url), poolclass=NullPool)
+        self.provider = sqlalchemy.provider(self.engine)
+        self._listen(self.engine.sync_engine)
+
+    def _listen(self, engine: Engine) -> None:
+        if self.dialect == "sqlite":
+            event.listen(engine, "connect", lambda connection, _: [connection.run_async(_on(one)) for one in _PRAGMAS])
+
+    def block(self) -> AbstractContextManager[Any]:
+        return _awaited(lambda: sqlalchemy.begin_async(self.engine))
+
+
+def _on(pragma: str) -> Callable[[Any], Any]:
+    return lambda connection: connection.execute(f"PRAGMA {pragma}")
+
+
+class AsyncSessions(AsyncCore):
+    """AsyncSessions of an async_sessionmaker."""
+
+    traits = frozenset({"open", "several", "named", "unused"})
+
+    def connect(self) -> None:
+        self.engine = create_async_engine(self._address(for_asyncio(self.url)), poolclass=NullPool)
+        self.maker: Any = async_sessionmaker(self.engine)
+        self.provider = sqlalchemy.provider(self.maker)
+        self._listen(self.engine.sync_engine)
+
+    def block(self) -> AbstractContextManager[Any]:
+        return _awaited(self.maker.begin)
+
+    def open(self) -> Any:
+        return self.maker()
+
+
+@contextmanager
+def _awaited(opened: Callable[[], Any]) -> Iterator[Any]:
+    """Return an asynchronous block as one that blocks."""
+    block = opened()
+    handle = await_only(block.__aenter__())
+    try:
+        yield handle
+    except BaseException as error:
+        if not await_only(block.__aexit__(type(error), error, error.__traceback__)):
+            raise
+    else:
+        await_only(block.__aexit__(None, None, None))
+
+
+# ---------------------------------------------------------------- Django
+
+
+class Alias(Adapter):
+    """One alias of ``DATABASES``; the handle is the alias. ``open`` switches autocommit off."""
+
+    traits = frozenset({"open", "named"})
+    lost = OperationalError
+    atomic: Callable[..., Any] = staticmethod(transaction.atomic)
+
+    def connect(self) -> None:
+        url = make_url(self.url)
+        self.using = f"{type(self).__name__.lower()}_{self.dialect}"
+        connections.settings = connections.configure_settings({**connections.settings, self.using: {
+            "ENGINE": "django.db.backends." + {"sqlite": "sqlite3"}.get(self.dialect, self.dialect), "NAME": url.database,
+            "HOST": url.host or "", "PORT": str(url.port or ""), "USER": url.username or "", "PASSWORD": url.password or "",
+        }})  # fmt: skip
+        self.provider = project.provider(self.using)
+
+    def block(self) -> AbstractContextManager[Any]:
+        @contextmanager
+        def within() -> Iterator[str]:
+            with self.atomic(using=self.using):
+                yield self.using
+
+        return within()
+
+    def savepoint(self, handle: Any) -> AbstractContextManager[Any]:
+        return self.atomic(using=self.using)  # type: ignore[no-any-return]
+
+    def execute(self, handle: Any, statement: str) -> Any:
+        with connections[self.using].cursor() as cursor:
+            cursor.execute(statement)
+            return cursor.fetchone()[0] if cursor.description else None
+
+    def open(self) -> str:
+        transaction.set_autocommit(False, using=self.using)
+        return self.using
+
+    def commit(self, handle: Any) -> None:
+        transaction.commit(using=self.using)
+
+    def rollback(self, handle: Any) -> None:
+        transaction.rollback(using=self.using)
+
+    def close(self, handle: Any) -> None:
+        connections[self.using].close()
+
+    def committing(self, handle: Any, commit: Callable[[Callable[[], None]], None]) -> None:
+        connection = connections[self.using]
+        plain = connection._commit
+
+        def once() -> None:
+            del connection._commit
+            commit(plain)
+
+        connection._commit = once
+
+    def shut(self) -> None:
+        with suppress(AttributeError):
+            connections[self.using].close()
+            del connections[self.using]
+
+
+class AliasOfOurs(Alias):
+    """As `Alias`, with Halfmoon's ``atomic``."""
+
+    atomic = staticmethod(project.atomic)
+
+
+# ---------------------------------------------------------------- drivers of PEP 249
+
+
+class _Sqlite(sqlite3.Connection):
+    """A connection whose methods can be replaced."""
+
+
+class Connections(Adapter):
+    """Proxied connections of one driver. Its blocks are ours where the driver's own do not end a transaction."""
+
+    traits = frozenset({"open", "several", "named", "unused", "dropped"})
+
+    def connect(self) -> None:
+        if self.dialect == "sqlite":
+            path = make_url(self.url).database
+            self.provider = dbapi.provider(lambda: _prepared(sqlite3.connect(path, timeout=1, factory=_Sqlite)))
+        elif self.dialect == "postgresql":
+            self.provider = dbapi.provider(connects(self.url))
+        else:
+            module = import_module(self.name)
+            self.provider = dbapi.provider(lambda: module.connect(**mysql_options(self.url)))
+
+    def open(self) -> Any:
+        return self.provider.connect()  # type: ignore[attr-defined]
+
+    @contextmanager
+    def block(self) -> Iterator[Any]:
+        connection = self.open()
+        self.execute(connection, "SELECT 1")
+        with closing(connection):
+            if self.dialect != "mysql":  # its drivers' blocks do not all commit
+                with connection:
+                    yield connection
+                return
+            try:
+                yield connection
+                connection.commit()
+            except BaseException:
+                connection.rollback()
+                raise
+
+    @contextmanager
+    def savepoint(self, handle: Any) -> Iterator[None]:
+        name = f"s{next(_numbers)}"
+        self.execute(handle, f"SAVEPOINT {name}")
+        try:
+            yield
+        except BaseException:
+            self.execute(handle, f"ROLLBACK TO SAVEPOINT {name}")
+            raise
+        self.execute(handle, f"RELEASE SAVEPOINT {name}")
+
+    def execute(self, handle: Any, statement: str) -> Any:
+        with closing(handle.cursor()) as cursor:
+            cursor.execute(statement)
+            return cursor.fetchone()[0] if cursor.description else None
+
+    def committing(self, handle: Any, commit: Callable[[Callable[[], None]], None]) -> None:
+        plain = handle._real.commit
+
+        def once() -> None:
+            handle._real.commit = plain
+            commit(plain)
+
+        handle._real.commit = once
+
+
+ADAPTERS: dict[str, tuple[type[Adapter], str, str]] = {
+    "session on sqlite": (Sessions, "sqlite", ""),
+    "session on postgresql": (Sessions, "postgresql", ""),
+    "session on mariadb": (Sessions, "mysql", ""),
+    "session on mysqlclient": (Sessions, "mysql", "mysql+mysqldb"),
+    "session on mariadb's connector": (Sessions, "mysql", "mariadb+mariadbconnector"),
+    "core on sqlite": (Core, "sqlite", ""),
+    "core on postgresql": (Core, "postgresql", ""),
+    "async session on aiosqlite": (AsyncSessions, "sqlite", ""),
+    "async session on psycopg": (AsyncSessions, "postgresql", ""),
+    "async session on aiomysql": (AsyncSessions, "mysql", ""),
+    "async session on asyncpg": (AsyncSessions, "postgresql", "postgresql+asyncpg"),
+    "async core on aiosqlite": (AsyncCore, "sqlite", ""),
+    "async core on psycopg": (AsyncCore, "postgresql", ""),
+    "django on sqlite": (Alias, "sqlite", ""),
+    "django on postgresql": (Alias, "postgresql", ""),
+    "django on mariadb": (Alias, "mysql", ""),
+    "our atomic on sqlite": (AliasOfOurs, "sqlite", ""),
+    "our atomic on postgresql": (AliasOfOurs, "postgresql", ""),
+    "sqlite3": (Connections, "sqlite", ""),
+    "psycopg": (Connections, "postgresql", ""),
+    "pymysql": (Connections, "mysql", "pymysql"),
+    "MySQLdb": (Connections, "mysql", "MySQLdb"),
+    "mariadb": (Connections, "mysql", "mariadb"),
+}
+"""By name: the adapter, the database that it needs, and its driver where several are promised."""
+
+DRIVERS = {"session on mysqlclient", "session on mariadb's connector", "mariadb"}
+"""Those that differ from others in nothing but the driver."""
+
+_MODULES = {"mysql+mysqldb": "MySQLdb", "mariadb+mariadbconnector": "mariadb", "postgresql+asyncpg": "asyncpg"}
+
+
+def traits_of(name: str) -> frozenset[str]:
+    """Return what a promise may ask of an adapter: its own traits, and those of its database."""
+    kind, dialect, _ = ADAPTERS[name]
+    of_database = {"sqlite": {"deferred"}, "postgresql": {"deferred", "server", "postgresql"}, "mysql": {"server"}}
+    return kind.traits | of_database[dialect] | {dialect}
+
+
+def made(name: str, url: str) -> Adapter:
+    """Return a new adapter on an empty database; skip where its driver is not installed."""
+    kind, _, driver = ADAPTERS[name]
+    if driver:
+        module = _MODULES.get(driver, driver)
+        pytest.importorskip(module, reason=f"the driver {module} is not installed: tools/debian.sh compiles it")
+    return kind(url, driver)
