@@ -178,7 +178,7 @@ class ProxyProvider:
         if self.dialect == "sqlite":
             rows.all(f"PRAGMA busy_timeout = {wait_ms}")
         elif self.dialect == "mysql":
-            wait_s = max(1, wait_ms // 1000)
+            wait_s = wait_ms // 1000  # MySQL takes 0 for 1
             rows.run(f"SET innodb_lock_wait_timeout = {wait_s}, lock_wait_timeout = {wait_s}")
             rows.run("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")  # the next one's: no old snapshot, no locked gaps
         if explicit:

@@ -235,7 +235,7 @@ def pyformat(statement: str) -> str:
 
 def _begin(connection: BaseDatabaseWrapper, lock_wait_ms: int) -> None:
     """Open a connection and begin a transaction on it."""
-    waits = {"ms": max(1, int(lock_wait_ms)), "s": max(1, round(lock_wait_ms / 1000))}
+    waits = {"ms": max(1, int(lock_wait_ms)), "s": int(lock_wait_ms) // 1000}  # MySQL takes 0 s for 1
     _say(connection, _WAIT_BEFORE, waits)
     connection.set_autocommit(False, force_begin_transaction_with_broken_autocommit=True)
     _say(connection, _WAIT_INSIDE, waits)

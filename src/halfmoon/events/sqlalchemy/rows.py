@@ -31,7 +31,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MYSQL_WAITS = "SET innodb_lock_wait_timeout = {}, lock_wait_timeout = {}"
-"""In seconds, of this session: for rows, and for tables whose form somebody changes."""
+"""In whole seconds, of this session: for rows, and for tables whose form somebody changes. MySQL takes 0 for 1."""
 
 _OURS, _WAIT = "halfmoon_own", "halfmoon_wait_s"
 
@@ -284,8 +284,8 @@ def _bound_waits(connection: Connection, wait_ms: int) -> None:
         noted[_OURS] = True
     if dialect == "postgresql":
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = {wait_ms}")
-    elif dialect == "mysql" and noted.get(_WAIT) != max(1, wait_ms // 1000):
-        noted[_WAIT] = max(1, wait_ms // 1000)
+    elif dialect == "mysql" and noted.get(_WAIT) != wait_ms // 1000:
+        noted[_WAIT] = wait_ms // 1000
         connection.exec_driver_sql(MYSQL_WAITS.format(*[noted[_WAIT]] * 2))
     elif dialect == "sqlite":  # before the transaction begins: a BEGIN IMMEDIATE of the user's waits, too
         cursor = connection.connection.cursor()
