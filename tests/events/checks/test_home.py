@@ -21,6 +21,9 @@ from halfmoon.events.checks import tokens
 from halfmoon.events.checks.checks import Checks
 from halfmoon.events.databases.database import Provider
 from halfmoon.events.dbapi import provider as dbapi_provider
+from halfmoon.events.dedup import create_tables as create_consumed
+from halfmoon.events.dedup import ledger_of
+from halfmoon.events.dedup.ledger import ConsumedKey
 from halfmoon.events.sqlalchemy import add_tables, provider
 from halfmoon.events.tables import IDENTITY, TOKENS, create, migrate
 from halfmoon.events.testing import MemoryBus
@@ -357,3 +360,15 @@ def test_who_may_not_write_to_a_schema_answers_open_and_breaks_nothing(postgres:
         with postgres.begin() as connection:
             connection.execute(text("DROP OWNED BY guest"))
             connection.execute(text("DROP ROLE guest"))
+
+
+def test_notes_of_consumed_events_lie_in_the_schema_that_was_said(postgres: Engine) -> None:
+    maker = sessionmaker(postgres)
+    provider(maker, schema="tenant_a")
+    ledger = ledger_of(maker)
+    create_consumed(ledger.provider)
+    with ledger.lend(ConsumedKey("S_mail", T, "E1", 1)):
+        pass
+    with postgres.connect() as connection:
+        assert connection.scalar(text("SELECT COUNT(*) FROM tenant_a.halfmoon_consumed")) == 1
+        assert connection.scalar(text("SELECT to_regclass('public.halfmoon_consumed')")) is None
