@@ -153,8 +153,9 @@ def known_dialect(dialect: str) -> str:
     )
 
 
-_PLACES = re.compile(rf"(?<![\w.])(?:{'|'.join(table.name for table in (TOKENS, CONSUMED, OUTBOX, SENT))})(?!\w)")
-_SCHEMA = re.compile(r"[\w$][\w$ .@-]{0,62}")
+_PLACES = re.compile(rf"(?<![\w.\"`])(?:{'|'.join(table.name for table in (TOKENS, CONSUMED, OUTBOX, SENT))})(?![\w\"`])")
+_SCHEMA = re.compile(r"[\w$ .@+/~!#^&*=,;|<>()-]{1,64}")
+"""What stands between quotes in every dialect, and is no place for a value."""
 _RANDOM = {
     "sqlite": "(random() & 4611686018427387903)",
     "postgresql": "CAST(CAST('x' || substr(md5(concat(random(), random(), clock_timestamp())), 1, 15) AS BIT(60)) AS BIGINT)",
@@ -163,10 +164,15 @@ _RANDOM = {
 """Expressions of a random number of at least 60 bits: made by the database, so that one text of a migration gives each its own."""
 
 
+def is_schema(schema: object) -> bool:
+    """Return whether statements can name a schema: one of up to 64 characters, without quotes, backslashes, ``:``, ``%``, ``?``."""
+    return isinstance(schema, str) and _SCHEMA.fullmatch(schema) is not None
+
+
 def check_schema(schema: str, dialect: str = "") -> str:
-    """Return the name of a schema. Raises UsageError for one that is none: up to 63 letters, digits, ``_ $ - . @`` or spaces."""
-    if schema and (not isinstance(schema, str) or not _SCHEMA.fullmatch(schema)):
-        raise UsageError(f"schema={schema!r:.80}: give the name of a schema, of up to 63 letters, digits, '_', '$', '-', '.', '@'")
+    """Return the name of a schema, empty for none. Raises UsageError for what is no name; see `is_schema`."""
+    if schema and not is_schema(schema):
+        raise UsageError(f"schema={schema!r:.80}: give the name of a schema, of up to 64 characters, without quotes, ':', '%', '?'")
     if schema and dialect == "sqlite":
         raise UsageError(f"schema={schema!r:.80}: SQLite has no schemas, leave it out")
     return schema

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, event, text
-from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -25,7 +25,7 @@ from halfmoon.events.dedup import create_tables as create_consumed
 from halfmoon.events.dedup import ledger_of
 from halfmoon.events.dedup.ledger import ConsumedKey
 from halfmoon.events.sqlalchemy import add_tables, provider
-from halfmoon.events.tables import IDENTITY, TOKENS, create, migrate
+from halfmoon.events.tables import IDENTITY, TOKENS, create, in_schema, migrate
 from halfmoon.events.testing import MemoryBus
 from halfmoon.model import LocalTransactionState, StoredMessage
 from tests.events.fakes import FakeTransport, stored
@@ -344,22 +344,102 @@ def test_sqlite_has_no_schemas() -> None:
         create(TOKENS, "sqlite", "events")
 
 
-def test_who_may_not_write_to_a_schema_answers_open_and_breaks_nothing(postgres: Engine) -> None:
+def test_who_has_no_right_to_a_schema_says_that_a_check_is_not_its_own(postgres: Engine) -> None:
     maker = sessionmaker(postgres)
     message = half_of(maker, False, lambda session: session.execute(text("SET LOCAL search_path TO tenant_a")))
     with postgres.begin() as connection:
         connection.execute(text("CREATE ROLE guest LOGIN PASSWORD 'guest'"))
-        connection.execute(text("GRANT USAGE ON SCHEMA tenant_a TO guest"))
-        connection.execute(text("GRANT SELECT ON ALL TABLES IN SCHEMA tenant_a TO guest"))
     try:
         with engine_of(postgres.url.set(username="guest", password="guest").render_as_string(hide_password=False)) as guest:
-            assert asked(provider(guest), message) is OPEN
-            with pytest.raises(ProgrammingError, match="permission denied"):
-                tokens.settle(provider(guest), "E1", 1_000, 1_000, tokens.Home.of(message.properties))
+            assert asked(provider(guest), message) is NOT_MINE
+            for right in ("USAGE ON SCHEMA tenant_a", "SELECT ON ALL TABLES IN SCHEMA tenant_a"):
+                with postgres.begin() as connection:
+                    connection.execute(text(f"GRANT {right} TO guest"))
+                assert asked(provider(guest), message) is NOT_MINE
     finally:
         with postgres.begin() as connection:
             connection.execute(text("DROP OWNED BY guest"))
             connection.execute(text("DROP ROLE guest"))
+
+
+def test_serializable_transactions_that_publish_do_not_conflict(postgres_url: str) -> None:
+    with engine_of(postgres_url, isolation_level="SERIALIZABLE", pool_size=6) as engine:
+        maker, bus = sessionmaker(engine), MemoryBus()
+        with Publisher("P_shop", transport=bus, session=maker) as events:
+            events.create_tables()
+
+            def work(thread: int) -> None:
+                for number in range(10):
+                    with maker.begin() as session:
+                        session.execute(text("SELECT 1"))
+                        events.publish(T, C, thread * 10 + number, transactional=True, session=session)
+
+            with ThreadPoolExecutor(6) as threads:
+                list(threads.map(work, range(6)))
+            assert sorted(one.payload for one in bus.events()) == list(range(60))
+
+
+def test_two_tenants_of_one_transaction_have_their_rows_each(postgres: Engine) -> None:
+    maker, bus = sessionmaker(postgres), MemoryBus()
+    with Publisher("P_shop", transport=bus, session=maker) as events:
+        with maker.begin() as session:
+            for number, schema in enumerate(("tenant_a", "tenant_b")):
+                session.execute(text(f"SET LOCAL search_path TO {schema}"))
+                events.publish(T, C, number, transactional=True)
+        assert sorted(one.payload for one in bus.events()) == [0, 1]
+    assert [len(rows(postgres, schema)) for schema in ("public", "tenant_a", "tenant_b")] == [0, 1, 1]
+
+
+@pytest.mark.parametrize("schema", ["tenant/1", "Tenant 1", "halfmoon_event", "a.b", "tenant:1", "o'neil"])
+def test_a_schema_of_any_name_can_be_the_one_of_a_connection(postgres_url: str, schema: str) -> None:
+    with engine_of(postgres_url, connect_args={"options": f'-csearch_path="{schema}"'.replace(" ", "\\ ")}) as engine:
+        with engine.begin() as connection:
+            connection.execute(text('CREATE SCHEMA "{}"'.format(schema.replace(":", "\\:"))))
+        maker, bus = sessionmaker(engine), MemoryBus()
+        with Publisher("P_shop", transport=bus, session=maker) as events:
+            events.create_tables()
+            for commits in (True, False):
+                with maker() as session:
+                    events.publish(T, C, commits, transactional=True)
+                    session.commit() if commits else session.rollback()
+            assert [one.payload for one in bus.events()] == [True]
+            assert bus.pending == ()
+        with engine.begin() as connection:
+            connection.execute(text('DROP SCHEMA "{}" CASCADE'.format(schema.replace(":", "\\:"))))
+
+
+def test_a_schema_named_like_a_table_is_named_once(postgres: Engine) -> None:
+    assert in_schema(in_schema("SELECT 1 FROM halfmoon_event", "halfmoon_event", "postgresql"), "other", "postgresql") == (
+        'SELECT 1 FROM "halfmoon_event".halfmoon_event'
+    )
+
+
+def test_the_process_that_wrote_a_row_decides_it_though_the_table_was_emptied_before(engine: Engine) -> None:
+    maker, bus = sessionmaker(engine), MemoryBus()
+    with Publisher("P_shop", transport=bus, session=maker) as events:
+        events.create_tables()
+        with maker() as session:
+            events.publish(T, C, 1, transactional=True)
+            session.rollback()
+        with engine.begin() as connection:
+            connection.execute(text(f"DELETE FROM {TOKENS.name}"))
+        assert [one.payload for one in bus.events()] == []
+        assert bus.pending == ()
+
+
+def test_events_of_a_schema_that_is_made_with_them_are_decided(postgres: Engine) -> None:
+    maker, bus = sessionmaker(postgres), MemoryBus()
+    with Publisher("P_shop", transport=bus, session=maker) as events:
+        with maker() as session:
+            session.execute(text("CREATE SCHEMA tenant_c"))
+            session.execute(text("SET LOCAL search_path TO tenant_c"))
+            make_tables(session.connection(), "tenant_c")
+            events.publish(T, C, 1, transactional=True)
+            bus.advance(2)
+            session.commit()
+        assert [one.payload for one in bus.events()] == [1]
+    with postgres.begin() as connection:
+        connection.execute(text("DROP SCHEMA tenant_c CASCADE"))
 
 
 def test_notes_of_consumed_events_lie_in_the_schema_that_was_said(postgres: Engine) -> None:

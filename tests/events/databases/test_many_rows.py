@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from halfmoon.events.databases.many_rows import insert, letters
+from halfmoon.events.databases.many_rows import CHUNK_BYTES, chunks, insert, letters
 
 INSERT = "INSERT INTO halfmoon_event (id, state, created_ms) VALUES (:id, :state, :created_ms)"
 
@@ -33,3 +33,12 @@ def test_what_is_equal_in_all_rows_is_given_once_and_one_row_needs_no_other_stat
 def test_numbers_as_letters_differ() -> None:
     assert len({letters(number) for number in range(2_000)}) == 2_000
     assert all(letters(number).isalpha() for number in range(200))
+
+
+def test_rows_are_cut_into_statements_that_servers_take() -> None:
+    sizes = [1, CHUNK_BYTES, 5, CHUNK_BYTES - 5, 1, CHUNK_BYTES * 2]
+    rows = [{"message": bytes(size)} for size in sizes]
+    cut = list(chunks(rows, "message"))
+    assert [len(row["message"]) for chunk in cut for row in chunk] == sizes
+    assert all(len(chunk) == 1 or sum(len(row["message"]) for row in chunk) <= CHUNK_BYTES for chunk in cut)
+    assert [len(chunk) for chunk in cut] == [1, 1, 2, 1, 1]

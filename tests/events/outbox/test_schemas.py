@@ -144,12 +144,23 @@ def test_a_relay_of_mariadb_serves_every_database_that_it_may(mariadb_url: str) 
     engine.dispose()
 
 
-@pytest.mark.parametrize("wrong", ["public", [], ["a;b"], [3], 3])
+@pytest.mark.parametrize("wrong", ["public", [], ["a'b"], [3], 3])
 def test_what_names_no_schemas_is_refused(wrong: object) -> None:
     with pytest.raises(SettingError, match="relay setting schemas"):
         RelaySettings(schemas=wrong)  # type: ignore[arg-type]
 
 
+def test_a_schema_that_somebody_locks_keeps_no_other_waiting(tenants: Engine) -> None:
+    transport = FakeTransport()
+    with tenants.connect() as holder, Relay(provider(tenants), transport, schemas="*", poll_ms=20):
+        holder.execute(text("LOCK TABLE tenant_a.halfmoon_outbox IN ACCESS EXCLUSIVE MODE"))
+        for number in range(3):
+            publish(tenants, "tenant_b", number)
+            until(lambda count=number + 1: len(transport.messages) == count, "it is sent")  # type: ignore[misc]
+
+
 def test_sqlite_has_no_schemas_to_serve(sqlite_url: str) -> None:
+    with pytest.raises(SettingError, match="SQLite has no schemas"):
+        Relay(provider(create_engine(sqlite_url)), FakeTransport(), schemas="*")
     with pytest.raises(UsageError, match="has no schemas"):
         listed(provider(create_engine(sqlite_url)))

@@ -24,7 +24,7 @@ from halfmoon.events.databases.database import Provider
 from halfmoon.events.outbox import sent as outbox_sent
 from halfmoon.events.outbox import status as outbox_status
 from halfmoon.events.outbox.relay import Relay, RelaySettings
-from halfmoon.events.outbox.schemas import Shares
+from halfmoon.events.outbox.schemas import EVERY, Shares
 from halfmoon.events.publishing.client_transport import ClientTransport
 from halfmoon.model import LocalTransactionState, StoredMessage
 from halfmoon.shown.texts import TIME_FORMS
@@ -289,11 +289,11 @@ def _period(since: str | None, until: str | None) -> tuple[int, int | None]:
 
 
 def _require_tables(provider: Provider, settings: RelaySettings, *, make: bool) -> None:
-    """Make the tables of a relay where that is asked for. Raises TableMissing: one that is missing is an error at once."""
+    """Make the tables of a relay where that is asked for. Raises TableMissing for one that a named schema has not."""
     for share in Shares(provider, settings.schemas).all():
         if make:
             create_tables(share, settings.tables)
-        for table in settings.tables:
+        for table in settings.tables if settings.schemas != EVERY else ():
             check_table(share, table)
 
 

@@ -27,10 +27,10 @@ from typing import Any, NamedTuple, Self
 
 from halfmoon.errors import UsageError
 from halfmoon.events.databases.database import Busy, Database, Provider, Refused, Rows, SchemaRows
-from halfmoon.events.databases.error_classification import read_only
+from halfmoon.events.databases.error_classification import not_permitted, read_only
 from halfmoon.events.databases.many_rows import letters
 from halfmoon.events.databases.retention import remove_old
-from halfmoon.events.tables import IDENTITY, TOKENS, Table, TableMissing, check_schema, create, identify, migrate
+from halfmoon.events.tables import IDENTITY, TOKENS, Table, TableMissing, check_schema, create, identify, is_schema, migrate
 from halfmoon.model import LocalTransactionState
 
 PRESENT, TOMBSTONE = 1, 0
@@ -43,7 +43,9 @@ CLEAN_EVERY_S = 3_600
 INSERT = f"INSERT INTO {TOKENS.name} (id, state, created_ms) VALUES (:id, :state, :created_ms)"
 
 _HOME = {
-    "postgresql": f"SELECT (SELECT created_ms FROM {TOKENS.name} WHERE id = '{IDENTITY}'), (SELECT n.nspname FROM pg_class c "
+    # Serializable transactions would conflict by reading the page into which others insert: their messages carry no id.
+    "postgresql": "SELECT CASE WHEN current_setting('transaction_isolation') <> 'serializable' THEN "
+    f"(SELECT created_ms FROM {TOKENS.name} WHERE id = '{IDENTITY}') END, (SELECT n.nspname FROM pg_class c "
     f"JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = CAST('{TOKENS.name}' AS regclass))",
     "mysql": f"SELECT (SELECT created_ms FROM {TOKENS.name} WHERE id = '{IDENTITY}'), DATABASE(), '{TOKENS.name}'",
 }
@@ -94,13 +96,13 @@ def home_query(dialect: str) -> str:
 
 
 def home_found(rows: Sequence[Sequence[Any]]) -> Home:
-    """Return what the rows of `home_query` say."""
+    """Return what the rows of `home_query` say; a schema that statements cannot name is left out."""
     if not rows:
         return NOWHERE
     database, schema, *named = rows[0]
     if named and "." in named[0]:  # MySQL: the statement names another schema than that of the connection
         schema = named[0].rpartition(".")[0].strip("`")
-    return Home(int(database or 0), schema or "")
+    return Home(int(database or 0), schema if schema and is_schema(schema) else "")
 
 
 def values(event_id: str, now_ms: int) -> dict[str, str | int]:
@@ -170,7 +172,10 @@ def _found(rows: Rows, event_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
 
 @contextmanager
 def _at(provider: Provider, home: Home, lock_wait_ms: int) -> Iterator[Rows]:
-    """A transaction where the row of an event lies. Raises AnotherDatabase for a table that is not there, or only reads."""
+    """A transaction where the row of an event lies.
+
+    Raises AnotherDatabase for a table of an id that is not there or not to be touched, and for one that only reads.
+    """
     try:
         with provider.fresh(lock_wait_ms=lock_wait_ms) as rows:
             if home.schema and rows.dialect == "sqlite":
@@ -183,6 +188,8 @@ def _at(provider: Provider, home: Home, lock_wait_ms: int) -> Iterator[Rows]:
     except Exception as error:
         if read_only(error):
             raise AnotherDatabase("the database only reads") from error
+        if home.database and not_permitted(error):
+            raise AnotherDatabase(f"{home} may not be read and written here: {error}".splitlines()[0]) from error
         raise
 
 

@@ -23,7 +23,7 @@ _BUSY_STATES = {"40001", "40P01", "55P03", "57014", "57P01", "57P02", "57P03", "
 _MYSQL_BUSY = {1040, 1158, 1159, 1160, 1161, 1205, 1213, 2002, 2003, 2006, 2013}
 _MYSQL_REFUSED = {1062, 1205, 1213, 1451, 1452}
 _MYSQL_KEY, _MYSQL_NO_TABLE, _MYSQL_NO_COLUMN = {1062, 1586}, 1146, 1054
-_MYSQL_READ_ONLY = {1290, 1792, 1836}
+_MYSQL_READ_ONLY, _MYSQL_NOT_PERMITTED = {1290, 1792, 1836}, {1044, 1142, 1143}
 _MYSQL_DRIVERS = {"pymysql", "mysqldb", "aiomysql", "asyncmy", "mysql", "mariadb"}
 _STATE = re.compile(r"[0-9A-Z]{5}")
 
@@ -93,6 +93,11 @@ def read_only(error: BaseException | None) -> bool:
         if _sqlstate(link) == "25006" or _mysql(link) in _MYSQL_READ_ONLY or (code is not None and code & 0xFF == SQLITE_READONLY):
             return True
     return False
+
+
+def not_permitted(error: BaseException | None) -> bool:
+    """Return whether a statement failed because its user has no right to what it names."""
+    return any(_sqlstate(link) == "42501" or _mysql(link) in _MYSQL_NOT_PERMITTED for link in _chain(error))
 
 
 def in_failed_transaction(error: BaseException | None) -> bool:

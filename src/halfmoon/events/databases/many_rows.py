@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from halfmoon.events.databases.database import Values
+
+CHUNK_BYTES = 4 * 1024 * 1024
+"""Servers refuse statements that are too large: MariaDB those of 16 MiB, unless it is told otherwise."""
 
 
 def insert(statement: str, rows: Sequence[Values]) -> tuple[str, Values]:
@@ -27,6 +30,17 @@ def insert(statement: str, rows: Sequence[Values]) -> tuple[str, Values]:
             values[f"{name}_{suffix}"] = row[name]
         written.append(text)
     return f"{head} VALUES {', '.join(written)}{tail}", values
+
+
+def chunks(rows: Sequence[Values], name: str) -> Iterator[Sequence[Values]]:
+    """Yield rows in the same order, so many that the values of ``name`` have `CHUNK_BYTES` together; one at least."""
+    begin, size_bytes = 0, 0
+    for at, row in enumerate(rows):
+        size_bytes += len(row[name])
+        if at > begin and size_bytes > CHUNK_BYTES:
+            yield rows[begin:at]
+            begin, size_bytes = at, len(row[name])
+    yield rows[begin:]
 
 
 def letters(number: int) -> str:

@@ -60,8 +60,8 @@ RETRY_MIN_MS = 500
 """A row that failed for its own sake waits so long at first, and twice as long each time."""
 CLAIM_MIN_MS = 4_000
 """How much longer than a sending a claim lasts at least: the answer's grace, and time to settle."""
-LOCK_WAIT_MS = 3_000
-"""For locks of the database: in SQLite a relay waits its turn among all who write."""
+LOCK_WAIT_MS, LOCK_WAIT_EACH_MS = 3_000, 100
+"""For locks of the database: in SQLite a relay waits its turn among all who write; and for those of one schema among several."""
 FLUSH_MORE_S = 0.2
 """How long after the time to send a relay that ends waits for answers; rows without one are sent again, as repeats."""
 KEEP_MAX_MS = 3_650 * 86_400_000
@@ -345,7 +345,7 @@ class Relay:
         if self.settings.keep_ms and not share.keeps:
             check_table(share, SENT)
             share.keeps = True
-        with share.fresh(lock_wait_ms=LOCK_WAIT_MS) as rows:
+        with share.fresh(lock_wait_ms=LOCK_WAIT_MS if share.alone else LOCK_WAIT_EACH_MS) as rows:
             self._settle(rows, share)
             claimed = [] if closing else self._claim(rows, resting)
         share.settled()

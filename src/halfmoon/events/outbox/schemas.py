@@ -19,7 +19,8 @@ LIST_EVERY_S = 10.0
 
 _LISTS = {
     "postgresql": (
-        "SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relname = :name AND c.relkind IN "
+        "SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relname = :name AND "
+        "c.relpersistence <> 't' AND c.relkind IN "
         "('r', 'p') AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT') AND "
         "has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE') ORDER BY 1"
     ),
@@ -90,6 +91,8 @@ class Share:
         """Whether the table of kept events was found: without it nothing is sent."""
         self.clean_at_s = 0.0
         self.rest_ms, self.rests_until_s, self.error = 0, 0.0, ""
+        self.alone = not schema
+        """Whether its relay serves no other schema."""
 
     @property
     def dialect(self) -> str:
@@ -124,6 +127,8 @@ class Shares:
 
     def __init__(self, provider: Provider, schemas: str | Collection[str] | None) -> None:
         self._provider, self._named = provider, checked(schemas)
+        if self._named != ("",) and provider.dialect == "sqlite":
+            raise SettingError("relay setting schemas: SQLite has no schemas, leave it out")
         self._by_schema = {schema: Share(provider, schema) for schema in self._named or ()}
         self._list_at_s = 0.0
         self._lock = threading.Lock()

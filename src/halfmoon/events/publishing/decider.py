@@ -177,14 +177,15 @@ class Decider:
 
     def _look(self, questions: Sequence[Question]) -> list[Question]:
         """Decide those whose rows are there, and return those whose rows are not."""
-        by_home: dict[tokens.Home, list[Question]] = {}
+        by_schema: dict[str, list[Question]] = {}
         for question in questions:
             if question.ticket:
-                by_home.setdefault(question.home, []).append(question)
-        return [question for home, asked in by_home.items() for question in self._look_at(home, asked)]
+                by_schema.setdefault(question.home.schema, []).append(question)
+        return [question for schema, asked in by_schema.items() for question in self._look_in(schema, asked)]
 
-    def _look_at(self, home: tokens.Home, asked: Sequence[Question]) -> list[Question]:
-        """As `_look`, for those whose rows lie in one table."""
+    def _look_in(self, schema: str, asked: Sequence[Question]) -> list[Question]:
+        """As `_look`, for those whose rows lie in one schema, of the database in which this process wrote them."""
+        home = tokens.Home(0, schema)
         tickets = [question.ticket for question in asked]
         try:
             states = tokens.states(self._provider, [question.event.id for question in asked], home, lock_wait_ms=LOOK_WAIT_MS)
@@ -211,7 +212,12 @@ class Decider:
         try:
             now_ms = time.time_ns() // 1_000_000
             state = tokens.settle(
-                self._provider, event.id, event.published_ms, now_ms, question.home, lock_wait_ms=TOMBSTONE_WAIT_MS
+                self._provider,
+                event.id,
+                event.published_ms,
+                now_ms,
+                tokens.Home(0, question.home.schema),
+                lock_wait_ms=TOMBSTONE_WAIT_MS,
             )
         except Exception as exc:
             self._failed(exc)

@@ -41,7 +41,7 @@ from halfmoon.events.tracing import span, step, trace_of
 from halfmoon.events.transaction import LocalTransaction, other_block
 from halfmoon.model import Message, SendResult
 
-_DECISIONS, _HOME = "halfmoon decisions", "halfmoon home"
+_DECISIONS = "halfmoon decisions"
 
 TOKEN_PROPERTY, TOKEN = "EVENT_CHECK", "token"
 """A half message with a token row says so: only such a row's absence proves anything."""
@@ -304,19 +304,15 @@ class DeliveryModes:
             raise PublishFailed(ids, f"the token row could not be written: {error}", made, in_database=True) from error
 
     def _home(self, events: Sequence[Event], transaction: LocalTransaction) -> Flow[tokens.Home]:
-        """Ask in a transaction where its token rows lie; once, for all of them are written there."""
-        known: tokens.Home | None = transaction.facts.get(_HOME)
-        if known is None:
-            provider = self.provider
-            try:
-                if provider.dialect == "sqlite":
-                    yield Write(provider, transaction, tokens.SQLITE_FIRST, {})
-                found = yield Read(provider, transaction, tokens.home_query(provider.dialect), {})
-            except Busy as exc:
-                ids = [event.id for event in events]
-                raise PublishFailed(ids, f"the token row could not be written: {exc}", 0, in_database=True) from exc
-            known = transaction.facts[_HOME] = tokens.home_found(found)
-        return known
+        """Ask in a transaction where its token rows lie; each time, for its schema may change."""
+        provider = self.provider
+        try:
+            if provider.dialect == "sqlite":
+                yield Write(provider, transaction, tokens.SQLITE_FIRST, {})
+            return tokens.home_found((yield Read(provider, transaction, tokens.home_query(provider.dialect), {})))
+        except Busy as exc:
+            ids = [event.id for event in events]
+            raise PublishFailed(ids, f"the token row could not be written: {exc}", 0, in_database=True) from exc
 
     def _await_row(self, decider: Decider, transaction: LocalTransaction, decision: RowDecision) -> None:
         """Ask for the row of an event when its transaction may be over; one that ended meanwhile is asked about now.
@@ -345,7 +341,8 @@ class DeliveryModes:
         ]
         _still_active(transaction, events[0])
         try:
-            yield Write(self.provider, transaction, *many_rows.insert(rows[0][0], [values for _, values in rows]))
+            for chunk in many_rows.chunks([values for _, values in rows], "message"):
+                yield Write(self.provider, transaction, *many_rows.insert(rows[0][0], chunk))
         except (Refused, Busy) as exc:
             ids = [event.id for event in events]
             raise PublishFailed(ids, f"the outbox row could not be written: {exc}", 1, in_database=True) from exc
