@@ -127,7 +127,8 @@ def notified(url):
 def listeners(url):
     """The processes of the server that listen."""
     with psycopg.connect(plain(url)) as connection:
-        found = connection.execute("SELECT pid FROM pg_stat_activity WHERE query = 'SELECT pg_backend_pid()' AND state = 'idle'")
+        last = "(query LIKE 'LISTEN %' OR query = 'SELECT pg_backend_pid()')"
+        found = connection.execute(f"SELECT pid FROM pg_stat_activity WHERE {last} AND state = 'idle'")
         return [pid for (pid,) in found]
 
 
@@ -256,6 +257,7 @@ def test_a_connection_that_is_killed_is_opened_again_and_said_once(every_shop, p
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
     assert len([text for text in said if "cannot listen for new rows now" in text]) == 2
     assert len([text for text in said if "listens for new rows again" in text]) == 2
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []  # such as of SQLAlchemy's pool
 
 
 def test_a_relay_polls_while_it_cannot_listen_and_listens_when_the_server_is_back(one_shop, postgres_url, caplog, monkeypatch):

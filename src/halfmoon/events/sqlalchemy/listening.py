@@ -54,8 +54,13 @@ def _all(connection: PoolProxiedConnection, statement: str) -> Sequence[Sequence
 
 
 def _close(connection: PoolProxiedConnection) -> None:
+    """Close without the pool's reset: it may be broken, and SQLAlchemy would log that as an error."""
+    driver = connection.dbapi_connection
     with suppress(Exception):
-        connection.close()
+        connection.invalidate()
+    if driver is not None:
+        with suppress(Exception):
+            driver.close()
 
 
 class _Asyncpg(ListeningConnection):
