@@ -15,7 +15,12 @@ PAGE = ROOT / "docs" / "versions.md"
 MODULES = re.findall(r"^\| `(halfmoon[\w.]*)` \|", PAGE.read_text(), re.M)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
-NEEDS = {"halfmoon.events.sqlalchemy": "sqlalchemy", "halfmoon.events.django": "django", "halfmoon.spark": "pyspark"}
+NEEDS = {
+    "halfmoon.events.sqlalchemy": "sqlalchemy",
+    "halfmoon.events.sqlalchemy.testing": "sqlalchemy",
+    "halfmoon.events.django": "django",
+    "halfmoon.spark": "pyspark",
+}
 """Modules that come with an extra, and what it installs."""
 
 
