@@ -53,7 +53,7 @@ SLOW = (
     "tests/events/dedup/test_topics", "tests/events/outbox/test_claims",
     "tests/events/outbox/test_publisher", "tests/events/outbox/test_relay", "tests/events/publishing/test_publisher",
     "tests/events/sqlalchemy/test_active_sessions", "tests/events/sqlalchemy/test_connections",
-    "tests/events/sqlalchemy/test_histories", "tests/events/sqlalchemy/test_joined", "tests/events/sqlalchemy/test_rows",
+    "tests/events/sqlalchemy/test_joined", "tests/events/sqlalchemy/test_rows",
     "tests/events/sqlalchemy/test_sessions", "tests/events/sqlalchemy/test_without_greenlet",
 )  # fmt: skip
 """What `make check` leaves out, by measure: files that take more than two seconds of processor time, or wait for long."""

@@ -122,6 +122,6 @@ def test_rows_are_read_whatever_the_user_has_made_of_them(database_url: str) -> 
     connection.cursor().execute("SELECT 1")
     local = database.current(connection)
     assert local is not None
-    assert database.rows(local).all("SELECT id, state FROM halfmoon_event") == [("e-1", 1)]
+    assert database.rows(local).all("SELECT id, state FROM halfmoon_event WHERE state < 2") == [("e-1", 1)]
     connection.close()
     database.release()

@@ -282,6 +282,8 @@ class Relay:
             if more:
                 continue
             if self._close_at_s is not None and (not wait_ms or time.monotonic() >= self._close_at_s):
+                if wait_ms and self._error != self._said:
+                    log.warning("the relay ends without having looked: relay=%s error=%s", self.name, self._error)
                 return
             self._wait(wait_ms)
 
