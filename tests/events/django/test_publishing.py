@@ -31,6 +31,7 @@ from halfmoon.events.django.project import project
 from halfmoon.events.encoding.envelope import event_of
 from halfmoon.events.testing import MemoryBus
 from tests.events.django.orders.models import Line, Order
+from tests.waiting import until
 
 fails = pytest.raises
 """Around transactions: how they end is what a test looks at."""
