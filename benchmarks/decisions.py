@@ -64,7 +64,7 @@ class FarReader:
 
     @property
     def count(self) -> int:
-        """How many it has."""
+        """Return how many it has."""
         self._pipe.send("count")
         return int(self._pipe.recv())
 

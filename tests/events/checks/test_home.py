@@ -408,6 +408,26 @@ def test_a_schema_of_any_name_can_be_the_one_of_a_connection(postgres_url: str, 
             connection.execute(text('DROP SCHEMA "{}" CASCADE'.format(schema.replace(":", "\\:"))))
 
 
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_tenant_whose_schema_cannot_be_named_gets_no_tombstone_in_another(postgres: Engine, commits: bool) -> None:
+    with postgres.begin() as connection:
+        connection.execute(text('CREATE SCHEMA "o\'neil"'))
+        connection.execute(text('SET LOCAL search_path TO "o\'neil"'))
+        for statement in create(TOKENS, "postgresql"):
+            connection.execute(text(statement))
+    maker, bus = sessionmaker(postgres), MemoryBus()
+    with Publisher("P_shop", transport=bus, session=maker) as events:
+        with maker() as session:
+            session.execute(text('SET LOCAL search_path TO "o\'neil"'))
+            events.publish(T, C, 1, transactional=True)
+            session.commit() if commits else session.rollback()
+        bus.check_now()
+        assert len(bus.pending) == 1  # nobody can ask where it is, so nobody decides
+    assert rows(postgres) == []
+    with postgres.begin() as connection:
+        connection.execute(text('DROP SCHEMA "o\'neil" CASCADE'))
+
+
 def test_a_schema_named_like_a_table_is_named_once(postgres: Engine) -> None:
     assert in_schema(in_schema("SELECT 1 FROM halfmoon_event", "halfmoon_event", "postgresql"), "other", "postgresql") == (
         'SELECT 1 FROM "halfmoon_event".halfmoon_event'

@@ -13,7 +13,7 @@ from halfmoon.errors import SettingError, UsageError
 from halfmoon.events import Publisher
 from halfmoon.events.outbox import INSERT
 from halfmoon.events.outbox.relay import Relay, RelaySettings
-from halfmoon.events.outbox.schemas import listed
+from halfmoon.events.outbox.schemas import Shares, listed
 from halfmoon.events.sqlalchemy import provider
 from halfmoon.events.tables import OUTBOX, SENT, TOKENS, create, in_schema
 from tests.events.fakes import FakeTransport
@@ -117,6 +117,19 @@ def test_a_schema_that_fails_keeps_no_other_waiting_and_is_named_once(tenants: E
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(said) == 1
     assert "schema=tenant_a" in said[0]
+
+
+def test_an_outbox_whose_schema_cannot_be_named_is_said_once(
+    tenants: Engine, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("halfmoon.events.outbox.schemas.LIST_EVERY_S", 0.0)
+    with tenants.begin() as connection:
+        connection.execute(text('ALTER SCHEMA tenant_b RENAME TO "o\'neil"'))
+    shares = Shares(provider(tenants), "*")
+    assert [[share.schema for share in shares.all()] for _ in range(3)] == [["public", "tenant_a"]] * 3
+    assert [record.getMessage().count("o'neil") for record in caplog.records] == [1]
+    with tenants.begin() as connection:
+        connection.execute(text('ALTER SCHEMA "o\'neil" RENAME TO tenant_b'))
 
 
 def test_schemas_that_nobody_named_are_said_once(tenants: Engine, caplog: pytest.LogCaptureFixture) -> None:

@@ -30,7 +30,7 @@ async def _of_asyncpg(connection: Any, text: str, given: Sequence[Any]) -> tuple
 
 
 class BlockingConnection:
-    """What providers use of a connection of PEP 249, over one that ``connect`` opens and whose calls are awaited."""
+    """A connection as PEP 249 has it, over one that ``connect`` opens and whose calls are awaited: as much as providers use."""
 
     def __init__(self, connect: Callable[[], Awaitable[Any]]) -> None:
         self._real = _waited(_opened(connect))
@@ -38,7 +38,7 @@ class BlockingConnection:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open, or nobody knows."""
+        """Return whether a transaction is open, or nobody knows."""
         return in_transaction(self._real) is not False
 
     def cursor(self) -> BlockingCursor:

@@ -79,7 +79,7 @@ class Home(NamedTuple):
 
     @property
     def properties(self) -> dict[str, str]:
-        """What a half message says."""
+        """Return what a half message says."""
         found = {DATABASE_PROPERTY: f"{self.database:x}" if self.database else "", SCHEMA_PROPERTY: self.schema}
         return {name: text for name, text in found.items() if text}
 
@@ -96,13 +96,28 @@ def home_query(dialect: str) -> str:
 
 
 def home_found(rows: Sequence[Sequence[Any]]) -> Home:
-    """Return what the rows of `home_query` say; a schema that statements cannot name is left out."""
+    """Return what the rows of `home_query` say; a schema that statements cannot name is left out, and the id tells the table.
+
+    Raises UsageError for such a schema where there is no id either.
+    """
     if not rows:
         return NOWHERE
     database, schema, *named = rows[0]
     if named and "." in named[0]:  # MySQL: the statement names another schema than that of the connection
         schema = named[0].rpartition(".")[0].strip("`")
-    return Home(int(database or 0), schema if schema and is_schema(schema) else "")
+    if schema and not is_schema(schema):
+        if not database:
+            check_schema(schema)
+        schema = ""
+    return Home(int(database or 0), schema or "")
+
+
+def of_writer(home: Home, dialect: str) -> Home:
+    """Return what the process asks that wrote the row: its own database, whatever the table's id is by now.
+
+    The id counts where the schema could not be named, or a table of that name in another schema would be asked.
+    """
+    return Home(0, home.schema) if home.schema or dialect == "sqlite" else home
 
 
 def values(event_id: str, now_ms: int) -> dict[str, str | int]:

@@ -47,7 +47,7 @@ def provider(connect: Callable[[], Any], *, dialect: str = "", paramstyle: str =
 
 
 class ProxyProvider:
-    """What the providers of proxies share: whose transaction is meant, and connections of their own."""
+    """The common part of providers of proxies: whose transaction is meant, and connections of their own."""
 
     def __init__(self, connect: Callable[[], Any], *, dialect: str = "", paramstyle: str = "", schema: str = "") -> None:
         self._connect = connect

@@ -34,7 +34,7 @@ _SAVEPOINT = re.compile(
 
 
 class Noticed:
-    """What is known of a driver's connection, around whose calls a proxy looks: its transaction, and the savepoints in it."""
+    """State of a driver's connection as a proxy sees it by looking around its calls: its transaction, and the savepoints in it."""
 
     _waits = True
     """Whether its statements block, and its hooks may wait for the network."""
@@ -47,7 +47,7 @@ class Noticed:
         self._local: LocalTransaction | None = None
         self._savepoints: list[str] = []
         self._blocks = 0
-        """How many blocks of it are open."""
+        """Number of its blocks that are open."""
         self._unused_session = note_opened(self)
         if in_transaction(real):
             self.begun()

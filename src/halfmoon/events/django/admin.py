@@ -142,7 +142,7 @@ class SentAdmin(_Shown):
         return row.time
 
     def has_resend_permission(self, request: HttpRequest) -> bool:
-        """Who may change events that were sent may have them sent again."""
+        """Return whether a user may have sent events sent again: one who may change them."""
         user: Any = request.user
         return bool(user.has_perm("halfmoon_events.change_sentevent"))
 

@@ -73,7 +73,7 @@ class DjangoProvider:
 
     @property
     def ways(self) -> str:
-        """How a publish says which transaction it belongs to; see `Provider.ways`."""
+        """Return how a publish says which transaction it belongs to; see `Provider.ways`."""
         return (
             f"Publish it inside `with transaction.atomic(using={self.using!r}):`, in the thread that opened the block, or with "
             "autocommit of this database switched off"

@@ -201,6 +201,7 @@ class Relay:
         self._close_at_s: float | None = None
         self._shares = Shares(provider, self.settings.schemas)
         self._looked_around = False
+        self._lock_wait_ms = LOCK_WAIT_MS
         self._closed_topics: dict[str, _Backoff] = {}
         self._ahead_ms = 0
         """So much is the clock of the database ahead of the steady one here."""
@@ -308,6 +309,7 @@ class Relay:
     def _turns(self) -> bool:
         """Take a turn in each schema; returns whether there may be more. Raises what the database raises where it is one."""
         shares, more = self._shares.all(), False
+        self._lock_wait_ms = LOCK_WAIT_MS if len(shares) == 1 else LOCK_WAIT_EACH_MS
         for share in shares:
             if share.rests_until_s > time.monotonic():
                 continue
@@ -347,7 +349,7 @@ class Relay:
         if self.settings.keep_ms and not share.keeps:
             check_table(share, SENT)
             share.keeps = True
-        with share.fresh(lock_wait_ms=LOCK_WAIT_MS if share.alone else LOCK_WAIT_EACH_MS) as rows:
+        with share.fresh(lock_wait_ms=self._lock_wait_ms) as rows:
             self._settle(rows, share)
             claimed = [] if closing else self._claim(rows, resting)
         share.settled()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Collection, Iterator
@@ -10,12 +11,14 @@ from contextlib import contextmanager
 from halfmoon.errors import SettingError, UsageError
 from halfmoon.events.databases.database import Provider, Rows, SchemaRows
 from halfmoon.events.outbox.claims import Failure
-from halfmoon.events.tables import OUTBOX, check_schema
+from halfmoon.events.tables import OUTBOX, check_schema, is_schema
 
 EVERY = "*"
 SCHEMAS_MAX = 10_000
 LIST_EVERY_S = 10.0
 """How often a relay of every schema looks for new ones."""
+
+log = logging.getLogger("halfmoon.events")
 
 _LISTS = {
     "postgresql": (
@@ -51,15 +54,14 @@ def checked(schemas: str | Collection[str] | None) -> tuple[str, ...] | None:
 
 
 def listed(provider: Provider) -> list[str]:
-    """Return the schemas in which there is an outbox that may be read and changed. Raises what the database raises.
+    """Return the schemas in which there is an outbox: in PostgreSQL one that may be changed, in MySQL one that may be seen.
 
-    Raises UsageError for a database that has no schemas.
+    Raises UsageError for a database that has no schemas, and what the database raises.
     """
     if (query := _LISTS.get(provider.dialect)) is None:
         raise UsageError(f"schemas='*': a database of {provider.dialect or 'this kind'} has no schemas, leave it out")
     with provider.fresh() as rows:
-        found = [str(schema) for (schema,) in rows.all(query, {"name": OUTBOX.name})]
-    return [schema for schema in found if _usable(schema)][:SCHEMAS_MAX]
+        return [str(schema) for (schema,) in rows.all(query, {"name": OUTBOX.name})]
 
 
 def others(provider: Provider) -> list[str]:
@@ -69,13 +71,6 @@ def others(provider: Provider) -> list[str]:
     with provider.fresh() as rows:
         here = {str(schema) for (schema,) in rows.all(_HERE[provider.dialect])} | {getattr(provider, "schema", "")}
     return [schema for schema in listed(provider) if schema not in here]
-
-
-def _usable(schema: str) -> bool:
-    try:
-        return bool(check_schema(schema))
-    except UsageError:
-        return False
 
 
 class Share:
@@ -91,8 +86,6 @@ class Share:
         """Whether the table of kept events was found: without it nothing is sent."""
         self.clean_at_s = 0.0
         self.rest_ms, self.rests_until_s, self.error = 0, 0.0, ""
-        self.alone = not schema
-        """Whether its relay serves no other schema."""
 
     @property
     def dialect(self) -> str:
@@ -107,11 +100,11 @@ class Share:
 
     @property
     def open(self) -> bool:
-        """Whether something is to be noted."""
+        """Return whether something is to be noted."""
         return bool(self.sent or self.failed or self.unsent)
 
     def settled(self) -> None:
-        """What was to be noted is."""
+        """Note that nothing is left to be noted."""
         self.sent, self.failed, self.unsent = [], [], []
 
     def failed_with(self, text: str, rest_min_ms: int, rest_max_ms: int) -> bool:
@@ -131,6 +124,7 @@ class Shares:
             raise SettingError("relay setting schemas: SQLite has no schemas, leave it out")
         self._by_schema = {schema: Share(provider, schema) for schema in self._named or ()}
         self._list_at_s = 0.0
+        self._left_out: set[str] = set()
         self._lock = threading.Lock()
 
     def all(self) -> list[Share]:
@@ -138,10 +132,21 @@ class Shares:
         with self._lock:
             now_s = time.monotonic()
             if self._named is None and now_s >= self._list_at_s:
-                found = listed(self._provider)
+                found = self._served(listed(self._provider))
                 self._list_at_s = now_s + LIST_EVERY_S
                 self._by_schema = {schema: self._by_schema.get(schema) or Share(self._provider, schema) for schema in found}
             return list(self._by_schema.values())
+
+    def _served(self, found: list[str]) -> list[str]:
+        """Return those that statements can name, up to `SCHEMAS_MAX`; say once which others there are."""
+        served = [schema for schema in found if is_schema(schema)][:SCHEMAS_MAX]
+        if left_out := sorted({*found} - {*served} - self._left_out):
+            self._left_out.update(left_out)
+            log.warning(
+                "outboxes are not served, their schemas cannot be named or are too many: count=%d schemas=%s",
+                len(left_out), ", ".join(map(repr, left_out[:20])),
+            )  # fmt: skip
+        return served
 
     def not_served(self) -> list[str]:
         """Return the schemas with an outbox that nobody named, for a relay of which none were."""

@@ -177,15 +177,17 @@ class Decider:
 
     def _look(self, questions: Sequence[Question]) -> list[Question]:
         """Decide those whose rows are there, and return those whose rows are not."""
-        by_schema: dict[str, list[Question]] = {}
+        by_home: dict[tokens.Home, list[Question]] = {}
         for question in questions:
             if question.ticket:
-                by_schema.setdefault(question.home.schema, []).append(question)
-        return [question for schema, asked in by_schema.items() for question in self._look_in(schema, asked)]
+                by_home.setdefault(self._home(question), []).append(question)
+        return [question for home, asked in by_home.items() for question in self._look_at(home, asked)]
 
-    def _look_in(self, schema: str, asked: Sequence[Question]) -> list[Question]:
-        """As `_look`, for those whose rows lie in one schema, of the database in which this process wrote them."""
-        home = tokens.Home(0, schema)
+    def _home(self, question: Question) -> tokens.Home:
+        return tokens.of_writer(question.home, self._provider.dialect)
+
+    def _look_at(self, home: tokens.Home, asked: Sequence[Question]) -> list[Question]:
+        """As `_look`, for those whose rows lie in one table."""
         tickets = [question.ticket for question in asked]
         try:
             states = tokens.states(self._provider, [question.event.id for question in asked], home, lock_wait_ms=LOOK_WAIT_MS)
@@ -216,7 +218,7 @@ class Decider:
                 event.id,
                 event.published_ms,
                 now_ms,
-                tokens.Home(0, question.home.schema),
+                self._home(question),
                 lock_wait_ms=TOMBSTONE_WAIT_MS,
             )
         except Exception as exc:
