@@ -64,16 +64,22 @@ class Adapter:
         self.dialect = make_url(url).get_backend_name()
         self.bus, self.events = MemoryBus(), None
         self.marks: dict[int, Heard] = {}
-        self._beside = connects(url)()
-        if self.dialect == "sqlite":
-            _prepared(self._beside)
+        self._look()
         self.connect()
         for statement in _TABLES + ([] if self.dialect == "mysql" else _DEFERRED):
             self.beside(statement)
         Publisher("P_tables", transport=self.bus, provider=self.provider).create_tables()
 
+    def _look(self) -> None:
+        """Open the connection of `beside`."""
+        self._beside = connects(self.url)()
+        if self.dialect == "sqlite":
+            _prepared(self._beside)
+
     def run(self, promise: Callable[[], None]) -> None:
-        """Run a promise on empty tables, in a context of its own."""
+        """Run a promise on empty tables, in a context of its own; another test may have killed the server since the last one."""
+        self._beside.close()
+        self._look()
         for table in ["orders", "halfmoon_event", "halfmoon_outbox"] + ([] if self.dialect == "mysql" else ["lines"]):
             self.beside(f"DELETE FROM {table}")
         self.marks.clear()
