@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from halfmoon.errors import RequestTimeout
-from halfmoon.events.databases.database import Busy, Refused, Values
+from halfmoon.events.databases.database import LOOK_WAIT_MS, Busy, Refused, Values
 from halfmoon.events.publishing.transport import Answer, Prepared, SendCallback
 from halfmoon.events.tables import TableMissing, named_in
 from halfmoon.events.transaction import LocalTransaction, Status, bind, current
@@ -212,7 +212,7 @@ class Blocks:
         return self.rows(transaction).all(statement, values)
 
     @contextmanager
-    def fresh(self, *, lock_wait_ms: int = 1_000) -> Iterator[_Rows]:
+    def fresh(self, *, lock_wait_ms: int | None = 1_000) -> Iterator[_Rows]:
         connection = self._connect(lock_wait_ms)
         try:
             with connection:
@@ -227,8 +227,8 @@ class Blocks:
     def release(self) -> None:
         pass
 
-    def _connect(self, lock_wait_ms: int) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=lock_wait_ms / 1000, check_same_thread=False)
+    def _connect(self, lock_wait_ms: int | None) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=(lock_wait_ms or LOOK_WAIT_MS) / 1000, check_same_thread=False)
         connection.execute("PRAGMA synchronous=OFF")  # no test here is about power
         return connection
 

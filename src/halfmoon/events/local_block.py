@@ -215,7 +215,7 @@ class LocalProvider:
         """Raises UsageError."""
         raise UsageError(_NO_DATABASE)
 
-    def fresh(self, *, lock_wait_ms: int = 1_000) -> AbstractContextManager[Rows]:
+    def fresh(self, *, lock_wait_ms: int | None = 1_000) -> AbstractContextManager[Rows]:
         """Raises UsageError."""
         raise UsageError(_NO_DATABASE)
 

@@ -15,8 +15,8 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, sessionmaker
 
-from halfmoon.errors import UsageError
-from halfmoon.events import Codecs, Publisher
+from halfmoon.errors import AccessRefused, UsageError
+from halfmoon.events import Codecs, Publisher, PublishFailed
 from halfmoon.events.checks import tokens
 from halfmoon.events.checks.checks import Checks
 from halfmoon.events.databases.database import Provider
@@ -236,7 +236,57 @@ def test_the_row_of_a_search_path_tenant_is_asked_for_in_its_schema(postgres: En
         if checked:
             bus.check_now()
         assert [one.payload for one in bus.events()] == [0, 1] * commits
-    assert [len(rows(postgres, schema)) for schema in ("public", "tenant_a", "tenant_b")] == [0, 1, 1]
+    counts = [[state for _, state in rows(postgres, schema)].count(1) for schema in ("public", "tenant_a", "tenant_b")]
+    assert counts == ([0, 1, 1] if commits else [0, 0, 0])
+
+
+@contextmanager
+def told(engine: Engine) -> Iterator[list[str]]:
+    """The statements that name the table of tokens, of the application's own transactions."""
+    statements: list[str] = []
+
+    def note(connection: Connection, cursor: Any, statement: str, *_: Any) -> None:
+        if TOKENS.name in statement:
+            statements.append(statement.split(maxsplit=1)[0])
+
+    event.listen(engine, "before_cursor_execute", note)
+    yield statements
+    event.remove(engine, "before_cursor_execute", note)
+
+
+def test_once_it_is_known_where_rows_lie_each_publish_is_one_statement(postgres: Engine) -> None:
+    maker, bus = sessionmaker(postgres), MemoryBus()
+    with Publisher("P_shop", transport=bus, session=maker, lazy=True) as events, told(postgres) as statements:
+        for number in range(5):
+            with maker.begin():
+                events.publish(T, C, number, transactional=True)
+        with maker.begin():
+            events.publish_many([events.event(T, C, number, transactional=True) for number in range(5, 9)])
+        assert [one.payload for one in bus.events()] == list(range(9))
+        assert statements == ["INSERT"] * 6
+
+
+def test_tenants_in_turn_are_asked_first_and_one_half_message_is_taken_back(postgres: Engine) -> None:
+    maker, bus = sessionmaker(postgres), MemoryBus()
+    with Publisher("P_shop", transport=bus, session=maker) as events, told(postgres) as statements:
+        for number in range(6):
+            with maker.begin() as session:
+                session.execute(text(f"SET LOCAL search_path TO tenant_{'ab'[number % 2]}"))
+                events.publish(T, C, number, transactional=True)
+        assert sorted(one.payload for one in bus.events()) == list(range(6))
+        assert statements == ["INSERT", "DELETE"] + ["SELECT", "INSERT"] * 6
+    assert [len(rows(postgres, schema)) for schema in ("public", "tenant_a", "tenant_b")] == [0, 3, 3]
+
+
+def test_a_half_message_that_was_taken_back_and_cannot_be_stored_again_leaves_no_row(postgres: Engine) -> None:
+    maker, transport = sessionmaker(postgres), FakeTransport(None, AccessRefused("no more"))
+    with Publisher("P_shop", transport=transport, session=maker, timeout_ms=100) as events, maker() as session:
+        session.execute(text("SET LOCAL search_path TO tenant_a"))
+        with pytest.raises(PublishFailed):
+            events.publish(T, C, 1, transactional=True)
+        session.commit()
+        assert list(dict(transport.decided).values()) == [False]
+    assert [rows(postgres, schema) for schema in ("public", "tenant_a", "tenant_b")] == [[], [], []]
 
 
 @pytest.mark.parametrize("commits", [True, False])
@@ -377,6 +427,19 @@ def test_serializable_transactions_that_publish_do_not_conflict(postgres_url: st
             with ThreadPoolExecutor(6) as threads:
                 list(threads.map(work, range(6)))
             assert sorted(one.payload for one in bus.events()) == list(range(60))
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_a_serializable_transaction_says_in_which_database_its_row_lies_once_that_is_known(postgres: Engine, started: bool) -> None:
+    transport, maker = FakeTransport(), sessionmaker(postgres.execution_options(isolation_level="SERIALIZABLE"))
+    events = Publisher("P_shop", transport=transport, session=maker)
+    if started:
+        events.start()
+    with maker.begin():
+        events.publish(T, C, 1, transactional=True)
+    events.close()
+    assert ("EVENT_DATABASE" in transport.messages[-1].properties) is started
+    assert transport.messages[-1].properties["EVENT_SCHEMA"] == "public"
 
 
 def test_two_tenants_of_one_transaction_have_their_rows_each(postgres: Engine) -> None:

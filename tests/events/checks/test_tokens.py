@@ -149,7 +149,7 @@ class Pausing:
         self.go = threading.Semaphore(0)
 
     @contextmanager
-    def fresh(self, *, lock_wait_ms: int = 1_000) -> Iterator[Rows]:
+    def fresh(self, *, lock_wait_ms: int | None = 1_000) -> Iterator[Rows]:
         with self._real.fresh(lock_wait_ms=lock_wait_ms) as rows:
             yield _Paused(rows, self)
 

@@ -6,6 +6,7 @@ import logging
 import socket
 import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -206,6 +207,32 @@ def test_locks_that_others_hold_for_a_moment_are_nothing_to_warn_of(sqlite_outbo
         until(lambda: outbox.ids == [])
 
     assert (wire.ids, caplog.records) == (["A"], [])
+
+
+def test_what_was_committed_before_a_close_is_sent_though_the_relay_was_just_looking(sqlite_outbox):
+    outbox, wire, looked, go_on = sqlite_outbox, Wire(), threading.Event(), threading.Event()
+
+    class Looking:
+        dialect = "sqlite"
+
+        @contextmanager
+        def fresh(self, **options):
+            with outbox.provider.fresh(**options) as rows:
+                yield rows
+            looked.set()
+            go_on.wait(10)
+
+    relay = Relay(Looking(), wire, poll_ms=20)
+    relay.start()
+    looked.wait(10)
+    outbox.put("A")
+    closing = threading.Thread(target=relay.close)
+    closing.start()
+    with pytest.raises(NotRunning):
+        until(lambda: relay.start())
+    go_on.set()
+    closing.join()
+    assert (wire.ids, outbox.ids) == (["A"], [])
 
 
 @pytest.mark.slow

@@ -114,7 +114,7 @@ def test_a_successor_that_only_makes_its_publisher_settles_what_its_predecessor_
 
 def test_it_asks_the_database_nothing_and_runs_no_relay(cluster: LocalCluster, tmp_path: Path) -> None:
     class Deaf(Blocks):
-        def fresh(self, *, lock_wait_ms: int = 1_000) -> Any:
+        def fresh(self, *, lock_wait_ms: int | None = 1_000) -> Any:
             raise AssertionError("the database was asked")
 
     publisher = Publisher("P_early", cluster.nameserver, provider=Deaf(tmp_path / "shop.db"), mode="outbox")

@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.orm import sessionmaker
 
 from halfmoon.events.checks import tokens
 from halfmoon.events.event import Event
 from halfmoon.events.publishing.decider import Decider, Question
 from halfmoon.events.publishing.transport import Prepared
+from halfmoon.events.sqlalchemy import provider
 from halfmoon.model import MessageQueue, SendResult, SendStatus
 from tests.events.fakes import Blocks, FakeTransport
 from tests.waiting import until
@@ -24,6 +27,13 @@ class Background(FakeTransport):
 
     def settled_by(self, settle: Callable[[], None]) -> bool:
         return False
+
+
+def watched(decider: Decider, event_id: str, published_ms: int | None = None) -> Question:
+    now_ms = time.time_ns() // 1_000_000
+    event = Event(id=event_id, topic="T", code="C", published_ms=now_ms if published_ms is None else published_ms)
+    result = SendResult(SendStatus.SEND_OK, event_id, "0" * 32, MessageQueue("T", "b", 0), 0)
+    return decider.watch(event, Prepared(event_id, result, None), None)
 
 
 class Story:
@@ -39,10 +49,7 @@ class Story:
         self.connection.execute("INSERT INTO halfmoon_event VALUES (?, 1, 1)", (event_id,))
 
     def watch(self, event_id: str, *, published_ms: int | None = None) -> Question:
-        now_ms = time.time_ns() // 1_000_000
-        event = Event(id=event_id, topic="T", code="C", published_ms=now_ms if published_ms is None else published_ms)
-        result = SendResult(SendStatus.SEND_OK, event_id, "0" * 32, MessageQueue("T", "b", 0), 0)
-        return self.decider.watch(event, Prepared(event_id, result, None), None)
+        return watched(self.decider, event_id, published_ms)
 
     def decided(self) -> dict[str, bool]:
         return dict(self.transport.decided)
@@ -117,6 +124,24 @@ def test_a_close_decides_what_is_over_and_leaves_what_is_open(story: Story) -> N
     assert story.transport.gone == ["E2"]
     story.watch("E3")
     assert story.transport.gone == ["E2", "E3"]
+
+
+def test_a_close_comes_in_time_while_somebody_holds_the_table(postgres_url: str) -> None:
+    engine = create_engine(postgres_url)
+    database, transport = provider(sessionmaker(engine)), Background()
+    tokens.create_tables(database)
+    decider = Decider(database, transport)
+    with engine.connect() as holder, engine.connect() as other:
+        holder.execute(text("LOCK TABLE halfmoon_event IN ACCESS EXCLUSIVE MODE"))
+        decider.ask(watched(decider, "E1"))
+        waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()")
+        until(lambda: other.execute(waiting).scalar(), "the question waits")
+        begun = time.monotonic()
+        decider.close(300)
+        assert time.monotonic() - begun < 20
+        assert (transport.decided, transport.gone) == ([], ["E1"])
+    engine.dispose()
+    database.release()
 
 
 def test_a_row_that_may_have_been_removed_proves_nothing(story: Story) -> None:

@@ -270,7 +270,7 @@ def test_a_block_that_begins_with_making_the_tables_is_warned_only(
 
 def test_a_start_by_the_first_publish_asks_the_database_nothing(transport: FakeTransport, tmp_path: Path) -> None:
     class Deaf(Blocks):
-        def fresh(self, *, lock_wait_ms: int = 1_000) -> Any:
+        def fresh(self, *, lock_wait_ms: int | None = 1_000) -> Any:
             raise AssertionError("a query inside the user's transaction")
 
     publisher = Publisher("P_shop", transport=transport, provider=Deaf(tmp_path / "shop.db"))
@@ -284,7 +284,7 @@ async def test_on_an_event_loop_the_database_is_asked_in_another_thread(
     asked: list[threading.Thread] = []
 
     class Watched(Blocks):
-        def fresh(self, *, lock_wait_ms: int = 1_000) -> Any:
+        def fresh(self, *, lock_wait_ms: int | None = 1_000) -> Any:
             asked.append(threading.current_thread())
             return super().fresh(lock_wait_ms=lock_wait_ms)
 

@@ -22,7 +22,7 @@ async def execute(connection: Any, statement: str, values: Values | None = None)
 
 
 async def _of_asyncpg(connection: Any, text: str, given: Sequence[Any]) -> tuple[int, Sequence[Sequence[Any]]]:
-    if text.lstrip()[:6].upper() == "SELECT":
+    if text.lstrip()[:6].upper() == "SELECT" or " RETURNING " in text:
         rows = [tuple(row) for row in await connection.fetch(text, *given)]
         return len(rows), rows
     *_, count = (await connection.execute(text, *given)).split() or [""]  # such as INSERT 0 3

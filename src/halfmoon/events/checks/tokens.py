@@ -42,14 +42,24 @@ CLEAN_EVERY_S = 3_600
 
 INSERT = f"INSERT INTO {TOKENS.name} (id, state, created_ms) VALUES (:id, :state, :created_ms)"
 
+_NOT_TOLD = -1
+"""Stands for the id in a serializable transaction: it would conflict by reading the page into which others insert."""
+
+_HOME_IN_POSTGRESQL = (
+    f"CASE WHEN current_setting('transaction_isolation') = 'serializable' THEN {_NOT_TOLD} ELSE (SELECT created_ms "
+    f"FROM {TOKENS.name} WHERE id = '{IDENTITY}') END, (SELECT n.nspname FROM pg_class c "
+    f"JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = CAST('{TOKENS.name}' AS regclass))"
+)
 _HOME = {
-    # Serializable transactions would conflict by reading the page into which others insert: their messages carry no id.
-    "postgresql": "SELECT CASE WHEN current_setting('transaction_isolation') <> 'serializable' THEN "
-    f"(SELECT created_ms FROM {TOKENS.name} WHERE id = '{IDENTITY}') END, (SELECT n.nspname FROM pg_class c "
-    f"JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = CAST('{TOKENS.name}' AS regclass))",
+    "postgresql": f"SELECT {_HOME_IN_POSTGRESQL}",
     "mysql": f"SELECT (SELECT created_ms FROM {TOKENS.name} WHERE id = '{IDENTITY}'), DATABASE(), '{TOKENS.name}'",
 }
 _HOME_WITHOUT_SCHEMA = f"SELECT created_ms, '' FROM {TOKENS.name} WHERE id = '{IDENTITY}'"
+
+INSERT_AND_TELL = f"{INSERT} RETURNING {_HOME_IN_POSTGRESQL}"
+"""As `INSERT`, in PostgreSQL; gives what `home_query` would."""
+
+DELETE = f"DELETE FROM {TOKENS.name} WHERE id = :id"
 
 SQLITE_FIRST = f"UPDATE {TOKENS.name} SET state = state WHERE id = '{IDENTITY}'"
 """Goes before the question in SQLite: a transaction that read first may not be let write later."""
@@ -95,8 +105,15 @@ def home_query(dialect: str) -> str:
     return _HOME.get(dialect, _HOME_WITHOUT_SCHEMA)
 
 
+def tells_home(dialect: str) -> bool:
+    """Return whether a database takes `INSERT_AND_TELL`."""
+    return dialect == "postgresql"
+
+
 def home_found(rows: Sequence[Sequence[Any]]) -> Home:
-    """Return what the rows of `home_query` say; a schema that statements cannot name is left out, and the id tells the table.
+    """Return what the rows of `home_query` or `INSERT_AND_TELL` say.
+
+    A schema that statements cannot name is left out, and the id tells the table.
 
     Raises UsageError for such a schema where there is no id either.
     """
@@ -106,10 +123,16 @@ def home_found(rows: Sequence[Sequence[Any]]) -> Home:
     if named and "." in named[0]:  # MySQL: the statement names another schema than that of the connection
         schema = named[0].rpartition(".")[0].strip("`")
     if schema and not is_schema(schema):
-        if not database:
+        if not database or database == _NOT_TOLD:
             check_schema(schema)
         schema = ""
-    return Home(int(database or 0), schema or "")
+    return Home(max(0, int(database or 0)), schema or "")
+
+
+def lie_at(home: Home, rows: Sequence[Sequence[Any]]) -> bool:
+    """Return whether the rows that `INSERT_AND_TELL` wrote lie where their half messages say."""
+    told = home_found(rows)
+    return told.schema == home.schema and (told.database == home.database or rows[0][0] == _NOT_TOLD)
 
 
 def of_writer(home: Home, dialect: str) -> Home:
@@ -152,11 +175,12 @@ def answer(
 
 
 def states(
-    provider: Provider, event_ids: Sequence[str], home: Home = NOWHERE, *, lock_wait_ms: int = LOCK_WAIT_MS
+    provider: Provider, event_ids: Sequence[str], home: Home = NOWHERE, *, lock_wait_ms: int | None = LOCK_WAIT_MS
 ) -> dict[str, LocalTransactionState]:
     """Return COMMIT or ROLLBACK for those of some events whose row, or tombstone, is there.
 
-    Raises AnotherDatabase, Busy, and as `answer`. A table without a random id is given one.
+    ``lock_wait_ms`` is that of `Database.fresh`. Raises AnotherDatabase, Busy, and as `answer`. A table without a random id is
+    given one.
     """
     if not event_ids:
         return {}
@@ -165,7 +189,7 @@ def states(
     identity = found.pop(IDENTITY, None)
     _check(home, identity)
     if identity is None:
-        with suppress(Exception), _at(provider, home, lock_wait_ms) as rows:
+        with suppress(Exception), _at(provider, home, LOCK_WAIT_MS) as rows:
             rows.run(identify(rows.dialect))
     return {event_id: _meaning(state) for event_id, (state, _) in found.items()}
 
@@ -186,7 +210,7 @@ def _found(rows: Rows, event_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
 
 
 @contextmanager
-def _at(provider: Provider, home: Home, lock_wait_ms: int) -> Iterator[Rows]:
+def _at(provider: Provider, home: Home, lock_wait_ms: int | None) -> Iterator[Rows]:
     """A transaction where the row of an event lies.
 
     Raises AnotherDatabase for a table of an id that is not there or not to be touched, and for one that only reads.

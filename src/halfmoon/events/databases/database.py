@@ -18,6 +18,10 @@ Values = Mapping[str, Any]
 """The values of a statement's ``:name`` places: texts, ints, bytes, None."""
 
 
+LOOK_WAIT_MS = 200
+"""How long a query waits for a lock of the whole database or table."""
+
+
 class Refused(Exception):
     """The database refused a row because one of its key is there. The transaction may be unusable now."""
 
@@ -63,10 +67,11 @@ class Database(Protocol):
     def dialect(self) -> str:
         """The database's, as `Rows.dialect`."""
 
-    def fresh(self, *, lock_wait_ms: int = 1_000) -> AbstractContextManager[Rows]:
+    def fresh(self, *, lock_wait_ms: int | None = 1_000) -> AbstractContextManager[Rows]:
         """Return a block with a transaction of its own: committed at its end, rolled back by an exception.
 
-        Waits for locks of others at most so long; then Busy is raised.
+        Waits for locks of others at most so long; then Busy is raised. None: for one query, which reads. Where a bound costs
+        round trips there is none then, and no transaction.
         """
 
 

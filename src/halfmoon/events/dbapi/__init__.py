@@ -22,7 +22,7 @@ from typing import Any
 
 from halfmoon.errors import UsageError
 from halfmoon.events.databases import error_classification, sqlite
-from halfmoon.events.databases.database import Busy, Refused, Rows, Values
+from halfmoon.events.databases.database import LOOK_WAIT_MS, Busy, Refused, Rows, Values
 from halfmoon.events.databases.listening import CannotListen, ListeningConnection, blocking
 from halfmoon.events.databases.own_connections import OwnConnections
 from halfmoon.events.databases.unused_sessions import unused_sessions
@@ -110,7 +110,7 @@ class ProxyProvider:
         return None
 
     @contextmanager
-    def fresh(self, *, lock_wait_ms: int = 1_000) -> Iterator[Rows]:
+    def fresh(self, *, lock_wait_ms: int | None = 1_000) -> Iterator[Rows]:
         """Return a block with a transaction of its own, on a connection of the provider's own."""
         if self._alone is not None:
             if in_transaction(self._alone):
@@ -119,10 +119,12 @@ class ProxyProvider:
                 yield rows
             return
 
+        wait_ms = LOOK_WAIT_MS if lock_wait_ms is None else max(1, int(lock_wait_ms))
+
         def begin(connection: Any) -> None:
             self._learn(connection)
             rows = self._rows(connection, self._style(connection))
-            self._begin(rows, max(1, int(lock_wait_ms)), explicit=autocommits(connection, self.dialect))
+            self._begin(rows, wait_ms, explicit=autocommits(connection, self.dialect))
 
         with ExitStack() as stack:
             with mapped():

@@ -18,7 +18,7 @@ from django.db.transaction import atomic
 from django.utils.connection import ConnectionDoesNotExist
 
 from halfmoon.errors import UsageError
-from halfmoon.events.databases.database import Busy, Refused, Values
+from halfmoon.events.databases.database import LOOK_WAIT_MS, Busy, Refused, Values
 from halfmoon.events.databases.error_classification import busy, duplicate, no_column, no_table
 from halfmoon.events.databases.listening import CannotListen, ListeningConnection, blocking
 from halfmoon.events.databases.own_connections import OwnConnections
@@ -138,7 +138,7 @@ class DjangoProvider:
         return await sync_to_async(self.rows(transaction).all, thread_sensitive=True)(statement, values)
 
     @contextmanager
-    def fresh(self, *, lock_wait_ms: int = 1_000) -> Iterator[DjangoRows]:
+    def fresh(self, *, lock_wait_ms: int | None = 1_000) -> Iterator[DjangoRows]:
         """Return a block with a connection and a transaction of its own: committed at its end, rolled back by an exception.
 
         Raises Busy when a lock or the connection cannot be had.
@@ -192,23 +192,26 @@ class DjangoRows:
 
         Raises Refused, Busy, NotMigrated, TransactionEnded, and what Django raises else.
         """
+        with self._executed(statement, values) as cursor:
+            return int(cursor.rowcount)
+
+    def all(self, statement: str, values: Values | None = None) -> Sequence[Sequence[Any]]:
+        """As `run`; return the rows that it found."""
+        with self._executed(statement, values) as cursor:
+            rows: list[Sequence[Any]] = cursor.fetchall()
+            return rows
+
+    @contextmanager
+    def _executed(self, statement: str, values: Values | None) -> Iterator[Any]:
         self._check()
         try:
             with _translated(statement, self._connection.alias), self._connection.cursor() as cursor:
                 cursor.execute(pyformat(statement), dict(values or {}))
-                return int(cursor.rowcount)
+                yield cursor
         except Refused:
             if self._transaction is not None and self._connection.in_atomic_block:
                 self._connection.set_rollback(True)
             raise
-
-    def all(self, statement: str, values: Values | None = None) -> Sequence[Sequence[Any]]:
-        """Run a query and return its rows. Raises Busy, NotMigrated, TransactionEnded, and what Django raises else."""
-        self._check()
-        with _translated(statement, self._connection.alias), self._connection.cursor() as cursor:
-            cursor.execute(pyformat(statement), dict(values or {}))
-            rows: list[Sequence[Any]] = cursor.fetchall()
-            return rows
 
     def _check(self) -> None:
         if self._transaction is not None and not self._transaction.active:
@@ -233,8 +236,13 @@ def pyformat(statement: str) -> str:
     return _PLACE.sub(r"%(\1)s", statement.replace("%", "%%"))
 
 
-def _begin(connection: BaseDatabaseWrapper, lock_wait_ms: int) -> None:
-    """Open a connection and begin a transaction on it."""
+def _begin(connection: BaseDatabaseWrapper, lock_wait_ms: int | None) -> None:
+    """Open a connection and begin a transaction on it; see `Database.fresh`."""
+    if lock_wait_ms is None:
+        if connection.vendor == "postgresql":
+            connection.set_autocommit(True)
+            return
+        lock_wait_ms = LOOK_WAIT_MS
     waits = {"ms": max(1, int(lock_wait_ms)), "s": int(lock_wait_ms) // 1000}  # MySQL takes 0 s for 1
     _say(connection, _WAIT_BEFORE, waits)
     connection.set_autocommit(False, force_begin_transaction_with_broken_autocommit=True)

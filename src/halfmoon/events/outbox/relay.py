@@ -274,6 +274,7 @@ class Relay:
         wait_ms = 0
         while True:
             self._wake.clear()
+            closing = self._close_at_s is not None  # a turn that began before may have looked before the last commit
             try:
                 more = self._turns()
                 wait_ms, self._error, self._said = 0, "", ""
@@ -282,7 +283,7 @@ class Relay:
                 self._database_failed(exc, wait_ms)
             if more:
                 continue
-            if self._close_at_s is not None and (not wait_ms or time.monotonic() >= self._close_at_s):
+            if closing and self._close_at_s is not None and (not wait_ms or time.monotonic() >= self._close_at_s):
                 if wait_ms and self._error != self._said:
                     log.warning("the relay ends without having looked: relay=%s error=%s", self.name, self._error)
                 return

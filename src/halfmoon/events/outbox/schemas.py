@@ -93,7 +93,7 @@ class Share:
         return self._provider.dialect
 
     @contextmanager
-    def fresh(self, *, lock_wait_ms: int = 1_000) -> Iterator[Rows]:
+    def fresh(self, *, lock_wait_ms: int | None = 1_000) -> Iterator[Rows]:
         """As `Provider.fresh`, for this schema."""
         with self._provider.fresh(lock_wait_ms=lock_wait_ms) as rows:
             yield SchemaRows(rows, self.schema)

@@ -22,7 +22,7 @@ from itertools import count
 from math import inf
 
 from halfmoon.events.checks import tokens
-from halfmoon.events.databases.database import Busy, Provider, SchemaRows
+from halfmoon.events.databases.database import LOOK_WAIT_MS, Busy, Provider, SchemaRows
 from halfmoon.events.event import Event
 from halfmoon.events.publishing.transport import Prepared, Transport
 from halfmoon.events.tracing import span, step
@@ -44,8 +44,8 @@ PACE_S = 0.008
 PENDING_MAX = 100_000
 """Undecided half messages of one publisher; those above it are left to the broker's check."""
 
-LOOK_WAIT_MS, TOMBSTONE_WAIT_MS = 200, 20
-"""How long a query waits for a lock of the whole database, and a tombstone for the transaction that may have written the row."""
+TOMBSTONE_WAIT_MS = 20
+"""How long a tombstone waits for the transaction that may have written the row."""
 
 log = logging.getLogger("halfmoon.events")
 
@@ -156,16 +156,20 @@ class Decider:
             queue.put(question, wait_s)
 
     def _pass(self, questions: Sequence[Question], end_s: float = inf) -> None:
-        """Ask about questions in this thread; write no tombstone after ``end_s``, a steady time."""
+        """Ask about questions in this thread; write no tombstone after ``end_s``, a steady time, and do not wait longer."""
         for begin in range(0, len(questions), ROWS_MAX):
-            with self._turn:
+            if not self._turn.acquire(timeout=-1 if end_s == inf else max(0.0, end_s - time.monotonic())):
+                return  # the other thread waits for the database
+            try:
                 for question in self._look(questions[begin : begin + ROWS_MAX]):
                     if time.monotonic() < end_s:
                         self._settle(question)
+            finally:
+                self._turn.release()
 
     def _look_taken(self, questions: list[Question]) -> None:
         with self._turn:
-            absent = self._look(questions)
+            absent = self._look(questions, lock_wait_ms=None)
         with self._lock:
             for question in absent:
                 if question in self._pending:
@@ -175,22 +179,22 @@ class Decider:
         for question in questions:
             self._settle(question)
 
-    def _look(self, questions: Sequence[Question]) -> list[Question]:
-        """Decide those whose rows are there, and return those whose rows are not."""
+    def _look(self, questions: Sequence[Question], *, lock_wait_ms: int | None = LOOK_WAIT_MS) -> list[Question]:
+        """Decide those whose rows are there, and return those whose rows are not. ``lock_wait_ms`` is that of `Database.fresh`."""
         by_home: dict[tokens.Home, list[Question]] = {}
         for question in questions:
             if question.ticket:
                 by_home.setdefault(self._home(question), []).append(question)
-        return [question for home, asked in by_home.items() for question in self._look_at(home, asked)]
+        return [question for home, asked in by_home.items() for question in self._look_at(home, asked, lock_wait_ms)]
 
     def _home(self, question: Question) -> tokens.Home:
         return tokens.of_writer(question.home, self._provider.dialect)
 
-    def _look_at(self, home: tokens.Home, asked: Sequence[Question]) -> list[Question]:
+    def _look_at(self, home: tokens.Home, asked: Sequence[Question], lock_wait_ms: int | None) -> list[Question]:
         """As `_look`, for those whose rows lie in one table."""
         tickets = [question.ticket for question in asked]
         try:
-            states = tokens.states(self._provider, [question.event.id for question in asked], home, lock_wait_ms=LOOK_WAIT_MS)
+            states = tokens.states(self._provider, [question.event.id for question in asked], home, lock_wait_ms=lock_wait_ms)
         except Exception as exc:
             self._failed(exc)
             for question, ticket in zip(asked, tickets, strict=True):

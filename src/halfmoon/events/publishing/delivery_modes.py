@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
 
@@ -46,7 +47,14 @@ _DECISIONS = "halfmoon decisions"
 TOKEN_PROPERTY, TOKEN = "EVENT_CHECK", "token"
 """A half message with a token row says so: only such a row's absence proves anything."""
 
+ASK_TIMES = 100
+"""So many transactions are asked where their token rows lie, after one whose rows did not lie with those before."""
+
 log = logging.getLogger("halfmoon.events")
+
+
+class _Elsewhere(Exception):
+    """The token rows of a transaction lie elsewhere than its half messages say."""
 
 
 class DeliveryMode(StrEnum):
@@ -109,6 +117,8 @@ class DeliveryModes:
         self.provider = provider
         self._wake_relay = wake_relay
         self._warned = False
+        self._last_home: tokens.Home | None = None
+        self._ask_times = 0
 
     def choose(self, event: Event, transaction: LocalTransaction | None) -> DeliveryMode:
         """Return the way of an event. Raises NoTransaction and AmbiguousTransaction, see the table above, PublishedBefore, and
@@ -205,6 +215,12 @@ class DeliveryModes:
                 event, self.rules.group,
             )  # fmt: skip
 
+    def learn_home(self) -> None:
+        """Ask where the first token rows will lie, on a connection of the provider's own; what fails is left to the publish."""
+        if tokens.tells_home(self.provider.dialect):
+            with suppress(Busy, UsageError), self.provider.fresh() as rows:
+                self._last_home = self._last_home or tokens.home_found(rows.all(tokens.home_query(rows.dialect)))
+
     # ------------------------------------------------------------ the ways
 
     def _defer(self, event: Event, message: Message, transaction: LocalTransaction) -> Published:
@@ -228,20 +244,20 @@ class DeliveryModes:
         ]
 
     def _prepare(self, event: Event, message: Message, transaction: LocalTransaction, check_after_s: int | None) -> Flow[Published]:
-        """Store the half message, then write the token row by which it is decided: in this order."""
-        home = yield from self._promise_rows([event], [message], transaction)
-        with span("prepare", event, group=self.rules.group):
+        def store() -> Flow[tuple[list[Prepared], int]]:
             prepared, made = yield from attempts(
                 lambda attempt, left_ms: Prepare(message, attempt, left_ms, check_after_s), event, self.rules.tries
             )
-        return (yield from self._prepared([(event, message, prepared)], transaction, made, home))[0]
+            return [prepared], made
+
+        return (yield from self._two_phase([event], [message], transaction, store))[0]
 
     def _prepare_together(
         self, events: Sequence[Event], messages: Sequence[Message], transaction: LocalTransaction, check_after_s: int | None
     ) -> Flow[list[Published]]:
         """As `_prepare`, all at once. When one fails the others are rolled back: no row was written yet."""
-        home = yield from self._promise_rows(events, messages, transaction)
-        with span("prepare", events[0], group=self.rules.group):
+
+        def store() -> Flow[tuple[list[Prepared], int]]:
             attempted = yield from attempts_together(
                 lambda numbered, left_ms: Together(numbered, left_ms, True, check_after_s), events, messages, self.rules.tries
             )
@@ -249,22 +265,46 @@ class DeliveryModes:
                 for place, prepared in attempted.results.items():
                     self._undo(prepared, events[place], error)
                 raise error from error.__cause__
-        halves = [(event, messages[place], attempted.results[place]) for place, event in enumerate(events)]
-        return (yield from self._prepared(halves, transaction, attempted.made, home))
+            return [attempted.results[place] for place in range(len(events))], attempted.made
 
-    def _promise_rows(
-        self, events: Sequence[Event], messages: Sequence[Message], transaction: LocalTransaction
-    ) -> Flow[tokens.Home]:
-        """Have half messages say where their token rows lie. Raises for a transaction that can take none; nothing was sent."""
-        if self._decider is None:
-            return tokens.NOWHERE
-        home = yield from self._home(events, transaction)
-        for message in messages:
+        return (yield from self._two_phase(events, messages, transaction, store))
+
+    def _two_phase(
+        self,
+        events: Sequence[Event],
+        messages: Sequence[Message],
+        transaction: LocalTransaction,
+        store: Callable[[], Flow[tuple[list[Prepared], int]]],
+    ) -> Flow[list[Published]]:
+        """Store half messages, then write the token rows by which they are decided: in this order.
+
+        The messages say where their rows will lie. Where the database tells it with the rows, the place of the last ones is
+        assumed, and half messages that were wrong are taken back and stored again.
+        """
+        home = tokens.NOWHERE if self._decider is None else self._assumed()
+        assumed = home is not None
+        if home is None:
+            home = yield from self._ask_home(events, transaction)
+        for message in messages if self._decider is not None else ():
+            for name in (tokens.DATABASE_PROPERTY, tokens.SCHEMA_PROPERTY):
+                message.properties.pop(name, None)
             message.properties.update({TOKEN_PROPERTY: TOKEN, **home.properties})
-        return home
+        with span("prepare", events[0], group=self.rules.group):
+            stored, made = yield from store()
+        halves = list(zip(events, messages, stored, strict=True))
+        try:
+            return (yield from self._prepared(halves, transaction, made, home, assumed=assumed))
+        except _Elsewhere:
+            return (yield from self._two_phase(events, messages, transaction, store))
 
     def _prepared(
-        self, halves: Sequence[tuple[Event, Message, Prepared]], transaction: LocalTransaction, made: int, home: tokens.Home
+        self,
+        halves: Sequence[tuple[Event, Message, Prepared]],
+        transaction: LocalTransaction,
+        made: int,
+        home: tokens.Home,
+        *,
+        assumed: bool,
     ) -> Flow[list[Published]]:
         """Write the token rows of half messages, and have them decided when the transaction may be over."""
         decider = self._decider
@@ -273,9 +313,7 @@ class DeliveryModes:
         try:
             _still_active(transaction, halves[0][0])
             if decider is not None:
-                rows = [tokens.values(event.id, event.published_ms) for event, _, _ in halves]
-                insert = in_schema(tokens.INSERT, home.schema, self.provider.dialect)
-                yield Write(self.provider, transaction, *many_rows.insert(insert, rows))
+                yield from self._write_tokens([event for event, _, _ in halves], transaction, home, assumed=assumed)
         except Exception as exc:
             for event, _, prepared in halves:
                 self._undo(prepared, event, exc)
@@ -303,16 +341,41 @@ class DeliveryModes:
         if isinstance(error, Busy):
             raise PublishFailed(ids, f"the token row could not be written: {error}", made, in_database=True) from error
 
-    def _home(self, events: Sequence[Event], transaction: LocalTransaction) -> Flow[tokens.Home]:
-        """Ask in a transaction where its token rows lie; each time, for its schema may change."""
+    def _write_tokens(
+        self, events: Sequence[Event], transaction: LocalTransaction, home: tokens.Home, *, assumed: bool
+    ) -> Flow[None]:
+        """Write the token rows of half messages. Raises _Elsewhere, with no row written, where they do not lie as assumed."""
+        provider = self.provider
+        rows = [tokens.values(event.id, event.published_ms) for event in events]
+        if not assumed:
+            insert = in_schema(tokens.INSERT, home.schema, provider.dialect)
+            yield Write(provider, transaction, *many_rows.insert(insert, rows))
+        elif not tokens.lie_at(home, (yield Read(provider, transaction, *many_rows.insert(tokens.INSERT_AND_TELL, rows)))):
+            for event in events:
+                yield Write(provider, transaction, tokens.DELETE, {"id": event.id})
+            self._ask_times = ASK_TIMES
+            raise _Elsewhere("the token rows do not lie where those before them do")
+
+    def _assumed(self) -> tokens.Home | None:
+        """Return where the token rows of the last transaction lie; None where that has to be asked."""
+        if self._ask_times:
+            self._ask_times -= 1
+            return None
+        return self._last_home
+
+    def _ask_home(self, events: Sequence[Event], transaction: LocalTransaction) -> Flow[tokens.Home]:
+        """Ask in a transaction where its token rows lie: its schema may be another than that of the last one."""
         provider = self.provider
         try:
             if provider.dialect == "sqlite":
                 yield Write(provider, transaction, tokens.SQLITE_FIRST, {})
-            return tokens.home_found((yield Read(provider, transaction, tokens.home_query(provider.dialect), {})))
+            home = tokens.home_found((yield Read(provider, transaction, tokens.home_query(provider.dialect), {})))
         except Busy as exc:
             ids = [event.id for event in events]
             raise PublishFailed(ids, f"the token row could not be written: {exc}", 0, in_database=True) from exc
+        if tokens.tells_home(provider.dialect):
+            self._last_home = home
+        return home
 
     def _await_row(self, decider: Decider, transaction: LocalTransaction, decision: RowDecision) -> None:
         """Ask for the row of an event when its transaction may be over; one that ended meanwhile is asked about now.

@@ -178,7 +178,7 @@ class ConnectionProvider:
             return self.rows(transaction).all(statement, values)
         return await greenlet_spawn(self.rows(transaction).all, statement, values)
 
-    def fresh(self, *, lock_wait_ms: int = 1_000) -> AbstractContextManager[Rows]:
+    def fresh(self, *, lock_wait_ms: int | None = 1_000) -> AbstractContextManager[Rows]:
         """Return a block with a transaction of its own on the engine. Not for a thread that runs an event loop."""
         return self._fresh.block(lock_wait_ms)
 

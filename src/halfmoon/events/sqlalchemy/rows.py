@@ -21,7 +21,7 @@ from sqlalchemy.util.concurrency import in_greenlet
 
 from halfmoon.errors import UsageError
 from halfmoon.events.databases import error_classification, sqlite
-from halfmoon.events.databases.database import Busy, Refused, Rows, Values
+from halfmoon.events.databases.database import LOOK_WAIT_MS, Busy, Refused, Rows, Values
 from halfmoon.events.databases.listening import CannotListen, ListeningConnection
 from halfmoon.events.databases.own_loop import LOOP
 from halfmoon.events.sqlalchemy.listening import listening
@@ -168,7 +168,7 @@ class Fresh:
         return listening(self._engine, self._call)
 
     @contextmanager
-    def block(self, lock_wait_ms: int) -> Iterator[Rows]:
+    def block(self, lock_wait_ms: int | None) -> Iterator[Rows]:
         """Open a transaction for a block, see `Provider.fresh`."""
         if isinstance(self._engine.pool, SingletonThreadPool) and not getattr(self._here, "used", False):
             raise UsageError(
@@ -186,9 +186,9 @@ class Fresh:
                 yield rows
 
     @contextmanager
-    def _transaction(self, lock_wait_ms: int) -> Iterator[Rows]:
+    def _transaction(self, lock_wait_ms: int | None) -> Iterator[Rows]:
         with mapped():
-            connection = self._call(self._connect, max(1, int(lock_wait_ms)))
+            connection = self._call(self._connect, lock_wait_ms if lock_wait_ms is None else max(1, int(lock_wait_ms)))
         try:
             yield _Called(ConnectionRows(lambda: connection, dialect_of(self._engine), self._schema()), self._call)
             with mapped():
@@ -196,11 +196,13 @@ class Fresh:
         finally:
             self._call(_close, connection)
 
-    def _connect(self, wait_ms: int) -> Connection:
+    def _connect(self, wait_ms: int | None) -> Connection:
         connection = self._engine.connect()
         try:
+            if wait_ms is None and dialect_of(self._engine) == "postgresql" and not self.shared:
+                return connection.execution_options(isolation_level="AUTOCOMMIT")
             if not self.shared:
-                _bound_waits(connection, wait_ms)
+                _bound_waits(connection, wait_ms or LOOK_WAIT_MS)
             if connection.dialect.name == "sqlite" and sqlite.commits_by_itself(connection.connection.driver_connection):
                 connection.exec_driver_sql(sqlite.BEGIN)
             if self._engine.dialect.driver == "aiosqlite" and not self.shared:
@@ -281,7 +283,7 @@ def _bound_waits(connection: Connection, wait_ms: int) -> None:
     if dialect in {"postgresql", "mysql"} and not noted.get(_OURS):
         driver = connection.connection.dbapi_connection
         connection.dialect.set_isolation_level(driver, "READ COMMITTED")  # type: ignore[arg-type]  # it is connected
-        noted[_OURS] = True
+        noted[_OURS] = dialect == "mysql"  # a look resets it in PostgreSQL
     if dialect == "postgresql":
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = {wait_ms}")
     elif dialect == "mysql" and noted.get(_WAIT) != wait_ms // 1000:

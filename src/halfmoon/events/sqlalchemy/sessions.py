@@ -226,7 +226,7 @@ class SessionProvider:
             return self.rows(transaction).all(statement, values)
         return await greenlet_spawn(self.rows(transaction).all, statement, values)
 
-    def fresh(self, *, lock_wait_ms: int = 1_000) -> AbstractContextManager[Rows]:
+    def fresh(self, *, lock_wait_ms: int | None = 1_000) -> AbstractContextManager[Rows]:
         """Return a block with a transaction of its own on the sessionmaker's engine. Not for a thread that runs an event loop."""
         self._end_dropped()
         if self._outer is not None:
