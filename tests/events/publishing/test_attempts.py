@@ -18,8 +18,8 @@ from halfmoon.errors import (
 )
 from halfmoon.events.errors import PublishFailed
 from halfmoon.events.event import Event
-from halfmoon.events.publishing.attempts import BACK_OFF_MAX_S, RetryPolicy, attempts
-from halfmoon.events.publishing.flow import Now, Pause, Send
+from halfmoon.events.publishing.attempts import BACK_OFF_MAX_S, Attempted, RetryPolicy, attempts
+from halfmoon.events.publishing.flow import Attempt, Now, Pause
 from halfmoon.model import Message
 from tests.events.fakes import lost
 
@@ -28,16 +28,16 @@ class Run:
     """Drives attempts in a time of its own: each attempt takes ``cost_ms``, pauses take what they say."""
 
     def __init__(self, *outcomes: Exception | str, tries: RetryPolicy, event: Event | None = None, cost_ms: float = 0) -> None:
-        self.sends: list[Send] = []
+        self.sends: list[Attempt] = []
         self.pauses: list[float] = []
         self.now_s = 100.0
         self.event = event or Event(id="1", topic="TP_A", code="EC_A")
         self._outcomes, self._cost_s = list(outcomes), cost_ms / 1000
         message = Message("TP_A", b"x")
-        self._flow = attempts(lambda attempt, left_ms: Send(message, attempt, left_ms), self.event, tries)
+        self._flow = attempts(Attempt, [self.event], [message], tries)
 
     def __call__(self) -> tuple[Any, int]:
-        step, error = next(self._flow), None
+        step = next(self._flow)
         while True:
             value: Any = None
             match step:
@@ -46,17 +46,16 @@ class Run:
                 case Pause(seconds):
                     self.pauses.append(seconds)
                     self.now_s += seconds
-                case Send():
+                case Attempt():
                     self.sends.append(step)
                     self.now_s += self._cost_s
-                    value = self._outcomes.pop(0)
-                    error = value if isinstance(value, Exception) else None
+                    value = [self._outcomes.pop(0)]
             try:
-                step = self._flow.send(value) if error is None else self._flow.throw(error)
+                step = self._flow.send(value)
             except StopIteration as stop:
-                result: tuple[Any, int] = stop.value
-                return result
-            error = None
+                attempted: Attempted = stop.value
+                attempted.raise_failed([self.event], "")
+                return attempted.results[0], attempted.made
 
 
 @pytest.mark.mission("002-25")
@@ -89,8 +88,8 @@ def test_what_still_fails_is_an_error_with_text_and_cause() -> None:
 def test_the_first_success_ends_it() -> None:
     run = Run(lost(), "stored", tries=RetryPolicy(5, 60_000))
     assert run() == ("stored", 2)
-    assert [one.attempt for one in run.sends] == [1, 2]
-    assert {one.message.body for one in run.sends} == {b"x"}
+    assert [one.messages[0].attempt for one in run.sends] == [1, 2]
+    assert {one.messages[0].body for one in run.sends} == {b"x"}
 
 
 @pytest.mark.parametrize(
@@ -156,5 +155,5 @@ def test_publishing_the_same_event_again_after_a_failure_goes_on_counting_and_af
     assert event.attempts == 2
     run = Run("stored", tries=RetryPolicy(1, 60_000), event=event)
     assert run() == ("stored", 1)
-    assert run.sends[0].attempt == 3
+    assert run.sends[0].messages[0].attempt == 3
     assert event.attempts == 0

@@ -134,7 +134,7 @@ def test_a_relay_is_woken_after_each_commit_and_not_before(outbox: Publisher, tr
     paths = DeliveryModes(DeliveryRules("P_shop", outbox=True), transport, database, wake_relay=lambda: nudges.append(1))
     event = Event(id="1", topic=T, code=C, published_ms=1)
     with database.begin():
-        drive(paths.deliver(DeliveryMode.OUTBOX, event, Message(T, b"1", msg_id="1"), database.current()), transport)
+        drive(paths.deliver([DeliveryMode.OUTBOX], [event], [Message(T, b"1", msg_id="1")], database.current()), transport)
         assert nudges == []
     assert nudges == [1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from halfmoon.events.publishing.flow import NOW, Flow, Pause, Prepare, Send, Write, drive, drive_async
+from halfmoon.events.publishing.flow import NOW, Attempt, Flow, Pause, Write, drive, drive_async
 from halfmoon.events.transaction import LocalTransaction, current
 from halfmoon.model import Message
 from tests.events.fakes import Blocks, FakeTransport, lost
@@ -29,14 +30,14 @@ def run(request: pytest.FixtureRequest) -> Drive:
     return found
 
 
-def _message() -> Message:
-    return Message("TP_A", b"x", msg_id="1")
+def _message(attempt: int = 1) -> tuple[Message]:
+    return (Message("TP_A", b"x", msg_id="1", attempt=attempt),)
 
 
 def test_results_go_back_into_the_operation(run: Drive) -> None:
     def flow() -> Flow[list[Any]]:
-        sent = yield Send(_message(), 1, 100)
-        prepared = yield Prepare(_message(), 2, 200, 7)
+        (sent,) = yield Attempt(_message(), 100)
+        (prepared,) = yield Attempt(_message(2), 200, True, 7)
         wall, steady = yield NOW
         nothing = yield Pause(0.001)
         return [
@@ -55,26 +56,25 @@ def test_results_go_back_into_the_operation(run: Drive) -> None:
     ]
 
 
-def test_an_error_of_a_step_is_thrown_into_the_operation_which_may_go_on(run: Drive) -> None:
-    def flow() -> Flow[str]:
-        try:
-            yield Send(_message(), 1, 100)
-        except Exception as exc:
-            sent = yield Send(_message(), 2, 100)
-            return f"{type(exc).__name__}, then {sent.msg_id}"
-        return "no error"
+@pytest.mark.parametrize("half", [False, True])
+def test_what_an_attempt_raises_is_its_result_and_the_operation_may_go_on(run: Drive, half: bool) -> None:
+    def flow() -> Flow[list[str]]:
+        (failed,) = yield Attempt(_message(), 100, half)
+        (sent,) = yield Attempt(_message(2), 100, half)
+        return [type(failed).__name__, type(sent).__name__]
 
-    assert run(flow(), FakeTransport(lost())) == "RequestTimeout, then 1"
+    assert run(flow(), FakeTransport(lost())) == ["RequestTimeout", "Prepared" if half else "SendResult"]
 
 
-def test_an_error_that_the_operation_lets_go_reaches_who_drives_it(run: Drive) -> None:
-    def flow() -> Flow[None]:
-        yield Send(_message(), 1, 100)
+def test_an_error_of_a_statement_is_thrown_into_the_operation_and_reaches_who_drives_it(run: Drive, tmp_path: Path) -> None:
+    database = Blocks(tmp_path / "shop.db")
 
-    error = lost()
-    with pytest.raises(type(error)) as caught:
-        run(flow(), FakeTransport(error))
-    assert caught.value is error
+    def flow(transaction: LocalTransaction) -> Flow[None]:
+        yield Write(database, transaction, "INSERT INTO nowhere VALUES (1)", {})
+
+    with database.begin() as connection, pytest.raises(sqlite3.OperationalError, match="nowhere"):
+        run(flow(current(database)), FakeTransport())
+    assert connection
 
 
 def test_a_pause_takes_its_time(run: Drive) -> None:

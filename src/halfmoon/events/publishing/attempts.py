@@ -17,7 +17,7 @@ import msgspec
 from halfmoon.errors import HalfmoonError, HalfRolledBack, UsageError
 from halfmoon.events.errors import PublishFailed
 from halfmoon.events.event import Event, check_whole
-from halfmoon.events.publishing.flow import NOW, Flow, Pause, Prepare, Send, Together
+from halfmoon.events.publishing.flow import NOW, Attempt, Flow, Pause
 from halfmoon.model import Message
 
 TRIES_MAX = 100
@@ -41,40 +41,6 @@ class RetryPolicy(msgspec.Struct, frozen=True):
         check_whole("timeout_ms", self.timeout_ms, 1, TIMEOUT_MS_MAX)
 
 
-def attempts(step: Callable[[int, int], Send | Prepare], event: Event, tries: RetryPolicy) -> Flow[tuple[Any, int]]:
-    """Carry out ``step(attempt, timeout_ms)`` until it succeeds; return its result and how many attempts were made.
-
-    Repeats are logged. A failure that another try cannot mend ends at once. ``event.attempts`` goes on from failed publishes of
-    the same event, and is 0 after a success.
-
-    Raises:
-        UsageError: as it came, for the message is at fault.
-        PublishFailed: it was not sent, or nobody knows.
-    """
-    _, steady = yield NOW
-    deadline = steady + tries.timeout_ms / 1000
-    for made in count(1):
-        event.attempts += 1
-        try:
-            result = yield step(event.attempts, _share_ms(tries, made, deadline - steady))
-        except UsageError:
-            event.attempts -= 1
-            raise
-        except Exception as exc:
-            error = exc
-        else:
-            event.attempts = 0
-            return result, made
-        _, steady = yield NOW
-        pause_s = _pause_s(tries, made, deadline - steady)
-        if pause_s is None or not worth_repeating(error):
-            break
-        log.warning("publish is retried: %s group=%s attempt=%d reason=%s", event, event.group, event.attempts + 1, error)
-        yield Pause(pause_s)
-        steady += pause_s
-    raise PublishFailed(event.id, f"{type(error).__name__}: {error}", made) from error
-
-
 class Attempted(msgspec.Struct):
     """What became of the messages of one call, by their places in it: results, or last errors. ``made``: rounds of attempts."""
 
@@ -82,13 +48,27 @@ class Attempted(msgspec.Struct):
     errors: dict[int, BaseException] = msgspec.field(default_factory=dict)
     made: int = 0
 
+    def raise_failed(self, events: Sequence[Event], others: str) -> None:
+        """Raise where events of the call failed. ``others`` says what became of the rest.
 
-def attempts_together(
-    step: Callable[[tuple[Message, ...], int], Together], events: Sequence[Event], messages: Sequence[Message], tries: RetryPolicy
+        Raises UsageError as it came, for its message is at fault; PublishFailed: they were not sent, or nobody knows.
+        """
+        if not self.errors:
+            return
+        error = next((error for error in self.errors.values() if isinstance(error, UsageError)), next(iter(self.errors.values())))
+        if isinstance(error, UsageError):
+            raise error
+        what = f"{type(error).__name__}: {error}{f'; {others}' if len(events) > 1 else ''}"
+        raise PublishFailed([events[place].id for place in self.errors], what, self.made) from error
+
+
+def attempts(
+    step: Callable[[tuple[Message, ...], int], Attempt], events: Sequence[Event], messages: Sequence[Message], tries: RetryPolicy
 ) -> Flow[Attempted]:
     """Carry out ``step(messages, timeout_ms)``, again with those that failed, until all succeed or one cannot; raise nothing.
 
-    Repeats and ``attempts`` of the events are as `attempts` has them.
+    Repeats are logged. A failure that another try cannot mend ends it at once. ``event.attempts`` goes on from failed publishes
+    of the same event, and is 0 after a success.
     """
     attempted = Attempted()
     results, errors, waiting = attempted.results, attempted.errors, list(range(len(events)))
@@ -107,12 +87,18 @@ def attempts_together(
                 events[place].attempts -= isinstance(outcome, UsageError)
             else:
                 results[place], events[place].attempts = outcome, 0
+        if not errors:
+            break
         _, steady = yield NOW
         pause_s = _pause_s(tries, made, deadline - steady)
-        if not errors or pause_s is None or not all(map(worth_repeating, errors.values())):
+        if pause_s is None or not all(map(worth_repeating, errors.values())):
             break
         waiting = list(errors)
-        log.warning("publish of %d events is retried: attempt=%d reason=%s", len(errors), made + 1, errors[waiting[0]])
+        first = events[waiting[0]]
+        log.warning(
+            "publish is retried: %s group=%s attempt=%d reason=%s",
+            first if len(waiting) == 1 else f"{len(waiting)} events", first.group, first.attempts + 1, errors[waiting[0]],
+        )  # fmt: skip
         yield Pause(pause_s)
         steady += pause_s
     return attempted

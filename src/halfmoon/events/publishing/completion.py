@@ -16,7 +16,7 @@ from halfmoon.events.checks.tokens import NOWHERE, Home
 from halfmoon.events.event import Event
 from halfmoon.events.publishing.attempts import RetryPolicy, attempts, worth_repeating
 from halfmoon.events.publishing.decider import Decider
-from halfmoon.events.publishing.flow import Send, drive
+from halfmoon.events.publishing.flow import Attempt, drive
 from halfmoon.events.publishing.transport import Prepared, Transport
 from halfmoon.events.tracing import span, step
 from halfmoon.events.transaction import LocalTransaction, Status, Synchronization
@@ -102,9 +102,9 @@ class DeferredSend(Completion):
 
     def _send(self, left_ms: int) -> None:
         message, tries = self._message, RetryPolicy(self._tries.tries_max, left_ms)
-        flow = attempts(lambda attempt, share_ms: Send(message, attempt, share_ms), self._event, tries)
-        _, made = drive(flow, self._transport)
-        step("sent", self._event, attempt=made)
+        attempted = drive(attempts(Attempt, [self._event], [message], tries), self._transport)
+        attempted.raise_failed([self._event], "")
+        step("sent", self._event, attempt=attempted.made)
 
     def _post(self) -> None:
         self._posts += 1

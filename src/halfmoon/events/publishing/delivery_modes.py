@@ -32,10 +32,10 @@ from halfmoon.events.databases import many_rows
 from halfmoon.events.databases.database import Busy, Provider, Refused
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, PublishedBefore, PublishFailed, TransactionEnded
 from halfmoon.events.event import Event
-from halfmoon.events.publishing.attempts import Attempted, RetryPolicy, attempts, attempts_together
+from halfmoon.events.publishing.attempts import RetryPolicy, attempts
 from halfmoon.events.publishing.completion import Decision, DeferredSend, RelayWakeUp, RowDecision, published_in
 from halfmoon.events.publishing.decider import Decider
-from halfmoon.events.publishing.flow import Flow, Prepare, Read, Send, Together, Write
+from halfmoon.events.publishing.flow import Attempt, Flow, Read, Write
 from halfmoon.events.publishing.transport import Prepared, Transport
 from halfmoon.events.tables import in_schema
 from halfmoon.events.tracing import span, step, trace_of
@@ -145,27 +145,6 @@ class DeliveryModes:
 
     def deliver(
         self,
-        delivery: DeliveryMode,
-        event: Event,
-        message: Message,
-        transaction: LocalTransaction | None,
-        *,
-        check_after_s: int | None = None,
-    ) -> Flow[Published]:
-        """Carry an event along a way.
-
-        Raises what `attempts` raises; TransactionEnded; what the database raises.
-        """
-        if transaction is None:
-            return (yield from self._send(event, message))
-        if delivery is DeliveryMode.PREPARED:
-            return (yield from self._prepare(event, message, transaction, check_after_s))
-        if delivery is DeliveryMode.OUTBOX:
-            return (yield from self._write([event], [message], transaction))[0]
-        return self._defer(event, message, transaction)
-
-    def deliver_together(
-        self,
         deliveries: Sequence[DeliveryMode],
         events: Sequence[Event],
         messages: Sequence[Message],
@@ -175,7 +154,8 @@ class DeliveryModes:
     ) -> Flow[list[Published]]:
         """Carry events along their ways, all at once; return the results in their order. Half messages go first: they may fail.
 
-        Raises as `deliver`; nothing of the call is published then, but for events without a transaction.
+        Raises what `Attempted.raise_failed` raises; TransactionEnded; what the database raises. Nothing of the call is published
+        then, but for events without a transaction.
         """
         published: dict[int, Published] = {}
         for delivery in (DeliveryMode.PREPARED, DeliveryMode.OUTBOX, DeliveryMode.SENT, DeliveryMode.DEFERRED):
@@ -184,9 +164,9 @@ class DeliveryModes:
             if not places:
                 continue
             if transaction is None:
-                results = yield from self._send_together(some, theirs)
+                results = yield from self._send(some, theirs)
             elif delivery is DeliveryMode.PREPARED:
-                results = yield from self._prepare_together(some, theirs, transaction, check_after_s)
+                results = yield from self._prepare(some, theirs, transaction, check_after_s)
             elif delivery is DeliveryMode.OUTBOX:
                 results = yield from self._write(some, theirs, transaction)
             else:
@@ -228,53 +208,17 @@ class DeliveryModes:
         step("deferred", event)
         return Published(event.id, DeliveryMode.DEFERRED)
 
-    def _send(self, event: Event, message: Message) -> Flow[Published]:
-        result, made = yield from attempts(lambda attempt, left_ms: Send(message, attempt, left_ms), event, self.rules.tries)
-        step("sent", event, attempt=made)
-        return Published(event.id, DeliveryMode.SENT, made, result)
-
-    def _send_together(self, events: Sequence[Event], messages: Sequence[Message]) -> Flow[list[Published]]:
-        attempted = yield from attempts_together(Together, events, messages, self.rules.tries)
+    def _send(self, events: Sequence[Event], messages: Sequence[Message]) -> Flow[list[Published]]:
+        attempted = yield from attempts(Attempt, events, messages, self.rules.tries)
         for place in attempted.results:
             step("sent", events[place], attempt=attempted.made)
-        if (error := _error(attempted, events, "the other events were sent")) is not None:
-            raise error from error.__cause__
+        attempted.raise_failed(events, "the other events were sent")
         return [
             Published(event.id, DeliveryMode.SENT, attempted.made, attempted.results[place]) for place, event in enumerate(events)
         ]
 
-    def _prepare(self, event: Event, message: Message, transaction: LocalTransaction, check_after_s: int | None) -> Flow[Published]:
-        def store() -> Flow[tuple[list[Prepared], int]]:
-            prepared, made = yield from attempts(
-                lambda attempt, left_ms: Prepare(message, attempt, left_ms, check_after_s), event, self.rules.tries
-            )
-            return [prepared], made
-
-        return (yield from self._two_phase([event], [message], transaction, store))[0]
-
-    def _prepare_together(
+    def _prepare(
         self, events: Sequence[Event], messages: Sequence[Message], transaction: LocalTransaction, check_after_s: int | None
-    ) -> Flow[list[Published]]:
-        """As `_prepare`, all at once. When one fails the others are rolled back: no row was written yet."""
-
-        def store() -> Flow[tuple[list[Prepared], int]]:
-            attempted = yield from attempts_together(
-                lambda numbered, left_ms: Together(numbered, left_ms, True, check_after_s), events, messages, self.rules.tries
-            )
-            if (error := _error(attempted, events, "none of the call is published")) is not None:
-                for place, prepared in attempted.results.items():
-                    self._undo(prepared, events[place], error)
-                raise error from error.__cause__
-            return [attempted.results[place] for place in range(len(events))], attempted.made
-
-        return (yield from self._two_phase(events, messages, transaction, store))
-
-    def _two_phase(
-        self,
-        events: Sequence[Event],
-        messages: Sequence[Message],
-        transaction: LocalTransaction,
-        store: Callable[[], Flow[tuple[list[Prepared], int]]],
     ) -> Flow[list[Published]]:
         """Store half messages, then write the token rows by which they are decided: in this order.
 
@@ -289,13 +233,28 @@ class DeliveryModes:
             for name in (tokens.DATABASE_PROPERTY, tokens.SCHEMA_PROPERTY):
                 message.properties.pop(name, None)
             message.properties.update({TOKEN_PROPERTY: TOKEN, **home.properties})
-        with span("prepare", events[0], group=self.rules.group):
-            stored, made = yield from store()
+        stored, made = yield from self._store(events, messages, check_after_s)
         halves = list(zip(events, messages, stored, strict=True))
         try:
             return (yield from self._prepared(halves, transaction, made, home, assumed=assumed))
         except _Elsewhere:
-            return (yield from self._two_phase(events, messages, transaction, store))
+            return (yield from self._prepare(events, messages, transaction, check_after_s))
+
+    def _store(
+        self, events: Sequence[Event], messages: Sequence[Message], check_after_s: int | None
+    ) -> Flow[tuple[list[Prepared], int]]:
+        """Store half messages; return them and the attempts made. When one fails the others are rolled back: no row was written."""
+        with span("prepare", events[0], group=self.rules.group):
+            attempted = yield from attempts(
+                lambda numbered, left_ms: Attempt(numbered, left_ms, True, check_after_s), events, messages, self.rules.tries
+            )
+            try:
+                attempted.raise_failed(events, "none of the call is published")
+            except Exception as error:
+                for place, prepared in attempted.results.items():
+                    self._undo(prepared, events[place], error)
+                raise
+        return [attempted.results[place] for place in range(len(events))], attempted.made
 
     def _prepared(
         self,
@@ -413,22 +372,6 @@ class DeliveryModes:
             transaction.register(RelayWakeUp(self._wake_relay, _known(event)))
             step("written", event)
         return [Published(event.id, DeliveryMode.OUTBOX) for event in events]
-
-
-def _error(attempted: Attempted, events: Sequence[Event], others: str) -> Exception | None:
-    """Return what to raise where events of one call failed; None for no failure. ``others`` says what became of the rest.
-
-    An event that is at fault itself is raised as it came.
-    """
-    errors = attempted.errors
-    if not errors:
-        return None
-    error = next((error for error in errors.values() if isinstance(error, UsageError)), next(iter(errors.values())))
-    if isinstance(error, UsageError):
-        return error
-    failed = PublishFailed([events[place].id for place in errors], f"{type(error).__name__}: {error}; {others}", attempted.made)
-    failed.__cause__ = error
-    return failed
 
 
 def _known(event: Event) -> Event:

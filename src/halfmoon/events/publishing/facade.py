@@ -73,7 +73,8 @@ class Facade:
         try:
             with span("publish", event, group=self._modes.rules.group) as made:
                 message = self._message(event, delivery, now_ms, made)
-                return (yield from self._modes.deliver(delivery, event, message, transaction, check_after_s=check_after_s))
+                done = yield from self._modes.deliver([delivery], [event], [message], transaction, check_after_s=check_after_s)
+                return done[0]
         except PublishFailed as exc:
             return self._failed(event, exc)
 
@@ -104,7 +105,7 @@ class Facade:
         for event, delivery in zip(events, deliveries, strict=True):
             with span("publish", event, group=self._modes.rules.group) as made:
                 messages.append(self._message(event, delivery, now_ms, made))
-        return (yield from self._modes.deliver_together(deliveries, events, messages, transaction, check_after_s=check_after_s))
+        return (yield from self._modes.deliver(deliveries, events, messages, transaction, check_after_s=check_after_s))
 
     def _transaction(self, handle: Any, at_once: bool) -> LocalTransaction | None:
         """Return the transaction that is meant; None for none, for certain."""

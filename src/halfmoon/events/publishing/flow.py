@@ -6,8 +6,9 @@ A step either gives its result back into the operation, or throws its error ther
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -20,25 +21,11 @@ from halfmoon.model import Message
 T = TypeVar("T")
 
 
-class Send(msgspec.Struct, frozen=True):
-    """Send a message that consumers see at once; gives a `SendResult`."""
+class Attempt(msgspec.Struct, frozen=True):
+    """Make an attempt with each of some messages, all at once, by their `Message.attempt`; gives a list of results and errors.
 
-    message: Message
-    attempt: int
-    timeout_ms: int
-
-
-class Prepare(msgspec.Struct, frozen=True):
-    """Store a half message; gives a `Prepared`."""
-
-    message: Message
-    attempt: int
-    timeout_ms: int
-    check_after_s: int | None
-
-
-class Together(msgspec.Struct, frozen=True):
-    """Make an attempt with each of many messages, all at once; gives a list of results and errors. ``half``: as `Prepare`."""
+    Consumers see the messages at once; ``half``: half messages are stored, each gives a `Prepared`.
+    """
 
     messages: tuple[Message, ...]
     timeout_ms: int
@@ -78,7 +65,7 @@ class Now(msgspec.Struct, frozen=True):
 NOW = Now()
 
 
-Step = Send | Prepare | Together | Write | Read | Pause | Now
+Step = Attempt | Write | Read | Pause | Now
 Flow = Generator[Step, Any, T]
 
 Wait = Callable[[Awaitable[Any]], Any]
@@ -141,14 +128,8 @@ async def drive_async(flow: Flow[T], transport: Transport) -> T:
 
 def _carried_out(step: Step, transport: Transport) -> Any:
     match step:
-        case Send(message, attempt, timeout_ms):
-            return transport.send(message, attempt=attempt, timeout_ms=timeout_ms)
-        case Prepare(message, attempt, timeout_ms, check_after_s):
-            return transport.prepare(message, attempt=attempt, timeout_ms=timeout_ms, check_after_s=check_after_s)
-        case Together(messages, timeout_ms, False):
-            return transport.send_many(messages, timeout_ms=timeout_ms)
-        case Together(messages, timeout_ms, True, check_after_s):
-            return transport.prepare_many(messages, timeout_ms=timeout_ms, check_after_s=check_after_s)
+        case Attempt():
+            return _attempted(step, transport)
         case Write(provider, transaction, statement, values):
             return provider.rows(transaction).run(statement, values)
         case Read(provider, transaction, statement, values):
@@ -162,12 +143,8 @@ def _carried_out(step: Step, transport: Transport) -> Any:
 
 async def _carried_out_async(step: Step, transport: Transport) -> Any:
     match step:
-        case Send(message, attempt, timeout_ms):
-            return await transport.send_async(message, attempt=attempt, timeout_ms=timeout_ms)
-        case Prepare(message, attempt, timeout_ms, check_after_s):
-            return await transport.prepare_async(message, attempt=attempt, timeout_ms=timeout_ms, check_after_s=check_after_s)
-        case Together():
-            return await _together(step, transport)
+        case Attempt():
+            return await _attempted_async(step, transport)
         case Write(provider, transaction, statement, values) if not transaction.waits:
             return await provider.run_async(transaction, statement, values)
         case Read(provider, transaction, statement, values) if not transaction.waits:
@@ -177,19 +154,36 @@ async def _carried_out_async(step: Step, transport: Transport) -> Any:
     return _carried_out(step, transport)
 
 
-async def _together(together: Together, transport: Transport) -> list[Any]:
+def _attempted(step: Attempt, transport: Transport) -> Sequence[Any]:
+    messages, timeout_ms = step.messages, step.timeout_ms
+    if len(messages) > 1 and step.half:
+        return transport.prepare_many(messages, timeout_ms=timeout_ms, check_after_s=step.check_after_s)
+    if len(messages) > 1:
+        return transport.send_many(messages, timeout_ms=timeout_ms)
+    attempt = messages[0].attempt
+    try:
+        if step.half:
+            return [transport.prepare(messages[0], attempt=attempt, timeout_ms=timeout_ms, check_after_s=step.check_after_s)]
+        return [transport.send(messages[0], attempt=attempt, timeout_ms=timeout_ms)]
+    except Exception as exc:
+        return [exc]
+
+
+async def _attempted_async(step: Attempt, transport: Transport) -> Sequence[Any]:
     """Make the attempts, so many at once; the time is for all."""
+
+    async def one(message: Message, left_ms: int) -> Any:
+        attempt = message.attempt
+        try:
+            if step.half:
+                return await transport.prepare_async(message, attempt=attempt, timeout_ms=left_ms, check_after_s=step.check_after_s)
+            return await transport.send_async(message, attempt=attempt, timeout_ms=left_ms)
+        except Exception as exc:
+            return exc
+
     outcomes: list[Any] = []
-    until_s = time.monotonic() + together.timeout_ms / 1000
-    for first in range(0, len(together.messages), TOGETHER_MAX):
-        left_ms = max(1, int((until_s - time.monotonic()) * 1000))
-        steps = [_alone(together, message, left_ms) for message in together.messages[first : first + TOGETHER_MAX]]
-        outcomes += await asyncio.gather(*[_carried_out_async(step, transport) for step in steps], return_exceptions=True)
+    until_s = time.monotonic() + step.timeout_ms / 1000
+    for first in range(0, len(step.messages), TOGETHER_MAX):
+        left_ms = max(1, math.ceil((until_s - time.monotonic()) * 1000))
+        outcomes += await asyncio.gather(*[one(message, left_ms) for message in step.messages[first : first + TOGETHER_MAX]])
     return outcomes
-
-
-def _alone(together: Together, message: Message, timeout_ms: int) -> Send | Prepare:
-    """Return the step of one message of many."""
-    if together.half:
-        return Prepare(message, message.attempt, timeout_ms, together.check_after_s)
-    return Send(message, message.attempt, timeout_ms)
