@@ -129,10 +129,10 @@ def home_found(rows: Sequence[Sequence[Any]]) -> Home:
     return Home(max(0, int(database or 0)), schema or "")
 
 
-def lie_at(home: Home, rows: Sequence[Sequence[Any]]) -> bool:
-    """Return whether the rows that `INSERT_AND_TELL` wrote lie where their half messages say."""
+def home_told(rows: Sequence[Sequence[Any]], assumed: Home) -> Home:
+    """Return where the rows lie that `INSERT_AND_TELL` wrote. Raises as `home_found`."""
     told = home_found(rows)
-    return told.schema == home.schema and (told.database == home.database or rows[0][0] == _NOT_TOLD)
+    return assumed if rows[0][0] == _NOT_TOLD and told.schema == assumed.schema else told
 
 
 def of_writer(home: Home, dialect: str) -> Home:

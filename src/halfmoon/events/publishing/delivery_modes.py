@@ -18,10 +18,11 @@ one warning. What is published ``at_once`` is sent, whatever is active.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
@@ -53,8 +54,13 @@ ASK_TIMES = 100
 log = logging.getLogger("halfmoon.events")
 
 
-class _Elsewhere(Exception):
-    """The token rows of a transaction lie elsewhere than its half messages say."""
+class _Half(NamedTuple):
+    """A half message that is stored, after so many attempts."""
+
+    event: Event
+    message: Message
+    prepared: Prepared
+    made: int
 
 
 class DeliveryMode(StrEnum):
@@ -225,25 +231,34 @@ class DeliveryModes:
         The messages say where their rows will lie. Where the database tells it with the rows, the place of the last ones is
         assumed, and half messages that were wrong are taken back and stored again.
         """
-        home = tokens.NOWHERE if self._decider is None else self._assumed()
-        assumed = home is not None
-        if home is None:
-            home = yield from self._ask_home(events, transaction)
-        for message in messages if self._decider is not None else ():
-            for name in (tokens.DATABASE_PROPERTY, tokens.SCHEMA_PROPERTY):
-                message.properties.pop(name, None)
-            message.properties.update({TOKEN_PROPERTY: TOKEN, **home.properties})
-        stored, made = yield from self._store(events, messages, check_after_s)
-        halves = list(zip(events, messages, stored, strict=True))
-        try:
-            return (yield from self._prepared(halves, transaction, made, home, assumed=assumed))
-        except _Elsewhere:
-            return (yield from self._prepare(events, messages, transaction, check_after_s))
+        decider = self._decider
+        if decider is None:
+            halves = yield from self._store(events, messages, {}, check_after_s)
+            if not transaction.active:
+                for half in halves:
+                    self._undo(half.prepared, half.event, None)
+            _still_active(transaction, events[0])
+            for half in halves:
+                transaction.register(Decision(self.transport, _known(half.event), half.prepared, trace_of(half.message.properties)))
+        else:
+            assumed = None if self._ask_times else self._last_home
+            self._ask_times = max(0, self._ask_times - 1)
+            home = assumed or (yield from self._ask_home(events, transaction))
+            halves = yield from self._store(events, messages, {TOKEN_PROPERTY: TOKEN, **home.properties}, check_after_s)
+            told = yield from self._write_tokens(decider, halves, transaction, home, assumed=assumed is not None)
+            if told != home:
+                halves = yield from self._store_again(halves, transaction, told, check_after_s)
+            for half in halves:
+                trace = trace_of(half.message.properties)
+                self._await_row(decider, transaction, RowDecision(decider, _known(half.event), half.prepared, trace, told))
+        return [Published(half.event.id, DeliveryMode.PREPARED, half.made, half.prepared.result) for half in halves]
 
     def _store(
-        self, events: Sequence[Event], messages: Sequence[Message], check_after_s: int | None
-    ) -> Flow[tuple[list[Prepared], int]]:
-        """Store half messages; return them and the attempts made. When one fails the others are rolled back: no row was written."""
+        self, events: Sequence[Event], messages: Sequence[Message], says: Mapping[str, str], check_after_s: int | None
+    ) -> Flow[list[_Half]]:
+        """Store half messages that say something of their rows. When one fails the others are rolled back."""
+        for message in messages:
+            message.properties.update(says)
         with span("prepare", events[0], group=self.rules.group):
             attempted = yield from attempts(
                 lambda numbered, left_ms: Attempt(numbered, left_ms, True, check_after_s), events, messages, self.rules.tries
@@ -254,42 +269,53 @@ class DeliveryModes:
                 for place, prepared in attempted.results.items():
                     self._undo(prepared, events[place], error)
                 raise
-        return [attempted.results[place] for place in range(len(events))], attempted.made
+        results, made = attempted.results, attempted.made
+        halves = [_Half(event, messages[place], results[place], made) for place, event in enumerate(events)]
+        for half in halves:
+            step("prepared", half.event, message_id=half.prepared.message_id, attempt=made)
+        return halves
 
-    def _prepared(
-        self,
-        halves: Sequence[tuple[Event, Message, Prepared]],
-        transaction: LocalTransaction,
-        made: int,
-        home: tokens.Home,
-        *,
-        assumed: bool,
-    ) -> Flow[list[Published]]:
-        """Write the token rows of half messages, and have them decided when the transaction may be over."""
-        decider = self._decider
-        for event, _, prepared in halves:
-            step("prepared", event, message_id=prepared.message_id, attempt=made)
+    def _store_again(
+        self, halves: Sequence[_Half], transaction: LocalTransaction, home: tokens.Home, check_after_s: int | None
+    ) -> Flow[list[_Half]]:
+        """Take half messages back that say a wrong place, and store those that say the right one; if this fails, the rows go."""
+        self._last_home, self._ask_times = home, ASK_TIMES
+        events, messages = [half.event for half in halves], [half.message for half in halves]
+        for half in halves:
+            self._undo(half.prepared, half.event, None)
+        for message in messages:
+            message.properties.pop(tokens.DATABASE_PROPERTY, None)
+            message.properties.pop(tokens.SCHEMA_PROPERTY, None)
         try:
-            _still_active(transaction, halves[0][0])
-            if decider is not None:
-                yield from self._write_tokens([event for event, _, _ in halves], transaction, home, assumed=assumed)
+            return (yield from self._store(events, messages, home.properties, check_after_s))
+        except Exception:
+            for event in events:
+                yield Write(self.provider, transaction, tokens.DELETE, {"id": event.id})
+            raise
+
+    def _write_tokens(
+        self, decider: Decider, halves: Sequence[_Half], transaction: LocalTransaction, home: tokens.Home, *, assumed: bool
+    ) -> Flow[tokens.Home]:
+        """Write the token rows of half messages; return where they lie: at a home that was asked for, or perhaps elsewhere."""
+        provider, events = self.provider, [half.event for half in halves]
+        rows = [tokens.values(event.id, event.published_ms) for event in events]
+        try:
+            _still_active(transaction, events[0])
+            if assumed:
+                return tokens.home_told((yield Read(provider, transaction, *many_rows.insert(tokens.INSERT_AND_TELL, rows))), home)
+            insert = in_schema(tokens.INSERT, home.schema, provider.dialect)
+            yield Write(provider, transaction, *many_rows.insert(insert, rows))
+            return home
         except Exception as exc:
-            for event, _, prepared in halves:
-                self._undo(prepared, event, exc)
-            self._raise_refused(exc, [event for event, _, _ in halves], made)
+            for half in halves:
+                self._undo(half.prepared, half.event, exc)
+            self._raise_refused(exc, events, halves[0].made)
             raise
         except BaseException:  # cancelled or interrupted: whether the rows were written, the database knows
-            for event, message, prepared in halves:
-                if decider is not None:
-                    decider.ask(decider.watch(_known(event), prepared, trace_of(message.properties), home))
+            for half in halves:
+                trace = trace_of(half.message.properties)
+                decider.ask(decider.watch(_known(half.event), half.prepared, trace, home))
             raise
-        for event, message, prepared in halves:
-            trace = trace_of(message.properties)
-            if decider is None:
-                transaction.register(Decision(self.transport, _known(event), prepared, trace))
-            else:
-                self._await_row(decider, transaction, RowDecision(decider, _known(event), prepared, trace, home))
-        return [Published(event.id, DeliveryMode.PREPARED, made, prepared.result) for event, _, prepared in halves]
 
     def _raise_refused(self, error: Exception, events: Sequence[Event], made: int) -> None:
         """Raise PublishFailed where the database refused token rows."""
@@ -299,28 +325,6 @@ class DeliveryModes:
             raise PublishFailed(ids, f"{what}; let the transaction roll back", made, in_database=True) from error
         if isinstance(error, Busy):
             raise PublishFailed(ids, f"the token row could not be written: {error}", made, in_database=True) from error
-
-    def _write_tokens(
-        self, events: Sequence[Event], transaction: LocalTransaction, home: tokens.Home, *, assumed: bool
-    ) -> Flow[None]:
-        """Write the token rows of half messages. Raises _Elsewhere, with no row written, where they do not lie as assumed."""
-        provider = self.provider
-        rows = [tokens.values(event.id, event.published_ms) for event in events]
-        if not assumed:
-            insert = in_schema(tokens.INSERT, home.schema, provider.dialect)
-            yield Write(provider, transaction, *many_rows.insert(insert, rows))
-        elif not tokens.lie_at(home, (yield Read(provider, transaction, *many_rows.insert(tokens.INSERT_AND_TELL, rows)))):
-            for event in events:
-                yield Write(provider, transaction, tokens.DELETE, {"id": event.id})
-            self._ask_times = ASK_TIMES
-            raise _Elsewhere("the token rows do not lie where those before them do")
-
-    def _assumed(self) -> tokens.Home | None:
-        """Return where the token rows of the last transaction lie; None where that has to be asked."""
-        if self._ask_times:
-            self._ask_times -= 1
-            return None
-        return self._last_home
 
     def _ask_home(self, events: Sequence[Event], transaction: LocalTransaction) -> Flow[tokens.Home]:
         """Ask in a transaction where its token rows lie: its schema may be another than that of the last one."""
@@ -352,7 +356,7 @@ class DeliveryModes:
             decider.ask(decision.question)
             raise
 
-    def _undo(self, prepared: Prepared, event: Event, error: BaseException) -> None:
+    def _undo(self, prepared: Prepared, event: Event, error: BaseException | None) -> None:
         self.transport.decide(prepared, commit=False)
         step("rolled back at once", event, message_id=prepared.message_id, decision="rollback", error=error)
 
