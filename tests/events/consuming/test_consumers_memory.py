@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import sessionmaker
 
-from halfmoon.errors import UsageError
-from halfmoon.events import Consumers, Publisher, local_transaction, on
+from halfmoon.events import Consumers, Publisher, on
 from halfmoon.events.consuming.on import Handler
 from halfmoon.events.testing import MemoryBus
 
@@ -31,65 +29,6 @@ def handler(function, code="EC_PAID", group="S_mail", **options) -> Handler:
     return Handler(group=group, topic="TP_ORDER", code=code, function=function, **options)
 
 
-@pytest.mark.mission("002-17", "002-18")
-def test_what_was_published_is_consumed_once_by_each_group(bus, events):
-    mailed, audited = [], []
-    handlers = [
-        handler(lambda event, context: mailed.append((event.payload, context.group, context.attempt))),
-        handler(lambda event, context: audited.append(event.code), "*", "S_audit"),
-    ]
-    with Consumers(handlers, bus=bus):
-        events.publish("TP_ORDER", "EC_PAID", {"order_id": 1})
-        events.publish("TP_ORDER", "EC_SENT", {"order_id": 1})
-        bus.deliver()
-        bus.deliver()
-
-    assert mailed == [({"order_id": 1}, "S_mail", 1)]
-    assert audited == ["EC_PAID", "EC_SENT"]
-
-
-@pytest.mark.mission("002-19", "002-20")
-def test_what_fails_comes_again_with_its_reason(bus, events, caplog):
-    attempts = []
-
-    def handle(event, context):
-        attempts.append(context.attempt)
-        if context.attempt == 1:
-            context.set_rollback_only("no mail server")
-        if context.attempt == 2:
-            raise ConnectionError("still none")
-
-    with Consumers(handler(handle), bus=bus):
-        events.publish("TP_ORDER", "EC_PAID")
-        bus.deliver()
-        reasons = [one.reason for one in bus.waiting]
-        bus.redeliver()
-        reasons += [one.reason for one in bus.waiting]
-        bus.redeliver()
-
-    assert attempts == [1, 2, 3]
-    assert reasons == ["no mail server", "ConnectionError: still none"]
-    assert bus.waiting == ()
-    assert "still none" in caplog.text
-
-
-def test_an_event_of_a_transaction_that_rolled_back_is_never_consumed(bus, events):
-    seen = []
-
-    @events.check("TP_ORDER", "EC_PAID")
-    def check(event, context): ...
-
-    with Consumers(handler(lambda event: seen.append(event.payload)), bus=bus):
-        with local_transaction():
-            events.publish("TP_ORDER", "EC_PAID", "kept", transactional=True)
-        with contextlib.suppress(ConnectionError), local_transaction():
-            events.publish("TP_ORDER", "EC_PAID", "undone", transactional=True)
-            raise ConnectionError("no bank")
-        bus.deliver()
-
-    assert seen == ["kept"]
-
-
 async def test_coroutine_functions_run_though_the_test_s_own_loop_waits(bus, events):
     seen = []
 
@@ -102,23 +41,6 @@ async def test_coroutine_functions_run_though_the_test_s_own_loop_waits(bus, eve
         bus.deliver()
 
     assert seen == [7]
-
-
-def test_what_was_published_while_nobody_was_online_is_kept_or_not(bus, events):
-    kept, fleeting = [], []
-    for payload in ("offline", "online"):
-        if payload == "online":
-            handlers = [
-                handler(lambda event: kept.append(event.payload)),
-                handler(lambda event: fleeting.append(event.payload), group="S_fleeting", persistence=False),
-            ]
-            consumers = Consumers(handlers, bus=bus)
-            consumers.start()
-        events.publish("TP_ORDER", "EC_PAID", payload)
-    bus.deliver()
-    consumers.close()
-
-    assert (kept, fleeting) == (["offline", "online"], ["online"])
 
 
 def test_closed_consumers_are_given_nothing_more(bus, events):
@@ -183,8 +105,3 @@ def test_a_coroutine_may_have_the_bus_deliver_what_it_published(bus, events):
         bus.deliver()
 
     assert seen == ["inner", "outer"]
-
-
-def test_two_functions_for_one_type_of_event_are_refused(bus):
-    with pytest.raises(UsageError, match="two functions consume"):
-        Consumers(handler(lambda event: 1), handler(lambda event: 2), bus=bus)

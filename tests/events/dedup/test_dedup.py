@@ -16,9 +16,8 @@ from halfmoon.events.consuming.on import Handler
 from halfmoon.events.databases.retention import STEP_ROWS
 from halfmoon.events.dedup import keep_purging, ledger_of, purge
 from halfmoon.events.sqlalchemy import provider
-from halfmoon.model import RECONSUME_REASON
 from tests.events.consuming.shop import shop, stored
-from tests.events.dedup.mails import dispatch, engine, mailed, maker, noted, write
+from tests.events.dedup.mails import Mailing, async_maker, dispatch, engine, fail_as_told, mailed, maker, noted, write
 from tests.waiting import soon, until
 
 __all__ = ["engine", "maker"]
@@ -27,21 +26,6 @@ pytestmark = pytest.mark.filterwarnings("error::ResourceWarning")
 
 
 # ---------------------------------------------------------------- one event, several times
-
-
-def test_an_event_that_comes_again_is_consumed_without_a_call(engine, maker):
-    calls = []
-
-    def handle(event, context):
-        calls.append(event.id)
-        write(event, context)
-
-    message = stored("EC_PAID")
-    outcomes = [dispatch(handle, maker).consume(message, attempt) for attempt in (1, 2, 3)]
-
-    assert [one.consumed for one in outcomes] == [True, True, True]
-    assert calls == mailed(engine) == [message.msg_id]
-    assert noted(engine) == [("S_mail", message.msg_id)]
 
 
 def test_every_group_processes_the_event_once(engine, maker):
@@ -53,44 +37,22 @@ def test_every_group_processes_the_event_once(engine, maker):
     assert sorted(noted(engine)) == [("S_audit", message.msg_id), ("S_mail", message.msg_id)]
 
 
-def fail_once(context, how):
-    """Fail the first call in one of the two ways."""
-    if context.attempt == 1:
-        if how == "exception":
-            raise ConnectionError("no mail server")
-        context.set_rollback_only("no mail server")
-
-
-@pytest.mark.mission("002-19", "002-20")
-@pytest.mark.parametrize("how", ["exception", "rollback-only"])
-def test_what_failed_is_undone_whole_and_may_succeed_when_it_comes_again(engine, maker, how):
-    def handle(event, context):
-        assert context.session is not None
-        write(event, context)
-        fail_once(context, how)
-
-    message = stored("EC_PAID")
-    first = dispatch(handle, maker).consume(message, 1)
-    after_the_first = (mailed(engine), noted(engine))
-    second = dispatch(handle, maker).consume(message, 2)
-
-    assert (first.consumed, after_the_first) == (False, ([], []))
-    assert first.reason.endswith("no mail server")
-    assert second.consumed
-    assert mailed(engine) == [message.msg_id]
-
-
-@pytest.mark.parametrize("how", ["exception", "rollback-only"])
-def test_a_function_that_commits_by_itself_and_fails_then_gets_the_event_again(engine, maker, caplog, how):
-    def handle(event, context):
-        write(event, context)
+@pytest.mark.parametrize("how", ["raises", "refuses"])
+@pytest.mark.parametrize("made", ["session", "async session"])
+def test_a_function_that_commits_by_itself_and_fails_then_gets_the_event_again(engine, maker, database_url, caplog, made, how):
+    def commit_and_fail(event, context):
         context.session.commit()
-        fail_once(context, how)
+        fail_as_told(event, context)
 
-    message = stored("EC_PAID")
-    first = dispatch(handle, maker).consume(message, 1)
+    async def commit_and_fail_async(event, context):
+        await context.session.commit()
+        fail_as_told(event, context)
+
+    sessions, then = (maker, commit_and_fail) if made == "session" else (async_maker(database_url), commit_and_fail_async)
+    message, mine = stored("EC_PAID", how), Mailing(sessions, then=then)
+    first = mine.consume(message, 1)
     between = noted(engine)
-    second, third = (dispatch(handle, maker).consume(message, attempt) for attempt in (2, 3))
+    second, third = (mine.consume(message, attempt) for attempt in (2, 3))
 
     assert (first.consumed, between) == (False, [])
     assert "committed its transaction itself" in caplog.text
@@ -161,6 +123,13 @@ def test_members_that_get_the_same_event_at_once_have_one_effect(engine, maker):
     assert mailed(engine) == [message.msg_id]
 
 
+async def test_coroutines_that_get_the_same_event_at_once_have_one_effect(engine, database_url):
+    message, mine = stored("EC_PAID"), Mailing(async_maker(database_url), then=lambda event, context: asyncio.sleep(0.2))
+
+    assert [one.consumed for one in await mine.consume_at_once(message, 4)] == [True] * 4
+    assert mine.calls == mailed(engine) == [message.msg_id]
+
+
 def test_who_waited_for_a_member_that_rolls_back_processes_the_event(engine, maker):
     began, calls = threading.Event(), []
 
@@ -209,29 +178,16 @@ def test_another_s_open_transaction_is_waited_for_in_bounded_time(postgres_url, 
     assert seen == ["0"], "what the function does is not bounded"
 
 
-def test_a_provider_lends_rows_of_a_transaction_of_its_own(engine):
-    def handle(event, context):
-        context.session.run("INSERT INTO mails VALUES (:id)", {"id": event.id})
-
-    message, other = stored("EC_PAID"), stored("EC_PAID")
-    given = provider(engine)
-    for one, attempt in ((message, 1), (message, 2), (other, 1)):
-        assert dispatch(handle, given).consume(one, attempt).consumed
-
-    assert mailed(engine) == [message.msg_id, other.msg_id]
-
-
 # ---------------------------------------------------------------- with a broker
 
 
 @pytest.mark.slow
 def test_a_delivery_that_overtakes_a_slow_member_has_no_second_effect(engine, maker, tmp_path):
     """The broker takes an event back from a member that holds it too long, and gives it to another one meanwhile."""
-    began, both, calls, reasons = threading.Event(), threading.Event(), [], []
+    began, both, calls = threading.Event(), threading.Event(), []
 
     def handle(event, context):
         calls.append(context.attempt)
-        reasons.append(context.message.properties.get(RECONSUME_REASON, ""))
         write(event, context)
         began.set()
         both.wait(60)

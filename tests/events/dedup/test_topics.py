@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 import pytest
@@ -13,7 +12,7 @@ from halfmoon.events.dedup import ledger_of
 from halfmoon.events.sqlalchemy import provider
 from halfmoon.events.tables import CONSUMED, TableOutdated, create, migrate
 from tests.events.consuming.shop import stored
-from tests.events.dedup.mails import async_maker, dispatch, engine, mailed, maker, noted, write
+from tests.events.dedup.mails import dispatch, engine, mailed, maker, noted, write
 
 __all__ = ["engine", "maker"]
 
@@ -37,16 +36,6 @@ def in_old_form(engine: Engine, *noted: tuple[str, str]) -> None:
 TOPICS = ("TP_ORDER", "TP_STOCK")
 
 
-def test_events_of_one_id_on_two_topics_are_two(engine, maker):
-    message = stored("EC_PAID")
-    other = replace(message, topic="TP_STOCK")
-    mine = dispatch(write, maker, topics=TOPICS)
-    outcomes = [mine.consume(one, attempt) for attempt in (1, 2) for one in (message, other)]
-
-    assert [one.consumed for one in outcomes] == [True] * 4
-    assert mailed(engine) == [message.msg_id, message.msg_id]
-
-
 def test_ids_that_a_database_would_take_for_one_are_several(engine, maker):
     """As senders make them that are no publishers of ours: a blank at the end, too long, in capitals, with what is no text."""
     ids, handled = ["a", "a ", "A", "a\0", "b" * 64, "b" * 65, "b" * 65 + "c", "\udc80", "é", "e\u0301"], []
@@ -60,19 +49,6 @@ def test_ids_that_a_database_would_take_for_one_are_several(engine, maker):
             assert mine.consume(replace(message, properties={**message.properties, "UNIQ_KEY": event_id}), 1).consumed
 
     assert handled == ids
-
-
-async def test_coroutines_tell_the_events_of_one_id_on_two_topics_apart(engine, database_url):
-    async def handle(event, context):
-        await context.session.execute(text("INSERT INTO mails VALUES (:id)"), {"id": event.id})
-
-    message = stored("EC_PAID")
-    async with async_maker(database_url) as maker:
-        mine = dispatch(handle, maker, topics=TOPICS)
-        for one in (message, replace(message, topic="TP_STOCK"), message):
-            assert (await mine.consume_async(one, 1)).consumed
-
-    assert mailed(engine) == [message.msg_id, message.msg_id]
 
 
 def test_a_table_without_topics_is_migrated_and_what_it_knows_is_not_processed_again(engine, maker):
@@ -92,20 +68,6 @@ def test_a_table_without_topics_is_migrated_and_what_it_knows_is_not_processed_a
     assert {one["name"] for one in found.get_columns("halfmoon_consumed") if one["default"] is None} == {
         one.name for one in CONSUMED.columns
     }
-
-
-async def test_an_async_session_heeds_what_a_migrated_table_knows(engine, database_url):
-    known, calls = stored("EC_PAID"), []
-
-    async def handle(event, context):
-        calls.append(event.id)
-
-    in_old_form(engine, ("S_mail", known.msg_id))
-    async with async_maker(database_url) as maker:
-        await asyncio.to_thread(dedup.create_tables, provider(maker))
-        assert (await dispatch(handle, maker).consume_async(known, 1)).consumed
-
-    assert calls == []
 
 
 def test_a_table_without_topics_is_refused_with_the_remedy(engine, maker):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.errors import BrokerError, ConnectFailed, NotRunning, RequestTimeout, SystemBusy, UsageError
+from halfmoon.errors import ConnectFailed, NotRunning, RequestTimeout, SystemBusy, UsageError
 from halfmoon.events.testing import MemoryBus
-from halfmoon.model import LocalTransactionState, StoredMessage
-from tests.events.memory.bus_members import COMMIT, OPEN, ROLLBACK, UNKNOWN, Reader, half, ids, member, message
+from tests.events.memory.bus_members import COMMIT, UNKNOWN, Reader, half, ids, member, message
 
 # ---------------------------------------------------------------- sending
 
@@ -122,22 +121,6 @@ def test_a_bus_that_is_down_takes_checks_and_gives_nothing():
 # ---------------------------------------------------------------- two phases
 
 
-def test_a_half_message_is_seen_once_it_is_committed_and_never_when_it_is_rolled_back():
-    bus = MemoryBus()
-    reader, transport = Reader(bus), member(bus)
-    good, bad, open_ = half(transport, 1), half(transport, 2), half(transport, 3)
-    assert bus.deliver() == 0
-
-    transport.decide(good, commit=True)
-    transport.decide(bad, commit=False)
-    bus.deliver()
-
-    assert [got[0] for got in reader.got] == ["1"]
-    assert (ids(bus.committed), ids(bus.rolled_back), ids(bus.pending)) == (["1"], ["2"], ["3"])
-    assert open_.message_id == f"{3:032X}"
-    assert bus.event(bus.pending[0]).transactional
-
-
 def test_repeats_of_a_decision_are_ignored_and_contradictions_refused_and_counted():
     bus = MemoryBus()
     transport = member(bus)
@@ -145,59 +128,9 @@ def test_repeats_of_a_decision_are_ignored_and_contradictions_refused_and_counte
     for commit in (True, True, False):
         transport.decide(prepared, commit=commit)
 
-    assert ids(bus.committed) == ["1"]
+    assert [bus.event(one).transactional for one in bus.committed] == [True]
     assert (bus.repeats, bus.contradictions) == (1, 1)
     assert len(bus.events()) == 1
-
-
-def test_a_lost_second_phase_is_made_up_for_by_a_check():
-    bus = MemoryBus()
-    transport = member(bus, lambda stored: COMMIT if stored.msg_id.endswith("1") else ROLLBACK)
-    bus.lose_second_phase(2)
-    for number in (1, 2, 3):
-        transport.decide(half(transport, number), commit=number != 2)
-    assert (ids(bus.pending), ids(bus.committed)) == (["1", "2"], ["3"])
-
-    assert bus.check_now() == 2
-
-    assert (ids(bus.committed), ids(bus.rolled_back), ids(bus.pending)) == (["1", "3"], ["2"], [])
-
-
-def test_a_check_of_a_transaction_that_runs_here_is_not_answered_by_others_code():
-    bus, asked = MemoryBus(), []
-    transport = member(bus, lambda stored: asked.append(stored) or ROLLBACK)
-    prepared = half(transport)
-
-    assert bus.check_now() == 1
-    assert asked == []
-    assert ids(bus.pending) == ["1"]
-    transport.leave(prepared)
-    bus.check_now()
-    assert ids(bus.rolled_back) == ["1"]
-
-
-@pytest.mark.parametrize("stored", [True, False])
-def test_a_half_message_whose_answer_is_lost_is_merged_with_its_repeat(stored: bool):
-    bus = MemoryBus()
-    transport = member(bus)
-    bus.fail_next("prepare", stored=stored)
-    with pytest.raises(RequestTimeout):
-        half(transport)
-    assert len(bus.pending) == stored
-
-    transport.decide(half(transport, attempt=2), commit=True)
-
-    assert ids(bus.committed) == ["1"]
-    assert bus.pending == ()
-
-
-def test_a_repeat_of_what_was_rolled_back_is_refused():
-    bus = MemoryBus()
-    transport = member(bus)
-    transport.decide(half(transport), commit=False)
-
-    with pytest.raises(BrokerError, match="was rolled back: send it under a new id"):
-        half(transport, attempt=2)
 
 
 def test_only_publishers_of_the_group_are_asked():
@@ -213,27 +146,11 @@ def test_only_publishers_of_the_group_are_asked():
         half(transport, 2)
 
 
-def test_a_check_that_raises_decides_nothing():
-    bus = MemoryBus()
-
-    def answer(stored: StoredMessage) -> LocalTransactionState:
-        raise OSError("no database")
-
-    transport = member(bus, answer)
-    transport.leave(half(transport))
-
-    assert bus.check_now() == 1
-    assert ids(bus.pending) == ["1"]
-
-
-def test_after_so_many_checks_a_message_expires_and_can_be_resumed():
+def test_a_message_that_expired_can_be_resumed_and_no_other():
     bus, answers = MemoryBus(checks_max=3), [UNKNOWN] * 3 + [COMMIT]
     transport = member(bus, lambda stored: answers.pop(0))
-    prepared = half(transport)
-    transport.leave(prepared)
-    bus.advance(6 + 2 * 60)
-    assert (bus.pending[0].checks, bus.checks_sent) == (3, 3)
-    bus.advance(60)
+    transport.leave(half(transport))
+    bus.advance(6 + 3 * 60)
     assert ids(bus.expired) == ["1"]
 
     bus.resume(bus.expired[0])
@@ -242,55 +159,6 @@ def test_after_so_many_checks_a_message_expires_and_can_be_resumed():
     assert ids(bus.committed) == ["1"]
     with pytest.raises(UsageError):
         bus.resume(bus.committed[0])
-
-
-@pytest.mark.parametrize("resumed", [False, True])
-def test_a_commit_that_comes_after_expiry_is_honoured_once(resumed: bool):
-    bus = MemoryBus(checks_max=1)
-    reader = Reader(bus)
-    transport = member(bus)
-    prepared = half(transport)
-    transport.leave(prepared)
-    bus.advance(6 + 60)
-    assert ids(bus.expired) == ["1"]
-    if resumed:
-        bus.resume(bus.expired[0])
-
-    transport.decide(prepared, commit=True)
-    transport.decide(prepared, commit=True)
-    transport.decide(prepared, commit=False)
-    bus.advance(3600)
-
-    assert ids(bus.committed) == ["1"]
-    assert bus.contradictions == 1
-    assert len(reader.got) == 1
-
-
-def test_a_rollback_that_comes_after_expiry_is_final():
-    bus = MemoryBus(checks_max=1)
-    transport = member(bus)
-    prepared = half(transport)
-    transport.leave(prepared)
-    bus.advance(6 + 60)
-    transport.decide(prepared, commit=False)
-    transport.decide(prepared, commit=True)
-
-    assert (ids(bus.rolled_back), bus.contradictions) == (["1"], 1)
-
-
-def test_a_transaction_that_is_open_for_hours_is_not_expired():
-    bus, answers = MemoryBus(), [OPEN]
-    other = member(bus, lambda stored: answers[0])
-    running = bus.transport("P")
-    running.start(lambda stored: UNKNOWN)
-    prepared = half(running)
-
-    bus.advance(10 * 3600)
-    assert bus.checks_sent == 600
-    assert ids(bus.pending) == ["1"]
-    running.decide(prepared, commit=True)
-    assert ids(bus.committed) == ["1"]
-    assert other.answers
 
 
 def test_without_anybody_to_ask_a_message_expires_when_its_time_is_over():

@@ -127,6 +127,7 @@ def test_a_topic_that_a_group_asks_for_later_begins_with_its_oldest_event(alike:
     assert alike(story) == [1, 2]
 
 
+@pytest.mark.mission("002-16")
 def test_what_was_published_while_nobody_was_online_is_skipped_in_each_topic_that_says_so(alike: Tell):
     def story(side: Side) -> Any:
         got: list[Any] = []

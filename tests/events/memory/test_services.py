@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
-from sqlalchemy.orm import sessionmaker
 
 from halfmoon.events import Consumers, Event, Publisher, local_transaction
 from halfmoon.events.consuming.on import Handler
@@ -25,60 +24,11 @@ def handler(function: Any, **options: Any) -> Handler:
     return Handler(group="S_mail", topic="TP_ORDER", code="EC_PAID", function=function, **options)
 
 
-def publisher(bus: MemoryBus, session: Any) -> Publisher:
-    return Publisher("P_shop", transport=bus, session=session, tries_max=0)
-
-
-@pytest.mark.parametrize("ends", ["commits", "rolls back"])
-@pytest.mark.parametrize("dies", [False, True])
-def test_a_token_row_answers_the_check_of_a_lost_decision(halfmoon_events: MemoryBus, tmp_path: Path, ends: str, dies: bool):
-    bus, mails = halfmoon_events, []
-    Session = sessionmaker(create_engine(f"sqlite:///{tmp_path}/shop.db"))
-    shop = publisher(bus, Session)
-    shop.create_tables()
-    bus.lose_second_phase()
-
-    with Consumers(handler(lambda event: mails.append(event.payload)), bus=bus):
-        with Session() as session:
-            session.execute(text("create table orders (id integer)"))
-            shop.publish(*PAID, {"order_id": 42}, transactional=True)
-            session.commit() if ends == "commits" else session.rollback()
-        if dies:
-            bus.kill(shop)
-            publisher(bus, Session).start()
-        assert (len(bus.pending), bus.deliver()) == (1, 0)
-        bus.check_now()
-        bus.deliver()
-
-    assert mails == ([{"order_id": 42}] if ends == "commits" else [])
-    assert len(bus.committed) + len(bus.rolled_back) == 1
-    shop.close()
-
-
-def test_a_check_by_another_process_while_the_transaction_runs_keeps_it_from_committing_or_stays_undecided(
-    halfmoon_events: MemoryBus, tmp_path: Path
-):
-    bus = halfmoon_events
-    Session = sessionmaker(create_engine(f"sqlite:///{tmp_path}/shop.db"))
-    shop, other = publisher(bus, Session), publisher(bus, Session)
-    shop.create_tables()
-    other.start()
-    with Session.begin() as session:
-        session.execute(text("create table orders (id integer)"))
-        shop.publish(*PAID, {"order_id": 42}, transactional=True)
-        for _ in range(2):  # both members are asked, one of them runs the transaction
-            bus.check_now()
-        assert len(bus.pending) == 1
-    assert len(bus.committed) == 1
-    shop.close()
-    other.close()
-
-
 async def test_publishers_and_consumers_of_an_event_loop(halfmoon_events: MemoryBus, tmp_path: Path):
     bus = halfmoon_events
     engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/shop.db")
     Session = async_sessionmaker(engine)
-    shop = publisher(bus, Session)
+    shop = Publisher("P_shop", transport=bus, session=Session, tries_max=0)
 
     async def mail(event: Event, context: Any) -> None:
         session: AsyncSession = context.session
@@ -109,34 +59,6 @@ async def _in_thread(function: Any) -> None:
     thread = threading.Thread(target=function)
     thread.start()
     thread.join()
-
-
-def test_dedup_keeps_a_second_delivery_from_having_an_effect(halfmoon_events: MemoryBus, tmp_path: Path):
-    bus = halfmoon_events
-    Session = sessionmaker(create_engine(f"sqlite:///{tmp_path}/mail.db"))
-    with Session.begin() as session:
-        session.execute(text("create table mails (id integer)"))
-    fails = ["after the work"]
-
-    def mail(event: Event, context: Any) -> None:
-        context.session.execute(text("insert into mails values (1)"))
-        if fails:
-            raise RuntimeError(fails.pop())
-
-    consumers = Consumers(handler(mail, dedup=Session), bus=bus)
-    consumers.create_tables()
-    with Publisher("P_shop", transport=bus) as shop, consumers:
-        event = shop.event(*PAID, {"order_id": 1})
-        shop.publish(event)
-        bus.deliver()
-        assert bus.waiting[0].reason == "RuntimeError: after the work"
-        bus.redeliver()
-        shop.publish(event)  # once more, as if it were new
-        bus.deliver()
-
-    assert len(bus.consumed("S_mail")) == 2
-    with Session() as session:
-        assert session.scalar(text("select count(*) from mails")) == 1
 
 
 def test_many_threads_publish_decide_and_are_asked_at_once():
