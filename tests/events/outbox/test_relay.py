@@ -9,18 +9,13 @@ import time
 
 import pytest
 
-from halfmoon.errors import (
-    BrokerError,
-    ConnectFailed,
-    NotRunning,
-)
+from halfmoon.errors import BrokerError, ConnectFailed, NotRunning, SettingError
 from halfmoon.events import Publisher
 from halfmoon.events.databases.database import Busy
 from halfmoon.events.outbox.claims import Claim, claim
-from halfmoon.events.outbox.relay import Relay
+from halfmoon.events.outbox.relay import Relay, RelaySettings
 from halfmoon.events.publishing.client_transport import ClientTransport
 from halfmoon.model import LocalTransactionState
-from halfmoon.testing.local import LocalCluster
 from tests.events.outbox.outboxes import Looked, Outbox
 from tests.events.outbox.reader import Reader
 from tests.waiting import until
@@ -53,54 +48,6 @@ def transport(cluster):
 
 
 # ---------------------------------------------------------------- to a broker
-
-
-@pytest.mark.slow
-def test_committed_events_reach_consumers_under_their_own_ids_and_rolled_back_ones_do_not(outbox, cluster, transport):
-    topic = f"TP_{outbox.provider.dialect}"
-    with Relay(outbox.provider, transport, poll_ms=50) as relay, Reader(cluster, topic, f"S_{topic}") as reader:
-        outbox.put("A1", "A2", topic=topic, body=b"hello")
-        with outbox.engine.connect() as connection:
-            outbox.add(connection, "never", topic=topic)
-            connection.rollback()
-        outbox.put("A3", topic=topic)
-        relay.wake()
-        until(lambda: len(reader.ids) >= 3)
-        until(lambda: outbox.ids == [])
-
-    assert sorted(reader.ids) == ["A1", "A2", "A3"]
-    first = next(one for one in reader.messages if one.msg_id == "A1")
-    assert (first.body, first.tag, first.keys) == (b"hello", "EC_PAID", ("A1",))
-    assert relay.figures().sent == 3
-
-
-@pytest.mark.slow
-def test_with_the_broker_down_events_wait_and_are_sent_when_it_is_back(outbox, tmp_path):
-    with LocalCluster(tmp_path / "store") as mine:
-        transport = ClientTransport("P_down", mine.nameserver)
-        transport.start(lambda stored: LocalTransactionState.UNKNOWN)
-        with Relay(outbox.provider, transport, poll_ms=50, timeout_ms=500, claim_ms=5_000) as relay:
-            outbox.put("before")
-            until(lambda: outbox.ids == [])
-            mine.kill()
-            for at in range(300):
-                outbox.put(f"E{at}")
-            until(lambda: relay.figures().closed)
-            batches = relay.figures().batches
-            until(lambda: relay.figures().batches > batches)
-            assert len(outbox.ids) == 300
-            assert relay.figures().failed < 150, "most rows were not even tried"
-            assert relay.backlog().backlog == 300
-            mine.start()
-            begun = time.monotonic()
-            until(lambda: outbox.ids == [])
-            assert time.monotonic() - begun < 50
-            with Reader(mine, "TP_ORDER", "S_down") as reader:
-                until(lambda: len(set(reader.ids)) == 301)
-        transport.close(1_000)
-        assert relay.figures().closed == {}
-
-    assert sorted(set(reader.ids)) == sorted(["before", *(f"E{at}" for at in range(300))])
 
 
 @pytest.mark.slow
@@ -220,24 +167,6 @@ def test_a_relay_with_nothing_to_do_waits_for_no_writer(sqlite_outbox, caplog):
         looked.until_more(5)
         assert relay.figures().error == ""
     assert (caplog.records, outbox.ids) == ([], ["A"])
-
-
-def test_a_database_that_crashes_is_taken_up_again(postgres_server, postgres_url):
-    outbox, wire = Outbox(postgres_url), Wire()
-    with Relay(outbox.provider, wire, poll_ms=20) as relay:
-        outbox.put("A")
-        until(lambda: outbox.ids == [])
-        postgres_server.kill()
-        try:
-            until(lambda: relay.figures().error)
-            assert relay.figures().running
-        finally:
-            postgres_server.start()
-        outbox.put("B")
-        until(lambda: outbox.ids == [])
-    outbox.close()
-
-    assert wire.ids == ["A", "B"]
 
 
 def test_a_database_that_fails_between_sending_and_removing_loses_nothing(postgres_url):
@@ -364,17 +293,6 @@ def test_a_relay_whose_machine_has_a_wrong_clock_claims_by_that_of_the_database(
     outbox.close()
 
 
-def test_rows_that_a_relay_with_a_clock_far_ahead_claimed_are_sent(sqlite_outbox):
-    outbox, wire = sqlite_outbox, Wire()
-    outbox.put("A")
-    outbox.tell("UPDATE halfmoon_outbox SET claimed_by = 'wrong', claimed_until_ms = 9000000000000")  # 2255
-
-    with Relay(outbox.provider, wire, poll_ms=20):
-        until(lambda: outbox.ids == [])
-
-    assert wire.ids == ["A"]
-
-
 def test_what_a_relay_holds_in_memory_is_bounded_by_bytes(sqlite_outbox):
     outbox, most = sqlite_outbox, []
     wire = Wire(lambda message: most.append(relay.figures().in_hand))
@@ -385,3 +303,27 @@ def test_what_a_relay_holds_in_memory_is_bounded_by_bytes(sqlite_outbox):
         until(lambda: outbox.ids == [])
 
     assert max(most) == 2
+
+
+# ---------------------------------------------------------------- settings
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"poll_ms": 0},
+        {"batch_max": 0},
+        {"batch_max": True},
+        {"claim_ms": 3_000},
+        {"attempts_max": 0},
+        {"timeout_ms": "3"},
+        {"pol": 1},
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings):
+    with pytest.raises(SettingError, match=next(iter(settings))):
+        Relay(None, None, **settings)
+
+
+def test_a_relay_without_settings_has_those_that_are_documented():
+    assert Relay(None, None).settings == RelaySettings()
