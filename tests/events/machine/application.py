@@ -6,6 +6,7 @@ product outside of `publish`.
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import gc
 import threading
@@ -308,6 +309,24 @@ class Application:
                 found.append(f"event {number} is not visible, its row is committed")
         found += [f"undecided: {record!r}" for record in (*self.bus.pending, *self.bus.expired)]
         return found
+
+
+class OnLoop(Application):
+    """An application whose programs run on an event loop of its own."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.loop = asyncio.new_event_loop()
+        super().__init__(*arguments)
+
+    def _drive(self, program: Coroutine[Any, Any, None]) -> None:
+        self.loop.run_until_complete(program)
+
+    async def publish(self, event: Event, handle: Any) -> None:
+        await self.publisher.publish_async(event, session=handle)
+
+    def shut(self) -> None:
+        super().shut()
+        self.loop.close()
 
 
 def number_of(connection: Any) -> int:

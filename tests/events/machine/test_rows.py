@@ -59,10 +59,7 @@ def play(request: pytest.FixtureRequest) -> Iterator[Play]:
 
 
 promise(
-    "an event is delivered when a pool commits beneath the proxy",
-    DRIVERS,
-    "open from a pool > publish > leave a block",
-    pairs=1,
+    "an event is delivered when a pool commits beneath the proxy", DRIVERS, "open from a pool > publish > leave a block", pairs=1
 )
 promise(
     "an event is delivered if and only if psycopg_pool commits beneath the proxy",
@@ -84,8 +81,9 @@ promise(
 
 
 promise(
-    "a savepoint of the session's connection takes its events along",
+    "savepoints of a session take their events along, the outer one those of the inner",
     SESSIONS,
+    "begin nested > begin nested > publish > undo outermost nested > publish > commit",
     "SELECT 1 > begin nested of the connection > publish > undo nested > publish > commit",
     pairs=2,
 )
@@ -99,12 +97,6 @@ promise(
     "publish > ROLLBACK > commit",
     "publish > commit by driver sql > rollback",
     pairs=1,
-)
-promise(
-    "the outer of two open savepoints takes the inner one's events along",
-    SESSIONS,
-    "begin nested > begin nested > publish > undo outermost nested > publish > commit",
-    pairs=2,
 )
 promise(
     "a joined connection decides the session's events",
@@ -163,16 +155,6 @@ promise(
     ["session on sqlite3", "core on sqlite3", "django on sqlite3", "sqlite3", "async session on aiosqlite"],
     "publish > INSERT OR ROLLBACK INTO machine_unique VALUES (1) > publish > commit",
     "publish > INSERT OR ROLLBACK INTO machine_unique VALUES (1) > commit",
-    pairs=1,
-)
-promise(
-    "a commit that the database refuses delivers nothing",
-    [
-        *("session on sqlite3", "session on psycopg", "core on sqlite3", "core on psycopg", "django on psycopg"),
-        *("sqlite3", "psycopg", "psycopg2"),
-    ],
-    "INSERT INTO machine_child VALUES (7) > publish > commit",
-    "INSERT INTO machine_child VALUES (7) > publish > COMMIT",
     pairs=1,
 )
 
