@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from dataclasses import dataclass
@@ -61,7 +62,7 @@ def test_rollback_only_has_the_event_delivered_again_and_its_reason_is_kept(plac
 
 
 @pytest.mark.mission("002-20")
-@pytest.mark.parametrize("error", [ConnectionError("no mail server"), SystemExit("leaving")], ids=repr)
+@pytest.mark.parametrize("error", [ConnectionError("no mail server"), SystemExit("leaving"), KeyboardInterrupt("stop")], ids=repr)
 def test_an_exception_has_the_event_delivered_again_with_its_text_as_the_reason(place, topic, error):
     def raise_once(event, context):
         if context.attempt == 1:
@@ -93,6 +94,26 @@ def test_events_of_one_key_are_consumed_in_order_and_one_that_fails_too_often_le
 
     assert calls == [(1, 1), (2, 1), (2, 2), (2, 3), (3, 1), (4, 1), (5, 1)]
     assert [letter.message.body for letter in shared.admin.dead_letters("S_ordered")] == [b"2"]
+
+
+def test_the_block_around_a_plain_function_is_left_also_when_it_fails(place, topic):
+    steps = []
+
+    @contextlib.contextmanager
+    def around():
+        steps.append("entered")
+        try:
+            yield
+        finally:
+            steps.append("left")
+
+    def handle(event, context):
+        steps.append("called")
+        assert context.attempt > 1
+
+    with place.consumers(Handler(group="S_around", topic=topic, code="EC_PAID", function=handle), around=around):
+        place.publish("EC_PAID", topic=topic)
+        place.until(lambda: steps == ["entered", "called", "left"] * 2)
 
 
 def test_coroutine_functions_and_methods_consume_too(place, topic):

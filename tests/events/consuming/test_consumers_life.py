@@ -146,25 +146,6 @@ async def test_functions_do_not_inherit_the_transaction_of_who_starts_them(share
     assert found == [False, False]
 
 
-def test_the_blocks_around_plain_functions_are_entered_and_left(shared, topic):
-    steps = []
-
-    @contextlib.contextmanager
-    def around():
-        steps.append("in")
-        try:
-            yield
-        finally:
-            steps.append("out")
-
-    declared = Handler(group="S_around", topic=topic, code="EC_PAID", function=lambda event: steps.append("call"))
-    with shared.consumers(declared, around=around):
-        shared.publish("EC_PAID", topic=topic)
-        until(lambda: len(steps) == 3)
-
-    assert steps == ["in", "call", "out"]
-
-
 # ---------------------------------------------------------------- what is refused
 
 

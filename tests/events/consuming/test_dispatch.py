@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
-
 from halfmoon.errors import UsageError
-from halfmoon.events.consuming.dispatch import Dispatch, NoConsumer
+from halfmoon.events.consuming.dispatch import Dispatch
 from halfmoon.events.consuming.on import Handler
 from halfmoon.events.dedup.ledger import Consumed, ConsumedKey, NotCommitted
 from halfmoon.events.encoding.codec import Codecs
@@ -71,43 +69,6 @@ def test_every_code_goes_to_a_function_of_all_codes_unless_one_is_named():
 
     assert seen == ["paid: EC_PAID", "every: EC_SENT"]
     assert mine.codes() == {TOPIC: ["*"]}
-
-
-def test_an_event_that_nobody_asks_for_comes_again():
-    outcome = dispatch(lambda event: None).consume(stored("EC_SENT"), 1)
-
-    assert not outcome.consumed
-    assert isinstance(outcome.error, NoConsumer)
-    assert f"nothing of group S_mail consumes {TOPIC}/EC_SENT" in outcome.reason
-
-
-@pytest.mark.parametrize("error", [ConnectionError("no mail server"), SystemExit("stop"), KeyboardInterrupt()])
-def test_whatever_a_function_raises_becomes_the_reason(error: BaseException):
-    def handle(event: Any) -> None:
-        raise error
-
-    outcome = dispatch(handle).consume(stored("EC_PAID"), 1)
-
-    assert (outcome.consumed, outcome.reason, outcome.error) == (False, f"{type(error).__name__}: {error}", error)
-
-
-def test_the_block_around_a_function_is_left_when_it_fails():
-    steps: list[str] = []
-
-    @contextmanager
-    def around() -> Iterator[None]:
-        steps.append("entered")
-        try:
-            yield
-        finally:
-            steps.append("left")
-
-    def handle(event: Any) -> None:
-        steps.append("called")
-        raise ConnectionError
-
-    assert not dispatch(handle, around=around).consume(stored("EC_PAID"), 1).consumed
-    assert steps == ["entered", "called", "left"]
 
 
 async def test_a_coroutine_function_is_awaited_and_a_plain_one_that_returns_a_coroutine_is_refused():
