@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from halfmoon.events import Consumers, Event, Publisher, local_transaction
 from halfmoon.events.consuming.on import Handler
 from halfmoon.events.errors import PublishFailed
 from halfmoon.events.testing import MemoryBus
-from halfmoon.model import LocalTransactionState
+from halfmoon.model import LocalTransactionState, StoredMessage
 from halfmoon.testing.local import LocalCluster
 from halfmoon.wire.command import Command
 from tests.events.outcomes.network import END_TRANSACTION, SEND, Network, is_half, is_plain
@@ -36,34 +37,20 @@ STATES = {"PREPARED": "unknown", "COMMITTED": "committed", "ROLLED_BACK": "rolle
 _numbers = itertools.count(1)
 
 
-class Ways(Protocol):
-    """What differs between a bus and a broker."""
-
-    def publisher(self, group: str, **options: Any) -> Publisher: ...
-    def consumers(self, handler: Handler) -> Consumers: ...
-    def lose(self, what: str, phase: str) -> None: ...
-    def lose_decisions(self) -> None: ...
-    def heal(self) -> None: ...
-    def die(self, publisher: Publisher) -> None: ...
-    def state(self, event_id: str) -> str: ...
-    def resume(self, event_id: str) -> None: ...
-    def unknowing(self, group: str) -> Callable[[], None]: ...
-    def wait_rounds(self, count: int) -> None: ...
-    def checks_of(self, events: list[Event]) -> int: ...
-    def until(self, true: Callable[[], bool]) -> None: ...
-
-
 class OnBus:
     """On a MemoryBus: time passes when somebody waits."""
 
     def __init__(self) -> None:
         self.bus = MemoryBus(checks_max=CHECKS_MAX, check_interval_s=30)
 
+    def create_topics(self, *topics: str) -> None:
+        """A bus has every topic."""
+
     def publisher(self, group: str, **options: Any) -> Publisher:
         return Publisher(group, transport=self.bus, **options)
 
-    def consumers(self, handler: Handler) -> Consumers:
-        return Consumers(handler, bus=self.bus)
+    def consumers(self, *handlers: Handler, **settings: Any) -> Consumers:
+        return Consumers(*handlers, bus=self.bus, **settings)
 
     def lose(self, what: str, phase: str) -> None:
         self.bus.fail_next(phase, stored=what == "answer")
@@ -99,6 +86,13 @@ class OnBus:
         ids = {event.id for event in events}
         return sum(one.checks for one in self.bus.committed if one.id in ids)
 
+    def quiet(self) -> None:
+        """Let everything happen that is going to."""
+        self.bus.advance(3600)
+
+    def dead_letters(self, group: str) -> list[StoredMessage]:
+        return [one.message for one in self.bus.dead_letters if one.group == group]
+
     def until(self, true: Callable[[], bool]) -> None:
         for _ in range(20):
             if true():
@@ -121,13 +115,17 @@ class OnBroker:
         self.admin.start()
         self.topic = ""
 
+    def create_topics(self, *topics: str) -> None:
+        """Make topics of one queue; requests to the first one are what may be lost."""
+        self.topic = topics[0]
+        for topic in topics:
+            self.admin.create_topic(topic, queue_count=1)
+
     def publisher(self, group: str, **options: Any) -> Publisher:
         return Publisher(group, self.network.nameserver, **{"timeout_ms": 600, **options})
 
-    def consumers(self, handler: Handler) -> Consumers:
-        self.topic = handler.topic
-        self.admin.create_topic(handler.topic, queue_count=1)
-        return Consumers(handler, nameserver=self.cluster.nameserver, rebalance_ms=200, route_refresh_ms=200)
+    def consumers(self, *handlers: Handler, **settings: Any) -> Consumers:
+        return Consumers(*handlers, nameserver=self.cluster.nameserver, rebalance_ms=200, route_refresh_ms=200, **settings)
 
     def lose(self, what: str, phase: str) -> None:
         once = iter([True])
@@ -175,6 +173,13 @@ class OnBroker:
     def _counter(self, name: str) -> int:
         return self.admin.transaction_stats()[0].counters[name]
 
+    def quiet(self) -> None:
+        """Let everything happen that is going to, in a while."""
+        time.sleep(0.5)
+
+    def dead_letters(self, group: str) -> list[StoredMessage]:
+        return [one.message for one in self.admin.dead_letters(group)]
+
     def until(self, true: Callable[[], bool]) -> None:
         until(true, within_s=WAIT_S)
 
@@ -186,7 +191,7 @@ class OnBroker:
 class Story:
     """One publisher group, its data, one consumer; what happens is told to the one or the other."""
 
-    def __init__(self, ways: Ways) -> None:
+    def __init__(self, ways: OnBus | OnBroker) -> None:
         self.ways = ways
         number = next(_numbers)
         self.group, self.topic = f"P_story{number}", f"TP_STORY{number}"
@@ -195,6 +200,7 @@ class Story:
         """What the check answers next: nothing here is the truth."""
         self.got: list[str] = []
         self._lock = threading.Lock()
+        ways.create_topics(self.topic)
         self.listening = ways.consumers(Handler(group=f"S_story{number}", topic=self.topic, code="EC_A", function=self._consume))
         self.publishers = [self.member()]
         self.listening.start()
