@@ -4,7 +4,6 @@ The sessions here are SQLAlchemy's and a plain driver's. A session that was open
 published in it must go with it.
 """
 
-import asyncio
 import gc
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
@@ -14,7 +13,6 @@ import httpx
 import pytest
 from fastapi import Depends, FastAPI
 from sqlalchemy import create_engine, select
-from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from halfmoon.events import Publisher
@@ -23,7 +21,6 @@ from halfmoon.events.dbapi import provider
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction
 from halfmoon.events.publishing.delivery_modes import DeliveryMode
 from halfmoon.events.testing import MemoryBus
-from tests.events.real_databases import for_asyncio
 from tests.events.sqlalchemy.shops import Base, Order
 
 T, C = "TP_ORDER", "EC_PAID"
@@ -209,30 +206,6 @@ async def test_the_session_that_a_dependency_of_fastapi_yields_is_known_or_the_p
         for path in ("/refused", "/known/false", "/known/true", "/bound/false", "/bound/true"):
             (await client.get(path)).raise_for_status()
     assert shop.seen() == [2, 4]
-
-
-async def test_an_asyncio_dependency_of_fastapi_is_known_before_its_first_statement(sqlite_url: str):
-    engine = create_async_engine(for_asyncio(sqlite_url))
-    Made, bus, app = async_sessionmaker(engine), MemoryBus(), FastAPI()
-    events = Publisher("P_shop", transport=bus, session=Made)
-    await asyncio.to_thread(events.create_tables)
-
-    async def opened() -> AsyncIterator[AsyncSession]:
-        async with Made() as session:
-            yield session
-
-    @app.get("/{commits}")
-    async def one(commits: bool, session: Annotated[AsyncSession, Depends(opened)]) -> None:
-        await events.publish_async(T, C, int(commits), transactional=True)
-        if commits:
-            await session.commit()
-
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://host") as client:
-        for path in ("/false", "/true"):
-            (await client.get(path)).raise_for_status()
-    assert [event.payload for event in bus.events()] == [1]
-    await events.close_async()
-    await engine.dispose()
 
 
 # ---------------------------------------------------------------- a plain driver

@@ -69,7 +69,11 @@ class Connections(Application):
 
     def wrap(self, real: Any) -> None:
         """Have a connection of the driver as the handle."""
-        self.real, self.connection = real, self.database.proxied(real)
+        self.proxied(self.database.proxied(real))
+
+    def proxied(self, connection: Any) -> None:
+        """Have a proxy as the handle."""
+        self.connection, self.real = connection, connection._real
 
     async def borrow(self, block: Any) -> None:
         """Have the connection that a block lends as the handle."""
@@ -142,15 +146,9 @@ def _checked_out(real: Any) -> Iterator[Any]:
 # ---------------------------------------------------------------- ways to begin
 
 
-@verb("dbapi", opens=True)
-async def open_connection(app: Connections) -> None:
-    app.connection = app.database.connect()
-    app.real = app.connection._real
-
-
 @verb("dbapi", weight=2, opens=True)
 async def open_with_connection(app: Connections) -> None:
-    await open_connection(app)
+    app.proxied(app.database.connect())
     if hasattr(app.real, "__enter__"):
         await app.enter(app.connection)
         app.lent = True
@@ -171,6 +169,7 @@ async def open_autocommit(app: Connections) -> None:
     app.wrap(real)
 
 
+one("open connection", lambda app: app.proxied(app.database.connect()), "dbapi", opens=True)
 one("open from a pool", lambda app: app.borrow(_checked_out(app.connect())), "dbapi", weight=2, opens=True)
 one("open from psycopg pool", lambda app: app.borrow(app.pool().connection()), "dbapi", "psycopg", weight=2, opens=True)
 one("switch autocommit on", lambda app: app.autocommit(app.connection, True), "dbapi")

@@ -82,8 +82,8 @@ class AsyncConnections(OnLoop, Connections):
 
 @verb("native", weight=2, opens=True)
 async def open_of_a_pool(app: AsyncConnections) -> None:
-    app.connection = await app.enter(app.database.connection(app))
-    app.real, app.lent = app.connection._real, True
+    app.proxied(await app.enter(app.database.connection(app)))
+    app.lent = True
 
 
 @verb("native", weight=5, opens=True)

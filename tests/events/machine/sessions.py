@@ -63,6 +63,10 @@ class Sessions(Application):
     async def open(self) -> None:
         self.session = self.maker()
 
+    async def within(self, block: Any) -> None:
+        """Have the session that a block gives as the handle."""
+        self.session = await self.enter(block)
+
     async def text(self, statement: str) -> None:
         await done(self.handle.execute(text(statement)))
 
@@ -84,6 +88,10 @@ class Sessions(Application):
     def sever(self) -> None:
         super().sever()
         self._dispose()
+
+    async def nest(self, where: Any) -> None:
+        """Begin a savepoint, which `release nested` and `undo nested` end."""
+        self.savepoints.append(await done(where.begin_nested()))
 
     async def connection(self) -> Any:
         """Return SQLAlchemy's connection."""
@@ -128,7 +136,7 @@ class Blocks(Sessions):
         return Publisher(GROUP, transport=self.carrier, session=self.engine)
 
     async def open(self) -> None:
-        self.session = await self.enter(self.begin(self.engine))
+        await self.within(self.begin(self.engine))
 
     async def connection(self) -> Any:
         return self.session
@@ -150,14 +158,8 @@ class AsyncBlocks(Blocks, AsyncSessions):
 one("open session", lambda app: app.open(), "session", opens=True)
 
 
-@verb("session", weight=2, opens=True)
-async def open_begin_block(app: Sessions) -> None:
-    app.session = await app.enter(app.maker.begin())
-
-
-@verb("session", opens=True)
-async def open_with_session(app: Sessions) -> None:
-    app.session = await app.enter(app.maker())
+one("open begin block", lambda app: app.within(app.maker.begin()), "session", weight=2, opens=True)
+one("open with session", lambda app: app.within(app.maker()), "session", opens=True)
 
 
 @verb("session", opens=True)
@@ -181,14 +183,9 @@ one("begin by method", lambda app: app.session.begin(), "session")
 # ---------------------------------------------------------------- savepoints
 
 
-@verb("alchemy", weight=2)
-async def begin_nested(app: Sessions) -> None:
-    app.savepoints.append(await done(app.session.begin_nested()))
-
-
 @verb("session")
 async def begin_nested_of_the_connection(app: Sessions) -> None:
-    app.savepoints.append(await done((await app.connection()).begin_nested()))
+    await app.nest(await app.connection())
 
 
 @verb("alchemy")
@@ -199,6 +196,7 @@ async def undo_outermost_nested(app: Sessions) -> None:
         await done(outermost.rollback())
 
 
+one("begin nested", lambda app: app.nest(app.session), "alchemy", weight=2)
 one("enter begin nested", lambda app: app.enter(app.session.begin_nested()), "alchemy", weight=2)
 one("release nested", lambda app: app.savepoints and app.savepoints.pop().commit(), "alchemy")
 one("undo nested", lambda app: app.savepoints and app.savepoints.pop().rollback(), "alchemy", weight=2)
