@@ -66,7 +66,7 @@ class Application:
         """The publisher's transport."""
         self.patience_s, self.checks_s = PATIENCE_S, CHECKS_S
         self.counts: Counter[str] = Counter()
-        """Of all programs: ``programs``, ``paired``, ``asked`` (programs that needed the broker's check), errors by verb."""
+        """Of all programs: ``programs``, ``paired``, ``asked`` (programs that needed the broker's check)."""
         self.publisher = self._publisher()
         self.publisher.create_tables()
         self.publisher.start()
@@ -251,7 +251,6 @@ class Application:
         self.store.end_prepared()
 
     async def _step(self, verb: Verb) -> None:
-        self.counts[f"ran {verb.name}"] += 1
         try:
             if verb.name.startswith("open ") and self.opened:
                 return
@@ -263,7 +262,6 @@ class Application:
         except Exception as error:
             if is_mistake(error):
                 raise
-            self.counts[f"raised {verb.name}"] += 1
             self.swallowed.append(f"{verb.name}: {type(error).__name__}: {str(error).splitlines()[:1]}")
 
     # ------------------------------------------------------------ comparing

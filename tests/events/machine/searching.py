@@ -6,7 +6,7 @@ A failure names its program, which `Application.play` repeats (``python -m tests
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import inf
 from typing import NamedTuple
 
@@ -39,10 +39,9 @@ def search(
     examples: int,
     seconds: float = inf,
     shrink_s: float = SHRINK_S,
-    known: Sequence[Sequence[str]] = (),
     same: bool = False,
 ) -> Search:
-    """Play drawn programs until one fails, and shrink that one. Programs that contain a known one are left out.
+    """Play drawn programs until one fails, and shrink that one.
 
     ``same``: draw the same programs in every run.
     """
@@ -54,7 +53,7 @@ def search(
     def one(program: list[str]) -> None:
         nonlocal until
         name = tuple(program)
-        if name not in played and time.monotonic() < until and not any(_within(part, name) for part in known):
+        if name not in played and time.monotonic() < until:
             try:
                 app.play(program)
             except Broken as failure:
@@ -80,9 +79,3 @@ def _hypothesis(app: Application, one: Callable[[list[str]], None], examples: in
         phases=[Phase.generate, Phase.shrink], suppress_health_check=list(HealthCheck),
     )(given(program)(one))  # fmt: skip
     draw()
-
-
-def _within(part: Sequence[str], whole: Sequence[str]) -> bool:
-    """Return whether all of a part stands in the whole, in this order."""
-    rest = iter(whole)
-    return all(name in rest for name in part)
