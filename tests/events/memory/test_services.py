@@ -1,4 +1,4 @@
-"""MemoryBus as users meet it: with publishers on real databases, blocking and asyncio, with consumers, and from many threads."""
+"""MemoryBus from many threads, and without any extra package."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 
 from halfmoon.events import Consumers, Event, Publisher, local_transaction
 from halfmoon.events.consuming.on import Handler
@@ -22,43 +19,6 @@ PAID = ("TP_ORDER", "EC_PAID")
 
 def handler(function: Any, **options: Any) -> Handler:
     return Handler(group="S_mail", topic="TP_ORDER", code="EC_PAID", function=function, **options)
-
-
-async def test_publishers_and_consumers_of_an_event_loop(halfmoon_events: MemoryBus, tmp_path: Path):
-    bus = halfmoon_events
-    engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/shop.db")
-    Session = async_sessionmaker(engine)
-    shop = Publisher("P_shop", transport=bus, session=Session, tries_max=0)
-
-    async def mail(event: Event, context: Any) -> None:
-        session: AsyncSession = context.session
-        await session.execute(text("insert into mails values (:id)"), {"id": event.payload["order_id"]})
-
-    consumers = Consumers(handler(mail, dedup=Session), bus=bus)
-    async with Session.begin() as session:
-        await session.execute(text("create table mails (id integer)"))
-    for make in (shop.create_tables, consumers.create_tables):
-        await _in_thread(make)
-    async with shop, consumers:
-        bus.lose_second_phase(1)
-        for number in (1, 2):
-            async with Session.begin() as session:
-                await session.execute(text("select 1"))
-                await shop.publish_async(*PAID, {"order_id": number}, transactional=True)
-        assert (len(bus.pending), len(bus.committed)) == (1, 1)
-        bus.check_now()  # in the loop's own thread
-        assert bus.pending == ()
-        bus.deliver()
-
-    async with Session() as session:
-        assert sorted(await session.scalars(text("select id from mails"))) == [1, 2]
-    await engine.dispose()
-
-
-async def _in_thread(function: Any) -> None:
-    thread = threading.Thread(target=function)
-    thread.start()
-    thread.join()
 
 
 def test_many_threads_publish_decide_and_are_asked_at_once():
