@@ -146,6 +146,9 @@ def _checked_out(real: Any) -> Iterator[Any]:
 # ---------------------------------------------------------------- ways to begin
 
 
+one("open connection", lambda app: app.proxied(app.database.connect()), "dbapi", opens=True)
+
+
 @verb("dbapi", weight=2, opens=True)
 async def open_with_connection(app: Connections) -> None:
     app.proxied(app.database.connect())
@@ -169,7 +172,6 @@ async def open_autocommit(app: Connections) -> None:
     app.wrap(real)
 
 
-one("open connection", lambda app: app.proxied(app.database.connect()), "dbapi", opens=True)
 one("open from a pool", lambda app: app.borrow(_checked_out(app.connect())), "dbapi", weight=2, opens=True)
 one("open from psycopg pool", lambda app: app.borrow(app.pool().connection()), "dbapi", "psycopg", weight=2, opens=True)
 one("switch autocommit on", lambda app: app.autocommit(app.connection, True), "dbapi")
