@@ -15,24 +15,30 @@ from halfmoon.events.databases.database import Busy
 from halfmoon.events.outbox.claims import Claim, claim
 from halfmoon.events.outbox.relay import Relay, RelaySettings
 from halfmoon.events.publishing.client_transport import ClientTransport
-from halfmoon.model import LocalTransactionState
+from halfmoon.model import LocalTransactionState, MessageQueue, SendResult, SendStatus
 from tests.events.outbox.outboxes import Looked, Outbox
 from tests.events.outbox.reader import Reader
 from tests.waiting import until
 
 
 class Wire:
-    """A transport that notes what it is given, and fails as it is told: ``fails(message)`` returns an error or None."""
+    """A transport that notes what it is given, and fails as it is told: ``fails(message)`` returns an error or None.
+
+    What it sends has message ids that begin with ``broker-``.
+    """
 
     def __init__(self, fails=lambda message: None):
         self.fails, self.got, self.tried = fails, [], []
 
     def post(self, message, told, *, timeout_ms):
         self.tried.append(message)
-        error = self.fails(message)
-        if error is None:
-            self.got.append(message)
-        threading.Thread(target=told, args=(None, error)).start()
+        if (error := self.fails(message)) is not None:
+            threading.Thread(target=told, args=(None, error)).start()
+            return
+        self.got.append(message)
+        queue = MessageQueue(message.topic, "b", 0)
+        result = SendResult(SendStatus.SEND_OK, message.msg_id, f"broker-{message.msg_id}", queue, len(self.got))
+        threading.Thread(target=told, args=(result, None)).start()
 
     @property
     def ids(self):
