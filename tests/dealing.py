@@ -50,7 +50,7 @@ SLOW = (
     "tests/wire/test_columns", "tests/events/databases/test_unused_sessions",
     "tests/events/dbapi/test_driver", "tests/events/dbapi/test_proxy",
     "tests/events/dedup/test_dbapi", "tests/events/dedup/test_dedup", "tests/events/dedup/test_sqlalchemy",
-    "tests/events/dedup/test_topics", "tests/events/outbox/test_claims",
+    "tests/events/outbox/test_claims",
     "tests/events/outbox/test_publisher", "tests/events/outbox/test_relay", "tests/events/publishing/test_publisher",
     "tests/events/sqlalchemy/test_active_sessions", "tests/events/sqlalchemy/test_connections",
     "tests/events/sqlalchemy/test_joined", "tests/events/sqlalchemy/test_rows",

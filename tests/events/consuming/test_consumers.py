@@ -1,4 +1,4 @@
-"""Consumers against a real broker: what is called, what comes again, and why."""
+"""Consumers of a bus and of a real broker: what is called, what comes again, and why."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ import threading
 from dataclasses import dataclass
 
 import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.orm import sessionmaker
 
 from halfmoon import Admin, MessageQueue
+from halfmoon.events.consuming.consumers import Consumers
 from halfmoon.events.consuming.on import Handler, on
 from halfmoon.events.encoding.codec import Codecs
 from halfmoon.events.event import Event
 from halfmoon.events.publishing.publisher import Publisher
+from halfmoon.events.testing import MemoryBus
 from halfmoon.model import RECONSUME_REASON
-from tests.events.consuming.shop import Seen
+from tests.events.consuming.shop import TOPIC, BusShop, Seen
 from tests.waiting import until
 
 
@@ -281,3 +285,84 @@ def test_what_was_given_up_is_a_dead_letter_with_its_last_reason_and_operators_s
     told = [one.detail for one in trace.events]
     assert any("no mail server at attempt 1" in one for one in told)
     assert any("no mail server at attempt 2" in one for one in told)
+
+
+# ---------------------------------------------------------------- what only a bus has
+
+
+async def test_coroutine_functions_run_though_the_test_s_own_loop_waits():
+    seen, shop = [], BusShop()
+
+    async def handle(event, context):
+        await asyncio.sleep(0)
+        seen.append(event.payload)
+
+    async with shop.consumers(Handler(group="S_mail", topic=TOPIC, code="EC_PAID", function=handle)):
+        shop.publish("EC_PAID", 7)
+        shop.bus.deliver()
+
+    assert seen == [7]
+
+
+def test_closed_consumers_are_given_nothing_more():
+    seen, shop = Seen(), BusShop()
+    with shop.consumers(seen.handler(TOPIC)) as consumers:
+        shop.publish("EC_PAID", 1)
+        shop.bus.deliver()
+    shop.publish("EC_PAID", 2)
+    shop.bus.deliver()
+
+    assert seen.payloads == [1]
+    assert consumers.assignment() == {"S_mail": []}
+
+
+def test_a_coroutine_may_have_the_bus_deliver_what_it_published():
+    seen, shop = [], BusShop()
+
+    @on("S_mail", TOPIC, "EC_PAID")
+    async def outer(event, context):
+        shop.publish("EC_INNER")
+        shop.bus.deliver()
+        seen.append("outer")
+
+    @on("S_other", TOPIC, "EC_INNER")
+    async def inner(event, context):
+        seen.append("inner")
+
+    with shop.consumers([outer, inner]):
+        shop.publish("EC_PAID")
+        shop.bus.deliver()
+
+    assert seen == ["inner", "outer"]
+
+
+def test_what_a_consumer_publishes_belongs_to_its_own_transaction(tmp_path):
+    """With dedup and a publisher on the same sessions, an event in and an event out are one step: both, or neither."""
+    engine, bus = create_engine(f"sqlite:///{tmp_path / 'shop.db'}"), MemoryBus()
+    maker = sessionmaker(engine)
+    with Publisher("P_mail", transport=bus, session=maker) as events:
+        events.create_tables()
+        sent = []
+
+        def handle(event, context):
+            context.session.execute(text("CREATE TABLE IF NOT EXISTS mails (number INTEGER)"))
+            events.publish("TP_MAIL", "EC_SENT", event.payload, transactional=True, session=context.session)
+            if context.attempt == 1:
+                raise ConnectionError("the mail server hung up")
+
+        handlers = [
+            Handler(group="S_mail", topic="TP_ORDER", code="EC_PAID", function=handle, dedup=maker),
+            Handler(group="S_count", topic="TP_MAIL", code="EC_SENT", function=lambda event: sent.append(event.payload)),
+        ]
+        consumers = Consumers(handlers, bus=bus)
+        consumers.create_tables()
+        with consumers:
+            events.publish("TP_ORDER", "EC_PAID", 42)
+            bus.deliver()
+            first = (list(sent), len(bus.rolled_back))
+            bus.redeliver()
+            bus.deliver()
+    engine.dispose()
+
+    assert first == ([], 1)
+    assert sent == [42]
