@@ -132,6 +132,26 @@ def test_a_message_that_expired_can_be_resumed_and_no_other():
         bus.resume(bus.committed[0])
 
 
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "rollback"])
+@pytest.mark.parametrize("resumed", [False, True], ids=["expired", "resumed"])
+def test_a_decision_that_comes_after_expiry_is_honoured_once(resumed: bool, commit: bool):
+    bus = MemoryBus(checks_max=1)
+    reader, transport = Reader(bus), member(bus)
+    prepared = half(transport)
+    transport.leave(prepared)
+    bus.advance(6 + 60)
+    assert ids(bus.expired) == ["1"]
+    if resumed:
+        bus.resume(bus.expired[0])
+
+    for decision in (commit, commit, not commit):
+        transport.decide(prepared, commit=decision)
+    bus.advance(3600)
+
+    assert (ids(bus.committed), ids(bus.rolled_back)) == ((["1"], []) if commit else ([], ["1"]))
+    assert (len(reader.got), bus.contradictions) == (commit, 1)
+
+
 def test_without_anybody_to_ask_a_message_expires_when_its_time_is_over():
     bus = MemoryBus()
     transport = member(bus)

@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from halfmoon.events import dbapi
@@ -263,18 +263,39 @@ class History:
 OWNERS = st.sampled_from(["r1", "r2"])
 WORDS = st.lists(
     st.one_of(
-        st.tuples(st.just("put"), st.sampled_from(["", "a", "b"])),
+        st.tuples(st.just("put"), st.sampled_from(["", "a", "a", "b"])),
         st.tuples(st.just("claim"), OWNERS, st.sampled_from([1, 2, 3, 100])),
         st.tuples(st.just("settle"), OWNERS, st.sampled_from(["sent", "failed", "closed", "parked", "unsent"])),
         st.tuples(st.just("wait"), st.integers(1, 60)),
     ),
+    min_size=15,
     max_size=40,
 )
 
 
+def test_what_is_claimed_is_nobody_elses_until_the_claim_ends(outbox):
+    outbox.put("A", "B")
+    first = claimed(outbox, "r1", count_max=1)
+
+    assert ids(claimed(outbox, "r2", now=2_000)) == ["B"]
+    assert claimed(outbox, "r3", now=60_000) == []
+    again = claimed(outbox, "r3", now=61_000, until=120_000)
+
+    assert ids(again) == ["A", "B"]
+    assert settle(outbox, "r1", sent=[one.seq for one in first]) == 0, "the first relay lost its claim"
+    assert outbox.ids == ["A", "B"]
+
+
+def test_a_row_that_was_parked_holds_nothing_back(outbox):
+    outbox.put("k1", "k2", key="k")
+    settle(outbox, failed=[Failure(claimed(outbox, count_max=1)[0].seq, "no", PARKED_MS)])
+
+    assert ids(claimed(outbox, now=10**15, until=10**15 + 1)) == ["k2"]
+
+
 @pytest.mark.slow
 def test_whatever_relays_do_rows_are_claimed_in_turn_and_by_one_at_a_time(outbox):
-    @settings(max_examples=60 if outbox.provider.dialect == "sqlite" else 25, deadline=None)
+    @settings(max_examples=100 if outbox.provider.dialect == "sqlite" else 40, phases=[Phase.generate], deadline=None)
     @given(WORDS)
     def play(words):
         outbox.tell("DELETE FROM halfmoon_outbox")
