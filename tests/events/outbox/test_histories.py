@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from halfmoon.events.databases.listening import ListeningConnection
@@ -134,11 +134,12 @@ KEPT_WORDS = st.lists(
         st.tuples(st.just("clean"), names),
         st.tuples(st.just("crash"), names),
     ),
+    min_size=8,
     max_size=25,
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, phases=[Phase.generate], deadline=None)
 @given(KEPT_WORDS)
 def test_whatever_relays_and_operators_do_what_was_sent_is_kept_and_sent_again_only_when_asked(words):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
@@ -242,10 +243,10 @@ class Selected:
         return [connection]
 
 
-NOTIFIED_WORDS = st.lists(st.sampled_from(["", "", "commit", "kill"]), max_size=25)
+NOTIFIED_WORDS = st.lists(st.sampled_from(["", "", "commit", "kill"]), min_size=8, max_size=25)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, phases=[Phase.generate], deadline=None)
 @given(NOTIFIED_WORDS)
 def test_whenever_transactions_commit_and_connections_break_a_relay_that_waits_has_seen_every_row(words):
     server = Server(words)
