@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from tests.events.consuming.shop import Shop, shop
+from tests.events.consuming.shop import BusShop, Shop, shop
 
 _NUMBERS = count(1)
 
@@ -16,6 +16,12 @@ _NUMBERS = count(1)
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     with shop(tmp_path_factory.mktemp("consumers") / "store") as running:
         yield running
+
+
+@pytest.fixture(params=["bus", pytest.param("broker", marks=pytest.mark.slow)])
+def place(request: pytest.FixtureRequest) -> Shop | BusShop:
+    """A shop on a bus, and the shared one on a broker: consumers behave alike."""
+    return BusShop() if request.param == "bus" else request.getfixturevalue("shared")  # type: ignore[no-any-return]
 
 
 @pytest.fixture

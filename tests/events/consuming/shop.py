@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,21 @@ from halfmoon.events.consuming.on import Handler
 from halfmoon.events.encoding.codec import Codecs
 from halfmoon.events.encoding.envelope import message_of
 from halfmoon.events.event import Event
-from halfmoon.model import RECONSUME_REASON, UNIQ_KEY, StoredMessage
+from halfmoon.events.testing import MemoryBus
+from halfmoon.model import RECONSUME_REASON, UNIQ_KEY, LocalTransactionState, Message, StoredMessage
 from halfmoon.testing.local import LocalCluster
+from tests.waiting import until
 
 QUICK = {"messageDelayLevel": "1s 1s 1s 1s"}
 """What failed comes again after a second."""
 
 TOPIC = "TP_ORDER"
+
+
+def made(code: str, payload: Any = None, *, topic: str = TOPIC, **fields: Any) -> tuple[Event, Message]:
+    """Return a new event with its message."""
+    event = Event(id=uuid4().hex.upper(), topic=topic, code=code, payload=payload, **fields)
+    return event, message_of(event, Codecs(), group="P_shop", now_ms=time.time_ns() // 1_000_000)
 
 
 class Shop:
@@ -33,15 +41,53 @@ class Shop:
         self.admin = admin
         self.nameserver = cluster.nameserver
 
-    def publish(self, code: str, payload: Any = None, *, topic: str = TOPIC, **fields: Any) -> str:
+    def publish(self, code: str, payload: Any = None, **fields: Any) -> str:
         """Send an event and return its id."""
-        event = Event(id=fields.pop("id", None) or uuid4().hex.upper(), topic=topic, code=code, payload=payload, **fields)
-        self.producer.send(message_of(event, Codecs(), group="P_shop", now_ms=time.time_ns() // 1_000_000))
+        event, message = made(code, payload, **fields)
+        self.producer.send(message)
         return event.id
+
+    def consumers(self, *what: Any, **options: Any) -> Consumers:
+        """Make consumers of the shop's events."""
+        return Consumers(*what, nameserver=self.nameserver, rebalance_ms=200, **options)
+
+    def until(self, condition: Callable[[], object]) -> None:
+        """Wait for a condition."""
+        until(condition)
 
     def given_back(self) -> int:
         """How many events consumers have given back to the broker, which puts each off: nothing else is put off here."""
         return sum(queue.max_offset for queue in self.admin.topic_stats("SCHEDULE_TOPIC_XXXX").values())
+
+
+class BusShop:
+    """The same on a bus in memory: time passes when somebody waits."""
+
+    def __init__(self) -> None:
+        self.bus = MemoryBus()
+        self._transport = self.bus.transport("P_shop")
+        self._transport.start(lambda stored: LocalTransactionState.UNKNOWN)
+
+    def publish(self, code: str, payload: Any = None, **fields: Any) -> str:
+        """Send an event and return its id."""
+        event, message = made(code, payload, **fields)
+        self._transport.send(message, attempt=1, timeout_ms=1_000)
+        return event.id
+
+    def consumers(self, *what: Any, **options: Any) -> Consumers:
+        """Make consumers of the shop's events."""
+        return Consumers(*what, bus=self.bus, **options)
+
+    def until(self, condition: Callable[[], object]) -> None:
+        """Let time pass until a condition holds."""
+        for _ in range(10):
+            if not condition():
+                self.bus.advance(10)
+        assert condition()
+
+    def given_back(self) -> int:
+        """How many events wait to come again."""
+        return len(self.bus.waiting)
 
 
 @contextmanager
@@ -55,14 +101,13 @@ def shop(data: Path) -> Iterator[Shop]:
         yield Shop(cluster, producer, admin)
 
 
-def stored(code: str, payload: Any = None, *, topic: str = TOPIC, **fields: Any) -> StoredMessage:
+def stored(code: str, payload: Any = None, **fields: Any) -> StoredMessage:
     """Return the message of an event as a consumer gets it."""
-    event = Event(id=fields.pop("id", None) or uuid4().hex.upper(), topic=topic, code=code, payload=payload, **fields)
-    message = message_of(event, Codecs(), group="P_shop", now_ms=time.time_ns() // 1_000_000)
+    event, message = made(code, payload, **fields)
     properties = {**message.wire_properties(), UNIQ_KEY: event.id}
     host = "127.0.0.1:10911"
     return StoredMessage(
-        topic, 0, 0, 0, message.body, properties, 0, 0, 1, host, 1, host, 0, 0, 0, len(message.body), "0" * 32, "broker-a"
+        message.topic, 0, 0, 0, message.body, properties, 0, 0, 1, host, 1, host, 0, 0, 0, len(message.body), "0" * 32, "broker-a"
     )
 
 
@@ -86,10 +131,3 @@ class Seen:
 
     def handler(self, topic, code="EC_PAID", group="S_mail", **options) -> Handler:
         return Handler(group=group, topic=topic, code=code, function=self, **options)
-
-
-@contextmanager
-def consuming(shared: Shop, *what, **options) -> Iterator[Consumers]:
-    """Run consumers against a shop's cluster."""
-    with Consumers(*what, nameserver=shared.nameserver, rebalance_ms=200, **options) as consumers:
-        yield consumers

@@ -15,7 +15,7 @@ from halfmoon.events.consuming.consumers import Consumers
 from halfmoon.events.consuming.on import Handler
 from halfmoon.events.transaction import LocalTransaction, bind, transaction_active
 from halfmoon.model import ConsumeFrom
-from tests.events.consuming.shop import Seen, consuming
+from tests.events.consuming.shop import Seen
 from tests.waiting import soon, until
 
 pytestmark = pytest.mark.slow
@@ -24,58 +24,17 @@ pytestmark = pytest.mark.slow
 # ---------------------------------------------------------------- beginning
 
 
-def test_a_new_group_begins_with_the_oldest_events_unless_told_otherwise(shared, topic):
-    shared.publish("EC_PAID", "before", topic=topic)
-    seen, late = Seen(), Seen()
-    with consuming(shared, seen.handler(topic, group="S_first"), late.handler(topic, group="S_last", persistence=False)):
-        until(lambda: len(seen))
-        shared.publish("EC_PAID", "after", topic=topic)
-        until(lambda: len(seen) == 2 and len(late) == 1)
-
-    assert (seen.payloads, late.payloads) == (["before", "after"], ["after"])
-
-
-@pytest.mark.mission("002-16")
-@pytest.mark.parametrize("persistence", [True, False])
-def test_persistence_says_whether_events_are_kept_while_nobody_is_online(shared, topic, persistence):
-    seen = Seen()
-    declared = seen.handler(topic, group=f"S_keeps_{persistence}", persistence=persistence)
-    with consuming(shared, declared):
-        shared.publish("EC_PAID", "online", topic=topic)
-        until(lambda: len(seen))
-    shared.publish("EC_PAID", "offline", topic=topic)
-    with consuming(shared, declared):
-        shared.publish("EC_PAID", "online again", topic=topic)
-        until(lambda: "online again" in seen.payloads and ("offline" in seen.payloads or not persistence))
-
-    assert shared.admin.lag(declared.group) == 0
-    assert ("offline" in seen.payloads) is persistence
-    assert len(seen) == 2 + persistence
-
-
 def test_events_are_kept_for_a_second_member_while_the_first_is_online(shared, topic):
     gate = threading.Event()
     seen, second = Seen(lambda event, context: gate.wait(60) and None), Seen()
-    with consuming(shared, seen.handler(topic, group="S_two", persistence=False), threads=1):
+    with shared.consumers(seen.handler(topic, group="S_two", persistence=False), threads=1):
         for number in range(8):
             shared.publish("EC_PAID", number, topic=topic)
         until(lambda: len(seen))
-        with consuming(shared, second.handler(topic, group="S_two", persistence=False)):
+        with shared.consumers(second.handler(topic, group="S_two", persistence=False)):
             until(lambda: len(second))
             gate.set()
             until(lambda: set(seen.payloads) | set(second.payloads) == set(range(8)))
-
-
-def test_a_topic_of_which_one_code_is_kept_is_kept_whole(shared, topic):
-    kept, fleeting = Seen(), Seen()
-    shared.publish("EC_PAID", 1, topic=topic)
-    shared.publish("EC_SENT", 2, topic=topic)
-    with consuming(
-        shared,
-        kept.handler(topic, "EC_PAID", group="S_both"),
-        fleeting.handler(topic, "EC_SENT", group="S_both", persistence=False),
-    ):
-        until(lambda: len(kept) == len(fleeting) == 1)
 
 
 # ---------------------------------------------------------------- ending
@@ -92,7 +51,7 @@ def test_closing_finishes_what_is_in_hand_and_hands_over_nothing_more(shared, to
     declared = Handler(group="S_slow", topic=topic, code="EC_PAID", function=slow)
     for number in range(5):
         shared.publish("EC_PAID", number, topic=topic)
-    with consuming(shared, declared, threads=2) as consumers:
+    with shared.consumers(declared, threads=2) as consumers:
         until(lambda: len(begun) == 2)
         closing = threading.Thread(target=consumers.close)
         closing.start()
@@ -105,7 +64,7 @@ def test_closing_finishes_what_is_in_hand_and_hands_over_nothing_more(shared, to
     assert sorted(ended) == sorted(begun)
     assert len(begun) == 2
     rest = Seen()
-    with consuming(shared, rest.handler(topic, group="S_slow")):
+    with shared.consumers(rest.handler(topic, group="S_slow")):
         until(lambda: len(rest) == 3)
     assert shared.admin.lag("S_slow") == 0
     assert sorted([*rest.payloads, *ended]) == [0, 1, 2, 3, 4]
@@ -119,7 +78,7 @@ def test_closing_waits_for_a_bounded_time_and_what_was_not_finished_comes_again(
         began.set()
         gate.wait(60)
 
-    with consuming(shared, Handler(group="S_stuck", topic=topic, code="EC_PAID", function=stuck), close_wait_ms=300) as consumers:
+    with shared.consumers(Handler(group="S_stuck", topic=topic, code="EC_PAID", function=stuck), close_wait_ms=300) as consumers:
         shared.publish("EC_PAID", "unfinished", topic=topic)
         assert began.wait(60)
         begin = time.monotonic()
@@ -128,7 +87,7 @@ def test_closing_waits_for_a_bounded_time_and_what_was_not_finished_comes_again(
     assert 0.25 < took < 30
     assert consumers.busy == 1
     assert "functions still run after the close" in caplog.text
-    with consuming(shared, again.handler(topic, group="S_stuck")):
+    with shared.consumers(again.handler(topic, group="S_stuck")):
         until(lambda: again.payloads == ["unfinished"])
     gate.set()
     until(lambda: consumers.busy == 0)
@@ -187,25 +146,6 @@ async def test_functions_do_not_inherit_the_transaction_of_who_starts_them(share
     assert found == [False, False]
 
 
-def test_the_blocks_around_plain_functions_are_entered_and_left(shared, topic):
-    steps = []
-
-    @contextlib.contextmanager
-    def around():
-        steps.append("in")
-        try:
-            yield
-        finally:
-            steps.append("out")
-
-    declared = Handler(group="S_around", topic=topic, code="EC_PAID", function=lambda event: steps.append("call"))
-    with consuming(shared, declared, around=around):
-        shared.publish("EC_PAID", topic=topic)
-        until(lambda: len(steps) == 3)
-
-    assert steps == ["in", "call", "out"]
-
-
 # ---------------------------------------------------------------- what is refused
 
 
@@ -224,7 +164,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(shared, topic):
 
 
 def test_consumers_are_started_once(shared, topic):
-    with consuming(shared, Seen().handler(topic)) as consumers, pytest.raises(UsageError, match="started once"):
+    with shared.consumers(Seen().handler(topic)) as consumers, pytest.raises(UsageError, match="started once"):
         consumers.start()
     consumers.close()
     with pytest.raises(UsageError, match="started once"):
@@ -245,7 +185,7 @@ def test_settings_of_one_group_come_before_those_of_all(shared, topic):
     options = {"threads": 8, "groups": {"S_threads": {"threads": 2, "consume_from": ConsumeFrom.FIRST_OFFSET}}}
     for number in range(6):
         shared.publish("EC_PAID", number, topic=topic)
-    with consuming(shared, declared, **options):
+    with shared.consumers(declared, **options):
         until(lambda: len(calls) == 6)
 
     assert busy.broken

@@ -13,19 +13,6 @@ def context() -> ConsumerContext:
     return ConsumerContext(Event(id="E1", topic="TP_ORDER", code="EC_PAID"), None, "S_mail", 2)  # type: ignore[arg-type]
 
 
-def test_an_event_comes_again_with_the_reason_that_was_given(context: ConsumerContext) -> None:
-    assert (context.rollback_only, context.reason) == (False, "")
-    context.set_rollback_only("the mail server rests")
-    assert (context.rollback_only, context.reason) == (True, "the mail server rests")
-
-
-def test_a_reason_may_be_given_before_and_is_kept_where_none_is_given_later(context: ConsumerContext) -> None:
-    context.set_context_desc("no stock")
-    assert not context.rollback_only
-    context.set_rollback_only()
-    assert (context.rollback_only, context.reason) == (True, "no stock")
-
-
 def test_a_reason_is_a_bounded_text(context: ConsumerContext) -> None:
     context.set_context_desc(ValueError("x" * 5_000))  # type: ignore[arg-type]
     assert context.reason == "x" * REASON_LENGTH_MAX

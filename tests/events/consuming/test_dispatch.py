@@ -6,57 +6,40 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
-
 from halfmoon.errors import UsageError
-from halfmoon.events.consuming.dispatch import Dispatch, NoConsumer
+from halfmoon.events.consuming.dispatch import Dispatch
 from halfmoon.events.consuming.on import Handler
 from halfmoon.events.dedup.ledger import Consumed, ConsumedKey, NotCommitted
 from halfmoon.events.encoding.codec import Codecs
 from tests.events.consuming.shop import TOPIC, stored
 
 
-class FakeLedger:
-    """Lends a text instead of a session, once an event; remembers how its blocks ended."""
-
-    is_async = False
-
-    def __init__(self) -> None:
-        self.ends: list[str] = []
-        self.provider: Any = self
-
-    @contextmanager
-    def fresh(self, **options: Any) -> Iterator[FakeLedger]:
-        yield self
-
-    def all(self, statement: str, values: Any = None) -> list[tuple[int]]:
-        return [(1,)] if self.ends[-1:] == ["committed"] else []
-
-    def run(self, statement: str, values: Any = None) -> int:
-        return 0
-
-    @contextmanager
-    def lend(self, note: ConsumedKey) -> Iterator[str]:
-        if {"committed", "left open"} & set(self.ends):
-            raise Consumed
-        try:
-            yield f"session of {note.group}"
-        except BaseException:
-            self.ends.append("rolled back")
-            raise
-        self.ends.append("committed")
-
-
-def dispatch(function: Callable[..., Any], code: str = "EC_PAID", ledger: FakeLedger | None = None, **options: Any) -> Dispatch:
+def dispatch(function: Callable[..., Any], code: str = "EC_PAID", ledger: Any = None, **options: Any) -> Dispatch:
     handler = Handler(group="S_mail", topic=TOPIC, code=code, function=function, dedup=ledger)
     return Dispatch("S_mail", [handler], Codecs(), {id(ledger): ledger} if ledger else {}, **options)
 
 
-def test_an_event_whose_note_is_there_but_not_committed_comes_again():
-    ledger = FakeLedger()
-    ledger.ends.append("left open")
+class OpenNote:
+    """A ledger whose note is there, in a transaction that is not committed."""
 
-    outcome = dispatch(lambda event: None, ledger=ledger).consume(stored("EC_PAID"), 2)
+    is_async = False
+
+    def __init__(self) -> None:
+        self.provider: Any = self
+
+    @contextmanager
+    def fresh(self, **options: Any) -> Iterator[OpenNote]:
+        yield self
+
+    def all(self, statement: str, values: Any = None) -> list[tuple[int]]:
+        return []
+
+    def lend(self, note: ConsumedKey) -> Any:
+        raise Consumed
+
+
+def test_an_event_whose_note_is_there_but_not_committed_comes_again():
+    outcome = dispatch(lambda event: None, ledger=OpenNote()).consume(stored("EC_PAID"), 2)
 
     assert not outcome.consumed
     assert isinstance(outcome.error, NotCommitted)
@@ -88,68 +71,6 @@ def test_every_code_goes_to_a_function_of_all_codes_unless_one_is_named():
     assert mine.codes() == {TOPIC: ["*"]}
 
 
-def test_an_event_that_nobody_asks_for_comes_again():
-    outcome = dispatch(lambda event: None).consume(stored("EC_SENT"), 1)
-
-    assert not outcome.consumed
-    assert isinstance(outcome.error, NoConsumer)
-    assert f"nothing of group S_mail consumes {TOPIC}/EC_SENT" in outcome.reason
-
-
-def test_rollback_only_undoes_the_transaction_and_has_the_event_come_again():
-    ledger = FakeLedger()
-
-    def handle(event: Any, context: Any) -> None:
-        assert context.session == "session of S_mail"
-        if context.attempt == 1:
-            context.set_rollback_only("no mail server")
-
-    mine, message = dispatch(handle, ledger=ledger), stored("EC_PAID")
-    first, second = mine.consume(message, 1), mine.consume(message, 2)
-
-    assert (first.consumed, first.reason, first.error) == (False, "no mail server", None)
-    assert second.consumed
-    assert ledger.ends == ["rolled back", "committed"]
-
-
-def test_an_event_that_was_processed_before_is_consumed_without_a_call():
-    calls: list[str] = []
-    mine = dispatch(lambda event: calls.append(event.id), ledger=FakeLedger())
-    message = stored("EC_PAID")
-
-    assert [mine.consume(message, attempt).consumed for attempt in (1, 2)] == [True, True]
-    assert calls == [message.msg_id]
-
-
-@pytest.mark.parametrize("error", [ConnectionError("no mail server"), SystemExit("stop"), KeyboardInterrupt()])
-def test_whatever_a_function_raises_becomes_the_reason(error: BaseException):
-    def handle(event: Any) -> None:
-        raise error
-
-    outcome = dispatch(handle).consume(stored("EC_PAID"), 1)
-
-    assert (outcome.consumed, outcome.reason, outcome.error) == (False, f"{type(error).__name__}: {error}", error)
-
-
-def test_the_block_around_a_function_is_left_when_it_fails():
-    steps: list[str] = []
-
-    @contextmanager
-    def around() -> Iterator[None]:
-        steps.append("entered")
-        try:
-            yield
-        finally:
-            steps.append("left")
-
-    def handle(event: Any) -> None:
-        steps.append("called")
-        raise ConnectionError
-
-    assert not dispatch(handle, around=around).consume(stored("EC_PAID"), 1).consumed
-    assert steps == ["entered", "called", "left"]
-
-
 async def test_a_coroutine_function_is_awaited_and_a_plain_one_that_returns_a_coroutine_is_refused():
     async def handle(event: Any) -> None:
         seen.append(event.payload)
@@ -164,10 +85,3 @@ async def test_a_coroutine_function_is_awaited_and_a_plain_one_that_returns_a_co
     assert isinstance(refused.error, UsageError)
     assert "async def" in refused.reason
     assert seen == [7]
-
-
-def test_a_coroutine_function_needs_a_ledger_of_its_kind():
-    async def handle(event: Any) -> None: ...
-
-    with pytest.raises(UsageError, match="must be an async_sessionmaker"):
-        dispatch(handle, ledger=FakeLedger())

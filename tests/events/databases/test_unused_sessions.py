@@ -4,9 +4,6 @@ The sessions here are SQLAlchemy's and a plain driver's. A session that was open
 published in it must go with it.
 """
 
-# ruff: noqa: PT012 - what is refused is the end of the block
-
-import asyncio
 import gc
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
@@ -16,16 +13,14 @@ import httpx
 import pytest
 from fastapi import Depends, FastAPI
 from sqlalchemy import create_engine, select
-from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from halfmoon.events import Publisher
 from halfmoon.events.databases.unused_sessions import UNUSED_MAX
 from halfmoon.events.dbapi import provider
-from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
+from halfmoon.events.errors import AmbiguousTransaction, NoTransaction
 from halfmoon.events.publishing.delivery_modes import DeliveryMode
 from halfmoon.events.testing import MemoryBus
-from tests.events.real_databases import for_asyncio
 from tests.events.sqlalchemy.shops import Base, Order
 
 T, C = "TP_ORDER", "EC_PAID"
@@ -68,17 +63,6 @@ def nothing_was_sent(bus: MemoryBus) -> bool:
 # ---------------------------------------------------------------- a session without a statement
 
 
-def test_a_publish_before_the_first_statement_of_an_outbox_is_a_row_of_the_session(sqlite_url: str):
-    shop = Shop(sqlite_url, mode="outbox", relay=False)
-    with shop.Session() as session:
-        assert shop.publish(transactional=False) is DeliveryMode.OUTBOX
-        session.rollback()
-    with pytest.raises(NoTransaction, match="bound_to"):
-        shop.publish(transactional=False)
-    assert nothing_was_sent(shop.bus)
-    shop.engine.dispose()
-
-
 def test_a_scoped_session_that_is_named_need_not_have_begun(sqlite_url: str):
     shop = Shop(sqlite_url)
     scoped = scoped_session(shop.Session)
@@ -106,14 +90,6 @@ def test_a_session_whose_publish_was_all_that_happened_says_that_it_is_dropped(s
 # ---------------------------------------------------------------- what is not certain is refused
 
 
-def test_without_a_session_a_transactional_publish_is_refused_and_names_the_ways(shop: Shop):
-    with pytest.raises(NoTransaction, match=r"session=session.*bound_to\(session\).*Session\.begin\(\).*at_once=True"):
-        shop.publish()
-    assert nothing_was_sent(shop.bus)
-    assert shop.publish(transactional=False) is DeliveryMode.SENT
-    assert shop.publish(2, transactional=None, at_once=True) is DeliveryMode.SENT
-
-
 def test_a_session_opened_inside_a_transaction_makes_it_ambiguous(shop: Shop):
     with shop.Session.begin() as outer:
         outer.add(Order(id=1))
@@ -132,20 +108,6 @@ def test_an_outer_session_without_a_statement_is_not_meant_inside_a_transaction(
         shop.publish(2)
         outer.rollback()
     assert shop.seen() == [1]
-
-
-def test_after_its_commit_a_session_has_to_begin_again(shop: Shop):
-    with shop.Session() as session:
-        session.add(Order(id=1))
-        session.commit()
-        with pytest.raises(NoTransaction):
-            shop.publish()
-        with pytest.raises(TransactionEnded):
-            shop.publish(session=session)
-        assert shop.publish(2, transactional=False) is DeliveryMode.SENT
-        with session.begin():
-            shop.publish(3)
-    assert shop.seen() == [2, 3]
 
 
 @pytest.mark.parametrize("ending", ["close", "invalidate", "garbage"])
@@ -246,30 +208,6 @@ async def test_the_session_that_a_dependency_of_fastapi_yields_is_known_or_the_p
     assert shop.seen() == [2, 4]
 
 
-async def test_an_asyncio_dependency_of_fastapi_is_known_before_its_first_statement(sqlite_url: str):
-    engine = create_async_engine(for_asyncio(sqlite_url))
-    Made, bus, app = async_sessionmaker(engine), MemoryBus(), FastAPI()
-    events = Publisher("P_shop", transport=bus, session=Made)
-    await asyncio.to_thread(events.create_tables)
-
-    async def opened() -> AsyncIterator[AsyncSession]:
-        async with Made() as session:
-            yield session
-
-    @app.get("/{commits}")
-    async def one(commits: bool, session: Annotated[AsyncSession, Depends(opened)]) -> None:
-        await events.publish_async(T, C, int(commits), transactional=True)
-        if commits:
-            await session.commit()
-
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://host") as client:
-        for path in ("/false", "/true"):
-            (await client.get(path)).raise_for_status()
-    assert [event.payload for event in bus.events()] == [1]
-    await events.close_async()
-    await engine.dispose()
-
-
 # ---------------------------------------------------------------- a plain driver
 
 
@@ -288,37 +226,6 @@ def events(database: Any, bus: MemoryBus) -> Iterator[Publisher]:
     with Publisher("P_shop", transport=bus, provider=database) as found:
         found.create_tables()
         yield found
-
-
-@pytest.mark.parametrize("transactional", [True, False], ids=["transactional", "plain"])
-def test_a_publish_before_the_connections_first_statement_goes_with_its_end(
-    database: Any, bus: MemoryBus, events: Publisher, transactional: bool
-):
-    connection = database.connect()
-    for number in (1, 2):
-        with connection:  # a block of the driver's: committed at its end
-            events.publish(T, C, number, transactional=transactional)
-    with pytest.raises(RuntimeError), connection:
-        events.publish(T, C, 3, transactional=transactional)
-        raise RuntimeError
-    connection.close()
-    with pytest.raises(NoTransaction, match="bound_to"):
-        events.publish(T, C, 4, transactional=True)
-    assert [event.payload for event in bus.events()] == [1, 2]
-    assert not bus.pending
-
-
-def test_a_connection_that_is_named_need_not_have_begun(database: Any, bus: MemoryBus, events: Publisher):
-    one, other = database.connect(), database.connect()
-    with pytest.raises(AmbiguousTransaction):
-        events.publish(T, C, 1, transactional=True)
-    events.publish(T, C, 2, transactional=True, session=one)
-    one.commit()
-    with pytest.raises(NoTransaction):
-        events.publish(T, C, 3, transactional=True, session=one)
-    events.bound_to(other).publish(T, C, 4, transactional=True)
-    other.rollback()
-    assert [event.payload for event in bus.events()] == [2]
 
 
 def test_a_connection_with_autocommit_is_in_no_transaction_before_its_begin(database: Any, bus: MemoryBus, events: Publisher):

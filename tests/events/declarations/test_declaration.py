@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from halfmoon.events.declarations.declaration import (
     ChannelDeclaration,
@@ -94,3 +97,24 @@ def test_one_event_of_a_group_has_one_listener():
 
     with pytest.raises(DeclarationRefused, match=r"event of a group 'S_mail: TP_ORDER/EC_PAID' is declared twice"):
         Declarations(consumers=(mail, again))
+
+
+PIECES = st.one_of(st.binary(max_size=8), st.sampled_from([b"<", b">", b'"', b"&", b"[", b"]", b"=", b"\n", b"{}"]))
+DAMAGE = st.lists(st.tuples(st.integers(0, 1_500), st.integers(0, 20), PIECES), min_size=1, max_size=4)
+"""Where bytes are replaced, how many, and by which."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("read", "text", "name"), [(read_xml, XML, "events.xml"), (read_toml, TOML, "events.toml")])
+@settings(max_examples=100, deadline=None)
+@given(damage=DAMAGE)
+def test_a_damaged_file_is_read_or_refused_and_nothing_else(read: Any, text: bytes, name: str, damage: list[Any]):
+    for place, length, piece in damage:
+        at = place % len(text)
+        text = text[:at] + piece + text[at + length :]
+    refusals = []
+    try:
+        read(text, name)
+    except DeclarationRefused as refused:
+        refusals.append(refused)
+    assert all(one.place.startswith(name) and one.what and one.remedy for one in refusals)

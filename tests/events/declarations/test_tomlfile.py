@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from halfmoon.events.declarations.declaration import ChannelDeclaration, EventDeclaration
 from halfmoon.events.declarations.tomlfile import plain_settings, read_toml
 from halfmoon.events.errors import DeclarationRefused
-from tests.events.declarations.damage import damaged, refusal_of
 from tests.events.declarations.test_declaration import TOML
 
 
@@ -83,7 +80,6 @@ def test_what_a_file_can_set_are_plain_values_of_publisher_and_push_consumer():
             "'persistence'?",
         ),
         (b"{}", b"{ persistence = 1 }", "events.toml: consumers.mail.channels.TP_ORDER.EC_PAID.persistence", "1 does", "true or"),
-        (b"{}", b"{ type = 'queue' }", "events.toml: consumers.mail.channels.TP_ORDER.EC_PAID", "event type 'queue'", "'direct'"),
         (b"{}", b"true", "events.toml: consumers.mail.channels.TP_ORDER.EC_PAID", "True is no table", "write a table"),
         (b"EC_SENT =", b'"EC SENT" =', "events.toml: consumers.mail.channels.TP_ORDER.EC SENT", "event code 'EC SENT'", "use 1"),
         (b"[consumers.mail]", b"[consumers.orders]", "events.toml: consumers.orders", "channels is missing", "add channels"),
@@ -107,12 +103,3 @@ def test_toml_that_is_wrong_is_refused_with_place_and_remedy(old: bytes, new: by
 def test_toml_that_lies_too_deep_is_refused():
     with pytest.raises(DeclarationRefused, match=r"events.toml: lists or tables lie too deep"):
         read_toml(b"a = " + b"[" * 100_000, "events.toml")
-
-
-@pytest.mark.slow
-@settings(max_examples=100, deadline=None)
-@given(st.data())
-def test_damaged_toml_is_read_or_refused_and_nothing_else(data: st.DataObject):
-    refused = refusal_of(lambda: read_toml(damaged(data, TOML), "events.toml"))
-
-    assert refused is None or (refused.place.startswith("events.toml") and refused.what and refused.remedy)

@@ -3,31 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from halfmoon.events.declarations.declaration import Declarations, PublisherDeclaration
 from halfmoon.events.declarations.xmlfile import DEPTH_MAX, read_xml
 from halfmoon.events.errors import DeclarationRefused
-from tests.events.declarations.damage import damaged, refusal_of
-from tests.events.declarations.test_declaration import CODE, XML
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (b'group="P_shop"', b'group="P_other"'),
-        (b'value="TP_STOCK"', b'value="TP_OTHER"'),
-        (b'tx-callback="paidCheck"', b""),
-        (b'eventCode="EC_SENT"', b'eventCode="EC_OTHER"'),
-        (b'persistence="false"', b'persistence="true"'),
-        (b"com.shop.MailListener", b"com.shop.OtherListener"),
-    ],
-)
-def test_what_xml_says_otherwise_makes_another_declaration(old: bytes, new: bytes):
-    changed = read_xml(XML.replace(old, new), "events.xml")
-
-    assert changed != CODE
+from tests.events.declarations.test_declaration import XML
 
 
 def test_a_listener_without_bean_is_a_name_of_the_table_itself():
@@ -53,7 +33,6 @@ def test_one_publisher_may_be_a_whole_file():
         (b'id="orders"', b'id="orders" tx-callback="x"', 7, "unknown attribute 'tx-callback'", "belongs to <sofa:channels>"),
         (b'<sofa:channel value="TP_STOCK"/>', b"<sofa:channel/>", 10, "<sofa:channel> has no value", 'add value="…"'),
         (b"TP_STOCK", b"TP_ORDER", 7, "topic 'TP_ORDER' is declared twice", "keep one of the two"),
-        (b"TP_STOCK", b"TP STOCK", 7, "topic 'TP STOCK'", "use 1 to 127"),
         (
             b'"TP_STOCK"/>',
             b'"TP_STOCK"><sofa:event eventCode="E"/></sofa:channel>',
@@ -67,7 +46,6 @@ def test_one_publisher_may_be_a_whole_file():
         (b'persistence="true"', b'persistence="yes"', 18, "persistence is 'yes'", "write 'true' or 'false'"),
         (b'waterMark="-1"', b'waterMark="5"', 19, "waterMark is '5'", "leave it out"),
         (b"EC_SENT", b"EC_PAID", 19, "event code 'EC_PAID' is declared twice", "keep one of the two"),
-        (b"EC_SENT", b"EC SENT", 19, "event code 'EC SENT'", "use 1 to 127"),
         (b"<sofa:listener ref", b"text<sofa:listener ref", 15, "text 'text' in <sofa:consumer>", "say it in attributes"),
         (b'<bean id="paidCheck" class', b'<beam id="paidCheck" class', 24, "unknown element <beam>", "did you mean 'bean'?"),
         (b'<bean id="paidCheck"', b'<bean id="mailListener"', 25, "bean 'mailListener' is there twice", "keep one"),
@@ -137,12 +115,3 @@ def test_elements_that_lie_too_deep_or_are_too_many_are_refused():
 def test_a_root_that_is_none_is_refused():
     with pytest.raises(DeclarationRefused, match=r"events.xml:1: <bean> is no root; did you mean 'beans'\?"):
         read_xml(b"<bean/>", "events.xml")
-
-
-@pytest.mark.slow
-@settings(max_examples=100, deadline=None)
-@given(st.data())
-def test_damaged_xml_is_read_or_refused_and_nothing_else(data: st.DataObject):
-    refused = refusal_of(lambda: read_xml(damaged(data, XML), "events.xml"))
-
-    assert refused is None or (refused.place.startswith("events.xml:") and refused.what and refused.remedy)

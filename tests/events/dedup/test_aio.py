@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -10,72 +11,49 @@ import asyncpg
 import psycopg
 import pytest
 
-from halfmoon.errors import UsageError
-from halfmoon.events.aio import provider
-from halfmoon.events.dedup import create_tables
+from halfmoon.events.aio import AsyncProvider, provider
 from tests.events.consuming.shop import stored
-from tests.events.dedup.mails import dispatch
+from tests.events.dedup.mails import Mailing, check_that_no_effect_comes_twice, engine, mailed
 from tests.events.real_databases import plain
+
+__all__ = ["engine"]
+
+
+@pytest.fixture
+def database_url(postgres_url: str) -> str:
+    return postgres_url
 
 
 @pytest.fixture(params=["asyncpg", "psycopg"])
-def database(request: pytest.FixtureRequest, postgres_url: str) -> Any:
+def database(request: pytest.FixtureRequest, postgres_url: str) -> Iterator[AsyncProvider]:
     connect: Any = asyncpg.connect if request.param == "asyncpg" else psycopg.AsyncConnection.connect
     made = provider(lambda: connect(plain(postgres_url)))
-    create_tables(made)
-    with made.fresh() as rows:
-        rows.run("CREATE TABLE mails (event_id VARCHAR(64) PRIMARY KEY)")
     yield made
     made.release()
 
 
-def mailed(database: Any) -> list[str]:
-    with database.fresh() as rows:
-        return [row[0] for row in rows.all("SELECT event_id FROM mails")]
+async def execute(connection: Any, statement: str) -> None:
+    await connection.execute(statement)
 
 
-async def mail(event: Any, context: Any) -> None:
-    await context.session.execute(f"INSERT INTO mails VALUES ('{event.id}')")
-    if event.payload == "fails" and context.attempt == 1:
-        raise ConnectionError("no mail server")
-    if event.payload == "swallows" and context.attempt == 1:
-        with suppress(asyncpg.PostgresError, psycopg.Error):
-            await context.session.execute(f"INSERT INTO mails VALUES ('{event.id}')")
+def test_events_take_effect_once(engine: Any, database: AsyncProvider) -> None:
+    check_that_no_effect_comes_twice(engine, database, execute)
 
 
-def test_an_event_takes_effect_once_and_one_that_failed_again(database: Any) -> None:
-    good, bad, odd = stored("EC_PAID", "works"), stored("EC_PAID", "fails"), stored("EC_PAID", "swallows")
-    mine = dispatch(mail, database)
+def test_an_event_whose_function_swallowed_an_error_of_the_database_comes_again(engine: Any, database: AsyncProvider) -> None:
+    async def swallow(event: Any, context: Any) -> None:
+        if context.attempt == 1:
+            with suppress(asyncpg.PostgresError, psycopg.Error):
+                await context.session.execute("SELECT 1 FROM nowhere")
 
-    async def main() -> None:
-        first = [(await mine.consume_async(one, 1)).consumed for one in (good, good, bad, odd)]
-        assert first == [True, True, False, False]
-        assert mailed(database) == [good.msg_id]
-        again = [(await mine.consume_async(one, 2)).consumed for one in (good, bad, odd)]
-        assert again == [True, True, True]
+    message, mine = stored("EC_PAID"), Mailing(database, execute, swallow)
 
-    asyncio.run(main())
-    assert mailed(database) == [good.msg_id, bad.msg_id, odd.msg_id]
+    assert [mine.consume(message, attempt).consumed for attempt in (1, 2)] == [False, True]
+    assert mailed(engine) == [message.msg_id]
 
 
-def test_of_two_that_process_an_event_at_once_one_waits_and_finds_it_done(database: Any) -> None:
-    event, mine, calls = stored("EC_PAID", "works"), None, []
+async def test_of_several_that_process_an_event_at_once_one_has_the_effect(engine: Any, database: AsyncProvider) -> None:
+    message, mine = stored("EC_PAID"), Mailing(database, execute, lambda event, context: asyncio.sleep(0.05))
 
-    async def slow(event: Any, context: Any) -> None:
-        calls.append(event.id)
-        await asyncio.sleep(0.05)
-        await mail(event, context)
-
-    mine = dispatch(slow, database)
-
-    async def main() -> None:
-        both = await asyncio.gather(mine.consume_async(event, 1), mine.consume_async(event, 1))
-        assert [one.consumed for one in both] == [True, True]
-
-    asyncio.run(main())
-    assert calls == mailed(database) == [event.msg_id]
-
-
-def test_a_plain_function_cannot_have_it(database: Any) -> None:
-    with pytest.raises(UsageError, match="event loop"):
-        dispatch(lambda event, context: None, database)
+    assert [one.consumed for one in await mine.consume_at_once(message, 2)] == [True, True]
+    assert mine.calls == mailed(engine) == [message.msg_id]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from dataclasses import replace
 
 import pytest
-from sqlalchemy import create_engine, event, text
+from sqlalchemy import Engine, create_engine, event, inspect, text
 from sqlalchemy.orm import sessionmaker
 
 from halfmoon.events import dedup
@@ -16,9 +17,9 @@ from halfmoon.events.consuming.on import Handler
 from halfmoon.events.databases.retention import STEP_ROWS
 from halfmoon.events.dedup import keep_purging, ledger_of, purge
 from halfmoon.events.sqlalchemy import provider
-from halfmoon.model import RECONSUME_REASON
+from halfmoon.events.tables import CONSUMED, TableOutdated, create, migrate
 from tests.events.consuming.shop import shop, stored
-from tests.events.dedup.mails import dispatch, engine, mailed, maker, noted, write
+from tests.events.dedup.mails import Mailing, async_maker, dispatch, engine, fail_as_told, mailed, maker, noted, write
 from tests.waiting import soon, until
 
 __all__ = ["engine", "maker"]
@@ -27,21 +28,6 @@ pytestmark = pytest.mark.filterwarnings("error::ResourceWarning")
 
 
 # ---------------------------------------------------------------- one event, several times
-
-
-def test_an_event_that_comes_again_is_consumed_without_a_call(engine, maker):
-    calls = []
-
-    def handle(event, context):
-        calls.append(event.id)
-        write(event, context)
-
-    message = stored("EC_PAID")
-    outcomes = [dispatch(handle, maker).consume(message, attempt) for attempt in (1, 2, 3)]
-
-    assert [one.consumed for one in outcomes] == [True, True, True]
-    assert calls == mailed(engine) == [message.msg_id]
-    assert noted(engine) == [("S_mail", message.msg_id)]
 
 
 def test_every_group_processes_the_event_once(engine, maker):
@@ -53,44 +39,22 @@ def test_every_group_processes_the_event_once(engine, maker):
     assert sorted(noted(engine)) == [("S_audit", message.msg_id), ("S_mail", message.msg_id)]
 
 
-def fail_once(context, how):
-    """Fail the first call in one of the two ways."""
-    if context.attempt == 1:
-        if how == "exception":
-            raise ConnectionError("no mail server")
-        context.set_rollback_only("no mail server")
-
-
-@pytest.mark.mission("002-19", "002-20")
-@pytest.mark.parametrize("how", ["exception", "rollback-only"])
-def test_what_failed_is_undone_whole_and_may_succeed_when_it_comes_again(engine, maker, how):
-    def handle(event, context):
-        assert context.session is not None
-        write(event, context)
-        fail_once(context, how)
-
-    message = stored("EC_PAID")
-    first = dispatch(handle, maker).consume(message, 1)
-    after_the_first = (mailed(engine), noted(engine))
-    second = dispatch(handle, maker).consume(message, 2)
-
-    assert (first.consumed, after_the_first) == (False, ([], []))
-    assert first.reason.endswith("no mail server")
-    assert second.consumed
-    assert mailed(engine) == [message.msg_id]
-
-
-@pytest.mark.parametrize("how", ["exception", "rollback-only"])
-def test_a_function_that_commits_by_itself_and_fails_then_gets_the_event_again(engine, maker, caplog, how):
-    def handle(event, context):
-        write(event, context)
+@pytest.mark.parametrize("how", ["raises", "refuses"])
+@pytest.mark.parametrize("made", ["session", "async session"])
+def test_a_function_that_commits_by_itself_and_fails_then_gets_the_event_again(engine, maker, database_url, caplog, made, how):
+    def commit_and_fail(event, context):
         context.session.commit()
-        fail_once(context, how)
+        fail_as_told(event, context)
 
-    message = stored("EC_PAID")
-    first = dispatch(handle, maker).consume(message, 1)
+    async def commit_and_fail_async(event, context):
+        await context.session.commit()
+        fail_as_told(event, context)
+
+    sessions, then = (maker, commit_and_fail) if made == "session" else (async_maker(database_url), commit_and_fail_async)
+    message, mine = stored("EC_PAID", how), Mailing(sessions, then=then)
+    first = mine.consume(message, 1)
     between = noted(engine)
-    second, third = (dispatch(handle, maker).consume(message, attempt) for attempt in (2, 3))
+    second, third = (mine.consume(message, attempt) for attempt in (2, 3))
 
     assert (first.consumed, between) == (False, [])
     assert "committed its transaction itself" in caplog.text
@@ -161,6 +125,13 @@ def test_members_that_get_the_same_event_at_once_have_one_effect(engine, maker):
     assert mailed(engine) == [message.msg_id]
 
 
+async def test_coroutines_that_get_the_same_event_at_once_have_one_effect(engine, database_url):
+    message, mine = stored("EC_PAID"), Mailing(async_maker(database_url), then=lambda event, context: asyncio.sleep(0.2))
+
+    assert [one.consumed for one in await mine.consume_at_once(message, 4)] == [True] * 4
+    assert mine.calls == mailed(engine) == [message.msg_id]
+
+
 def test_who_waited_for_a_member_that_rolls_back_processes_the_event(engine, maker):
     began, calls = threading.Event(), []
 
@@ -209,29 +180,16 @@ def test_another_s_open_transaction_is_waited_for_in_bounded_time(postgres_url, 
     assert seen == ["0"], "what the function does is not bounded"
 
 
-def test_a_provider_lends_rows_of_a_transaction_of_its_own(engine):
-    def handle(event, context):
-        context.session.run("INSERT INTO mails VALUES (:id)", {"id": event.id})
-
-    message, other = stored("EC_PAID"), stored("EC_PAID")
-    given = provider(engine)
-    for one, attempt in ((message, 1), (message, 2), (other, 1)):
-        assert dispatch(handle, given).consume(one, attempt).consumed
-
-    assert mailed(engine) == [message.msg_id, other.msg_id]
-
-
 # ---------------------------------------------------------------- with a broker
 
 
 @pytest.mark.slow
 def test_a_delivery_that_overtakes_a_slow_member_has_no_second_effect(engine, maker, tmp_path):
     """The broker takes an event back from a member that holds it too long, and gives it to another one meanwhile."""
-    began, both, calls, reasons = threading.Event(), threading.Event(), [], []
+    began, both, calls = threading.Event(), threading.Event(), []
 
     def handle(event, context):
         calls.append(context.attempt)
-        reasons.append(context.message.properties.get(RECONSUME_REASON, ""))
         write(event, context)
         began.set()
         both.wait(60)
@@ -289,3 +247,79 @@ async def test_they_are_removed_beside_the_consumers(engine, maker):
     task.cancel()
 
     assert sorted(mailed(engine)) == sorted([message.msg_id, later.msg_id])
+
+
+# ---------------------------------------------------------------- the topic, which tables of older releases do not have
+
+
+def in_old_form(engine: Engine, *noted: tuple[str, str]) -> None:
+    """Make the table of processed events as it was when topics were not noted, with rows of groups and ids."""
+    old = CONSUMED._replace(columns=(CONSUMED.columns[0], *CONSUMED.columns[2:]), key=("consumer_group", "event_id"))
+    with engine.begin() as connection:
+        connection.execute(text("DROP TABLE halfmoon_consumed"))
+        for statement in create(old, engine.dialect.name):
+            connection.execute(text(statement))
+        for group, event_id in noted:
+            row = {"group": group, "id": event_id}
+            connection.execute(text("INSERT INTO halfmoon_consumed VALUES (:group, :id, 1)"), row)
+
+
+TOPICS = ("TP_ORDER", "TP_STOCK")
+
+
+def test_ids_that_a_database_would_take_for_one_are_several(engine, maker):
+    """As senders make them that are no publishers of ours: a blank at the end, too long, in capitals, with what is no text."""
+    ids, handled = ["a", "a ", "A", "a\0", "b" * 64, "b" * 65, "b" * 65 + "c", "\udc80", "é", "e\u0301"], []
+
+    def handle(event, context):
+        handled.append(event.id)
+
+    mine, message = dispatch(handle, maker, topics=TOPICS), stored("EC_PAID")
+    for _ in range(2):
+        for event_id in ids:
+            assert mine.consume(replace(message, properties={**message.properties, "UNIQ_KEY": event_id}), 1).consumed
+
+    assert handled == ids
+
+
+def test_a_table_without_topics_is_migrated_and_what_it_knows_is_not_processed_again(engine, maker):
+    known, fresh = stored("EC_PAID"), stored("EC_PAID")
+    in_old_form(engine, ("S_mail", known.msg_id), ("S_audit", fresh.msg_id))
+    for _ in range(2):
+        dedup.create_tables(provider(maker))
+
+    mine = dispatch(write, maker, topics=TOPICS)
+    for message in (known, replace(known, topic="TP_STOCK"), fresh, replace(fresh, topic="TP_STOCK"), fresh):
+        assert mine.consume(message, 1).consumed
+
+    assert mailed(engine) == [fresh.msg_id, fresh.msg_id]
+    found = inspect(engine)
+    assert tuple(found.get_pk_constraint("halfmoon_consumed")["constrained_columns"]) == CONSUMED.key
+    assert [one["column_names"] for one in found.get_indexes("halfmoon_consumed")] == [["consumed_ms"]]
+    assert {one["name"] for one in found.get_columns("halfmoon_consumed") if one["default"] is None} == {
+        one.name for one in CONSUMED.columns
+    }
+
+
+def test_a_table_without_topics_is_refused_with_the_remedy(engine, maker):
+    in_old_form(engine)
+    with pytest.raises(TableOutdated, match=r"form of an older release.*Consumers\(…\)\.create_tables\(\)"):
+        dedup.require_table(ledger_of(maker))
+
+    outcome = dispatch(write, maker).consume(stored("EC_PAID"), 1)
+
+    assert not outcome.consumed
+    assert "create_tables" in outcome.reason
+    assert mailed(engine) == []
+
+
+def test_a_migration_that_was_interrupted_is_done_again(engine, maker):
+    known = stored("EC_PAID")
+    in_old_form(engine, ("S_mail", known.msg_id))
+    if engine.dialect.name == "sqlite":  # where it takes several steps
+        with engine.begin() as connection:
+            connection.execute(text(migrate(CONSUMED, "sqlite")[0]))
+            connection.execute(text("INSERT INTO halfmoon_consumed_new VALUES ('S_mail', '', 'left over', 1)"))
+    dedup.create_tables(provider(maker))
+
+    assert noted(engine) == [("S_mail", known.msg_id)]

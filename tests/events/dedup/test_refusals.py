@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 from sqlalchemy import create_engine
-from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, sessionmaker
 
 from halfmoon.errors import UsageError
+from halfmoon.events import aio
 from halfmoon.events.consuming.consumers import Consumers
-from halfmoon.events.consuming.dispatch import Dispatch
 from halfmoon.events.consuming.on import Handler
 from halfmoon.events.dedup import ledger_of
-from halfmoon.events.encoding.codec import Codecs
 from tests.events.consuming.shop import shop
-from tests.events.real_databases import for_asyncio
+from tests.events.dedup.mails import async_maker, dispatch
 
 
 def write(event, context) -> None: ...
-
-
-def dispatch(function: Any, ledger: object) -> Dispatch:
-    handler = Handler(group="S_mail", topic="TP_ORDER", code="EC_PAID", function=function, dedup=ledger)
-    return Dispatch("S_mail", [handler], Codecs(), {id(ledger): ledger_of(ledger)})
 
 
 def test_a_missing_table_is_told_with_the_remedy_before_anything_is_consumed(sqlite_url, tmp_path):
@@ -46,10 +38,14 @@ def test_a_missing_table_is_told_with_the_remedy_before_anything_is_consumed(sql
 def test_a_function_and_its_transaction_are_of_one_kind(sqlite_url):
     async def soon(event, context): ...
 
-    with pytest.raises(UsageError, match=r"S_mail: TP_ORDER/EC_PAID by .*soon: dedup of a coroutine function"):
+    with pytest.raises(
+        UsageError, match=r"S_mail: TP_ORDER/EC_PAID by .*soon: dedup of a coroutine function must be an async_session"
+    ):
         dispatch(soon, sessionmaker(create_engine(sqlite_url)))
     with pytest.raises(UsageError, match=r"dedup of a plain function cannot be an async_sessionmaker"):
-        dispatch(write, async_sessionmaker(create_async_engine(for_asyncio(sqlite_url))))
+        dispatch(write, async_maker(sqlite_url))
+    with pytest.raises(UsageError, match=r"dedup of a plain function cannot be .*event loop"):
+        dispatch(write, aio.provider(lambda: None))
 
 
 @pytest.mark.parametrize("wrong", [3, object(), lambda: None, Session])

@@ -21,6 +21,7 @@ from pydantic import (
     RootModel,
     SecretStr,
     computed_field,
+    create_model,
     field_serializer,
     field_validator,
     model_serializer,
@@ -47,20 +48,12 @@ class State(StrEnum):
 # ---------------------------------------------------------------- what does not come back
 
 
-class OtherName(BaseModel):
-    number: int = Field(serialization_alias="No")
-
-
-class OtherNameRead(BaseModel):
-    number: int = Field(validation_alias="No")
-
-
-class Secret(BaseModel):
-    token: SecretStr
-
-
-class Maybe(BaseModel):
-    token: SecretStr | None = None
+OtherName = create_model("OtherName", number=(int, Field(serialization_alias="No")))
+OtherNameRead = create_model("OtherNameRead", number=(int, Field(validation_alias="No")))
+Secret = create_model("Secret", token=SecretStr)
+Maybe = create_model("Maybe", token=(SecretStr | None, None))
+LeftOut = create_model("LeftOut", number=(int, Field(exclude=True)))
+LeftOutWithDefault = create_model("LeftOutWithDefault", number=(int, Field(0, exclude=True)))
 
 
 class Shown(BaseModel):
@@ -77,14 +70,6 @@ class Doubled(BaseModel):
     @field_serializer("number")
     def double(self, number: int) -> int:
         return 2 * number
-
-
-class LeftOut(BaseModel):
-    number: int = Field(exclude=True)
-
-
-class LeftOutWithDefault(BaseModel):
-    number: int = Field(0, exclude=True)
 
 
 class Flat(BaseModel):
@@ -181,8 +166,7 @@ class Aliased(BaseModel):
     number: int = Field(alias="No")
 
 
-class Both(BaseModel):
-    number: int = Field(serialization_alias="No", validation_alias=AliasChoices("number", "No"))
+Both = create_model("Both", number=(int, Field(serialization_alias="No", validation_alias=AliasChoices("number", "No"))))
 
 
 class Computed(BaseModel):

@@ -6,6 +6,7 @@ product outside of `publish`.
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import gc
 import threading
@@ -65,7 +66,7 @@ class Application:
         """The publisher's transport."""
         self.patience_s, self.checks_s = PATIENCE_S, CHECKS_S
         self.counts: Counter[str] = Counter()
-        """Of all programs: ``programs``, ``paired``, ``asked`` (programs that needed the broker's check), errors by verb."""
+        """Of all programs: ``programs``, ``paired``, ``asked`` (programs that needed the broker's check)."""
         self.publisher = self._publisher()
         self.publisher.create_tables()
         self.publisher.start()
@@ -250,7 +251,6 @@ class Application:
         self.store.end_prepared()
 
     async def _step(self, verb: Verb) -> None:
-        self.counts[f"ran {verb.name}"] += 1
         try:
             if verb.name.startswith("open ") and self.opened:
                 return
@@ -262,7 +262,6 @@ class Application:
         except Exception as error:
             if is_mistake(error):
                 raise
-            self.counts[f"raised {verb.name}"] += 1
             self.swallowed.append(f"{verb.name}: {type(error).__name__}: {str(error).splitlines()[:1]}")
 
     # ------------------------------------------------------------ comparing
@@ -308,6 +307,24 @@ class Application:
                 found.append(f"event {number} is not visible, its row is committed")
         found += [f"undecided: {record!r}" for record in (*self.bus.pending, *self.bus.expired)]
         return found
+
+
+class OnLoop(Application):
+    """An application whose programs run on an event loop of its own."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.loop = asyncio.new_event_loop()
+        super().__init__(*arguments)
+
+    def _drive(self, program: Coroutine[Any, Any, None]) -> None:
+        self.loop.run_until_complete(program)
+
+    async def publish(self, event: Event, handle: Any) -> None:
+        await self.publisher.publish_async(event, session=handle)
+
+    def shut(self) -> None:
+        super().shut()
+        self.loop.close()
 
 
 def number_of(connection: Any) -> int:

@@ -135,7 +135,7 @@ class ConsumingConnections(Consuming, Connections):
         return self.database
 
     def _lend(self, session: Any) -> None:
-        self.connection, self.real = session, session._real
+        self.proxied(session)
 
 
 class ConsumingAlias(Consuming, Alias):

@@ -16,7 +16,7 @@ from halfmoon.events.dbapi import provider
 from halfmoon.events.testing import MemoryBus
 from tests.events.machine.application import GROUP, Application
 from tests.events.machine.stores import Store
-from tests.events.machine.verbs import MYSQL, POSTGRESQL, one, verb
+from tests.events.machine.verbs import MYSQL, POSTGRESQL, done, one, verb
 from tests.events.real_databases import mysql_options, plain
 
 MULTI_STATEMENTS = 1 << 16
@@ -39,13 +39,14 @@ class Connections(Application):
     """Connections of one driver; ``traits`` name it."""
 
     def __init__(self, store: Store, driver: str, bus: MemoryBus) -> None:
-        self.traits = frozenset({"dbapi", "blocking", "bare", driver})  # type: ignore[misc]  # each object is of one driver
-        self.connect = connecting(store, driver)
+        found = {"dbapi", "blocking", "bare", driver, *(["transactions"] if driver == "psycopg" else [])}
+        self.traits = frozenset(found)  # type: ignore[misc]  # each object is of one driver
         self._pool: ConnectionPool | None = None
         super().__init__(store, driver, bus)
 
     def _publisher(self) -> Publisher:
-        self.database = provider(self.connect)
+        self.connect: Callable[..., Any] = connecting(self.store, self.driver)
+        self.database: Any = provider(self.connect)
         return Publisher(GROUP, transport=self.carrier, provider=self.database)
 
     @property
@@ -68,7 +69,11 @@ class Connections(Application):
 
     def wrap(self, real: Any) -> None:
         """Have a connection of the driver as the handle."""
-        self.real, self.connection = real, self.database.proxied(real)
+        self.proxied(self.database.proxied(real))
+
+    def proxied(self, connection: Any) -> None:
+        """Have a proxy as the handle."""
+        self.connection, self.real = connection, connection._real
 
     async def borrow(self, block: Any) -> None:
         """Have the connection that a block lends as the handle."""
@@ -106,14 +111,14 @@ class Connections(Application):
             cursor.close()
 
     async def commit(self) -> None:
-        self.connection.commit()
+        await done(self.connection.commit())
 
     async def rollback(self) -> None:
-        self.connection.rollback()
+        await done(self.connection.rollback())
 
     async def close(self) -> None:
         try:
-            self.connection.close()
+            await done(self.connection.close())
         finally:
             self.forget()
 
@@ -141,15 +146,12 @@ def _checked_out(real: Any) -> Iterator[Any]:
 # ---------------------------------------------------------------- ways to begin
 
 
-@verb("dbapi", opens=True)
-async def open_connection(app: Connections) -> None:
-    app.connection = app.database.connect()
-    app.real = app.connection._real
+one("open connection", lambda app: app.proxied(app.database.connect()), "dbapi", opens=True)
 
 
 @verb("dbapi", weight=2, opens=True)
 async def open_with_connection(app: Connections) -> None:
-    await open_connection(app)
+    app.proxied(app.database.connect())
     if hasattr(app.real, "__enter__"):
         await app.enter(app.connection)
         app.lent = True
@@ -171,7 +173,7 @@ async def open_autocommit(app: Connections) -> None:
 
 
 one("open from a pool", lambda app: app.borrow(_checked_out(app.connect())), "dbapi", weight=2, opens=True)
-one("open from psycopg pool", lambda app: app.borrow(app.pool().connection()), "psycopg", weight=2, opens=True)
+one("open from psycopg pool", lambda app: app.borrow(app.pool().connection()), "dbapi", "psycopg", weight=2, opens=True)
 one("switch autocommit on", lambda app: app.autocommit(app.connection, True), "dbapi")
 one("switch autocommit off", lambda app: app.autocommit(app.connection, False), "dbapi")
 one("switch autocommit on beneath", lambda app: app.autocommit(app.real, True), "dbapi")
@@ -207,9 +209,9 @@ one("execute of the connection", lambda app: app.connection.execute("COMMIT"), "
 
 
 _UNDO = sql.SQL("ROLLBACK TO {}").format(sql.Identifier("a"))
-one("enter transaction", lambda app: app.enter(app.connection.transaction()), "psycopg", weight=2)
+one("enter transaction", lambda app: app.enter(app.connection.transaction()), "transactions", weight=2)
 one("enter transaction to be rolled back", lambda app: app.enter(app.connection.transaction(force_rollback=True)), "psycopg")
-one("enter transaction beneath", lambda app: app.enter(app.real.transaction()), "psycopg")
+one("enter transaction beneath", lambda app: app.enter(app.real.transaction()), "transactions")
 one("enter pipeline", lambda app: app.enter(app.connection.pipeline()), "psycopg")
 one("composed rollback to", lambda app: app.connection.execute(_UNDO), "psycopg")
 one("composed commit", lambda app: app.connection.execute(sql.SQL("COMMIT")), "psycopg")

@@ -1,7 +1,7 @@
 """Faults that tests plant into the product, to show that the machine finds them. Each is one patch.
 
-Those of the transport hold for any publisher; the others are faults of the question to the token row, which the publisher asks
-by itself (`publishing.decider`) and for the broker's check (`checks.tokens`).
+They are faults of the question to the token row, which the publisher asks by itself (`publishing.decider`) and for the broker's
+check (`checks.tokens`).
 """
 
 from __future__ import annotations
@@ -32,24 +32,6 @@ def fault(plant: Plant) -> Plant:
     """Add a fault to the table."""
     FAULTS[plant.__name__.replace("_", " ")] = plant
     return plant
-
-
-@fault
-def a_rollback_is_told_as_a_commit(patch: pytest.MonkeyPatch) -> None:
-    real = MemoryTransport.decide
-    patch.setattr(MemoryTransport, "decide", lambda self, prepared, *, commit: real(self, prepared, commit=True))
-
-
-@fault
-def a_commit_is_told_as_a_rollback(patch: pytest.MonkeyPatch) -> None:
-    real = MemoryTransport.decide
-    patch.setattr(MemoryTransport, "decide", lambda self, prepared, *, commit: real(self, prepared, commit=False))
-
-
-@fault
-def nothing_is_told_and_no_check_is_answered(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(MemoryTransport, "decide", lambda self, prepared, *, commit: None)
-    patch.setattr(MemoryTransport, "answers", property(lambda self: False))
 
 
 @fault

@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from sqlalchemy import URL, Engine, create_engine, event, make_url, text
+from sqlalchemy import create_engine, event, make_url, text
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
 
-from halfmoon.events import Event, Publisher
+from halfmoon.events import Publisher
 from halfmoon.events.sqlalchemy import begin, begin_async
-from tests.events.machine.application import GROUP, Application
+from tests.events.machine.application import GROUP, Application, OnLoop
 from tests.events.machine.stores import Store
 from tests.events.machine.verbs import SQLITE, done, one, verb
 
 _NAMES = {"sqlite3": "pysqlite", "MySQLdb": "mysqldb"}
 
 
-def url_of(store: Store, driver: str) -> URL:
-    """Return the address of a store as SQLAlchemy takes it, with a driver."""
-    return make_url(store.url).set(drivername=f"{store.dialect}+{_NAMES.get(driver, driver)}")
-
-
-def engine_of(store: Store, driver: str) -> Engine:
+def engine_of(store: Store, driver: str, create: Callable[..., Any] = create_engine) -> Any:
     """Return an engine on a store."""
-    engine = create_engine(url_of(store, driver), connect_args={"timeout": 1.0} if store.dialect == "sqlite" else {})
+    url = make_url(store.url).set(drivername=f"{store.dialect}+{_NAMES.get(driver, driver)}")
+    engine = create(url, connect_args={"timeout": 1.0} if store.dialect == "sqlite" else {})
     if store.dialect == "sqlite":
-        event.listen(engine, "connect", lambda connection, _: store.prepare(connection))
+        event.listen(getattr(engine, "sync_engine", engine), "connect", lambda connection, _: store.prepare(connection))
     return engine
 
 
@@ -47,6 +42,9 @@ class Sessions(Application):
 
     def shut(self) -> None:
         super().shut()
+        self._dispose()
+
+    def _dispose(self) -> None:
         self.engine.dispose()
 
     @property
@@ -64,6 +62,10 @@ class Sessions(Application):
 
     async def open(self) -> None:
         self.session = self.maker()
+
+    async def within(self, block: Any) -> None:
+        """Have the session that a block gives as the handle."""
+        self.session = await self.enter(block)
 
     async def text(self, statement: str) -> None:
         await done(self.handle.execute(text(statement)))
@@ -85,7 +87,11 @@ class Sessions(Application):
 
     def sever(self) -> None:
         super().sever()
-        self.engine.dispose()
+        self._dispose()
+
+    async def nest(self, where: Any) -> None:
+        """Begin a savepoint, which `release nested` and `undo nested` end."""
+        self.savepoints.append(await done(where.begin_nested()))
 
     async def connection(self) -> Any:
         """Return SQLAlchemy's connection."""
@@ -98,28 +104,17 @@ class Sessions(Application):
         return connection.connection.driver_connection
 
 
-class AsyncSessions(Sessions):
-    """An async_sessionmaker of one driver, on an event loop of its own."""
+class AsyncSessions(OnLoop, Sessions):
+    """An async_sessionmaker of one driver."""
 
     traits = frozenset({"alchemy", "session", "async"})
 
-    def __init__(self, *arguments: Any) -> None:
-        self.loop = asyncio.new_event_loop()
-        super().__init__(*arguments)
-
     def _publisher(self) -> Publisher:
-        self.engine = create_async_engine(url_of(self.store, self.driver))
-        if self.store.dialect == "sqlite":
-            event.listen(self.engine.sync_engine, "connect", _set_up)
+        self.engine = engine_of(self.store, self.driver, create_async_engine)
         self.maker = async_sessionmaker(self.engine)
         return Publisher(GROUP, transport=self.carrier, session=self.maker)
 
-    def _drive(self, program: Coroutine[Any, Any, None]) -> None:
-        self.loop.run_until_complete(program)
-
-    def sever(self) -> None:
-        gc.collect()
-        self.store.cut_off()
+    def _dispose(self) -> None:
         self.loop.run_until_complete(self.engine.dispose())
 
     async def drop(self) -> None:  # type: ignore[override]
@@ -129,45 +124,19 @@ class AsyncSessions(Sessions):
         if others := asyncio.all_tasks() - {asyncio.current_task()}:
             await asyncio.wait(others, timeout=5)
 
-    async def publish(self, event: Event, handle: Any) -> None:
-        await self.publisher.publish_async(event, session=handle)
-
-    def shut(self) -> None:
-        self.publisher.close()
-        self.loop.run_until_complete(self.engine.dispose())
-        self.loop.close()
-
 
 class Blocks(Sessions):
     """Blocks of Core."""
 
     traits = frozenset({"alchemy", "core", "blocking"})
-
-    def _publisher(self) -> Publisher:
-        self.engine = engine_of(self.store, self.driver)
-        return Publisher(GROUP, transport=self.carrier, session=self.engine)
-
-    async def open(self) -> None:
-        self.session = await self.enter(begin(self.engine))
-
-    async def connection(self) -> Any:
-        return self.session
-
-    def left(self) -> None:
-        self.forget()
-
-
-class AsyncBlocks(AsyncSessions):
-    """Blocks of Core on an event loop."""
-
-    traits = frozenset({"alchemy", "core", "async"})
+    begin: Callable[[Any], Any] = staticmethod(begin)
 
     def _publisher(self) -> Publisher:
         super()._publisher()
         return Publisher(GROUP, transport=self.carrier, session=self.engine)
 
     async def open(self) -> None:
-        self.session = await self.enter(begin_async(self.engine))
+        await self.within(self.begin(self.engine))
 
     async def connection(self) -> Any:
         return self.session
@@ -176,12 +145,11 @@ class AsyncBlocks(AsyncSessions):
         self.forget()
 
 
-def _set_up(connection: Any, _: object) -> None:
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA synchronous = OFF")
-    cursor.execute("PRAGMA foreign_keys = ON")
-    cursor.execute("PRAGMA busy_timeout = 1000")
-    cursor.close()
+class AsyncBlocks(Blocks, AsyncSessions):
+    """Blocks of Core on an event loop."""
+
+    traits = frozenset({"alchemy", "core", "async"})
+    begin = staticmethod(begin_async)
 
 
 # ---------------------------------------------------------------- ways to begin
@@ -190,14 +158,8 @@ def _set_up(connection: Any, _: object) -> None:
 one("open session", lambda app: app.open(), "session", opens=True)
 
 
-@verb("session", weight=2, opens=True)
-async def open_begin_block(app: Sessions) -> None:
-    app.session = await app.enter(app.maker.begin())
-
-
-@verb("session", opens=True)
-async def open_with_session(app: Sessions) -> None:
-    app.session = await app.enter(app.maker())
+one("open begin block", lambda app: app.within(app.maker.begin()), "session", weight=2, opens=True)
+one("open with session", lambda app: app.within(app.maker()), "session", opens=True)
 
 
 @verb("session", opens=True)
@@ -221,14 +183,9 @@ one("begin by method", lambda app: app.session.begin(), "session")
 # ---------------------------------------------------------------- savepoints
 
 
-@verb("alchemy", weight=2)
-async def begin_nested(app: Sessions) -> None:
-    app.savepoints.append(await done(app.session.begin_nested()))
-
-
 @verb("session")
 async def begin_nested_of_the_connection(app: Sessions) -> None:
-    app.savepoints.append(await done((await app.connection()).begin_nested()))
+    await app.nest(await app.connection())
 
 
 @verb("alchemy")
@@ -239,6 +196,7 @@ async def undo_outermost_nested(app: Sessions) -> None:
         await done(outermost.rollback())
 
 
+one("begin nested", lambda app: app.nest(app.session), "alchemy", weight=2)
 one("enter begin nested", lambda app: app.enter(app.session.begin_nested()), "alchemy", weight=2)
 one("release nested", lambda app: app.savepoints and app.savepoints.pop().commit(), "alchemy")
 one("undo nested", lambda app: app.savepoints and app.savepoints.pop().rollback(), "alchemy", weight=2)

@@ -89,8 +89,10 @@ class Store:
     def prepare(self, connection: Any) -> None:
         """Set up a connection of an application: SQLite needs no disk here, and checks keys."""
         if self.dialect == "sqlite":
-            connection.execute("PRAGMA synchronous = OFF")
-            connection.execute("PRAGMA foreign_keys = ON")
+            cursor = connection.cursor()
+            cursor.execute("PRAGMA synchronous = OFF")
+            cursor.execute("PRAGMA foreign_keys = ON")
+            cursor.close()
 
     @contextmanager
     def admin(self) -> Iterator[Callable[..., list[Any]]]:

@@ -30,16 +30,6 @@ def test_what_is_not_consumed_comes_again_with_its_reason_at_the_brokers_times()
     assert len(bus.consumed("S_mail")) == 1
 
 
-def test_redeliver_does_not_wait():
-    bus = MemoryBus()
-    reader = Reader(bus)
-    reader.answers = [(False, ""), (False, ""), (True, "")]
-    member(bus).send(message(), attempt=1, timeout_ms=1)
-
-    assert [bus.deliver(), bus.redeliver(), bus.redeliver(), bus.redeliver()] == [1, 1, 1, 0]
-    assert [got[1] for got in reader.got] == [1, 2, 3]
-
-
 def test_after_sixteen_further_attempts_it_is_a_dead_letter():
     bus = MemoryBus()
     reader = Reader(bus)
@@ -50,18 +40,6 @@ def test_after_sixteen_further_attempts_it_is_a_dead_letter():
 
     assert len(reader.got) == 17
     assert [(one.group, one.reason) for one in bus.dead_letters] == [("S_mail", "no 17")]
-
-
-def test_a_failure_of_one_group_does_not_concern_another():
-    bus = MemoryBus()
-    bad, good = Reader(bus, "S_bad"), Reader(bus, "S_good")
-    bad.answers = [(False, "")]
-    member(bus).send(message(), attempt=1, timeout_ms=1)
-
-    bus.deliver()
-    bus.redeliver()
-
-    assert (len(bad.got), len(good.got)) == (2, 1)
 
 
 def test_what_comes_again_waits_until_somebody_is_there():
@@ -136,9 +114,3 @@ def test_a_bus_has_room_for_so_many_messages(monkeypatch: pytest.MonkeyPatch):
 
     with pytest.raises(SystemBusy, match="clear"):
         transport.send(message(3), attempt=1, timeout_ms=1)
-
-
-def test_the_fixture_gives_a_bus(halfmoon_events: MemoryBus):
-    member(halfmoon_events).send(message(), attempt=1, timeout_ms=1)
-
-    assert ids(halfmoon_events.committed) == ["1"]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 
-from halfmoon import PullConsumer
 from halfmoon.broker.consumers.redelivery import FIRST_LEVEL
 from halfmoon.broker.delay.levels import Levels
 from halfmoon.broker.settings import BrokerSettings
@@ -46,40 +44,18 @@ def seen(message: StoredMessage) -> dict[str, Any]:
 class Side:
     """A bus, or a broker, with names of one test."""
 
-    def __init__(self, ways: Any, number: int) -> None:
+    def __init__(self, ways: OnBus | OnBroker, number: int) -> None:
         self.ways, self.group, self.topic, self.other = ways, f"S_p{number}", f"TP_P{number}", f"TP_Q{number}"
-        if isinstance(ways, OnBroker):
-            for topic in (self.topic, self.other):
-                ways.admin.create_topic(topic, queue_count=1)
-            ways.topic = self.topic
+        ways.create_topics(self.topic, self.other)
 
     def handler(self, function: Callable[..., Any], topic: str = "", **options: Any) -> Handler:
         return Handler(**{"group": self.group, "topic": topic or self.topic, "code": "EC_A", "function": function, **options})
 
     def consumers(self, *handlers: Handler, **settings: Any) -> Consumers:
-        if isinstance(self.ways, OnBus):
-            return Consumers(*handlers, bus=self.ways.bus, **settings)
-        return Consumers(*handlers, nameserver=self.ways.cluster.nameserver, rebalance_ms=200, route_refresh_ms=200, **settings)
+        return self.ways.consumers(*handlers, **settings)
 
     def publisher(self, **options: Any) -> Publisher:
-        made: Publisher = self.ways.publisher("P_promise", tries_max=0, **options)
-        return made
-
-    def quiet(self, seconds: float) -> None:
-        """Let everything happen that is going to: for so long at a broker."""
-        if isinstance(self.ways, OnBus):
-            self.ways.bus.advance(3600)
-        else:
-            time.sleep(seconds)
-
-    def dead_letters(self) -> list[StoredMessage]:
-        if isinstance(self.ways, OnBus):
-            return [one.message for one in self.ways.bus.dead_letters]
-        with PullConsumer(group="C_dead", nameserver=self.ways.cluster.nameserver) as reader:
-            (queue,) = reader.queues(f"%DLQ%{self.group}")
-            reader.assign([queue])
-            reader.seek_to_begin(queue)
-            return reader.poll(timeout_ms=3000)
+        return self.ways.publisher("P_promise", tries_max=0, **options)
 
 
 Tell = Callable[[Callable[[Side], Any]], Any]
@@ -127,6 +103,7 @@ def test_a_topic_that_a_group_asks_for_later_begins_with_its_oldest_event(alike:
     assert alike(story) == [1, 2]
 
 
+@pytest.mark.mission("002-16")
 def test_what_was_published_while_nobody_was_online_is_skipped_in_each_topic_that_says_so(alike: Tell):
     def story(side: Side) -> Any:
         got: list[Any] = []
@@ -169,8 +146,8 @@ def test_a_dead_letter_comes_after_as_many_attempts_as_its_group_says(alike: Tel
         with side.publisher() as events, side.consumers(side.handler(fail), reconsume_max=2):
             events.publish(side.topic, "EC_A", 1, key="k1")
             side.ways.until(lambda: len(got) == 3)
-            side.quiet(0.5)
-        (dead,) = side.dead_letters()
+            side.ways.quiet()
+        (dead,) = side.ways.dead_letters(side.group)
         found = seen(dead)
         found["facts"] = found["facts"][1:5]  # a bus leaves it in its topic, a broker gives it another
         return got, found

@@ -181,5 +181,5 @@ class States(RuleBasedStateMachine):
         assert len(set(self.visible)) == len(self.visible)
 
 
-TestStates = pytest.mark.slow(States.TestCase)
-TestStates.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+TestStates = States.TestCase
+TestStates.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

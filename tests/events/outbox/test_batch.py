@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from halfmoon.errors import ConnectFailed, MessageIllegal, NoRoute, RequestTimeout
-from halfmoon.events.outbox import Unreadable, order_key, pack
+from halfmoon.errors import ConnectFailed, MessageIllegal, RequestTimeout
 from halfmoon.events.outbox import batch as relay_batch
+from halfmoon.events.outbox import order_key, pack
 from halfmoon.events.outbox.batch import Batch
 from halfmoon.events.outbox.claims import Row
 from halfmoon.model import Message
@@ -64,16 +64,6 @@ def seqs(rows):
     return sorted(one.seq for one in rows)
 
 
-def test_every_row_is_sent_under_its_own_id():
-    wire = Wire()
-
-    batch = ran(wire, [row(at) for at in range(1, 51)])
-
-    assert seqs(batch.sent) == list(range(1, 51))
-    assert sorted(one.msg_id for one in wire.posted) == sorted(f"E{at}" for at in range(1, 51))
-    assert (batch.failed, batch.unsent, batch.up, batch.down) == ([], [], {"TP"}, {})
-
-
 def test_no_more_are_under_way_than_the_bound():
     wire = Wire(delay_s=0.01)
 
@@ -106,18 +96,6 @@ def test_a_row_that_its_broker_refuses_stops_the_later_ones_of_its_key_and_nothi
     assert batch.down == {}
 
 
-@pytest.mark.parametrize("error", [ConnectFailed("gone"), NoRoute("TP_GONE")])
-def test_a_topic_that_cannot_be_reached_is_not_tried_on_and_the_others_are(error):
-    wire = Wire(lambda message: error if message.topic == "TP_GONE" else None)
-
-    batch = ran(wire, [row(at, topic="TP_GONE" if at % 2 else "TP") for at in range(1, 41)], in_flight_max=4)
-
-    assert seqs(batch.sent) == list(range(2, 41, 2))
-    assert len(batch.failed) + len(batch.unsent) == 20
-    assert 1 <= len(batch.failed) <= 4
-    assert list(batch.down) == ["TP_GONE"]
-
-
 def test_of_a_topic_that_was_closed_one_row_goes_ahead():
     wire = Wire(lambda message: ConnectFailed("still gone"), delay_s=0.02)
 
@@ -143,13 +121,6 @@ def test_one_failure_of_a_topic_that_works_does_not_close_it():
     batch = ran(wire, [row(at) for at in range(1, 21)], in_flight_max=1)
 
     assert (len(batch.sent), seqs(one for one, _ in batch.failed), batch.down) == (19, [9], {})
-
-
-def test_a_row_that_is_no_message_fails_by_itself():
-    batch = ran(Wire(), [row(1, packed=b"rubbish"), row(2)])
-
-    assert seqs(batch.sent) == [2]
-    assert [type(error) for _, error in batch.failed] == [Unreadable]
 
 
 def test_answers_that_never_come_end_the_batch_in_bounded_time(monkeypatch):

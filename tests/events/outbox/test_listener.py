@@ -5,89 +5,46 @@ Relays here poll once an hour, so that only a notification, or the end of a paus
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from contextlib import closing, contextmanager
 
 import psycopg
-import psycopg2
 import pytest
 import sqlalchemy
-from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
 
 from halfmoon.events import Publisher, dbapi
 from halfmoon.events.outbox.listener import Listener
 from halfmoon.events.outbox.relay import Relay
-from halfmoon.events.sqlalchemy import provider
 from tests.events.fakes import FakeTransport
+from tests.events.outbox.shops import C, T, shop
 from tests.events.outbox.test_relay import Wire
 from tests.events.real_databases import connects, plain
 from tests.waiting import until
 
 HOUR_MS = 3_600_000
-T, C = "TP_ORDER", "EC_PAID"
 
 
-class Blocking:
-    """A shop over a blocking engine, or over a driver of PEP 249. ``opened``: its provider; ``begin``: a block."""
-
-    def __init__(self, opened, begin, release=lambda: None):
-        self.provider, self.begin, self.release = opened, begin, release
-        self.publisher = Publisher("P_shop", transport=FakeTransport(), provider=opened, mode="outbox", relay=False)
-        self.publisher.create_tables()
-
-    def sell(self, count=1):
-        with self.begin():
-            return [self.publisher.publish(T, C, at).event_id for at in range(count)]
-
-    def close(self):
-        self.publisher.close()
-        self.release()
+DRIVERS = [
+    ("engine", "psycopg2"),
+    ("async engine", "psycopg"),
+    ("async engine", "asyncpg"),
+    ("driver", "psycopg"),
+    ("driver", "psycopg2"),
+]
 
 
-class OnLoop(Blocking):
-    """A shop over an async engine."""
-
-    def sell(self, count=1):
-        async def sold():
-            async with self.begin():
-                return [(await self.publisher.publish_async(T, C, at)).event_id for at in range(count)]
-
-        return asyncio.run(sold())
-
-
-def shop(url, driver):
-    match driver.split():
-        case ["engine", name]:
-            engine = sqlalchemy.create_engine(url.replace("+psycopg:", f"+{name}:"))
-            session = sessionmaker(engine)
-            return Blocking(provider(session), session.begin, engine.dispose)
-        case ["async", "engine", name]:
-            engine = create_async_engine(url.replace("+psycopg:", f"+{name}:"), poolclass=sqlalchemy.NullPool)
-            session = async_sessionmaker(engine)
-            return OnLoop(provider(session), session.begin)
-        case ["driver", name]:
-            connect = {"psycopg": psycopg, "psycopg2": psycopg2}[name].connect
-            database = dbapi.provider(lambda: connect(plain(url)))
-            return Blocking(database, database.connect)
-    raise AssertionError(driver)
-
-
-DRIVERS = ["engine psycopg", "engine psycopg2", "async engine psycopg", "async engine asyncpg", "driver psycopg", "driver psycopg2"]
-
-
-@pytest.fixture(params=DRIVERS)
+@pytest.fixture(params=DRIVERS, ids=" ".join)
 def every_shop(request, postgres_url):
-    found = shop(postgres_url, request.param)
+    found = shop(postgres_url, *request.param)
     yield found
     found.close()
 
 
 @pytest.fixture
 def one_shop(postgres_url):
-    found = shop(postgres_url, "engine psycopg")
+    found = shop(postgres_url, "engine")
     yield found
     found.close()
 
@@ -187,7 +144,7 @@ def test_a_relay_is_woken_by_rows_of_any_schema_of_its_database_for_it_may_serve
     with psycopg.connect(plain(postgres_url)) as connection:
         connection.execute("CREATE SCHEMA mine")
         connection.execute("CREATE SCHEMA others")
-    mine, others = (shop(f"{postgres_url}?options=-csearch_path%3D{name}", "engine psycopg") for name in ("mine", "others"))
+    mine, others = (shop(f"{postgres_url}?options=-csearch_path%3D{name}", "engine") for name in ("mine", "others"))
     with listening(mine.provider, wakes):
         for each in (others, mine):
             begun = len(wakes)
@@ -280,9 +237,9 @@ def test_a_relay_polls_while_it_cannot_listen_and_listens_when_the_server_is_bac
     assert len([record for record in caplog.records if "too many connections" in record.getMessage()]) == 1
 
 
-@pytest.mark.parametrize("driver", ["engine psycopg", "async engine asyncpg", "driver psycopg2"])
-def test_after_a_restart_of_the_server_a_relay_is_woken_again(postgres_server, postgres_url, driver):
-    mine, wire = shop(postgres_url, driver), Wire()
+@pytest.mark.parametrize(("kind", "driver"), [("engine", "psycopg"), ("async engine", "asyncpg"), ("driver", "psycopg2")])
+def test_after_a_restart_of_the_server_a_relay_is_woken_again(postgres_server, postgres_url, kind, driver):
+    mine, wire = shop(postgres_url, kind, driver), Wire()
     with Relay(mine.provider, wire, poll_ms=HOUR_MS):
         before = mine.sell()
         until(lambda: wire.ids == before)
@@ -301,7 +258,7 @@ def test_after_a_restart_of_the_server_a_relay_is_woken_again(postgres_server, p
 def test_on_a_database_without_notifications_a_relay_polls_and_says_so_once(where, request, caplog):
     caplog.set_level(logging.INFO, "halfmoon.events")
     url = request.getfixturevalue(f"{where}_url")
-    mine, wire = shop(url, "engine as-it-is"), Wire()
+    mine, wire = shop(url, "engine"), Wire()
     with Relay(mine.provider, wire, poll_ms=20):
         sold = mine.sell()
         until(lambda: wire.ids == sold)

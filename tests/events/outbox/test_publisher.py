@@ -2,220 +2,95 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
+from contextlib import closing
 
 import pytest
 import sqlalchemy
-from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
 
 from halfmoon import Admin
 from halfmoon.errors import UsageError
-from halfmoon.events import dbapi
 from halfmoon.events.errors import PublishFailed
 from halfmoon.events.outbox import status as outbox_status
 from halfmoon.events.outbox.relay import RelaySettings
-from halfmoon.events.publishing.delivery_modes import DeliveryMode
 from halfmoon.events.publishing.publisher import Publisher
 from halfmoon.events.testing import MemoryBus
 from halfmoon.testing.local import LocalCluster
 from tests.events.outbox.reader import Reader
+from tests.events.outbox.shops import T, shop
 from tests.events.outcomes.forked import Forked
-from tests.events.real_databases import connects, for_asyncio
-from tests.waiting import soon, until
-
-
-@pytest.fixture
-def engine(database_url):
-    found = sqlalchemy.create_engine(database_url)
-    yield found
-    found.dispose()
-
-
-@pytest.fixture
-def session(engine):
-    return sessionmaker(engine)
-
-
-def rows(engine):
-    with engine.connect() as connection:
-        return connection.execute(sqlalchemy.text("SELECT event_id, attempts FROM halfmoon_outbox ORDER BY seq")).all()
+from tests.waiting import until
 
 
 @pytest.mark.slow
-def test_events_of_committed_transactions_are_consumed_and_others_never(session, engine, cluster):
-    topic = f"TP_OUT_{engine.dialect.name}"
-    with Publisher("P_out", cluster.nameserver, session=session, mode="outbox") as events, Reader(cluster, topic) as inbox:
-        events.create_tables()
-        with session.begin():
-            pass
-        with session.begin() as open_one:
-            open_one.execute(sqlalchemy.text("SELECT 1"))
-            told = events.publish(topic, "EC_PAID", {"order_id": 42}, headers={"who": "Ada"}, key="o-42", transactional=True)
-            seen = events.publish(topic, "EC_SEEN", {"order_id": 42})
-            assert inbox.ids == []
-        with session() as open_one:
-            open_one.execute(sqlalchemy.text("SELECT 1"))
-            never = events.publish(topic, "EC_PAID", {"order_id": 43}, transactional=True)
-            with open_one.begin_nested() as savepoint:
-                inner = events.publish(topic, "EC_PAID", {"order_id": 44}, transactional=True)
-                savepoint.rollback()
-            open_one.rollback()
-        with session.begin() as open_one:
-            open_one.execute(sqlalchemy.text("SELECT 1"))
-            with open_one.begin_nested() as savepoint:
-                undone = events.publish(topic, "EC_PAID", {"order_id": 45}, transactional=True)
-                savepoint.rollback()
-            last = events.publish(topic, "EC_PAID", {"order_id": 46}, transactional=True)
+@pytest.mark.parametrize("kind", ["engine", "async engine", "driver"])
+def test_events_of_committed_transactions_are_consumed_and_others_never(database_url, cluster, topic, kind):
+    with closing(shop(database_url, kind, nameserver=cluster.nameserver)) as mine, Reader(cluster, topic) as inbox:
+        told = mine.sell(topic=topic, transactional=True, headers={"who": "Ada"}, key="o-42")
+        mine.sell(topic=topic, transactional=True, commits=False)
+        last = mine.sell(2, topic=topic)
         until(lambda: len(inbox.ids) >= 3)
-        until(lambda: rows(engine) == [])
+        until(lambda: outbox_status.backlog(mine.provider).backlog == 0)
 
-    assert {told.delivery, seen.delivery, last.delivery} == {DeliveryMode.OUTBOX}
-    assert sorted(inbox.ids) == sorted([told.event_id, seen.event_id, last.event_id])
-    assert not {never.event_id, inner.event_id, undone.event_id} & set(inbox.ids)
-    paid = next(one for one in inbox.messages if one.msg_id == told.event_id)
-    assert (paid.tag, paid.keys, paid.properties["who"]) == ("EC_PAID", (told.event_id, "o-42"), "Ada")
+    assert sorted(inbox.ids) == sorted([*told, *last])
+    paid = next(one for one in inbox.messages if one.msg_id == told[0])
+    assert (paid.tag, paid.keys, paid.properties["who"]) == ("EC_PAID", (told[0], "o-42"), "Ada")
 
 
 @pytest.mark.slow
 def test_an_event_for_a_topic_that_may_not_be_written_to_is_parked_at_once_and_sent_when_asked_for(sqlite_url, cluster):
-    topic, engine = "TP_READ_ONLY", sqlalchemy.create_engine(sqlite_url)
-    made = sessionmaker(engine)
-    with Admin(nameserver=cluster.nameserver) as admin:
+    topic = "TP_READ_ONLY"
+    with (
+        Admin(nameserver=cluster.nameserver) as admin,
+        closing(shop(sqlite_url, "engine", nameserver=cluster.nameserver)) as mine,
+    ):
         admin.create_topic(topic, queue_count=1, perm=4)
-        with Publisher("P_parked", cluster.nameserver, session=made, mode="outbox") as events:
-            events.create_tables()
-            with made.begin():
-                told = events.publish(topic, "EC_PAID", 1)
-                other = events.publish("TP_OTHER", "EC_PAID", 2)
-            until(lambda: len(rows(engine)) == 1, within_s=10)  # the other one is sent
-            [parked] = until(lambda: outbox_status.entries(events.provider, 1, state="failed"), within_s=10)
-            assert (parked.event_id, parked.attempts) == (told.event_id, 1)
-            assert "TP_READ_ONLY may not be written to" in parked.error
-            assert other.delivery is DeliveryMode.OUTBOX
-            with made.begin(), pytest.raises(PublishFailed, match="may not be written to"):
-                Publisher("P_direct", cluster.nameserver, session=made).publish(topic, "EC_PAID", 3, transactional=True)
-            admin.create_topic(topic, queue_count=1)
-            outbox_status.retry(events.provider, time.time_ns() // 1_000_000)
-            until(lambda: rows(engine) == [])
-    engine.dispose()
+        told = mine.sell(topic=topic)
+        [parked] = until(lambda: outbox_status.entries(mine.provider, state="failed"), within_s=10)
+        assert (parked.event_id, parked.attempts) == (told[0], 1)
+        assert "TP_READ_ONLY may not be written to" in parked.error
+        direct = Publisher("P_direct", cluster.nameserver, provider=mine.provider)
+        with mine.begin(), pytest.raises(PublishFailed, match="may not be written to"):
+            direct.publish(topic, "EC_PAID", 3, transactional=True)
+        admin.create_topic(topic, queue_count=1)
+        outbox_status.retry(mine.provider, time.time_ns() // 1_000_000)
+        until(lambda: outbox_status.entries(mine.provider) == [])
 
 
 @pytest.mark.slow
-def test_publishing_works_without_any_broker_and_the_events_follow(session, engine, tmp_path):
-    topic, cluster = "TP_LATE", LocalCluster(tmp_path / "store")
+def test_publishing_works_without_any_broker_and_the_events_follow(database_url, tmp_path):
+    cluster = LocalCluster(tmp_path / "store")
     with cluster:
         pass  # its ports are known now, and nobody listens there
     settings = RelaySettings(poll_ms=100, timeout_ms=500, claim_ms=5_000)
-    with Publisher("P_late", cluster.nameserver, session=session, mode="outbox", relay=settings) as events:
-        events.create_tables()
+    with closing(shop(database_url, "engine", nameserver=cluster.nameserver, relay=settings)) as mine:
         begun = time.monotonic()
-        told = []
-        for at in range(20):
-            with session.begin() as open_one:
-                open_one.execute(sqlalchemy.text("SELECT 1"))
-                told.append(events.publish(topic, "EC_PAID", {"order_id": at}, transactional=True).event_id)
+        told = [event_id for _ in range(20) for event_id in mine.sell(transactional=True)]
         assert time.monotonic() - begun < 20, "nobody waited for the broker"
-        until(lambda: events._relay.figures().closed)
-        assert [one for one, _ in rows(engine)] == told
-        with cluster, Reader(cluster, topic) as inbox:
-            until(lambda: len(set(inbox.ids)) == 20)
-            until(lambda: rows(engine) == [])
-            assert sorted(set(inbox.ids)) == sorted(told)
+        until(lambda: mine.publisher._relay.figures().closed)
+        assert outbox_status.backlog(mine.provider).backlog == 20
+        with cluster, Reader(cluster, T) as inbox:
+            until(lambda: set(inbox.ids) == set(told))
+            until(lambda: outbox_status.backlog(mine.provider).backlog == 0)
 
 
 @pytest.mark.slow
-def test_the_relay_of_the_process_is_nudged_by_the_commit(session, engine, cluster):
-    topic, slow = f"TP_NUDGE_{engine.dialect.name}", RelaySettings(poll_ms=3_600_000)
-    with (
-        Publisher("P_nudge", cluster.nameserver, session=session, mode="outbox", relay=slow) as events,
-        Reader(cluster, topic) as inbox,
-    ):
-        events.create_tables()
-        for at in range(5):
-            with session.begin() as open_one:
-                open_one.execute(sqlalchemy.text("SELECT 1"))
-                told = events.publish(topic, "EC_PAID", at, transactional=True)
-            until(lambda event_id=told.event_id: event_id in inbox.at_s)
-
-
-@pytest.mark.slow
-async def test_events_of_an_asyncio_session_go_through_the_same_outbox(database_url, cluster):
-    topic = f"TP_ASYNC_{database_url.partition(':')[0].partition('+')[0]}"
-    engine = create_async_engine(for_asyncio(database_url))
-    session = async_sessionmaker(engine)
-    async with Publisher("P_async", cluster.nameserver, session=session, mode="outbox") as events:
-        with Reader(cluster, topic) as inbox:
-            await asyncio.to_thread(events.create_tables)
-            async with session.begin() as open_one:
-                await open_one.execute(sqlalchemy.text("SELECT 1"))
-                told = await events.publish_async(topic, "EC_PAID", {"order_id": 1}, transactional=True)
-            async with session() as open_one:
-                await open_one.execute(sqlalchemy.text("SELECT 1"))
-                await events.publish_async(topic, "EC_PAID", {"order_id": 2}, transactional=True)
-                await open_one.rollback()
-            async with session.begin() as open_one:
-                await open_one.execute(sqlalchemy.text("SELECT 1"))
-                last = await events.publish_async(topic, "EC_PAID", {"order_id": 3}, transactional=True)
-            await soon(lambda: len(inbox.ids) >= 2 and last.event_id in inbox.ids)
-    await engine.dispose()
-
-    assert sorted(inbox.ids) == sorted([told.event_id, last.event_id])
-
-
-@pytest.mark.slow
-def test_the_outbox_of_a_plain_driver_is_relayed_as_well(database_url, cluster):
-    topic = f"TP_DBAPI_{database_url.partition(':')[0].partition('+')[0]}"
-    database = dbapi.provider(connects(database_url))
-    fast = RelaySettings(poll_ms=50)
-    with Publisher("P_dbapi", cluster.nameserver, provider=database, mode="outbox", relay=fast) as events:
-        events.create_tables()
-        connection = database.connect()
-        connection.cursor().execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
-        connection.commit()
-        with Reader(cluster, topic) as inbox:
-            connection.cursor().execute("INSERT INTO orders VALUES (1)")
-            told = events.publish(topic, "EC_PAID", {"order_id": 1}, key="o-1", transactional=True)
-            connection.commit()
-            connection.cursor().execute("INSERT INTO orders VALUES (2)")
-            events.publish(topic, "EC_PAID", {"order_id": 2}, transactional=True)
-            connection.rollback()
-            connection.cursor().execute("INSERT INTO orders VALUES (3)")
-            last = events.publish(topic, "EC_PAID", {"order_id": 3}, transactional=True)
-            connection.commit()
-            until(lambda: len(inbox.ids) >= 2 and last.event_id in inbox.ids)
-            until(lambda: outbox_status.backlog(database, 0).backlog == 0)
-        found = outbox_status.backlog(database, 0)
-        connection.close()
-
-    assert sorted(inbox.ids) == sorted([told.event_id, last.event_id])
-    assert (found.backlog, found.failed) == (0, 0)
+def test_the_relay_of_the_process_is_nudged_by_the_commit(database_url, cluster, topic):
+    slow = RelaySettings(poll_ms=3_600_000)
+    with closing(shop(database_url, "engine", nameserver=cluster.nameserver, relay=slow)) as mine, Reader(cluster, topic) as inbox:
+        for _ in range(5):
+            [told] = mine.sell(topic=topic)
+            until(lambda event_id=told: event_id in inbox.ids)
 
 
 def test_without_a_relay_here_rows_wait_for_one_elsewhere(sqlite_url):
-    engine = sqlalchemy.create_engine(sqlite_url)
-    session, bus, before = sessionmaker(engine), MemoryBus(), threading.enumerate()
-    with Publisher("P_none", transport=bus, session=session, mode="outbox", relay=False) as events:
-        events.create_tables()
-        with session.begin() as open_one:
-            open_one.execute(sqlalchemy.text("SELECT 1"))
-            told = events.publish("TP_ORDER", "EC_PAID", {"order_id": 1}, transactional=True)
+    before = threading.enumerate()
+    with closing(shop(sqlite_url, "engine")) as mine:
+        told = mine.sell(transactional=True)  # needs no function that answers checks
         assert "halfmoon-outbox-relay" not in {one.name for one in threading.enumerate() if one not in before}
-        assert rows(engine) == [(told.event_id, 0)]
-    engine.dispose()
-
-
-def test_a_transactional_event_of_the_outbox_needs_no_checker(sqlite_url):
-    engine = sqlalchemy.create_engine(sqlite_url)
-    session = sessionmaker(engine)
-    with Publisher("P_free", transport=MemoryBus(), session=session, mode="outbox", relay=False) as events:
-        events.create_tables()
-        with session.begin() as open_one:
-            open_one.execute(sqlalchemy.text("SELECT 1"))
-            assert events.publish("TP_ORDER", "EC_PAID", 1, transactional=True).delivery is DeliveryMode.OUTBOX
-    engine.dispose()
+        assert [one.event_id for one in outbox_status.entries(mine.provider)] == told
 
 
 @pytest.mark.parametrize("relay", [None, 1, "yes", {"poll_ms": 5}])
@@ -227,35 +102,33 @@ def test_a_relay_setting_that_is_none_is_refused(relay):
 
 
 @pytest.mark.slow
-def test_a_delayed_event_keeps_its_time_whichever_process_is_killed_meanwhile(session, database_url, tmp_path):
+def test_a_delayed_event_keeps_its_time_whichever_process_is_killed_meanwhile(database_url, tmp_path):
     def relay():
         environment = {"HALFMOON_DATABASE": database_url, "NAMESRV_ADDR": cluster.nameserver}
         return Forked("halfmoon.cli.main", ["outbox", "relay", "--poll", "20ms", "--claim", "8s"], environment)
 
-    with LocalCluster(tmp_path / "store") as cluster:
+    with LocalCluster(tmp_path / "store") as cluster, closing(shop(database_url, "engine")) as mine:
         with Admin(nameserver=cluster.nameserver) as admin:
             admin.create_topic("TP_LATER", queue_count=1)
         cluster.kill()
         due_ms = time.time_ns() // 1_000_000 + 15_000
-        with Publisher("P_out", cluster.nameserver, session=session, mode="outbox", relay=False) as events, session.begin():
-            events.create_tables()
-            later = events.publish("TP_LATER", "EC_PAID", 1, transactional=True, deliver_at=due_ms, key="o-1")
-            now = events.publish("TP_LATER", "EC_PAID", 2, transactional=True, key="o-1")
+        [later] = mine.sell(topic="TP_LATER", deliver_at=due_ms, key="o-1")
+        [now] = mine.sell(topic="TP_LATER", key="o-1")
         relays = [relay()]
         try:
             time.sleep(1)
             relays[0].kill()
             cluster.start()
             relays.append(relay())
-            until(lambda: rows(session.kw["bind"]) == [], "an empty outbox")
+            until(lambda: outbox_status.backlog(mine.provider).backlog == 0, "an empty outbox")
             relays[1].kill()
             cluster.kill()
             cluster.start()
             with Reader(cluster, "TP_LATER") as inbox:
-                until(lambda: set(inbox.ids) == {later.event_id, now.event_id})
+                until(lambda: set(inbox.ids) == {later, now})
         finally:
             for one in relays:
                 one.kill()
                 one.communicate()
 
-    assert all(message.store_ms >= due_ms for message in inbox.messages if message.msg_id == later.event_id)
+    assert all(message.store_ms >= due_ms for message in inbox.messages if message.msg_id == later)

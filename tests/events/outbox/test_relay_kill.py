@@ -10,10 +10,10 @@ import pytest
 import sqlalchemy
 from sqlalchemy.orm import sessionmaker
 
-from halfmoon import ConsumeFrom, PushConsumer
 from halfmoon.events.publishing.publisher import Publisher
 from halfmoon.testing.local import LocalCluster
 from tests.events.outbox.outboxes import Outbox
+from tests.events.outbox.reader import Reader
 from tests.events.outcomes.forked import Forked
 from tests.waiting import until
 
@@ -88,25 +88,20 @@ def relay_process(outbox, cluster):
 
 
 def test_events_of_committed_sales_are_sent_and_of_no_others_however_relays_die(outbox, tmp_path):
-    chance, got, lock = random.Random(9), [], threading.Lock()
-
-    def take(messages):
-        with lock:
-            got.extend(one.msg_id for one in messages)
-
+    chance = random.Random(9)
     with LocalCluster(tmp_path / "store") as cluster:
-        consumer = PushConsumer(group="S_mail", nameserver=cluster.nameserver, consume_from=ConsumeFrom.FIRST_OFFSET)
-        consumer.subscribe("TP_SHOP")
-        consumer.on_message(take)
         relays, stranded = [], 0
-        with consumer, Shop(outbox, cluster) as shop:
+        with Reader(cluster, "TP_SHOP") as inbox, Shop(outbox, cluster) as shop:
             try:
                 for at in range(TRIES):
                     if at >= KILLS and stranded:
                         break
                     relays.append(relay_process(outbox, cluster))
-                    before = len(got)
-                    until(lambda before=before: len(got) > before or relays[-1].poll() is not None, "an event that the relay sends")
+                    before = len(inbox.ids)
+                    until(
+                        lambda before=before: len(inbox.ids) > before or relays[-1].poll() is not None,
+                        "an event that the relay sends",
+                    )
                     assert relays[-1].poll() is None, "the relay ended by itself"
                     time.sleep(chance.uniform(0, 0.3))
                     relays[-1].kill()
@@ -121,7 +116,7 @@ def test_events_of_committed_sales_are_sent_and_of_no_others_however_relays_die(
                 relays += [relay_process(outbox, cluster), relay_process(outbox, cluster)]
                 until(lambda: outbox.ids == [], "an empty outbox", within_s=120)
                 sold = {one for (one,) in outbox.ask("SELECT event_id FROM orders")}
-                until(lambda: sold <= set(got), "every event that was sold", within_s=120)
+                until(lambda: sold <= set(inbox.ids), "every event that was sold", within_s=120)
             finally:
                 for one in relays:
                     one.kill()
@@ -131,6 +126,6 @@ def test_events_of_committed_sales_are_sent_and_of_no_others_however_relays_die(
     assert len(sold) > 100
     assert shop.refused
     assert outbox.ids == []
-    assert set(got) == sold
+    assert set(inbox.ids) == sold
     assert set(outbox.kept) == sold, "whatever was sent is kept"
-    assert not set(got) & shop.refused
+    assert not set(inbox.ids) & shop.refused

@@ -27,36 +27,22 @@ from tests.events.outbox.test_relay import Wire
 from tests.waiting import until
 
 
-@pytest.mark.slow
-def test_a_row_is_put_aside_after_its_last_attempt_and_sent_when_somebody_asks(sqlite_outbox):
+def test_a_row_is_parked_after_a_bounded_number_of_attempts_and_sent_when_somebody_asks(sqlite_outbox):
     outbox, broken, looked = sqlite_outbox, [True], Looked(sqlite_outbox)
-    wire = Wire(lambda message: SystemError_("not yet") if broken[0] else None)
-    with Relay(looked, wire, poll_ms=20, attempts_max=2) as relay:
-        outbox.put("A")
-        until(lambda: relay.figures().parked)
-        until(lambda: relay.backlog().failed == 1)
+    wire = Wire(lambda message: SystemError_("not yet") if broken[0] and message.msg_id == "A" else None)
+    outbox.put("A", "next", key="o-1")
+    outbox.tell(f"UPDATE halfmoon_outbox SET attempts = {RelaySettings().attempts_max - 1} WHERE event_id = 'A'")
+    with Relay(looked, wire, poll_ms=20) as relay:
+        until(lambda: relay.figures().parked and wire.ids == ["next"])
         looked.until_more(5)
-        assert len(wire.tried) == 2
+        assert [one.msg_id for one in wire.tried] == ["A", "next"]
+        assert relay.backlog().failed == 1
         assert outbox.ask("SELECT next_ms FROM halfmoon_outbox") == [(PARKED_MS,)]  # no time comes at which it is due
         broken[0] = False
         assert retry(outbox.provider, time.time_ns() // 1_000_000) == 1
         until(lambda: outbox.ids == [])
 
-    assert wire.ids == ["A"]
-
-
-@pytest.mark.slow
-def test_a_row_is_not_given_up_because_brokers_are_down(sqlite_outbox):
-    outbox, down = sqlite_outbox, [True]
-    wire = Wire(lambda message: ConnectFailed("gone") if down[0] else None)
-    with Relay(outbox.provider, wire, poll_ms=20, attempts_max=1) as relay:
-        outbox.put("A")
-        until(lambda: relay.figures().failed >= 3)
-        assert relay.backlog().failed == 0
-        down[0] = False
-        until(lambda: outbox.ids == [])
-
-    assert wire.ids == ["A"]
+    assert wire.ids == ["next", "A"]
 
 
 def test_a_row_that_holds_no_message_is_put_aside_at_once(sqlite_outbox):
@@ -96,17 +82,6 @@ def test_a_row_that_can_never_be_sent_is_parked_at_once_and_its_key_goes_on(sqli
     assert "later events of its key go on without it" in said
     assert "event=poison" in said
     assert error in said
-
-
-def test_a_row_is_parked_by_default_after_a_bounded_number_of_attempts(sqlite_outbox):
-    outbox = sqlite_outbox
-    wire = Wire(lambda message: SystemError_("what is this") if message.msg_id == "poison" else None)
-    outbox.put("poison", "next", key="o-1")
-    outbox.tell(f"UPDATE halfmoon_outbox SET attempts = {RelaySettings().attempts_max - 1} WHERE event_id = 'poison'")
-
-    with Relay(outbox.provider, wire, poll_ms=20) as relay:
-        until(lambda: wire.ids == ["next"])
-        assert relay.backlog().failed == 1
 
 
 @pytest.mark.parametrize(

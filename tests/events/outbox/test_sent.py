@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from datetime import timedelta
 
 import pytest
@@ -22,7 +21,7 @@ from halfmoon.events.outbox.relay import Relay, RelaySettings
 from halfmoon.events.outbox.sent import KEPT_BY_ONE_STATEMENT, entries, keep, resend
 from halfmoon.events.sqlalchemy import provider as sqlalchemy_provider
 from halfmoon.events.tables import OUTBOX, SENT
-from halfmoon.model import Message, MessageQueue, SendResult, SendStatus
+from halfmoon.model import Message
 from tests.events.outbox.outboxes import BY_HAND
 from tests.events.outbox.test_claims import claimed, ids, settle
 from tests.events.outbox.test_relay import Wire
@@ -30,16 +29,6 @@ from tests.events.real_databases import connects
 from tests.waiting import until
 
 DAY_MS = 86_400_000
-
-
-class Broker(Wire):
-    """Takes messages, and answers with ids of its own."""
-
-    def post(self, message, told, *, timeout_ms):
-        self.got.append(message)
-        queue = MessageQueue(message.topic, "b", 0)
-        result = SendResult(SendStatus.SEND_OK, message.msg_id, f"broker-{message.msg_id}", queue, len(self.got))
-        threading.Thread(target=told, args=(result, None)).start()
 
 
 def send(outbox, *, now_ms=1_000, owner="r1"):
@@ -182,7 +171,7 @@ def test_what_is_sent_and_kept_while_events_are_sent_again_is_not_sent_without_e
 @pytest.mark.parametrize("kind", ["engine", "driver"])
 def test_a_relay_keeps_what_it_sent_and_sends_it_again_when_asked(outbox, kind):
     provider = outbox.provider if kind == "engine" else dbapi.provider(connects(outbox.url))
-    wire = Broker()
+    wire = Wire()
     with Relay(provider, wire, poll_ms=20, keep_sent=timedelta(days=1)):
         outbox.put(*(f"E{at}" for at in range(250)), key="k")
         until(lambda: outbox.ids == [])
@@ -199,7 +188,7 @@ def test_a_relay_keeps_what_it_sent_and_sends_it_again_when_asked(outbox, kind):
 
 
 def test_kept_events_lie_in_the_schema_of_their_outbox(postgres_url):
-    engine, wire = sqlalchemy.create_engine(postgres_url), Broker()
+    engine, wire = sqlalchemy.create_engine(postgres_url), Wire()
     with engine.begin() as connection:
         connection.execute(sqlalchemy.text("CREATE SCHEMA events"))
     database = sqlalchemy_provider(engine, schema="events")
