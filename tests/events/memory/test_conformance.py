@@ -8,6 +8,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Protocol
 
 import pytest
@@ -101,7 +102,7 @@ class OnBus:
         """Add a member that answers *unknown* to every check, as other clients do; return what ends it."""
         member = self.bus.transport(group)
         member.start(lambda stored: LocalTransactionState.UNKNOWN)
-        return member.die
+        return partial(self.bus.kill, member)
 
     def wait_rounds(self, count: int) -> None:
         self.bus.advance(10 + 30 * count)
