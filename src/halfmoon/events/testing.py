@@ -15,10 +15,12 @@ from halfmoon.events.encoding.envelope import event_of
 from halfmoon.events.event import Event
 from halfmoon.events.memory.broker import CHECK_TIMES, MemoryBroker, apart
 from halfmoon.events.memory.groups import Deliver, Job, Waiting
-from halfmoon.events.memory.records import KEEP_MS, Record, State, own_copy
+from halfmoon.events.memory.records import KEEP_MS, Member, Record, State, own_copy
 from halfmoon.events.memory.transport import MemoryTransport
 from halfmoon.limits import RECONSUME_MAX
 from halfmoon.model import LocalTransactionState
+
+MEMBERS_MAX = 10_000
 
 AGAIN = 4
 """After OPEN the same member is asked again, but for one check in four."""
@@ -59,6 +61,15 @@ class MemoryBus(MemoryBroker):
         self.checks_sent = 0
         self._interval_ms, self._checks_max, self._codecs = int(check_interval_s * 1000), checks_max, codecs or Codecs()
         self._turn = 0
+
+    def transport(self, group: str) -> MemoryTransport:
+        """Return a new member of a publisher group: what a `Publisher` calls its transport. Each stands for a process."""
+        with self.lock:
+            if len(self.members) >= MEMBERS_MAX:
+                raise UsageError(f"more than {MEMBERS_MAX} publishers on one bus")
+            member = MemoryTransport(self, group)
+            self.members.append(member)
+            return member
 
     def subscribe(
         self,
@@ -151,12 +162,12 @@ class MemoryBus(MemoryBroker):
 
     def _check(self, record: Record) -> int:
         """Ask members about one message until one answers otherwise than NOT_MINE, or give it up; returns how many were asked."""
-        walk: list[MemoryTransport] = []
+        walk: list[Member] = []
         while self._ask_next(record, walk):
             pass
         return len(walk)
 
-    def _ask_next(self, record: Record, walk: list[MemoryTransport]) -> bool:
+    def _ask_next(self, record: Record, walk: list[Member]) -> bool:
         """Ask the next member of a walk and add it there; returns whether to go on."""
         with self.lock:
             record.next_check_ms = self.now_ms + self._interval_ms
@@ -189,7 +200,7 @@ class MemoryBus(MemoryBroker):
             return True
         return False
 
-    def _next_member(self, record: Record, walk: Collection[MemoryTransport]) -> MemoryTransport | None:
+    def _next_member(self, record: Record, walk: Collection[Member]) -> Member | None:
         """Return the living member of the group that is asked next. Follows `halfmoon.broker.transactions.walks`."""
         left = [one for one in self.members if one.group == record.group and one.answers and one not in walk]
         again = record.asked if record.open and record.checks % AGAIN else None

@@ -10,6 +10,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from types import ModuleType
 from typing import Any, Protocol, TypeVar, overload
 
@@ -96,14 +97,14 @@ class Handler:
         """What it consumes, and by which function: for messages to people."""
         return f"{self.group}: {self.topic}/{self.code} by {self.name}"
 
-    @property
+    @cached_property
     def is_async(self) -> bool:
         """Whether the function is a coroutine function."""
         return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(
             getattr(self.function, "__call__", None)  # noqa: B004 (an object with an asynchronous __call__ is one, too)
         )
 
-    @property
+    @cached_property
     def takes_context(self) -> bool:
         """Whether the function takes a second argument."""
         try:

@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 
 from halfmoon.errors import ConnectFailed, HalfmoonError, RequestTimeout, SystemBusy, UsageError, settled_already
 from halfmoon.events.memory.groups import Groups
-from halfmoon.events.memory.records import FINAL, Record, State
-from halfmoon.events.memory.transport import BROKER_NAME, MemoryTransport
+from halfmoon.events.memory.records import FINAL, Member, Record, State
 from halfmoon.model import (
     TIMER_DELAY_MS,
     TIMER_DELIVER_MS,
@@ -33,11 +32,12 @@ from halfmoon.model import (
 
 T = TypeVar("T")
 
-MEMBERS_MAX = 10_000
 MESSAGES_MAX = 100_000
 """On one bus; a test that needs more clears it in between."""
 
 FOREVER = 1_000_000_000
+
+BROKER_NAME = "memory"
 
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 
@@ -55,7 +55,7 @@ class MemoryBroker:
         """How many decisions were refused because the opposite had been decided."""
         self.repeats = 0
         """How many decisions said again what was decided, and messages were merged with the one of the same id."""
-        self.members: list[MemoryTransport] = []
+        self.members: list[Member] = []
         self.records: list[Record] = []
         self.visible: list[StoredMessage] = []
         self.groups = Groups()
@@ -84,14 +84,6 @@ class MemoryBroker:
             self.groups.clear()
 
     # ------------------------------------------------------------ publishers
-
-    def transport(self, group: str) -> MemoryTransport:
-        """Return a new member of a publisher group: what a `Publisher` calls its transport. Each stands for a process."""
-        with self.lock:
-            if len(self.members) >= MEMBERS_MAX:
-                raise UsageError(f"more than {MEMBERS_MAX} publishers on one bus")
-            self.members.append(MemoryTransport(self, group))
-            return self.members[-1]
 
     def kill(self, publisher: Any) -> None:
         """Let a publisher's process die: what it has not said is never said, and it answers no checks.
@@ -145,9 +137,7 @@ class MemoryBroker:
 
     # ------------------------------------------------------------ both phases
 
-    def store(
-        self, message: Message, sender: MemoryTransport, *, attempt: int, phase: str, check_after_s: int | None = None
-    ) -> Record:
+    def store(self, message: Message, sender: Member, *, attempt: int, phase: str, check_after_s: int | None = None) -> Record:
         """Store a message, or find the one of the same id when this is a repeat.
 
         Raises what a fault says, BrokerError for a repeat of what was rolled back, what `Message.wire_properties` raises.
@@ -185,7 +175,7 @@ class MemoryBroker:
             self.repeats += 1
         return record
 
-    def _new(self, message: Message, properties: dict[str, str], sender: MemoryTransport, transactional: bool) -> Record:
+    def _new(self, message: Message, properties: dict[str, str], sender: Member, transactional: bool) -> Record:
         if len(self.records) >= MESSAGES_MAX:
             raise SystemBusy(f"{MESSAGES_MAX} messages are on this bus: call clear() in between")
         due_ms = _due_ms(properties, self.now_ms)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
-from halfmoon.model import SendResult, StoredMessage
-
-if TYPE_CHECKING:
-    from halfmoon.events.memory.transport import MemoryTransport
+from halfmoon.model import LocalTransactionState, SendResult, StoredMessage
 
 KEEP_MS = 72 * 3_600_000
 """Age at which an undecided message expires, whoever was asked. Follows fileReservedTime (RocketMQ 4.9.8)."""
@@ -34,6 +32,22 @@ def own_copy(message: StoredMessage) -> StoredMessage:
     return replace(message, properties=dict(message.properties))
 
 
+class Member(Protocol):
+    """A member of a publisher group, which a bus calls ``client``. ``settle`` has it decide what it can."""
+
+    group: str
+    client: str
+    dead: bool
+    settle: Callable[[], None]
+
+    @property
+    def answers(self) -> bool:
+        """Whether it can be asked."""
+
+    def ask(self, record: Record) -> LocalTransactionState:
+        """Answer a check. Raises what the check raises."""
+
+
 class Record(msgspec.Struct):
     """A message that was stored.
 
@@ -51,8 +65,8 @@ class Record(msgspec.Struct):
     checks: int = 0
     counted: int = 0
     repeats: int = 0
-    sender: MemoryTransport | None = None
-    asked: MemoryTransport | None = None
+    sender: Member | None = None
+    asked: Member | None = None
     open: bool = False
 
     @property

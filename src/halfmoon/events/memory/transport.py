@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from halfmoon.errors import ConnectionLost, NotRunning
+from halfmoon.events.memory.broker import BROKER_NAME, MemoryBroker
 from halfmoon.events.memory.records import Record, own_copy
 from halfmoon.events.publishing.transport import Answer, Prepared, SendCallback
 from halfmoon.model import LocalTransactionState, Message, SendResult
 
-if TYPE_CHECKING:
-    from halfmoon.events.memory.broker import MemoryBroker
-
 T = TypeVar("T")
-
-BROKER_NAME = "memory"
 
 
 class MemoryTransport:
