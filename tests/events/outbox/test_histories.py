@@ -52,7 +52,7 @@ class KeptStory:
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch):
         self.outbox, self.wire, self.now_ms = Outbox(f"sqlite:///{folder / 'outbox.db'}"), Told(), 1_000_000
-        for module in (relay_module, sent):
+        for module in (relay_module, sent, status):
             patch.setattr(module, "clock_ms", lambda rows: self.now_ms)
         self.relays = {name: self._relay(name) for name in NAMES}
         self.hands = dict.fromkeys(NAMES, 0)
@@ -68,7 +68,7 @@ class KeptStory:
             getattr(self, word)(*rest)
             waiting = self.outbox.ids
             assert len(waiting) == len(set(waiting)), "no event waits twice"
-            assert status.backlog(self.outbox.provider, self.now_ms).backlog == len(waiting)
+            assert status.backlog(self.outbox.provider).backlog == len(waiting)
         for name in NAMES:
             while self.turn(name):
                 pass

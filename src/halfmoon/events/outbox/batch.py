@@ -96,7 +96,7 @@ class Batch:
         self._in_flight[row.seq] = lane
         self._answer_until = time.monotonic() + self._timeout_ms / 1000 + GRACE_S
         try:
-            message = unpack(row.topic, row.event_id, row.packed, _attempt(row))
+            message = unpack(row.topic, row.event_id, row.message, _attempt(row))
             self._transport.post(message, partial(self._tell, row.seq), timeout_ms=self._timeout_ms)
         except Exception as exc:
             self._answered(row.seq, exc)
