@@ -48,10 +48,13 @@ class Batch:
     """One claim's rows on their way. Run once, by one thread; afterwards each row is in one of the three lists.
 
     ``sent``: the broker's id of the message, by the number of its row. ``failed``: with the error; a broker may have it all the
-    same. ``unsent``: not tried.
+    same. ``unsent``: not tried. ``probed`` are topics whose way was closed: their rows go one after another, for the first that
+    cannot be sent ends it.
     """
 
-    def __init__(self, transport: Transport, rows: Iterable[Row], *, in_flight_max: int, timeout_ms: int) -> None:
+    def __init__(
+        self, transport: Transport, rows: Iterable[Row], probed: Collection[str] = (), *, in_flight_max: int, timeout_ms: int
+    ) -> None:
         self.sent: dict[int, str] = {}
         self.failed: list[tuple[Row, BaseException]] = []
         self.unsent: list[Row] = []
@@ -60,39 +63,30 @@ class Batch:
         """Topics to which a row could be sent, and those whose way is closed."""
         self._transport = transport
         self._in_flight_max, self._timeout_ms = in_flight_max, timeout_ms
-        self._ready: deque[deque[Row]] = deque(_lanes(rows))
+        self._ready = deque(_lanes(rows, probed))
         self._in_flight: dict[int, deque[Row]] = {}
-        self._held: dict[str, list[deque[Row]]] = {}
         self._answers: SimpleQueue[_Told] = SimpleQueue()
         self._answer_until = 0.0
 
-    def run(self, until_s: float, probed: Collection[str] = (), close_at: Callable[[], float] = lambda: inf) -> None:
+    def run(self, until_s: float, close_at: Callable[[], float] = lambda: inf) -> None:
         """Send all that can be sent. Nothing is begun after ``until_s``, or after ``close_at()``, which may come nearer meanwhile.
 
-        ``probed`` are topics whose way was closed: one row alone goes ahead of the others. Takes at most until then, and as long
-        as a send may take; after ``close_at()`` answers are waited for only a moment.
+        Takes at most until then, and as long as a send may take; after ``close_at()`` answers are waited for only a moment.
         """
-        wary = set(probed)
         while True:
             if len(self._in_flight) <= self._in_flight_max // 2:  # many at once cost less than one at a time
                 while self._ready and len(self._in_flight) < self._in_flight_max and time.monotonic() < min(until_s, close_at()):
-                    self._begin(self._ready.popleft(), wary)
+                    self._begin(self._ready.popleft())
             if not self._in_flight:
                 break
             self._hear(min(self._answer_until, close_at() + FLUSH_MORE_S))
-        left = [*self._ready, *(lane for lanes in self._held.values() for lane in lanes)]
-        self.unsent += [row for lane in left for row in lane]
+        self.unsent += [row for lane in self._ready for row in lane]
 
-    def _begin(self, lane: deque[Row], wary: set[str]) -> None:
+    def _begin(self, lane: deque[Row]) -> None:
         row = lane[0]
         if row.topic in self.down:
             self.unsent += lane
             return
-        if row.topic in wary and row.topic not in self.up:
-            if row.topic in self._held:
-                self._held[row.topic].append(lane)
-                return
-            self._held[row.topic] = []
         self._in_flight[row.seq] = lane
         self._answer_until = time.monotonic() + self._timeout_ms / 1000 + GRACE_S
         try:
@@ -134,7 +128,6 @@ class Batch:
             self.unsent += lane
             if blames_the_way(error) and row.topic not in self.up:
                 self.down[row.topic] = error
-        self._ready.extend(self._held.pop(row.topic, ()))
 
 
 def blames_the_way(error: BaseException) -> bool:
@@ -181,9 +174,9 @@ def _attempt(row: Row) -> int:
     return min(ATTEMPT_MAX, max(row.attempts, 2 if row.error else 1))
 
 
-def _lanes(rows: Iterable[Row]) -> list[deque[Row]]:
-    """Rows of one order key in one lane, each other one in its own; lanes in the order of their first rows."""
-    lanes: dict[int, deque[Row]] = {}
+def _lanes(rows: Iterable[Row], probed: Collection[str]) -> list[deque[Row]]:
+    """Rows of one order key, or one probed topic, in one lane, each other one in its own; in the order of their first rows."""
+    lanes: dict[int | str, deque[Row]] = {}
     for row in rows:
-        lanes.setdefault(row.order_key or -row.seq, deque()).append(row)
+        lanes.setdefault(row.topic if row.topic in probed else row.order_key or -row.seq, deque()).append(row)
     return list(lanes.values())

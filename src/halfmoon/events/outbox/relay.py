@@ -359,9 +359,9 @@ class Relay:
         return claim(rows, mine, without=resting, **sizes)
 
     def _send(self, share: Share, claimed: list[Row], until_s: float) -> None:
-        settings = self.settings
-        batch = Batch(self._transport, claimed, in_flight_max=settings.in_flight_max, timeout_ms=settings.timeout_ms)
-        batch.run(until_s, self._closed_topics.keys(), lambda: self._close_at_s)
+        limits = {"in_flight_max": self.settings.in_flight_max, "timeout_ms": self.settings.timeout_ms}
+        batch = Batch(self._transport, claimed, self._closed_topics.keys(), **limits)
+        batch.run(until_s, lambda: self._close_at_s)
         for topic in batch.up:
             if self._closed_topics.pop(topic, None):
                 log.info("topic %s can be reached again: relay=%s", topic, self.name)

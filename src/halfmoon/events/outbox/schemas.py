@@ -27,19 +27,14 @@ log = logging.getLogger("halfmoon.events")
 
 _LISTS = {
     "postgresql": (
-        "SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relname = :name AND "
-        "c.relpersistence <> 't' AND c.relkind IN "
-        "('r', 'p') AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT') AND "
-        "has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE') ORDER BY 1"
+        "SELECT n.nspname, c.oid = to_regclass(:name) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE c.relname = :name AND c.relpersistence <> 't' AND c.relkind IN ('r', 'p') "
+        "AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT') "
+        "AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE') ORDER BY 1"
     ),
-    "mysql": "SELECT table_schema FROM information_schema.tables WHERE table_name = :name ORDER BY 1",
+    "mysql": "SELECT table_schema, table_schema = DATABASE() FROM information_schema.tables WHERE table_name = :name ORDER BY 1",
 }
-_HERE = {
-    "postgresql": (
-        f"SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass('{OUTBOX.name}')"
-    ),
-    "mysql": "SELECT DATABASE()",
-}
+"""Ask in which schemas there is an outbox, and whether it is the one that the database finds."""
 
 
 def checked(schemas: str | Collection[str] | None) -> tuple[str, ...] | None:
@@ -58,24 +53,18 @@ def checked(schemas: str | Collection[str] | None) -> tuple[str, ...] | None:
     return found
 
 
-def listed(provider: Provider) -> list[str]:
+def listed(provider: Provider, *, others: bool = False) -> list[str]:
     """Return the schemas in which there is an outbox: in PostgreSQL one that may be changed, in MySQL one that may be seen.
 
-    Raises UsageError for a database that has no schemas, and what the database raises.
+    ``others``: but for the provider's own, or the one that the database finds. Raises UsageError for a database that has no
+    schemas, and what the database raises.
     """
     if (query := _LISTS.get(provider.dialect)) is None:
         raise UsageError(f"schemas='*': a database of {provider.dialect or 'this kind'} has no schemas, leave it out")
     with provider.fresh() as rows:
-        return [str(schema) for (schema,) in rows.all(query, {"name": OUTBOX.name})]
-
-
-def others(provider: Provider) -> list[str]:
-    """Return the schemas with an outbox beside the one that the database finds; empty where there are no schemas."""
-    if provider.dialect not in _LISTS:
-        return []
-    with provider.fresh() as rows:
-        here = {str(schema) for (schema,) in rows.all(_HERE[provider.dialect])} | {getattr(provider, "schema", "")}
-    return [schema for schema in listed(provider) if schema not in here]
+        found = {str(schema): bool(here) for schema, here in rows.all(query, {"name": OUTBOX.name})}
+    own = getattr(provider, "schema", "")
+    return [schema for schema, here in found.items() if not (others and (here or schema == own))]
 
 
 class Share:
@@ -145,9 +134,9 @@ class Shares:
 
     def say_others(self) -> None:
         """Say once which other schemas have an outbox, where none were named."""
-        if self._named == ("",) and not self._said_others:
+        if self._named == ("",) and self._provider.dialect in _LISTS and not self._said_others:
             self._said_others = True
-            if found := others(self._provider):
+            if found := listed(self._provider, others=True):
                 log.info(
                     "the relay serves one schema; others have an outbox, name them or '*' (schemas=…) if they are its to serve: "
                     "count=%d schemas=%s",
