@@ -103,7 +103,7 @@ class MemoryBus(MemoryBroker):
             if count > DELIVERIES_MAX:
                 raise UsageError(f"{DELIVERIES_MAX} deliveries and no end: does a consumer publish what it consumes?")
             try:
-                consumed, reason = apart(job.deliver, own_copy(job.message), job.attempt)
+                consumed, reason = apart(job.member.deliver, own_copy(job.message), job.attempt)
             except Exception as exc:
                 log.exception("a consumer failed: event=%s group=%s", job.message.msg_id, job.group)
                 consumed, reason = False, f"{type(exc).__name__}: {exc}"
@@ -156,9 +156,10 @@ class MemoryBus(MemoryBroker):
     def _due_ms(self) -> int | None:
         """When something happens by itself next."""
         with self.lock:
-            checks = [record.next_check_ms for record in self.in_state(State.UNKNOWN)]
-            others = self.groups.due_ms(self.now_ms), self.show_due()
-        return min([*checks, *(due_ms for due_ms in others if due_ms is not None)], default=None)
+            times = [record.next_check_ms for record in self.in_state(State.UNKNOWN)]
+            times += [waiting.due_ms for waiting in self.groups.waiting if waiting.due_ms > self.now_ms]
+            delayed_ms = self.show_due()
+        return min(times if delayed_ms is None else [*times, delayed_ms], default=None)
 
     def _check(self, record: Record) -> int:
         """Ask members about one message until one answers otherwise than NOT_MINE, or give it up; returns how many were asked."""
@@ -237,13 +238,13 @@ class MemoryBus(MemoryBroker):
     def waiting(self) -> tuple[Waiting, ...]:
         """What was not consumed and comes again: ``group``, ``message``, ``attempt``, ``reason``, ``due_ms``."""
         with self.lock:
-            return tuple(self.groups.waiting())
+            return tuple(sorted(self.groups.waiting))
 
     @property
     def dead_letters(self) -> tuple[Waiting, ...]:
         """What was not consumed in 17 attempts, or one more than ``reconsume_max``, and does not come again."""
         with self.lock:
-            return tuple(self.groups.dead())
+            return tuple(letter for group in self.groups.by_name.values() for letter in group.dead)
 
     def events(self, topic: str | None = None, code: str | None = None) -> list[Event]:
         """Return the events that consumers may see, decoded, in the order in which they became visible."""
@@ -256,7 +257,7 @@ class MemoryBus(MemoryBroker):
     def consumed(self, group: str) -> list[Event]:
         """Return the events that a group has consumed, decoded, in that order."""
         with self.lock:
-            messages = self.groups.consumed(group)
+            messages = list(self.groups.by_name[group].consumed) if group in self.groups.by_name else []
         return [event_of(stored, self._codecs) for stored in messages]
 
     def event(self, record: Record) -> Event:

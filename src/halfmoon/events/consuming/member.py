@@ -18,7 +18,6 @@ from halfmoon.events.consuming.dispatch import Dispatch
 from halfmoon.events.consuming.loop import LoopThread
 from halfmoon.events.consuming.on import Handler
 from halfmoon.model import ConsumeFrom, ConsumeStatus, MessageModel, MessageQueue, StoredMessage
-from halfmoon.results import OffsetMove
 
 if TYPE_CHECKING:
     from halfmoon.events.testing import MemoryBus
@@ -132,21 +131,15 @@ async def skip_what_was_missed(settings: PushSettings, topics: list[str]) -> Non
 
 async def _skip(admin: AsyncAdmin, group: str, topic: str) -> None:
     try:
-        moves = await _ends(admin, group, topic)
+        try:
+            moves = await admin.reset_offsets(group, topic, "latest", dry_run=True)
+        except GroupNotFound:
+            await admin.create_group(group)
+            moves = await admin.reset_offsets(group, topic, "latest", dry_run=True)
     except HalfmoonError as exc:
         log.info("nothing is skipped: group=%s topic=%s reason=%s", group, topic, exc)
         return
-    if any(move.members for move in moves):
-        return
     ahead = {move.queue: move.then for move in moves if move.now is None or move.then > move.now}
-    if ahead:
+    if ahead and not any(move.members for move in moves):
         await admin.reset_offsets(group, topic, ahead)
         log.info("no member was online, earlier messages are skipped: group=%s topic=%s queues=%d", group, topic, len(ahead))
-
-
-async def _ends(admin: AsyncAdmin, group: str, topic: str) -> list[OffsetMove]:
-    try:
-        return await admin.reset_offsets(group, topic, "latest", dry_run=True)
-    except GroupNotFound:
-        await admin.create_group(group)
-        return await admin.reset_offsets(group, topic, "latest", dry_run=True)

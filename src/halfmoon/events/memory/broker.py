@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import count
 from typing import Any, TypeVar
 
 from halfmoon.errors import ConnectFailed, HalfmoonError, RequestTimeout, SystemBusy, UsageError, settled_already
@@ -69,7 +70,7 @@ class MemoryBroker:
         """How many messages each topic holds."""
         self._delayed: list[tuple[int, int, Record]] = []
         """A heap of those that consumers may not see yet: when they may, their order, the record."""
-        self._places = 0
+        self._places = count()
         self._faults: dict[str, list[tuple[bool, HalfmoonError]]] = {"send": [], "prepare": []}
         self._losing = 0
 
@@ -185,7 +186,7 @@ class MemoryBroker:
         else:
             properties.pop(WAIT, None)
         offset = len(self._halves) if transactional else self._ends[message.topic]
-        stored = _stored(message, properties, offset, self._place(), self.now_ms)
+        stored = _stored(message, properties, offset, next(self._places), self.now_ms)
         queue = MessageQueue(message.topic, BROKER_NAME, 0)
         result = SendResult(SendStatus.SEND_OK, stored.msg_id, stored.offset_msg_id, queue, offset)
         state = State.UNKNOWN if transactional else State.COMMITTED
@@ -208,11 +209,6 @@ class MemoryBroker:
             self._show(record, record.stored)
         return self._delayed[0][0] if self._delayed else None
 
-    def _place(self) -> int:
-        """Return the place of the next message that is stored."""
-        self._places += 1
-        return self._places - 1
-
     def _show(self, record: Record, stored: StoredMessage) -> None:
         """Let consumers see a message."""
         self.visible.append(stored)
@@ -223,7 +219,7 @@ class MemoryBroker:
         """Store a half message once more, where consumers see it. Follows `halfmoon.broker.transactions.half`."""
         half = record.stored
         properties = {name: text for name, text in half.properties.items() if name != CHECK_TIMES}
-        place = self._place()
+        place = next(self._places)
         self._show(record, replace(
             half, properties=properties, queue_offset=self._ends[half.topic], physical_offset=place,
             offset_msg_id=_offset_id(place), sys_flag=int(LocalTransactionState.COMMIT), store_ms=self.now_ms,
