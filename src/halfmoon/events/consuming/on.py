@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from halfmoon.errors import UsageError
 from halfmoon.events.consuming.context import ConsumerContext
@@ -132,32 +132,27 @@ class _TypedOn(Protocol[Payload]):
     ) -> Callable[[Any, Payload, ConsumerContext], Result]: ...
 
 
+class _TypedOptions(TypedDict, total=False):
+    """What `on` takes beside the class of events and the group; see `Handler`."""
+
+    persistence: bool
+    dedup: Any
+    codecs: Codecs | None
+    ordered: bool
+    retries: int | None
+
+
+class _Options(_TypedOptions, total=False):
+    """What `on` takes beside group, topic and code."""
+
+    event_type: str
+    payload: Any
+
+
 @overload
-def on(
-    group: str,
-    topic: str,
-    code: str,
-    *,
-    persistence: bool = True,
-    event_type: str = DIRECT,
-    dedup: Any = None,
-    codecs: Codecs | None = None,
-    payload: Any = None,
-    ordered: bool = False,
-    retries: int | None = None,
-) -> Callable[[Target], Target]: ...
+def on(group: str, topic: str, code: str, **options: Unpack[_Options]) -> Callable[[Target], Target]: ...
 @overload
-def on(
-    event: type[Payload],
-    /,
-    *,
-    group: str,
-    persistence: bool = True,
-    dedup: Any = None,
-    codecs: Codecs | None = None,
-    ordered: bool = False,
-    retries: int | None = None,
-) -> _TypedOn[Payload]: ...
+def on(event: type[Payload], /, *, group: str, **options: Unpack[_TypedOptions]) -> _TypedOn[Payload]: ...
 def on(*what: Any, **options: Any) -> Any:
     """Have a function, a coroutine function, a method, or a class with a method ``on_event`` consume events; a decorator.
 
