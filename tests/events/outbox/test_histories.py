@@ -198,7 +198,7 @@ def breaks(play: Callable[..., None], plant) -> Callable[[object], bool]:
 
 @pytest.mark.parametrize("plant", FAULTS, ids=lambda one: one.__name__.strip("_"))
 def test_a_fault_of_kept_events_is_found(plant):
-    found = find(KEPT_WORDS, breaks(play_kept, plant), settings=SEARCH, random=Random(1))
+    found = find(KEPT_WORDS, breaks(play_kept, plant), settings=SEARCH, random=Random(2))
     play_kept(found)
 
 

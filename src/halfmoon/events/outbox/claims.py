@@ -63,14 +63,14 @@ class Row(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """A row that could not be sent: why, and when it is free again (`PARKED_MS`: only when somebody asks for it).
+    """A row that could not be sent: why, and how long it waits (`PARKED_MS`: until somebody asks for it).
 
     ``counts`` is 1 for a try that counts as one of the row's, and 0 when the way was closed.
     """
 
     seq: int
     error: str
-    next_ms: int
+    wait_ms: int
     counts: int = 1
 
 
@@ -213,13 +213,14 @@ def release(rows: Rows, owner: str, unsent: Collection[int]) -> None:
     )
 
 
-def fail(rows: Rows, owner: str, failed: Collection[Failure]) -> None:
+def fail(rows: Rows, owner: str, failed: Collection[Failure], now_ms: int) -> None:
     """Write down why rows could not be sent, and when they are free again."""
-    for failure in failed:
+    for seq, error, wait_ms, counts in failed:
+        next_ms = min(PARKED_MS, now_ms + wait_ms)
         rows.run(
             f"UPDATE {OUTBOX.name} SET claimed_by = '', claimed_until_ms = 0, error = :error, next_ms = :next_ms, "
             "attempts = attempts - 1 + :counts WHERE seq = :seq AND claimed_by = :owner",
-            {**failure._asdict(), "owner": owner},
+            {"seq": seq, "error": error, "next_ms": next_ms, "counts": counts, "owner": owner},
         )
 
 

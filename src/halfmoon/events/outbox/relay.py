@@ -183,10 +183,6 @@ class Relay:
         self._close_at_s = inf
         self._shares = Shares(provider, self.settings.schemas)
         self._closed_topics: dict[str, Backoff] = {}
-        self._ahead_ms = 0
-        """So much is the clock of the database ahead of the steady one here."""
-        self._retry_ms = 0
-        """Until then a row waits for another try, and others of its key behind it."""
         self._counts = {"sent": 0, "failed": 0, "parked": 0, "batches": 0}
         self._in_hand = 0
         self._lock_wait_ms = LOCK_WAIT_MS
@@ -317,12 +313,16 @@ class Relay:
             check_table(share, SENT)
             share.keeps = True
         with share.fresh(lock_wait_ms=self._lock_wait_ms) as rows:
-            self._settle(rows, share)
-            claimed = [] if closing else self._claim(rows, resting)
+            now_ms = clock_ms(rows)
+            if share.batch is not None:
+                self._settle(rows, share, share.batch, now_ms)
+            mine = Claim(self.name, now_ms, now_ms + self.settings.claim_ms)
+            sizes = {"count_max": self.settings.batch_max, "bytes_max": self.settings.batch_bytes_max}
+            claimed = [] if closing else claim(rows, mine, without=resting, **sizes)
         share.batch = None
         self._in_hand = len(claimed)
         if not claimed:
-            if resting or self._now_ms() < self._retry_ms:
+            if resting or begun_s < share.retry_at_s:
                 share.look_at_s = begun_s + min(REST_MAX_S, (time.monotonic() - begun_s) * _QUICK)
             return False
         self._send(share, claimed, until_s)
@@ -339,24 +339,15 @@ class Relay:
         if remove_old(share, SENT, "sent_ms", now_ms, self.settings.keep_ms, steps_max=1) >= STEP_ROWS:
             share.clean_at_s = 0.0
 
-    def _settle(self, rows: Rows, share: Share) -> None:
-        if (batch := share.batch) is None:
-            return
+    def _settle(self, rows: Rows, share: Share, batch: Batch, now_ms: int) -> None:
         if self.settings.keep_ms:
-            keep(rows, self.name, batch.sent, self._now_ms())
+            keep(rows, self.name, batch.sent, now_ms)
         if lost := len(batch.sent) - remove(rows, self.name, batch.sent):
             log.warning(
                 "%d outbox rows were sent after their claim had expired, consumers may get them twice: relay=%s", lost, self.name
             )
-        fail(rows, self.name, share.failed)
+        fail(rows, self.name, share.failed, now_ms)
         release(rows, self.name, [row.seq for row in batch.unsent])
-
-    def _claim(self, rows: Rows, resting: set[str]) -> list[Row]:
-        now_ms = clock_ms(rows)
-        self._ahead_ms = now_ms - _steady_ms()
-        mine = Claim(self.name, now_ms, now_ms + self.settings.claim_ms)
-        sizes = {"count_max": self.settings.batch_max, "bytes_max": self.settings.batch_bytes_max}
-        return claim(rows, mine, without=resting, **sizes)
 
     def _send(self, share: Share, claimed: list[Row], until_s: float) -> None:
         limits = {"in_flight_max": self.settings.in_flight_max, "timeout_ms": self.settings.timeout_ms}
@@ -370,6 +361,8 @@ class Relay:
                 del self._closed_topics[next(iter(self._closed_topics))]
             self._closed_topics.setdefault(topic, Backoff(REST_MIN_S, REST_MAX_S)).failed(error_text(error))
         share.batch, share.failed = batch, [self._failure(row, error, batch.up) for row, error in batch.failed]
+        waits_ms = [failure.wait_ms for failure in share.failed if failure.wait_ms < PARKED_MS]
+        share.retry_at_s = max(share.retry_at_s, time.monotonic() + max(waits_ms, default=0) / 1000)
         for name, count in (("batches", 1), ("sent", len(batch.sent)), ("failed", len(batch.failed))):
             self._counts[name] += count
 
@@ -391,13 +384,7 @@ class Relay:
             wait_ms = int(2000 * rest.rest_s)  # behind others of its topic, so that one row alone does not keep the topic closed
         else:
             wait_ms = min(self.settings.retry_max_ms, RETRY_MIN_MS << min(20, max(0, row.attempts - 1)))
-        next_ms = self._now_ms() + wait_ms
-        self._retry_ms = max(self._retry_ms, next_ms)
-        return Failure(row.seq, error_text(error), next_ms, int(counted))
-
-    def _now_ms(self) -> int:
-        """Return the time by the database's clock, as of the last claim."""
-        return self._ahead_ms + _steady_ms()
+        return Failure(row.seq, error_text(error), wait_ms, int(counted))
 
 
 def _nothing_to_do(share: Share) -> bool:
@@ -410,7 +397,3 @@ def _nothing_to_do(share: Share) -> bool:
 
 def _is_span(value: object) -> bool:
     return isinstance(value, timedelta) or (isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value))
-
-
-def _steady_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

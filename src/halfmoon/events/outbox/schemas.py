@@ -78,7 +78,8 @@ class Share:
         """What becomes of the rows of the batch that could not be sent."""
         self.keeps = False
         """Whether the table of kept events was found: without it nothing is sent."""
-        self.look_at_s = self.clean_at_s = 0.0
+        self.retry_at_s = self.look_at_s = self.clean_at_s = 0.0
+        """Until when rows wait for another try, and others of their keys behind them; when it looks again, and when it cleans."""
 
     @property
     def dialect(self) -> str:
