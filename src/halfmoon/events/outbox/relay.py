@@ -53,6 +53,7 @@ from halfmoon.events.outbox.status import Backlog
 from halfmoon.events.publishing.transport import Transport
 from halfmoon.events.tables import OUTBOX, SENT, Table
 from halfmoon.events.tracing import step
+from halfmoon.settings import setting
 
 RETRY_MIN_MS = 500
 """A row that failed for its own sake waits so long at first, and twice as long each time."""
@@ -73,25 +74,19 @@ log = logging.getLogger("halfmoon.events")
 class RelaySettings:
     """How a relay works. Times in ms; all are checked."""
 
-    poll_ms: int = 1_000
-    """How often it looks without being nudged, more or less a quarter."""
+    poll_ms: int = setting(1_000, low=10, high=3_600_000, why="How often it looks without being nudged, more or less a quarter.")
     listen: bool = True
     """Whether PostgreSQL tells it of rows of other processes at once, on one more connection. It polls all the same."""
-    batch_max: int = 200
-    """Rows of one claim."""
-    batch_bytes_max: int = 16 * 1024 * 1024
-    """Of their messages together: what a relay holds in memory."""
-    in_flight_max: int = 100
-    """Messages under way to brokers at the same time."""
-    timeout_ms: int = 3_000
-    """Of one sending."""
-    claim_ms: int = 60_000
-    """How long a claim lasts, by the database's clock: the rows of a relay that was killed wait so long for another."""
-    retry_max_ms: int = 60_000
-    """The longest that a row which failed waits for another try."""
-    attempts_max: int | None = 50
-    """Tries of a row until it is parked as failed, for somebody to look at: 50 take three quarters of an hour; None: it is never
-    parked for their number. Tries for which no broker could be reached do not count. What can never succeed is parked at once."""
+    batch_max: int = setting(200, low=1, high=1_000, why="Rows of one claim.")
+    batch_bytes_max: int = setting(16 << 20, low=1, high=1 << 30, why="Of their messages together: what a relay holds in memory.")
+    in_flight_max: int = setting(100, low=1, high=1_000, why="Messages under way to brokers at the same time.")
+    timeout_ms: int = setting(3_000, low=100, high=60_000, why="Of one sending.")
+    claim_ms: int = setting(60_000, low=CLAIM_MIN_MS, high=CLAIM_MAX_MS, why="How long a claim lasts, by the database's clock.")
+    """The rows of a relay that was killed wait so long for another."""
+    retry_max_ms: int = setting(60_000, low=RETRY_MIN_MS, high=WAIT_MAX_MS, why="The longest that a row which failed waits.")
+    attempts_max: int | None = setting(50, low=1, high=1_000_000, why="Tries of a row until it is parked as failed.")
+    """50 take three quarters of an hour; None: it is never parked for their number. Tries for which no broker could be reached do
+    not count. What can never succeed is parked at once."""
     keep_sent: float | timedelta | None = None
     """How long events stay in the table ``halfmoon_sent`` after they were sent, in seconds or as a timedelta, so that they can be
     listed and sent again; None: not at all. The same for all relays of an outbox: each removes what is too old for it."""
@@ -100,22 +95,13 @@ class RelaySettings:
     change; None: the one that the database finds."""
 
     def __post_init__(self) -> None:
-        bounds = {
-            "poll_ms": (10, 3_600_000),
-            "batch_max": (1, 1_000),
-            "batch_bytes_max": (1, 1 << 30),
-            "in_flight_max": (1, 1_000),
-            "timeout_ms": (100, 60_000),
-            "claim_ms": (CLAIM_MIN_MS, CLAIM_MAX_MS),
-            "retry_max_ms": (RETRY_MIN_MS, WAIT_MAX_MS),
-            "attempts_max": (1, 1_000_000),
-        }
-        for name, (low, high) in bounds.items():
-            value = getattr(self, name)
-            if value is None and name == "attempts_max":
+        for each in fields(self):
+            value, facts = getattr(self, each.name), each.metadata
+            if not facts or (value is None and each.name == "attempts_max"):
                 continue
+            low, high = facts["low"], facts["high"]
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-                raise SettingError(f"relay setting {name} is {low} to {high}, not {value!r:.40}")
+                raise SettingError(f"relay setting {each.name} is {low} to {high}, not {value!r:.40}")
         if not isinstance(self.listen, bool):
             raise SettingError(f"relay setting listen is True or False, not {self.listen!r:.40}")
         if self.claim_ms < self.timeout_ms + CLAIM_MIN_MS:
