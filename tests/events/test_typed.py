@@ -228,7 +228,7 @@ def test_order_and_retries_of_a_function_are_settings_of_its_group(monkeypatch: 
     taken: dict[str, dict[str, Any]] = {}
     monkeypatch.setattr(
         "halfmoon.events.consuming.consumers.Member",
-        lambda dispatch, mine, settings, with_broker: taken.__setitem__(dispatch.group, settings),
+        lambda dispatch, mine, settings, bus: taken.__setitem__(dispatch.group, settings),
     )
     Consumers(mail, mail_too, stock, reconsume_max=3)
     settings = {group: (one.get("orderly", False), one["reconsume_max"]) for group, one in taken.items()}

@@ -6,25 +6,19 @@ a broker (`halfmoon.events.memory.records`). Nothing happens by itself: `deliver
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import logging
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
 
-from halfmoon.errors import HalfmoonError, UsageError
+from halfmoon.errors import UsageError
 from halfmoon.events.encoding.codec import Codecs
 from halfmoon.events.encoding.envelope import event_of
 from halfmoon.events.event import Event
-from halfmoon.events.memory.broker import CHECK_TIMES, FOREVER, MemoryBroker
+from halfmoon.events.memory.broker import CHECK_TIMES, MemoryBroker, apart
 from halfmoon.events.memory.groups import Deliver, Job, Waiting
-from halfmoon.events.memory.records import KEEP_MS, Decision, Record, State, Verdict, own_copy
+from halfmoon.events.memory.records import KEEP_MS, Member, Record, State, own_copy
 from halfmoon.events.memory.transport import MemoryTransport
 from halfmoon.limits import RECONSUME_MAX
 from halfmoon.model import LocalTransactionState
-
-T = TypeVar("T")
 
 MEMBERS_MAX = 10_000
 
@@ -37,7 +31,7 @@ DELIVERIES_MAX = 100_000
 log = logging.getLogger("halfmoon.events")
 
 
-class MemoryBus:
+class MemoryBus(MemoryBroker):
     """A broker in memory.
 
     ::
@@ -63,42 +57,18 @@ class MemoryBus:
     ) -> None:
         if check_after_s < 0 or check_interval_s < 0.001 or checks_max < 1:
             raise UsageError("check_after_s must be 0 or more, check_interval_s at least 0.001, checks_max at least 1")
+        super().__init__(int(check_after_s * 1000))
         self.checks_sent = 0
         self._interval_ms, self._checks_max, self._codecs = int(check_interval_s * 1000), checks_max, codecs or Codecs()
-        self._members: list[MemoryTransport] = []
-        self._broker = MemoryBroker(int(check_after_s * 1000))
-        self._lock, self._turn = self._broker.lock, 0
-
-    @property
-    def now_ms(self) -> int:
-        """The bus's time, ms since the epoch. It stands still until `advance`."""
-        return self._broker.now_ms
-
-    @property
-    def contradictions(self) -> int:
-        """How many decisions were refused because the opposite had been decided."""
-        self._settle()
-        return self._broker.contradictions
-
-    @property
-    def repeats(self) -> int:
-        """How many decisions said again what was decided, and messages were merged with the one of the same id."""
-        self._settle()
-        return self._broker.repeats
-
-    def clear(self) -> None:
-        """Forget every message. Publishers and consumers stay."""
-        self._broker.clear()
-
-    # ------------------------------------------------------------ who takes part
+        self._turn = 0
 
     def transport(self, group: str) -> MemoryTransport:
         """Return a new member of a publisher group: what a `Publisher` calls its transport. Each stands for a process."""
-        with self._lock:
-            if len(self._members) >= MEMBERS_MAX:
+        with self.lock:
+            if len(self.members) >= MEMBERS_MAX:
                 raise UsageError(f"more than {MEMBERS_MAX} publishers on one bus")
-            member = MemoryTransport(self._broker, group)
-            self._members.append(member)
+            member = MemoryTransport(self, group)
+            self.members.append(member)
             return member
 
     def subscribe(
@@ -116,44 +86,9 @@ class MemoryBus:
         message is consumed, and the reason when it is not; raising is not. ``from_end``: topics of which a group is
         given only what is published from now on, if nobody of it is there. ``reconsume_max``: how often a message comes again.
         """
-        with self._lock:
-            join, end = self._broker.groups.join, len(self._broker.visible)
-            return join(group, topics, deliver, skip=from_end, end=end, times_max=reconsume_max)
-
-    def kill(self, publisher: Any) -> None:
-        """Let a publisher's process die: what it has not said is never said, and it answers no checks.
-
-        ``publisher`` is a `Publisher` or what `transport` returned. What it calls afterwards fails.
-        """
-        member = publisher if isinstance(publisher, MemoryTransport) else getattr(publisher, "transport", None)
-        if not isinstance(member, MemoryTransport) or member not in self._members:
-            raise UsageError(f"{publisher!r:.80} does not publish on this bus")
-        _apart(member.settle)
-        member.die()
-
-    # ------------------------------------------------------------ faults
-
-    def fail_next(self, phase: str, *, stored: bool = False, times: int = 1, error: HalfmoonError | None = None) -> None:
-        """Let the next ``times`` calls of ``"prepare"`` or ``"send"`` fail; by default with a time-out.
-
-        ``stored``: the answer is lost, the message is there. Otherwise the request is lost.
-        """
-        self._broker.fail_next(phase, stored, times, error)
-
-    def lose_second_phase(self, times: int = FOREVER) -> None:
-        """Lose the next ``times`` decisions on their way; without a number all, until `heal`."""
-        self._settle()
-        self._broker.lose(times)
-
-    def go_down(self) -> None:
-        """Be out of reach until `heal`: publishing fails, decisions are lost, nothing is checked or delivered."""
-        self._settle()
-        self._broker.down = True
-
-    def heal(self) -> None:
-        """From now on nothing fails and nothing is lost."""
-        self._settle()
-        self._broker.heal()
+        with self.lock:
+            end = len(self.visible)
+            return self.groups.join(group, topics, deliver, skip=from_end, end=end, times_max=reconsume_max)
 
     # ------------------------------------------------------------ what happens
 
@@ -168,25 +103,24 @@ class MemoryBus:
             if count > DELIVERIES_MAX:
                 raise UsageError(f"{DELIVERIES_MAX} deliveries and no end: does a consumer publish what it consumes?")
             try:
-                consumed, reason = _apart(job.deliver, own_copy(job.message), job.attempt)
+                consumed, reason = apart(job.member.deliver, own_copy(job.message), job.attempt)
             except Exception as exc:
                 log.exception("a consumer failed: event=%s group=%s", job.message.msg_id, job.group)
                 consumed, reason = False, f"{type(exc).__name__}: {exc}"
-            with self._lock:
-                self._broker.groups.ended(job, consumed=consumed, reason=reason, now_ms=self.now_ms)
+            with self.lock:
+                self.groups.ended(job, consumed=consumed, reason=reason, now_ms=self.now_ms)
         return count
 
     def _next_job(self) -> Job | None:
-        self._settle()
-        with self._lock:
-            broker = self._broker
-            broker.show_due()
-            return None if broker.down else broker.groups.next_job(broker.visible, broker.now_ms)
+        self.settle()
+        with self.lock:
+            self.show_due()
+            return None if self.down else self.groups.next_job(self.visible, self.now_ms)
 
     def redeliver(self) -> int:
         """Give consumers now what was to come again later, once; returns how many were handed over, with what else was there."""
-        with self._lock:
-            self._broker.groups.hurry(self.now_ms)
+        with self.lock:
+            self.groups.hurry(self.now_ms)
         return self.deliver()
 
     def check_now(self) -> int:
@@ -194,70 +128,72 @@ class MemoryBus:
 
         A message whose checks are used up expires instead. Without a living member of its group nothing is sent.
         """
-        self._settle()
-        return sum(self._check(record) for record in self._broker.in_state(State.UNKNOWN))
+        self.settle()
+        return sum(self._check(record) for record in self.in_state(State.UNKNOWN))
 
     def advance(self, seconds: float) -> None:
         """Move time on; on the way everything happens that becomes due: checks, delayed messages, those that come again, expiry."""
         until = self.now_ms + int(seconds * 1000)
         self.deliver()
         while (due := self._due_ms()) is not None and due <= until:
-            self._broker.now_ms = max(self.now_ms, due)
-            for record in self._broker.in_state(State.UNKNOWN):
+            self.now_ms = max(self.now_ms, due)
+            for record in self.in_state(State.UNKNOWN):
                 if record.next_check_ms <= self.now_ms:
                     self._check(record)
             self.deliver()
-        self._broker.now_ms = max(self.now_ms, until)
+        self.now_ms = max(self.now_ms, until)
 
     def resume(self, record: Record) -> None:
         """Have a message that expired checked again. Raises UsageError for one that was not."""
-        with self._lock:
-            if self._broker.decide(record, Decision.RESUME) is not Verdict.TAKEN:
+        with self.lock:
+            if record.state is not State.EXPIRED:
                 raise UsageError(f"{record!r} did not expire")
-            record.stored_ms, record.next_check_ms = self.now_ms, self.now_ms + self._broker.check_after_ms
+            record.state, record.checks, record.counted = State.UNKNOWN, 0, 0
+            record.stored_ms, record.next_check_ms = self.now_ms, self.now_ms + self.check_after_ms
 
     # ------------------------------------------------------------ checks
 
     def _due_ms(self) -> int | None:
         """When something happens by itself next."""
-        with self._lock:
-            checks = [record.next_check_ms for record in self._broker.in_state(State.UNKNOWN)]
-            others = self._broker.groups.due_ms(self.now_ms), self._broker.show_due()
-        return min([*checks, *(due_ms for due_ms in others if due_ms is not None)], default=None)
+        with self.lock:
+            times = [record.next_check_ms for record in self.in_state(State.UNKNOWN)]
+            times += [waiting.due_ms for waiting in self.groups.waiting if waiting.due_ms > self.now_ms]
+            delayed_ms = self.show_due()
+        return min(times if delayed_ms is None else [*times, delayed_ms], default=None)
 
     def _check(self, record: Record) -> int:
         """Ask members about one message until one answers otherwise than NOT_MINE, or give it up; returns how many were asked."""
-        walk: list[MemoryTransport] = []
+        walk: list[Member] = []
         while self._ask_next(record, walk):
             pass
         return len(walk)
 
-    def _ask_next(self, record: Record, walk: list[MemoryTransport]) -> bool:
+    def _ask_next(self, record: Record, walk: list[Member]) -> bool:
         """Ask the next member of a walk and add it there; returns whether to go on."""
-        with self._lock:
+        with self.lock:
             record.next_check_ms = self.now_ms + self._interval_ms
-            if record.state is not State.UNKNOWN or self._broker.down:
+            if record.state is not State.UNKNOWN or self.down:
                 return False
             if record.counted >= self._checks_max or self.now_ms - record.stored_ms >= KEEP_MS:
-                self._broker.decide(record, Decision.EXPIRE)
+                self.decide(record, State.EXPIRED)
                 return False
             member = self._next_member(record, walk)
             if member is None:
                 return False
             walk.append(member)
             record.checks, record.counted = record.checks + 1, record.counted + 1
-            record.asked, record.open = member.client, False
+            record.asked, record.open = member, False
             self.checks_sent += 1
             record.stored.properties[CHECK_TIMES] = str(record.checks)
         try:
-            state = _apart(member.ask, record)
+            state = apart(member.ask, record)
         except Exception:
             log.exception("a check failed and is repeated: event=%s", record.id)
             return False
         if member.dead:
             return False
         if state in _DECISIONS:
-            self._broker.decide(record, _DECISIONS[state])
+            self.decide(record, _DECISIONS[state])
         elif state is LocalTransactionState.OPEN:
             record.counted, record.open = 0, True
         elif state is LocalTransactionState.NOT_MINE:
@@ -265,19 +201,14 @@ class MemoryBus:
             return True
         return False
 
-    def _settle(self) -> None:
-        """Have publishers decide what they can decide: of what a broker would have moments later, a test sees all."""
-        for member in list(self._members):
-            _apart(member.settle)
-
-    def _next_member(self, record: Record, walk: Collection[MemoryTransport]) -> MemoryTransport | None:
+    def _next_member(self, record: Record, walk: Collection[Member]) -> Member | None:
         """Return the living member of the group that is asked next. Follows `halfmoon.broker.transactions.walks`."""
-        left = [one for one in self._members if one.group == record.group and one.answers and one not in walk]
-        again = record.asked if record.open and record.checks % AGAIN else ""
-        for wanted in () if walk else (again, record.sender if record.asked != record.sender else ""):
-            if (first := next((one for one in left if one.client == wanted), None)) is not None:
-                return first
-        others = [one for one in left if one.client != record.sender] or left
+        left = [one for one in self.members if one.group == record.group and one.answers and one not in walk]
+        again = record.asked if record.open and record.checks % AGAIN else None
+        for wanted in () if walk else (again, record.sender if record.asked is not record.sender else None):
+            if wanted in left:
+                return wanted
+        others = [one for one in left if one is not record.sender] or left
         self._turn += 1
         return others[self._turn % len(others)] if others else None
 
@@ -306,27 +237,27 @@ class MemoryBus:
     @property
     def waiting(self) -> tuple[Waiting, ...]:
         """What was not consumed and comes again: ``group``, ``message``, ``attempt``, ``reason``, ``due_ms``."""
-        with self._lock:
-            return tuple(self._broker.groups.waiting())
+        with self.lock:
+            return tuple(sorted(self.groups.waiting))
 
     @property
     def dead_letters(self) -> tuple[Waiting, ...]:
         """What was not consumed in 17 attempts, or one more than ``reconsume_max``, and does not come again."""
-        with self._lock:
-            return tuple(self._broker.groups.dead())
+        with self.lock:
+            return tuple(letter for group in self.groups.by_name.values() for letter in group.dead)
 
     def events(self, topic: str | None = None, code: str | None = None) -> list[Event]:
         """Return the events that consumers may see, decoded, in the order in which they became visible."""
-        self._settle()
-        with self._lock:
-            messages = list(self._broker.visible)
+        self.settle()
+        with self.lock:
+            messages = list(self.visible)
         events = [event_of(stored, self._codecs) for stored in messages]
         return [event for event in events if topic in (None, event.topic) and code in (None, event.code)]
 
     def consumed(self, group: str) -> list[Event]:
         """Return the events that a group has consumed, decoded, in that order."""
-        with self._lock:
-            messages = self._broker.groups.consumed(group)
+        with self.lock:
+            messages = list(self.groups.by_name[group].consumed) if group in self.groups.by_name else []
         return [event_of(stored, self._codecs) for stored in messages]
 
     def event(self, record: Record) -> Event:
@@ -334,26 +265,8 @@ class MemoryBus:
         return event_of(record.stored, self._codecs)
 
     def _in(self, state: State) -> tuple[Record, ...]:
-        self._settle()
-        return tuple(self._broker.in_state(state))
+        self.settle()
+        return tuple(self.in_state(state))
 
 
-def _apart(function: Callable[..., T], *arguments: Any) -> T:
-    """Call a function in an empty context. A check or a consumer may block, or begin a loop: in a thread that runs one, another
-    thread does it, while this one waits."""
-    context = contextvars.Context()
-    if not _loop_runs():
-        return context.run(function, *arguments)
-    with ThreadPoolExecutor(1, "halfmoon-bus") as thread:
-        return thread.submit(context.run, function, *arguments).result()
-
-
-def _loop_runs() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
-_DECISIONS = {LocalTransactionState.COMMIT: Decision.COMMIT, LocalTransactionState.ROLLBACK: Decision.ROLLBACK}
+_DECISIONS = {LocalTransactionState.COMMIT: State.COMMITTED, LocalTransactionState.ROLLBACK: State.ROLLED_BACK}

@@ -20,8 +20,8 @@ from halfmoon.results import OffsetMove
 from tests.events.consuming.shop import TOPIC, stored
 
 
-def member(*handlers: Handler, **settings: Any) -> Member:
-    return Member(Dispatch("S_mail", handlers, Codecs(), {}), list(handlers), settings, with_broker=False)
+def member(*handlers: Handler, bus: FakeBus, **settings: Any) -> Member:
+    return Member(Dispatch("S_mail", handlers, Codecs(), {}), list(handlers), settings, bus)  # type: ignore[arg-type]
 
 
 def handler(topic: str, code: str, *, persistence: bool = True, function: Callable[..., Any] = lambda event: None) -> Handler:
@@ -38,7 +38,7 @@ def handler(topic: str, code: str, *, persistence: bool = True, function: Callab
 )
 def test_settings_that_events_or_a_bus_cannot_have_are_refused(settings: dict[str, Any], text: str):
     with pytest.raises(UsageError, match=text):
-        member(handler(TOPIC, "EC_PAID"), **settings)
+        member(handler(TOPIC, "EC_PAID"), bus=FakeBus(), **settings)
 
 
 class FakeBus:
@@ -63,10 +63,10 @@ async def test_a_member_asks_a_bus_for_its_codes_and_leaves_it_when_it_is_closed
     bus = FakeBus()
     mine = member(
         handler("TP_A", "EC_2", persistence=False), handler("TP_A", "EC_1"), handler(TOPIC, "*", persistence=False, function=fail),
-        reconsume_max=3,
+        bus=bus, reconsume_max=3,
     )  # fmt: skip
     loop = LoopThread("events")
-    mine.join(bus, loop)
+    await mine.start(loop)
 
     assert bus.asked == ("S_mail", {TOPIC: ["*"], "TP_A": ["EC_1", "EC_2"]}, [TOPIC], 3), "a topic is skipped if all its codes are"
     assert bus.deliver(stored("EC_PAID"), 1) == (False, "ConnectionError: no mail server")

@@ -180,7 +180,7 @@ def _beside(app: Application, statement: str) -> None:
 def _forked(app: Application, use: Callable[[], None]) -> None:
     """Run a function in a child, which may decide nothing of what is its parent's."""
     read, write = os.pipe()
-    with app.bus._lock:  # of no other thread in the child
+    with app.bus.lock:  # of no other thread in the child
         pid = os.fork()
     if pid == 0:
         signal.alarm(30)

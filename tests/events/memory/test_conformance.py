@@ -7,7 +7,12 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+<<<<<<< HEAD
 from typing import Any
+=======
+from functools import partial
+from typing import Any, Protocol
+>>>>>>> s2
 
 import pytest
 
@@ -77,7 +82,7 @@ class OnBus:
         """Add a member that answers *unknown* to every check, as other clients do; return what ends it."""
         member = self.bus.transport(group)
         member.start(lambda stored: LocalTransactionState.UNKNOWN)
-        return member.die
+        return partial(self.bus.kill, member)
 
     def wait_rounds(self, count: int) -> None:
         self.bus.advance(10 + 30 * count)

@@ -46,7 +46,7 @@ def claimed(outbox, owner="r1", *, now=1_000, until=61_000, count_max=100, bytes
 
 def settle(outbox, owner="r1", *, sent=(), failed=(), unsent=()):
     with outbox.provider.fresh() as rows:
-        fail(rows, owner, failed)
+        fail(rows, owner, failed, 0)
         release(rows, owner, unsent)
         return remove(rows, owner, sent)
 

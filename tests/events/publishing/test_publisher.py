@@ -189,7 +189,7 @@ def test_a_lazy_one_starts_with_its_first_use(transport: FakeTransport) -> None:
 def test_a_transport_that_does_not_start_is_the_first_publishes_matter() -> None:
     bus = MemoryBus()
     member = bus.transport("P_shop")
-    member.die()
+    bus.kill(member)
     publisher = Publisher("P_shop", transport=member)
     with pytest.raises(ConnectionLost):
         publisher.publish(T, C, 1)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-from halfmoon.cli.outbox.tables import facts_of, show_backlog, show_entries, show_sent
+from halfmoon.cli.outbox.tables import show_backlog, show_entries, show_sent
 from halfmoon.cli.shared.app import App
 from halfmoon.cli.shared.confirmation import Yes, confirm
 from halfmoon.cli.shared.lines import say
@@ -35,6 +35,8 @@ app = App(
     help="Relay, list, retry, drop and resend events of a database outbox.\n\nExample: halfmoon outbox status --database sqlite:///shop.db",
 )
 
+T = TypeVar("T")
+
 VARIABLE = "HALFMOON_DATABASE"
 RELAY_GROUP = "P_outbox_relay"
 
@@ -56,6 +58,10 @@ Schemas = Annotated[
         "--schema", metavar="NAME", help="A schema whose outbox it serves; may be repeated. '*': every one.", show_default=False
     ),
 ]
+
+
+def _ids(which: str) -> Any:
+    return typer.Argument(metavar="[EVENT]...", help=f"Ids of {which}.")
 
 
 class State(StrEnum):
@@ -119,7 +125,7 @@ def relay(
             sending.close()
             transport.close(1_000)
         if as_json:
-            show_json(facts_of(sending.figures()))
+            show_json(sending.figures())
         else:
             say(f"sent {sending.figures().sent:,} events")
 
@@ -133,7 +139,7 @@ def status(database: Database = "", schema: Schema = "", as_json: Json = False) 
     with _opened(database, schema) as provider:
         backlog = outbox_status.backlog(provider)
     if as_json:
-        show_json(facts_of(backlog))
+        show_json(backlog)
     else:
         show_backlog(backlog)
     if backlog.failed:
@@ -159,21 +165,12 @@ def list_(
     word = "failed" if failed else state and state.value
     with _opened(database, schema) as provider:
         entries = outbox_status.entries(provider, state=word, topic=topic, count_max=limit + 1)
-    shown, more = entries[:limit], len(entries) > limit
-    if as_json:
-        show_json({"events": [facts_of(entry) for entry in shown], "more": more})
-        return len(shown)
-    show_entries(shown, _now_ms())
-    if more:
-        say(f"there are more than these {limit:,}: give --limit")
-    return len(shown)
+    return _show(entries, limit, show_entries, as_json=as_json)
 
 
 @app.command()
 def retry(
-    events: Annotated[
-        list[str] | None, typer.Argument(metavar="[EVENT]...", help="Ids of events, as `outbox list` shows them.")
-    ] = None,
+    events: Annotated[list[str] | None, _ids("events, as `outbox list` shows them")] = None,
     every: Annotated[bool, typer.Option("--all-failed", help="All failed events.")] = False,
     database: Database = "",
     schema: Schema = "",
@@ -187,19 +184,12 @@ def retry(
         raise typer.BadParameter("give ids of events, or --all-failed")
     with _opened(database, schema) as provider:
         count = outbox_status.retry(provider, event_ids=events or None)
-    if as_json:
-        show_json({"retried": count})
-    else:
-        say(f"{count:,} to be tried again")
-    if not count and not every:
-        raise typer.Exit(1)
+    _show_count(count, "retried", "to be tried again", required=not every, as_json=as_json)
 
 
 @app.command()
 def drop(
-    events: Annotated[
-        list[str] | None, typer.Argument(metavar="[EVENT]...", help="Ids of failed events, as `outbox list --failed` shows them.")
-    ] = None,
+    events: Annotated[list[str] | None, _ids("failed events, as `outbox list --failed` shows them")] = None,
     every: Annotated[bool, typer.Option("--all-failed", help="All failed events.")] = False,
     yes: Yes = False,
     database: Database = "",
@@ -216,12 +206,7 @@ def drop(
     confirm(f"remove {what} from the outbox, never to be sent", yes=yes)
     with _opened(database, schema) as provider:
         count = outbox_status.drop(provider, event_ids=events or None)
-    if as_json:
-        show_json({"dropped": count})
-    else:
-        say(f"{count:,} dropped")
-    if not count and not every:
-        raise typer.Exit(1)
+    _show_count(count, "dropped", "dropped", required=not every, as_json=as_json)
 
 
 @app.command(finds=True)
@@ -241,21 +226,12 @@ def sent(
     since_ms, until_ms = _period(since, until)
     with _opened(database, schema) as provider:
         entries = outbox_sent.entries(provider, topic=topic, since_ms=since_ms, until_ms=until_ms, count_max=limit + 1)
-    shown, more = entries[:limit], len(entries) > limit
-    if as_json:
-        show_json({"events": [facts_of(entry) for entry in shown], "more": more})
-        return len(shown)
-    show_sent(shown)
-    if more:
-        say(f"there are more than these {limit:,}: give --limit")
-    return len(shown)
+    return _show(entries, limit, show_sent, as_json=as_json)
 
 
 @app.command()
 def resend(
-    events: Annotated[
-        list[str] | None, typer.Argument(metavar="[EVENT]...", help="Ids of events, as `outbox sent` shows them.")
-    ] = None,
+    events: Annotated[list[str] | None, _ids("events, as `outbox sent` shows them")] = None,
     topic: OneTopic = None,
     since: Since = None,
     until: Until = None,
@@ -275,11 +251,28 @@ def resend(
     confirm(f"send {what}{f' of topic {topic}' if topic else ''} again", yes=yes)
     with _opened(database, schema) as provider:
         count = outbox_sent.resend(provider, event_ids=events or None, topic=topic, since_ms=since_ms, until_ms=until_ms)
+    _show_count(count, "resent", "to be sent again", required=True, as_json=as_json)
+
+
+def _show(entries: list[T], limit: int, show: Callable[[list[T]], None], *, as_json: bool) -> int:
+    """Write at most so many entries, and whether there are more; return how many were written."""
+    shown, more = entries[:limit], len(entries) > limit
     if as_json:
-        show_json({"resent": count})
+        show_json({"events": shown, "more": more})
+        return len(shown)
+    show(shown)
+    if more:
+        say(f"there are more than these {limit:,}: give --limit")
+    return len(shown)
+
+
+def _show_count(count: int, key: str, what: str, *, required: bool, as_json: bool) -> None:
+    """Write what became of how many events. Raises typer.Exit for none where some are ``required``."""
+    if as_json:
+        show_json({key: count})
     else:
-        say(f"{count:,} to be sent again")
-    if not count:
+        say(f"{count:,} {what}")
+    if required and not count:
         raise typer.Exit(1)
 
 
@@ -328,7 +321,3 @@ def _opened(url: str, schema: str = "") -> AbstractContextManager[Provider]:
 def _undecided(message: StoredMessage) -> LocalTransactionState:
     """A relay sends no half messages, so it has no answer to checks."""
     return LocalTransactionState.NOT_MINE
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

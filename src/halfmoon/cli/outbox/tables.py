@@ -1,22 +1,14 @@
-"""What `halfmoon outbox` shows: figures, rows and a relay's own, as JSON or for people."""
+"""What `halfmoon outbox` shows: figures and rows, for people."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
+import time
 
 from halfmoon.cli.shared.lines import plain, say
 from halfmoon.cli.shared.output import show_table
 from halfmoon.events.outbox.sent import SentEntry
 from halfmoon.events.outbox.status import Backlog, Entry
 from halfmoon.shown.texts import span_text, time_text
-
-
-def facts_of(value: Any) -> dict[str, Any]:
-    """Return a value's fields for JSON."""
-    facts: dict[str, Any] = msgspec.to_builtins(value)
-    return facts
 
 
 def show_backlog(backlog: Backlog) -> None:
@@ -28,8 +20,9 @@ def show_backlog(backlog: Backlog) -> None:
         say("see `halfmoon outbox list --failed`, and have them sent by `halfmoon outbox retry`, or removed by `drop`")
 
 
-def show_entries(entries: list[Entry], now_ms: int) -> None:
+def show_entries(entries: list[Entry]) -> None:
     """Write rows as a table."""
+    now_ms = time.time_ns() // 1_000_000
     show_table(
         "",
         ("event", "topic", "state", "created", "attempts", "next", "error"),

@@ -9,17 +9,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from halfmoon.errors import UsageError
 from halfmoon.events.consuming.dispatch import Dispatch
 from halfmoon.events.consuming.loop import LoopThread
-from halfmoon.events.consuming.member import Bus, Member
+from halfmoon.events.consuming.member import Member
 from halfmoon.events.consuming.on import Handler, handlers_of
 from halfmoon.events.dedup import KEEP_S, create_tables, keep_purging, ledger_of, require_table
 from halfmoon.events.dedup.ledger import Ledger
 from halfmoon.events.encoding.codec import Codecs, make_payload_known
 from halfmoon.model import MessageQueue
+
+if TYPE_CHECKING:
+    from halfmoon.events.testing import MemoryBus
 
 CLOSE_WAIT_MS = 30_000
 """How long closing waits for functions that run, unless told otherwise."""
@@ -51,7 +54,7 @@ class Consumers:
         self,
         *what: object,
         nameserver: str = "",
-        bus: Bus | None = None,
+        bus: MemoryBus | None = None,
         codecs: Codecs | None = None,
         groups: Mapping[str, Mapping[str, Any]] | None = None,
         around: Callable[[], AbstractContextManager[Any]] | None = None,
@@ -79,7 +82,7 @@ class Consumers:
                 Dispatch(group, mine, known, self._ledgers, around),
                 mine,
                 {**shared, **_declared_settings(mine), **(groups or {}).get(group, {})},
-                bus is None,
+                bus,
             )
             for group, mine in sorted(by_group.items())
         ]
@@ -100,7 +103,7 @@ class Consumers:
     @property
     def busy(self) -> int:
         """How many functions run now."""
-        return sum(member.busy for member in self._members)
+        return sum(member.dispatch.busy for member in self._members)
 
     def assignment(self) -> dict[str, list[MessageQueue]]:
         """Return the queues that are ours now, by group; empty with a bus."""
@@ -185,11 +188,7 @@ class Consumers:
             for ledger in self._ledgers.values():
                 await asyncio.to_thread(require_table, ledger)
             for member in self._members:
-                if self._bus is not None:
-                    assert self._loop is not None
-                    member.join(self._bus, self._loop)
-                else:
-                    await member.start()
+                await member.start(self._loop)
         except BaseException:
             self._state = "closed"
             await asyncio.gather(*(member.close() for member in self._members))

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from halfmoon.errors import UsageError
@@ -69,11 +70,8 @@ class LoopThread:
 
     def stop_soon(self) -> None:
         """Stop the loop without waiting."""
-        if not self._loop.is_closed():
-            try:
-                self._loop.call_soon_threadsafe(self._ended.set)
-            except RuntimeError:
-                pass  # it was closed meanwhile
+        with suppress(RuntimeError):  # it is closed
+            self._loop.call_soon_threadsafe(self._ended.set)
 
     async def _run(self) -> None:
         ended = asyncio.Event()

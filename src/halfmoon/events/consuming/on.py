@@ -10,8 +10,9 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from types import ModuleType
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from halfmoon.errors import UsageError
 from halfmoon.events.consuming.context import ConsumerContext
@@ -96,14 +97,14 @@ class Handler:
         """What it consumes, and by which function: for messages to people."""
         return f"{self.group}: {self.topic}/{self.code} by {self.name}"
 
-    @property
+    @cached_property
     def is_async(self) -> bool:
         """Whether the function is a coroutine function."""
         return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(
             getattr(self.function, "__call__", None)  # noqa: B004 (an object with an asynchronous __call__ is one, too)
         )
 
-    @property
+    @cached_property
     def takes_context(self) -> bool:
         """Whether the function takes a second argument."""
         try:
@@ -131,32 +132,27 @@ class _TypedOn(Protocol[Payload]):
     ) -> Callable[[Any, Payload, ConsumerContext], Result]: ...
 
 
+class _TypedOptions(TypedDict, total=False):
+    """What `on` takes beside the class of events and the group; see `Handler`."""
+
+    persistence: bool
+    dedup: Any
+    codecs: Codecs | None
+    ordered: bool
+    retries: int | None
+
+
+class _Options(_TypedOptions, total=False):
+    """What `on` takes beside group, topic and code."""
+
+    event_type: str
+    payload: Any
+
+
 @overload
-def on(
-    group: str,
-    topic: str,
-    code: str,
-    *,
-    persistence: bool = True,
-    event_type: str = DIRECT,
-    dedup: Any = None,
-    codecs: Codecs | None = None,
-    payload: Any = None,
-    ordered: bool = False,
-    retries: int | None = None,
-) -> Callable[[Target], Target]: ...
+def on(group: str, topic: str, code: str, **options: Unpack[_Options]) -> Callable[[Target], Target]: ...
 @overload
-def on(
-    event: type[Payload],
-    /,
-    *,
-    group: str,
-    persistence: bool = True,
-    dedup: Any = None,
-    codecs: Codecs | None = None,
-    ordered: bool = False,
-    retries: int | None = None,
-) -> _TypedOn[Payload]: ...
+def on(event: type[Payload], /, *, group: str, **options: Unpack[_TypedOptions]) -> _TypedOn[Payload]: ...
 def on(*what: Any, **options: Any) -> Any:
     """Have a function, a coroutine function, a method, or a class with a method ``on_event`` consume events; a decorator.
 
@@ -211,80 +207,59 @@ def handlers_of(*what: object) -> list[Handler]:
     other functions are found only when they are given. Raises UsageError for what declares nothing, for a class that cannot be
     made, and where two functions consume the same type of event for the same group.
     """
-    collected = _Collected()
+    handlers: dict[tuple[str, str, str], Handler] = {}
+    made: dict[type, Any] = {}
     for declaring in what or [sys.modules[name] for name in sorted(_modules) if name in sys.modules]:
-        collected.add(declaring)
-    return collected.handlers
-
-
-class _Collected:
-    """Handlers found so far. Each class is made once."""
-
-    def __init__(self) -> None:
-        self.handlers: list[Handler] = []
-        self._of_type: dict[tuple[str, str, str], Handler] = {}
-        self._made: dict[type, object] = {}
-        self._seen = 0
-
-    def add(self, declaring: object) -> None:
-        """Add what ``one`` declares. Raises UsageError when that is nothing; a module may declare nothing."""
-        if isinstance(declaring, ModuleType):
-            self._add_all(_declaring(vars(declaring).values()))
-            return
-        if isinstance(declaring, list | tuple | set | frozenset):
-            self._add_all(declaring)
-            return
-        before = self._seen
-        if isinstance(declaring, Handler):
-            self._keep(declaring)
-        elif inspect.isroutine(declaring):
-            self._function(declaring)
-        elif not inspect.isclass(declaring):
-            self._object(declaring)
-        elif _declares(declaring):
-            self._object(self._made.get(declaring) or self._make(declaring))
-        if self._seen == before:
-            raise UsageError(f"{declaring!r:.60} declares no consumer: decorate it with @on(group, topic, code)")
-
-    def _add_all(self, all_declaring: Iterable[object]) -> None:
-        values = list(all_declaring)
-        self._made.update({type(value): value for value in values if _declares(type(value))})
-        for value in values:
-            self.add(value)
-
-    def _make(self, kind: type) -> object:
-        try:
-            made = kind()
-        except Exception as exc:
-            raise UsageError(
-                f"class {kind.__module__}.{kind.__qualname__} cannot be made without arguments: {exc}; give an object of it instead"
-            ) from exc
-        self._made[kind] = made
-        return made
-
-    def _function(self, function: Any) -> None:
-        for mark in getattr(function, _MARK, ()):
-            self._keep(Handler(function=function, **mark))
-
-    def _object(self, instance: object) -> None:
-        for mark in _marks(type(instance)):
-            self._keep(Handler(function=getattr(instance, ON_EVENT), **mark))
-        for name in _methods(type(instance)):
-            self._function(getattr(instance, name))
-
-    def _keep(self, handler: Handler) -> None:
-        self._seen += 1
-        kind = handler.group, handler.topic, handler.code
-        other = self._of_type.setdefault(kind, handler)
-        if other is handler:
-            if len(self.handlers) >= HANDLERS_MAX:
+        for handler in _handlers_in(declaring, made):
+            other = handlers.setdefault((handler.group, handler.topic, handler.code), handler)
+            if other.function != handler.function:
+                raise UsageError(
+                    f"two functions consume {handler.topic}/{handler.code} for group {handler.group}: {other.name} and "
+                    f"{handler.name}; keep one, or give the other a group of its own"
+                )
+            if len(handlers) > HANDLERS_MAX:
                 raise UsageError(f"more than {HANDLERS_MAX} consumers in one process")
-            self.handlers.append(handler)
-        elif other.function != handler.function:
-            raise UsageError(
-                f"two functions consume {handler.topic}/{handler.code} for group {handler.group}: {other.name} and {handler.name}; "
-                "keep one, or give the other a group of its own"
-            )
+    return list(handlers.values())
+
+
+def _handlers_in(declaring: object, made: dict[type, Any]) -> Iterator[Handler]:
+    """Yield what a thing declares; of each class one object is ``made``. Raises UsageError for nothing; a module may have none."""
+    if isinstance(declaring, ModuleType | list | tuple | set | frozenset):
+        values = list(_declaring(vars(declaring).values()) if isinstance(declaring, ModuleType) else declaring)
+        made.update({type(value): value for value in values if _declares(type(value))})
+        for value in values:
+            yield from _handlers_in(value, made)
+        return
+    if isinstance(declaring, Handler):
+        yield declaring
+        return
+    if inspect.isroutine(declaring):
+        handlers = _handlers_of_function(declaring)
+    elif not inspect.isclass(declaring):
+        handlers = _handlers_of_object(declaring)
+    else:
+        handlers = _handlers_of_object(_object_of(declaring, made)) if _declares(declaring) else []
+    if not handlers:
+        raise UsageError(f"{declaring!r:.60} declares no consumer: decorate it with @on(group, topic, code)")
+    yield from handlers
+
+
+def _object_of(kind: type, made: dict[type, Any]) -> Any:
+    try:
+        return made.get(kind) or made.setdefault(kind, kind())
+    except Exception as exc:
+        raise UsageError(
+            f"class {kind.__module__}.{kind.__qualname__} cannot be made without arguments: {exc}; give an object of it instead"
+        ) from exc
+
+
+def _handlers_of_function(function: Any) -> list[Handler]:
+    return [Handler(function=function, **mark) for mark in getattr(function, _MARK, ())]
+
+
+def _handlers_of_object(instance: Any) -> list[Handler]:
+    own = [Handler(function=getattr(instance, ON_EVENT), **mark) for mark in _marks(type(instance))]
+    return own + [handler for name in _methods(type(instance)) for handler in _handlers_of_function(getattr(instance, name))]
 
 
 def _declaring(values: Iterable[object]) -> Iterator[object]:

@@ -62,16 +62,11 @@ async def run_async(
             await stop.wait()
         finally:
             log.info("consumers are stopping: groups=%s running=%d", ",".join(consumers.groups), consumers.busy)
-            await _close(consumers)
+            try:
+                await consumers.close_async()
+            except asyncio.CancelledError:  # by a second signal: what is in hand is left to who gets it next
+                log.warning("consumers stopped at once: running=%d", consumers.busy)
     return consumers.busy
-
-
-async def _close(consumers: Consumers) -> None:
-    """Close; a second signal, which cancels, leaves what is in hand to whoever gets it next."""
-    try:
-        await consumers.close_async()
-    except asyncio.CancelledError:
-        log.warning("consumers stopped at once: running=%d", consumers.busy)
 
 
 @contextmanager

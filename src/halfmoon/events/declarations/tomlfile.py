@@ -33,9 +33,7 @@ from dataclasses import fields
 from typing import Any, NamedTuple
 
 from halfmoon import PushSettings, TransactionSettings
-from halfmoon.events.consuming.on import DIRECT
 from halfmoon.events.declarations.declaration import (
-    BINDING,
     ChannelDeclaration,
     ConsumerDeclaration,
     Declarations,
@@ -101,34 +99,18 @@ def read_toml(text: bytes, name: str) -> Read:
 
 
 def _publisher(place: str, name: str, table: object, shared: Table) -> PublisherDeclaration:
-    given = _check(place, table, {**_PUBLISHER, **plain_settings("publisher")}, required=("group", "topics"))
-    return PublisherDeclaration(
-        id=name,
-        group=given["group"],
-        topics=tuple(_texts(f"{place}.topics", given["topics"])),
-        tx_callback=given.get("tx_callback", ""),
-        binding=given.get("binding", BINDING),
-        settings=shared | {key: value for key, value in given.items() if key not in _PUBLISHER},
-        place=place,
-    )
+    own, settings = _fields(place, table, _PUBLISHER, "publisher", shared, required=("group", "topics"))
+    own["topics"] = tuple(_texts(f"{place}.topics", own["topics"]))
+    return PublisherDeclaration(id=name, settings=settings, place=place, **own)
 
 
 def _consumer(place: str, name: str, table: object, shared: Table) -> ConsumerDeclaration:
-    given = _check(place, table, {**_CONSUMER, **plain_settings("consumer")}, required=("group", "listener", "channels"))
-    return ConsumerDeclaration(
-        id=name,
-        group=given["group"],
-        listener=given["listener"],
-        channels=tuple(
-            ChannelDeclaration(
-                topic=topic, events=tuple(_events(f"{place}.channels.{topic}", events)), place=f"{place}.channels.{topic}"
-            )
-            for topic, events in given["channels"].items()
-        ),
-        binding=given.get("binding", BINDING),
-        settings=shared | {key: value for key, value in given.items() if key not in _CONSUMER},
-        place=place,
+    own, settings = _fields(place, table, _CONSUMER, "consumer", shared, required=("group", "listener", "channels"))
+    own["channels"] = tuple(
+        ChannelDeclaration(topic=topic, events=tuple(_events(at := f"{place}.channels.{topic}", events)), place=at)
+        for topic, events in own["channels"].items()
     )
+    return ConsumerDeclaration(id=name, settings=settings, place=place, **own)
 
 
 def _events(place: str, events: object) -> Iterable[EventDeclaration]:
@@ -138,10 +120,17 @@ def _events(place: str, events: object) -> Iterable[EventDeclaration]:
     if not isinstance(events, dict):
         raise DeclarationRefused(place, f"{events!r:.60} is no channel", 'write a list of event codes, such as ["EC_PAID"]')
     for code, options in events.items():
-        given = _check(f"{place}.{code}", options, _EVENT)
-        yield EventDeclaration(
-            code=code, type=given.get("type", DIRECT), persistence=given.get("persistence", True), place=f"{place}.{code}"
-        )
+        at = f"{place}.{code}"
+        yield EventDeclaration(code=code, place=at, **_check(at, options, _EVENT))
+
+
+def _fields(
+    place: str, table: object, known: dict[str, type], kind: str, shared: Table, *, required: tuple[str, ...]
+) -> tuple[Table, Table]:
+    """Return the fields of a declaration, and its settings with those that the file gives to all. Raises DeclarationRefused."""
+    given = _check(place, table, {**known, **plain_settings(kind)}, required=required)
+    own = {key: value for key, value in given.items() if key in known}
+    return own, shared | {key: value for key, value in given.items() if key not in known}
 
 
 def _check(place: str, table: object, known: dict[str, type], *, required: tuple[str, ...] = ()) -> Table:

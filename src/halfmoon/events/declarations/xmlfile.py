@@ -33,12 +33,12 @@ ELEMENTS_MAX = 50_000
 
 
 class Element:
-    """An element: its name as written, attributes, line, and children."""
+    """An element: its name as written, attributes, place (file and line), and children."""
 
-    __slots__ = ("attributes", "children", "line", "name")
+    __slots__ = ("attributes", "children", "name", "place")
 
-    def __init__(self, name: str, attributes: dict[str, str], line: int) -> None:
-        self.name, self.attributes, self.line = name, attributes, line
+    def __init__(self, name: str, attributes: dict[str, str], place: str) -> None:
+        self.name, self.attributes, self.place = name, attributes, place
         self.children: list[Element] = []
 
     def all(self, name: str) -> list[Element]:
@@ -47,12 +47,12 @@ class Element:
 
 
 class Shape(NamedTuple):
-    """What an element may hold. ``once`` are children of which there is exactly one."""
+    """What an element may hold. ``once``: there is exactly one of each child."""
 
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     children: Mapping[str, Shape] = MappingProxyType({})
-    once: tuple[str, ...] = ()
+    once: bool = False
 
 
 _BINDING = f"sofa:binding.{BINDING}"
@@ -63,7 +63,7 @@ PUBLISHER = Shape(
         "sofa:channels": Shape(optional=("tx-callback",), children={"sofa:channel": Shape(required=("value",))}),
         _BINDING: Shape(),
     },
-    once=("sofa:channels", _BINDING),
+    once=True,
 )
 CONSUMER = Shape(
     required=("id", "group"),
@@ -72,7 +72,7 @@ CONSUMER = Shape(
         "sofa:channels": Shape(children={"sofa:channel": Shape(required=("value",), children={"sofa:event": _EVENT})}),
         _BINDING: Shape(),
     },
-    once=("sofa:listener", "sofa:channels", _BINDING),
+    once=True,
 )
 TOP = {"sofa:publisher": PUBLISHER, "sofa:consumer": CONSUMER}
 PASSED_OVER = frozenset(("description", "import", "alias", "sofa:service", "sofa:reference"))
@@ -85,30 +85,25 @@ def read_xml(text: bytes, name: str) -> Declarations:
     Raises DeclarationRefused, which names file and line.
     """
     root = _Parser(name).parse(text)
-    if root.name in TOP:
-        top = [root]
-    elif root.name == "beans":
-        top = root.children
-    else:
-        raise DeclarationRefused(_at(name, root), f"<{root.name}> is no root", nearest(root.name, ("beans", *TOP)))
-    beans = _beans(top, name)
-    publishers, consumers = [], []
+    if root.name not in TOP and root.name != "beans":
+        raise DeclarationRefused(root.place, f"<{root.name}> is no root", nearest(root.name, ("beans", *TOP)))
+    top = [root] if root.name in TOP else root.children
+    beans = _beans(top)
     for element in top:
         if element.name in TOP:
-            _check(element, TOP[element.name], name)
-        if element.name == "sofa:publisher":
-            publishers.append(_publisher(element, beans, name))
-        elif element.name == "sofa:consumer":
-            consumers.append(_consumer(element, beans, name))
+            _check(element, TOP[element.name])
         elif not _is_passed_over(element.name):
-            raise DeclarationRefused(_at(name, element), f"unknown element <{element.name}>", nearest(element.name, ("bean", *TOP)))
-    return Declarations(publishers=tuple(publishers), consumers=tuple(consumers))
+            raise DeclarationRefused(element.place, f"unknown element <{element.name}>", nearest(element.name, ("bean", *TOP)))
+    return Declarations(
+        publishers=tuple(_publisher(element, beans) for element in top if element.name == "sofa:publisher"),
+        consumers=tuple(_consumer(element, beans) for element in top if element.name == "sofa:consumer"),
+    )
 
 
 # ---------------------------------------------------------------- elements to values
 
 
-def _publisher(element: Element, beans: dict[str, str], name: str) -> PublisherDeclaration:
+def _publisher(element: Element, beans: dict[str, str]) -> PublisherDeclaration:
     (channels,) = element.all("sofa:channels")
     callback = channels.attributes.get("tx-callback", "")
     return PublisherDeclaration(
@@ -116,11 +111,11 @@ def _publisher(element: Element, beans: dict[str, str], name: str) -> PublisherD
         group=element.attributes["group"],
         topics=tuple(channel.attributes["value"] for channel in channels.children),
         tx_callback=beans.get(callback, callback),
-        place=_at(name, element),
+        place=element.place,
     )
 
 
-def _consumer(element: Element, beans: dict[str, str], name: str) -> ConsumerDeclaration:
+def _consumer(element: Element, beans: dict[str, str]) -> ConsumerDeclaration:
     (listener,), (channels,) = element.all("sofa:listener"), element.all("sofa:channels")
     ref = listener.attributes["ref"]
     return ConsumerDeclaration(
@@ -130,17 +125,17 @@ def _consumer(element: Element, beans: dict[str, str], name: str) -> ConsumerDec
         channels=tuple(
             ChannelDeclaration(
                 topic=channel.attributes["value"],
-                events=tuple(_event(event, name) for event in channel.children),
-                place=_at(name, channel),
+                events=tuple(_event(event) for event in channel.children),
+                place=channel.place,
             )
             for channel in channels.children
         ),
-        place=_at(name, element),
+        place=element.place,
     )
 
 
-def _event(element: Element, name: str) -> EventDeclaration:
-    place, given = _at(name, element), element.attributes
+def _event(element: Element) -> EventDeclaration:
+    place, given = element.place, element.attributes
     persistence = given.get("persistence", "true")
     if persistence not in ("true", "false"):
         raise DeclarationRefused(place, f"persistence is {persistence!r:.60}", "write 'true' or 'false'")
@@ -152,14 +147,14 @@ def _event(element: Element, name: str) -> EventDeclaration:
     )
 
 
-def _beans(top: list[Element], name: str) -> dict[str, str]:
+def _beans(top: list[Element]) -> dict[str, str]:
     """Return the class of each bean of the file by its id."""
     found: dict[str, str] = {}
     for bean in top:
         if bean.name != "bean" or "id" not in bean.attributes or "class" not in bean.attributes:
             continue
         if (known := bean.attributes["id"]) in found:
-            raise DeclarationRefused(_at(name, bean), f"bean {known!r:.60} is there twice", "keep one of the two")
+            raise DeclarationRefused(bean.place, f"bean {known!r:.60} is there twice", "keep one of the two")
         found[known] = bean.attributes["class"]
     return found
 
@@ -172,9 +167,9 @@ def _is_passed_over(name: str) -> bool:
 # ---------------------------------------------------------------- the form
 
 
-def _check(element: Element, shape: Shape, name: str) -> None:
+def _check(element: Element, shape: Shape) -> None:
     """Raise DeclarationRefused for what does not belong into an element, or is missing."""
-    place, allowed = _at(name, element), (*shape.required, *shape.optional)
+    place, allowed = element.place, (*shape.required, *shape.optional)
     for attribute in element.attributes:
         if attribute not in allowed and attribute.partition(":")[0] != "xmlns" and not attribute.startswith("xsi:"):
             what = f"unknown attribute {attribute!r:.60} of <{element.name}>"
@@ -185,9 +180,9 @@ def _check(element: Element, shape: Shape, name: str) -> None:
     for child in element.children:
         if child.name not in shape.children:
             what = f"unknown element <{child.name[:60]}> in <{element.name}>"
-            raise DeclarationRefused(_at(name, child), what, nearest(child.name, shape.children, kind="element"))
-        _check(child, shape.children[child.name], name)
-    for once in shape.once:
+            raise DeclarationRefused(child.place, what, nearest(child.name, shape.children, kind="element"))
+        _check(child, shape.children[child.name])
+    for once in shape.children if shape.once else ():
         if (count := len(element.all(once))) != 1:
             what = f"<{element.name}> has {count} of <{once}>" if count else f"<{element.name}> has no <{once}>"
             raise DeclarationRefused(place, what, f"{'keep one' if count else f'add <{once}>'}")
@@ -203,10 +198,6 @@ def _belongs(attribute: str) -> str:
     return places.get(attribute, "")
 
 
-def _at(name: str, element: Element) -> str:
-    return f"{name}:{element.line}"
-
-
 # ---------------------------------------------------------------- text to elements
 
 
@@ -215,8 +206,8 @@ class _Parser:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._open: list[Element] = []
-        self._root: Element | None = None
+        self._open = [Element("", {}, name)]
+        """Those around the place that is read; the first one is the file."""
         self._count = 0
         self._expat = expat.ParserCreate()
         self._expat.StartElementHandler = self._start
@@ -235,20 +226,16 @@ class _Parser:
             raise DeclarationRefused(f"{self._name}:{exc.lineno}", what, "mend the XML there") from None
         except (ValueError, LookupError) as exc:  # an encoding that the declaration names and nobody knows
             raise DeclarationRefused(self._place(), f"cannot be decoded: {exc}", "save it as UTF-8") from None
-        assert self._root is not None  # else it was not well-formed
-        return self._root
+        return self._open[0].children[0]  # there is one, or it was not well-formed
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         self._count += 1
-        if len(self._open) >= DEPTH_MAX:
+        if len(self._open) > DEPTH_MAX:
             raise DeclarationRefused(self._place(), f"elements lie deeper than {DEPTH_MAX}", "a declaration needs five levels")
         if self._count > ELEMENTS_MAX:
             raise DeclarationRefused(self._place(), f"more than {ELEMENTS_MAX} elements", "split the file")
-        element = Element(name, attributes, self._expat.CurrentLineNumber)
-        if self._open:
-            self._open[-1].children.append(element)
-        else:
-            self._root = element
+        element = Element(name, attributes, self._place())
+        self._open[-1].children.append(element)
         self._open.append(element)
 
     def _end(self, name: str) -> None:

@@ -5,7 +5,7 @@ An encoder alone does not do: it writes NaN as null, joins the names 1 and "1", 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -103,15 +103,17 @@ def _check_other(value: Any, walk: _Walk, depth: int) -> None:
     elif isinstance(value, Decimal):
         if not value.is_finite():
             raise NotEncodable(f"{value} is not a finite number; send None or a text")
-    elif isinstance(value, msgspec.Struct):
-        _check_fields(value, value.__struct_fields__, walk, depth)
-    elif is_dataclass_value(value):
-        _check_fields(value, tuple(field.name for field in fields(value)), walk, depth)
     elif is_model(value):
         if not walk.inside:
             walk.typed.append(value)
         _check(exact(value), walk, depth)
         _check_finite(value.model_dump(round_trip=True))  # as JSON, some of these are None by now
+    elif (items := fields_of(value)) is not None:
+        outermost, walk.inside = not walk.inside, True
+        if outermost:
+            walk.typed.append(value)
+        _check_dict({name: item for name, item in items if item is not msgspec.UNSET}, walk, depth)  # such a field is left out
+        walk.inside = not outermost
     elif not isinstance(value, _MOMENTS):
         raise NotEncodable(f"{type(value).__name__} cannot be encoded; use dicts, lists, texts, numbers, dataclasses or models")
 
@@ -154,23 +156,6 @@ def _check_list(value: Any, walk: _Walk, depth: int) -> None:
             raise
 
 
-def _check_fields(value: Any, names: tuple[str, ...], walk: _Walk, depth: int) -> None:
-    if depth <= 0:
-        raise NotEncodable(_TOO_DEEP)
-    if outermost := not walk.inside:
-        walk.typed.append(value)
-        walk.inside = True
-    for name in names:
-        try:
-            if (item := getattr(value, name, None)) is not msgspec.UNSET:  # such a field is left out
-                _check(item, walk, depth - 1)
-        except NotEncodable as exc:
-            exc.path.append(f".{name}")
-            raise
-    if outermost:
-        walk.inside = False
-
-
 def _check_name(name: Any, walk: _Walk) -> None:
     if isinstance(name, str):
         _check_text(str.__str__(name))
@@ -186,9 +171,15 @@ def _check_text(text: str) -> None:
         raise NotEncodable(f"the text has an unpaired surrogate at character {exc.start}, which UTF-8 cannot encode") from None
 
 
-def is_dataclass_value(value: Any) -> bool:
-    """Whether a value is an object of a dataclass."""
-    return is_dataclass(value) and not isinstance(value, type)
+def fields_of(value: Any) -> Iterable[tuple[str, Any]] | None:
+    """Return the fields of an object of a typed class with their values; None for anything else."""
+    if isinstance(value, msgspec.Struct):
+        return zip(value.__struct_fields__, msgspec.structs.astuple(value), strict=True)
+    if is_model(value):
+        return [*value.__dict__.items(), *(value.__pydantic_extra__ or {}).items()]
+    if is_dataclass(value) and not isinstance(value, type):
+        return [(field.name, getattr(value, field.name, None)) for field in fields(value)]
+    return None
 
 
 def is_model(value: Any) -> bool:

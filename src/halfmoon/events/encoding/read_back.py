@@ -9,13 +9,12 @@ stands for all of its shape: the types of its fields' values, and of what is ins
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import fields
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
 
-from halfmoon.events.encoding.codec_check import NotEncodable, exact, is_dataclass_value, is_model
+from halfmoon.events.encoding.codec_check import NotEncodable, exact, fields_of
 
 SHAPES_MAX = 1_000
 """Of a class; one that has more has them tried again, which costs what a consumer's reading does."""
@@ -63,14 +62,14 @@ class ReadBack:
 def _compare(wrote: Any, read: Any) -> None:
     """Raise NotEncodable, with its place, for a value that came back as another one."""
     kind = type(wrote)
-    if (values := _values(wrote)) is not None and type(read) is kind:
+    if (values := fields_of(wrote)) is not None and type(read) is kind:
         _compare_each(((f".{name}", value, getattr(read, name, None)) for name, value in values))
     elif isinstance(wrote, dict) and isinstance(read, dict) and wrote.keys() == read.keys():
         _compare_each(((f"[{name!r:.40}]", value, read[name]) for name, value in wrote.items()))
     elif isinstance(wrote, list | tuple) and isinstance(read, list | tuple) and len(wrote) == len(read):
         _compare_each(((f"[{at}]", value, read[at]) for at, value in enumerate(wrote)))
     elif not _stands_for(wrote, read):
-        same = type(read) is kind or _values(wrote) is None
+        same = type(read) is kind or fields_of(wrote) is None
         raise NotEncodable(
             f"a {kind.__name__} comes back as another one" if same else f"a {kind.__name__} comes back as {type(read).__name__}"
         )
@@ -115,22 +114,9 @@ def _shape(value: Any) -> Any:
         return kind, frozenset(map(_shape, value.values()))
     if isinstance(value, list | tuple | set | frozenset):
         return kind, frozenset(map(_shape, value))
-    if isinstance(value, msgspec.Struct):
-        return kind, tuple(map(_shape, msgspec.structs.astuple(value)))
-    if (values := _values(value)) is None:
+    if (values := fields_of(value)) is None:
         return kind
     return kind, tuple([_shape(item) for _, item in values])
-
-
-def _values(value: Any) -> Iterable[tuple[str, Any]] | None:
-    """Return the fields of an object of a typed class with their values; None for anything else."""
-    if isinstance(value, msgspec.Struct):
-        return zip(value.__struct_fields__, msgspec.structs.astuple(value), strict=True)
-    if is_model(value):
-        return [*value.__dict__.items(), *(value.__pydantic_extra__ or {}).items()]
-    if is_dataclass_value(value):
-        return [(field.name, getattr(value, field.name, None)) for field in fields(value)]
-    return None
 
 
 _REMEDY = "have the class read what it writes, or publish plain data, such as model_dump(mode='json') of a model"

@@ -1,4 +1,4 @@
 """A broker in memory: `broker` keeps and checks, `groups` deliver, `records` are the states of a message, `transport` carries.
 
-`halfmoon.events.testing.MemoryBus` joins them.
+`halfmoon.events.testing.MemoryBus` is the broker, with time and consumers.
 """

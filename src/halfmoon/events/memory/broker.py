@@ -1,17 +1,23 @@
-"""The broker inside a `MemoryBus`: stores, merges, decides, and fails where it was told to. Waits for nothing, calls nobody."""
+"""The broker that a `MemoryBus` is: stores, merges, decides, and fails where it was told to. Asks nobody and delivers nothing."""
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import heapq
 import logging
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import count
+from typing import Any, TypeVar
 
 from halfmoon.errors import ConnectFailed, HalfmoonError, RequestTimeout, SystemBusy, UsageError, settled_already
 from halfmoon.events.memory.groups import Groups
-from halfmoon.events.memory.records import Decision, Record, State, Verdict, decide
+from halfmoon.events.memory.records import FINAL, Member, Record, State
 from halfmoon.model import (
     TIMER_DELAY_MS,
     TIMER_DELIVER_MS,
@@ -24,6 +30,8 @@ from halfmoon.model import (
     SendStatus,
     StoredMessage,
 )
+
+T = TypeVar("T")
 
 MESSAGES_MAX = 100_000
 """On one bus; a test that needs more clears it in between."""
@@ -38,17 +46,22 @@ log = logging.getLogger("halfmoon.events")
 
 
 class MemoryBroker:
-    """Messages, their states, and who consumes them. ``lock`` guards everything; its methods take it themselves."""
+    """Messages, their states, and who publishes and consumes them. ``lock`` guards everything; its methods take it themselves."""
 
     def __init__(self, check_after_ms: int) -> None:
         self.lock = threading.RLock()
         self.now_ms = time.time_ns() // 1_000_000
-        self.check_after_ms = check_after_ms
+        """The time, ms since the epoch. It stands still until `MemoryBus.advance`."""
+        self.contradictions = 0
+        """How many decisions were refused because the opposite had been decided."""
+        self.repeats = 0
+        """How many decisions said again what was decided, and messages were merged with the one of the same id."""
+        self.members: list[Member] = []
         self.records: list[Record] = []
         self.visible: list[StoredMessage] = []
         self.groups = Groups()
-        self.contradictions = self.repeats = 0
         self.down = False
+        self.check_after_ms = check_after_ms
         self._halves: dict[tuple[str, str, str], Record] = {}
         """By topic, id and producer group."""
         self._seen: dict[tuple[str, str], Record] = {}
@@ -56,15 +69,47 @@ class MemoryBroker:
         self._ends: Counter[str] = Counter()
         """How many messages each topic holds."""
         self._delayed: list[tuple[int, int, Record]] = []
-        """A heap of those that consumers may not see yet: when they may, the record's index, the record."""
-        self._places = 0
+        """A heap of those that consumers may not see yet: when they may, their order, the record."""
+        self._places = count()
         self._faults: dict[str, list[tuple[bool, HalfmoonError]]] = {"send": [], "prepare": []}
         self._losing = 0
 
+    def clear(self) -> None:
+        """Forget every message. Publishers and consumers stay."""
+        with self.lock:
+            self.records, self.visible = [], []
+            self._halves.clear()
+            self._seen.clear()
+            self._ends.clear()
+            self._delayed.clear()
+            self.groups.clear()
+
+    # ------------------------------------------------------------ publishers
+
+    def kill(self, publisher: Any) -> None:
+        """Let a publisher's process die: what it has not said is never said, and it answers no checks.
+
+        ``publisher`` is a `Publisher` or what `transport` returned. What it calls afterwards fails.
+        """
+        member = getattr(publisher, "transport", publisher)
+        if member not in self.members:
+            raise UsageError(f"{publisher!r:.80} does not publish on this bus")
+        apart(member.settle)
+        member.dead = True
+
+    def settle(self) -> None:
+        """Have publishers decide what they can decide: of what a broker would have moments later, a test sees all."""
+        for member in list(self.members):
+            apart(member.settle)
+
     # ------------------------------------------------------------ faults
 
-    def fail_next(self, phase: str, stored: bool, times: int, error: HalfmoonError | None) -> None:
-        """Let calls of a phase fail. Raises UsageError for another phase, or too many."""
+    def fail_next(self, phase: str, *, stored: bool = False, times: int = 1, error: HalfmoonError | None = None) -> None:
+        """Let the next ``times`` calls of ``"prepare"`` or ``"send"`` fail; by default with a time-out.
+
+        ``stored``: the answer is lost, the message is there. Otherwise the request is lost. Raises UsageError for another phase,
+        or too many times.
+        """
         if phase not in self._faults:
             raise UsageError(f"phase must be 'prepare' or 'send', not {phase!r:.40}; for decisions see lose_second_phase()")
         if not 1 <= times <= MESSAGES_MAX:
@@ -73,13 +118,19 @@ class MemoryBroker:
         with self.lock:
             self._faults[phase] += [(stored, error or RequestTimeout(f"{what} was lost (injected fault)", BROKER_NAME))] * times
 
-    def lose(self, times: int) -> None:
-        """Lose decisions."""
-        with self.lock:
-            self._losing = times
+    def lose_second_phase(self, times: int = FOREVER) -> None:
+        """Lose the next ``times`` decisions on their way; without a number all, until `heal`."""
+        self.settle()
+        self._losing = times
+
+    def go_down(self) -> None:
+        """Be out of reach until `heal`: publishing fails, decisions are lost, nothing is checked or delivered."""
+        self.settle()
+        self.down = True
 
     def heal(self) -> None:
-        """Nothing fails any more."""
+        """From now on nothing fails and nothing is lost."""
+        self.settle()
         with self.lock:
             self._losing, self.down = 0, False
             for faults in self._faults.values():
@@ -87,10 +138,8 @@ class MemoryBroker:
 
     # ------------------------------------------------------------ both phases
 
-    def store(
-        self, message: Message, group: str, *, attempt: int, phase: str, check_after_s: int | None = None, client: str = ""
-    ) -> Record:
-        """Store a message of a ``client``, or find the one of the same id when this is a repeat.
+    def store(self, message: Message, sender: Member, *, attempt: int, phase: str, check_after_s: int | None = None) -> Record:
+        """Store a message, or find the one of the same id when this is a repeat.
 
         Raises what a fault says, BrokerError for a repeat of what was rolled back, what `Message.wire_properties` raises.
         """
@@ -102,11 +151,11 @@ class MemoryBroker:
             stored, error = self._faults[phase].pop(0) if self._faults[phase] else (True, None)
             if error is not None and not stored:
                 raise error
-            record = self._merged(message, properties, group if transactional else None, attempt)
-            record = record or self._new(message, properties, group, transactional, client)
+            record = self._merged(message, properties, sender.group if transactional else None, attempt)
+            record = record or self._new(message, properties, sender, transactional)
             if transactional and not record.repeats:
                 after_ms = self.check_after_ms if check_after_s is None else check_after_s * 1000
-                record.next_check_ms, record.sender = self.now_ms + after_ms, client
+                record.next_check_ms, record.sender = self.now_ms + after_ms, sender
             if error is not None:
                 raise error
             return record
@@ -127,27 +176,27 @@ class MemoryBroker:
             self.repeats += 1
         return record
 
-    def _new(self, message: Message, properties: dict[str, str], group: str, transactional: bool, client: str) -> Record:
-        index = len(self.records)
-        if index >= MESSAGES_MAX:
+    def _new(self, message: Message, properties: dict[str, str], sender: Member, transactional: bool) -> Record:
+        if len(self.records) >= MESSAGES_MAX:
             raise SystemBusy(f"{MESSAGES_MAX} messages are on this bus: call clear() in between")
         due_ms = _due_ms(properties, self.now_ms)
         if transactional:
-            properties |= {"TRAN_MSG": "true", "PGROUP": group, "PCLIENT": client, "REAL_TOPIC": message.topic, "REAL_QID": "0"}
+            properties |= {"TRAN_MSG": "true", "PGROUP": sender.group, "PCLIENT": sender.client}
+            properties |= {"REAL_TOPIC": message.topic, "REAL_QID": "0"}
         else:
             properties.pop(WAIT, None)
         offset = len(self._halves) if transactional else self._ends[message.topic]
-        stored = _stored(message, properties, offset, self._place(), self.now_ms)
+        stored = _stored(message, properties, offset, next(self._places), self.now_ms)
         queue = MessageQueue(message.topic, BROKER_NAME, 0)
         result = SendResult(SendStatus.SEND_OK, stored.msg_id, stored.offset_msg_id, queue, offset)
         state = State.UNKNOWN if transactional else State.COMMITTED
-        record = Record(index, group, message, stored, result, transactional, state, self.now_ms)
+        record = Record(sender.group, stored, result, state, self.now_ms)
         self.records.append(record)
         if transactional:
-            self._halves[message.topic, stored.msg_id, group] = record
+            self._halves[message.topic, stored.msg_id, sender.group] = record
         elif due_ms > self.now_ms:
             self._seen.setdefault((stored.topic, stored.msg_id), record)  # one that waits is merged with, too
-            heapq.heappush(self._delayed, (due_ms, index, record))
+            heapq.heappush(self._delayed, (due_ms, len(self.records), record))
         else:
             self._show(record, stored)
         return record
@@ -160,11 +209,6 @@ class MemoryBroker:
             self._show(record, record.stored)
         return self._delayed[0][0] if self._delayed else None
 
-    def _place(self) -> int:
-        """Return the place of the next message that is stored."""
-        self._places += 1
-        return self._places - 1
-
     def _show(self, record: Record, stored: StoredMessage) -> None:
         """Let consumers see a message."""
         self.visible.append(stored)
@@ -175,49 +219,38 @@ class MemoryBroker:
         """Store a half message once more, where consumers see it. Follows `halfmoon.broker.transactions.half`."""
         half = record.stored
         properties = {name: text for name, text in half.properties.items() if name != CHECK_TIMES}
-        place = self._place()
+        place = next(self._places)
         self._show(record, replace(
             half, properties=properties, queue_offset=self._ends[half.topic], physical_offset=place,
             offset_msg_id=_offset_id(place), sys_flag=int(LocalTransactionState.COMMIT), store_ms=self.now_ms,
             prepared_transaction_offset=half.physical_offset,
         ))  # fmt: skip
 
-    def receive_decision(self, number: int, *, commit: bool) -> None:
-        """Take a decision that a publisher sent about a record, unless it is to be lost on the way."""
+    def receive_decision(self, record: Record, *, commit: bool) -> None:
+        """Take a decision that a publisher sent about a half message, unless it is to be lost on the way, or was cleared away."""
         with self.lock:
             if self._losing > 0 or self.down:
                 self._losing -= self._losing > 0
-                return
-            if number < len(self.records):
-                self.decide(self.records[number], Decision.COMMIT if commit else Decision.ROLLBACK)
+            elif self._halves.get((record.topic, record.id, record.group)) is record:
+                self.decide(record, State.COMMITTED if commit else State.ROLLED_BACK)
 
-    def decide(self, record: Record, decision: Decision) -> Verdict:
-        """Take a decision, or refuse it; both are counted."""
+    def decide(self, record: Record, state: State) -> None:
+        """Take the decision that leads to a state. One that repeats or contradicts a final state is counted and changes nothing."""
         with self.lock:
-            was, verdict = record.state, decide(record, decision)
-            if verdict is Verdict.TAKEN and decision is Decision.COMMIT:
-                self._commit(record)
-            elif verdict is Verdict.REPEATED:
+            if record.state is state:
                 self.repeats += 1
-            elif verdict is Verdict.CONTRADICTED:
+            elif record.state in FINAL:
                 self.contradictions += 1
-                log.warning("decision refused: event=%s decision=%s state=%s", record.id, decision.value, was.value)
-            return verdict
+                log.warning("decision refused: event=%s decision=%s state=%s", record.id, state.value, record.state.value)
+            else:
+                record.state = state
+                if state is State.COMMITTED:
+                    self._commit(record)
 
     def in_state(self, state: State) -> list[Record]:
         """Records in a state, the oldest first."""
         with self.lock:
             return [record for record in self.records if record.state is state]
-
-    def clear(self) -> None:
-        """Forget every message; who consumes stays."""
-        with self.lock:
-            self.records, self.visible = [], []
-            self._halves.clear()
-            self._seen.clear()
-            self._ends.clear()
-            self._delayed.clear()
-            self.groups.clear()
 
 
 def _due_ms(properties: dict[str, str], now_ms: int) -> int:
@@ -242,3 +275,15 @@ def _stored(message: Message, properties: dict[str, str], offset: int, place: in
         reconsume_times=0, prepared_transaction_offset=0, body_crc=0, size_bytes=len(message.body), offset_msg_id=offset_id,
         broker_name=BROKER_NAME,
     )  # fmt: skip
+
+
+def apart(function: Callable[..., T], *arguments: Any) -> T:
+    """Call a function in an empty context. A check or a consumer may block, or begin a loop: in a thread that runs one, another
+    thread does it, while this one waits."""
+    context = contextvars.Context()
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return context.run(function, *arguments)
+    with ThreadPoolExecutor(1, "halfmoon-bus") as thread:
+        return thread.submit(context.run, function, *arguments).result()

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from halfmoon.errors import UsageError
-from halfmoon.limits import RECONSUME_MAX
 from halfmoon.model import DELAY, RECONSUME_REASON, WAIT, LocalTransactionState, StoredMessage, one_line
 
 Deliver = Callable[[StoredMessage, int], tuple[bool, str]]
@@ -39,27 +38,25 @@ class Waiting(NamedTuple):
     reason: str
 
 
+class _Member(NamedTuple):
+    """One subscriber. ``wants`` gives the codes of each topic; None: all of them. A message comes again at most so many times."""
+
+    wants: Mapping[str, Collection[str] | None]
+    deliver: Deliver
+    times_max: int
+
+
 class Job(NamedTuple):
-    """A message to hand to one member of a group, which has it come again at most ``times_max`` times."""
+    """A message to hand to one member of a group."""
 
     group: str
-    deliver: Deliver
+    member: _Member
     message: StoredMessage
     attempt: int
-    times_max: int = RECONSUME_MAX
 
 
-class _Member:
-    """One subscriber. ``wants`` gives the codes of each topic; None: all of them."""
-
-    def __init__(self, wants: Mapping[str, Collection[str] | str], deliver: Deliver, times_max: int) -> None:
-        self.wants = {topic: _codes(codes) for topic, codes in wants.items()}
-        self.deliver = deliver
-        self.times_max = times_max
-
-
-class _Group:
-    """``begins`` says of each topic with which visible message the group goes on; before ``position`` there is nothing for it."""
+class Group:
+    """A group. ``begins`` says of each topic with which visible message it goes on; before ``position`` there is nothing for it."""
 
     def __init__(self) -> None:
         self.members: list[_Member] = []
@@ -98,8 +95,9 @@ class Groups:
     """The consumer groups of one bus. Not safe for many threads: the bus holds its lock."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, _Group] = {}
-        self._waiting: list[Waiting] = []
+        self.by_name: dict[str, Group] = {}
+        self.waiting: list[Waiting] = []
+        """What comes again, as a heap."""
         self._number = 0
 
     def join(
@@ -108,19 +106,19 @@ class Groups:
         wants: Mapping[str, Collection[str] | str],
         deliver: Deliver,
         *,
-        skip: Collection[str] = (),
-        end: int = 0,
-        times_max: int = RECONSUME_MAX,
+        skip: Collection[str],
+        end: int,
+        times_max: int,
     ) -> Callable[[], None]:
         """Add a member; returns what takes it out again. A group of which nobody is there begins topics of ``skip`` at ``end``."""
-        if group not in self._groups and len(self._groups) >= GROUPS_MAX:
+        if group not in self.by_name and len(self.by_name) >= GROUPS_MAX:
             raise UsageError(f"more than {GROUPS_MAX} consumer groups on one bus")
-        joined = self._groups.setdefault(group, _Group())
+        joined = self.by_name.setdefault(group, Group())
         if len(joined.members) >= MEMBERS_MAX:
             raise UsageError(f"more than {MEMBERS_MAX} members of {group}")
         if not joined.members:
             joined.begins.update(dict.fromkeys(skip, end))
-        member = _Member(wants, deliver, times_max)
+        member = _Member({topic: _codes(codes) for topic, codes in wants.items()}, deliver, times_max)
         joined.members.append(member)
         joined.position = 0  # a topic that is new to the group may lie anywhere
         return lambda: joined.members.remove(member) if member in joined.members else None
@@ -129,75 +127,59 @@ class Groups:
         """Take out what comes next: what is due again first, then what is new, group by group."""
         if (again := self._again(now_ms)) is not None:
             return again
-        for name, group in self._groups.items():
+        for name, group in self.by_name.items():
             if (found := group.next_new(visible)) is not None:
                 message, member = found
-                return Job(name, member.deliver, message, 1, member.times_max)
+                return Job(name, member, message, 1)
         return None
 
     def _again(self, now_ms: int) -> Job | None:
         left: list[Waiting] = []  # nobody is there who wants these now
         job = None
-        while job is None and self._waiting and self._waiting[0].due_ms <= now_ms:
-            waiting = heapq.heappop(self._waiting)
-            if (member := self._groups[waiting.group].taker(waiting.message)) is None:
+        while job is None and self.waiting and self.waiting[0].due_ms <= now_ms:
+            waiting = heapq.heappop(self.waiting)
+            if (member := self.by_name[waiting.group].taker(waiting.message)) is None:
                 left.append(waiting)
             else:
-                group = self._groups[waiting.group]
+                group = self.by_name[waiting.group]
                 message = replace(waiting.message, store_ms=waiting.due_ms, queue_offset=group.again)
                 group.again += 1
-                job = Job(waiting.group, member.deliver, message, waiting.attempt, member.times_max)
+                job = Job(waiting.group, member, message, waiting.attempt)
         for waiting in left:
-            heapq.heappush(self._waiting, waiting)
+            heapq.heappush(self.waiting, waiting)
         return job
 
     def ended(self, job: Job, *, consumed: bool, reason: str, now_ms: int) -> Waiting | None:
         """Be told how a job went. Returns when it comes again; None when it does not."""
-        group = self._groups[job.group]
+        group = self.by_name[job.group]
         if consumed:
             group.consumed.append(job.message)
             return None
         reason = one_line(reason)
         self._number += 1
         copy = _copy(job, reason, self._number)
-        if job.attempt > job.times_max:
+        if job.attempt > job.member.times_max:
             group.dead.append(Waiting(now_ms, self._number, job.group, copy, job.attempt, reason))
             return None
         level = min(job.attempt, len(DELAYS_S))
         copy.properties.update({DELAY: str(FIRST_LEVEL - 1 + level), "REAL_TOPIC": f"%RETRY%{job.group}", "REAL_QID": "0"})
         waiting = Waiting(now_ms + DELAYS_S[level - 1] * 1000, self._number, job.group, copy, job.attempt + 1, reason)
-        heapq.heappush(self._waiting, waiting)
+        heapq.heappush(self.waiting, waiting)
         return waiting
 
     def hurry(self, now_ms: int) -> None:
         """Make everything that comes again due now, in the order in which it would have come."""
-        self._waiting = [
-            waiting._replace(due_ms=min(waiting.due_ms, now_ms), number=n) for n, waiting in enumerate(sorted(self._waiting))
+        self.waiting = [
+            waiting._replace(due_ms=min(waiting.due_ms, now_ms), number=n) for n, waiting in enumerate(sorted(self.waiting))
         ]
-        self._number = max(self._number, len(self._waiting))
-        heapq.heapify(self._waiting)
+        self._number = max(self._number, len(self.waiting))
+        heapq.heapify(self.waiting)
 
     def clear(self) -> None:
         """Forget what was and what comes again; the members stay."""
-        self._waiting = []
-        for group in self._groups.values():
+        self.waiting = []
+        for group in self.by_name.values():
             group.begins, group.position, group.again, group.consumed, group.dead = {}, 0, 0, [], []
-
-    def due_ms(self, after_ms: int) -> int | None:
-        """When something comes again next, later than ``after_ms``; None for nothing."""
-        return min((waiting.due_ms for waiting in self._waiting if waiting.due_ms > after_ms), default=None)
-
-    def waiting(self) -> list[Waiting]:
-        """What comes again, the next first."""
-        return sorted(self._waiting)
-
-    def consumed(self, group: str) -> list[StoredMessage]:
-        """What a group has consumed, in order."""
-        return list(self._groups[group].consumed) if group in self._groups else []
-
-    def dead(self) -> list[Waiting]:
-        """What groups have given up."""
-        return [letter for group in self._groups.values() for letter in group.dead]
 
 
 def _copy(job: Job, reason: str, number: int) -> StoredMessage:

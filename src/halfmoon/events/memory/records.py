@@ -1,23 +1,22 @@
-"""What a broker remembers of each message, in memory: its state and how often its publisher was asked. Pure; told the time.
-
-The states and what leads from one to another stand in `NEXT`; a pair that is not there leaves the state as it is.
-"""
+"""What a broker remembers of each message, in memory: its state and how often its publisher was asked."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
+from typing import Protocol
 
 import msgspec
 
-from halfmoon.model import Message, SendResult, StoredMessage
+from halfmoon.model import LocalTransactionState, SendResult, StoredMessage
 
 KEEP_MS = 72 * 3_600_000
 """Age at which an undecided message expires, whoever was asked. Follows fileReservedTime (RocketMQ 4.9.8)."""
 
 
 class State(Enum):
-    """What became of a message."""
+    """What became of a message. A decision names the state that it leads to; of `FINAL` ones none leads away."""
 
     UNKNOWN = "unknown"
     COMMITTED = "committed"
@@ -25,21 +24,7 @@ class State(Enum):
     EXPIRED = "expired"
 
 
-class Decision(Enum):
-    """What a broker is told, or does, about a message."""
-
-    COMMIT = "commit"
-    ROLLBACK = "rollback"
-    EXPIRE = "expire"
-    RESUME = "resume"
-
-
-class Verdict(Enum):
-    """How a decision was taken."""
-
-    TAKEN = "taken"
-    REPEATED = "repeated"
-    CONTRADICTED = "contradicted"
+FINAL = State.COMMITTED, State.ROLLED_BACK
 
 
 def own_copy(message: StoredMessage) -> StoredMessage:
@@ -47,45 +32,41 @@ def own_copy(message: StoredMessage) -> StoredMessage:
     return replace(message, properties=dict(message.properties))
 
 
-NEXT = {
-    (State.UNKNOWN, Decision.COMMIT): State.COMMITTED,
-    (State.UNKNOWN, Decision.ROLLBACK): State.ROLLED_BACK,
-    (State.UNKNOWN, Decision.EXPIRE): State.EXPIRED,
-    (State.EXPIRED, Decision.RESUME): State.UNKNOWN,
-    (State.EXPIRED, Decision.COMMIT): State.COMMITTED,
-    (State.EXPIRED, Decision.ROLLBACK): State.ROLLED_BACK,
-}
+class Member(Protocol):
+    """A member of a publisher group, which a bus calls ``client``. ``settle`` has it decide what it can."""
 
-_SAME = {
-    (State.COMMITTED, Decision.COMMIT),
-    (State.ROLLED_BACK, Decision.ROLLBACK),
-    (State.EXPIRED, Decision.EXPIRE),
-}
-"""Decisions that say again what is so."""
+    group: str
+    client: str
+    dead: bool
+    settle: Callable[[], None]
+
+    @property
+    def answers(self) -> bool:
+        """Whether it can be asked."""
+
+    def ask(self, record: Record) -> LocalTransactionState:
+        """Answer a check. Raises what the check raises."""
 
 
 class Record(msgspec.Struct):
     """A message that was stored.
 
-    ``transactional``: it was stored as a half message. ``checks`` counts those that were sent since it was stored or resumed,
-    ``counted`` those of them since a publisher last answered that the transaction is open, but for those answered NOT_MINE.
-    ``sender`` and ``asked`` name the members of its group that sent it and that was asked last; ``open``: that one answered OPEN.
+    ``checks`` counts those that were sent since it was stored or resumed, ``counted`` those of them since a publisher last
+    answered that the transaction is open, but for those answered NOT_MINE. ``sender`` and ``asked`` are the members of its group
+    that sent it and that was asked last; ``open``: that one answered OPEN.
     """
 
-    index: int
     group: str
-    message: Message
     stored: StoredMessage
     result: SendResult
-    transactional: bool
     state: State
     stored_ms: int
     next_check_ms: int = 0
     checks: int = 0
     counted: int = 0
     repeats: int = 0
-    sender: str = ""
-    asked: str = ""
+    sender: Member | None = None
+    asked: Member | None = None
     open: bool = False
 
     @property
@@ -105,14 +86,3 @@ class Record(msgspec.Struct):
 
     def __repr__(self) -> str:
         return f"<{self.state.value} {self.topic}/{self.code} {self.id} of {self.group}, {self.checks} checks>"
-
-
-def decide(record: Record, decision: Decision) -> Verdict:
-    """Take a decision about a record, or refuse it."""
-    new = NEXT.get((record.state, decision))
-    if new is None:
-        return Verdict.REPEATED if (record.state, decision) in _SAME else Verdict.CONTRADICTED
-    record.state = new
-    if decision is Decision.RESUME:
-        record.checks = record.counted = 0
-    return Verdict.TAKEN

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import secrets
-import threading
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from halfmoon.errors import ConnectionLost, NotRunning
 from halfmoon.events.memory.broker import BROKER_NAME, MemoryBroker
@@ -15,8 +13,6 @@ from halfmoon.events.publishing.transport import Answer, Prepared, SendCallback
 from halfmoon.model import LocalTransactionState, Message, SendResult
 
 T = TypeVar("T")
-
-OPEN_MAX = 100_000
 
 
 class MemoryTransport:
@@ -27,7 +23,6 @@ class MemoryTransport:
         self.client = secrets.token_hex(3)
         self.dead = False
         self._broker = broker
-        self._lock = threading.Lock()
         self._answer: Answer | None = None
         self._closed = False
         self.settle: Callable[[], None] = lambda: None
@@ -39,8 +34,7 @@ class MemoryTransport:
     def start(self, answer: Answer) -> None:
         """Become one whom the bus may ask. Raises NotRunning once closed."""
         self._check_alive()
-        with self._lock:
-            self._answer = self._answer or answer
+        self._answer = self._answer or answer
 
     def settled_by(self, settle: Callable[[], None]) -> bool:
         """Return True: the bus settles before it shows anything, so that tests see what a broker has moments later."""
@@ -51,12 +45,6 @@ class MemoryTransport:
         """Leave the bus: no more publishing, no more answers."""
         self._closed = True
 
-    def die(self) -> None:
-        """End as a killed process does: what it has not said is never said."""
-        self.dead = True
-        with self._lock:
-            self._open.clear()
-
     @property
     def answers(self) -> bool:
         """Whether it can be asked."""
@@ -64,12 +52,8 @@ class MemoryTransport:
 
     def ask(self, record: Record) -> LocalTransactionState:
         """Answer a check as its process does. Raises what the check raises."""
-        with self._lock:
-            runs = record.id in self._open
-        if runs:
+        if record.id in self._open or self._answer is None:
             return LocalTransactionState.OPEN
-        if self._answer is None:
-            return LocalTransactionState.UNKNOWN
         return self._answer(own_copy(record.stored))
 
     def _check_open(self) -> None:
@@ -93,7 +77,7 @@ class MemoryTransport:
     def send(self, message: Message, *, attempt: int, timeout_ms: int) -> SendResult:
         """Send a message that consumers see at the bus's next `deliver`."""
         self._check_open()
-        return self._broker.store(message, self.group, attempt=attempt, phase="send").result
+        return self._broker.store(message, self, attempt=attempt, phase="send").result
 
     async def send_async(self, message: Message, *, attempt: int, timeout_ms: int) -> SendResult:
         """As `send`."""
@@ -102,13 +86,9 @@ class MemoryTransport:
     def prepare(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
         """Store a half message."""
         self._check_open()
-        record = self._broker.store(
-            message, self.group, attempt=attempt, phase="prepare", check_after_s=check_after_s, client=self.client
-        )
-        with self._lock:
-            if len(self._open) < OPEN_MAX:
-                self._open.add(record.id)
-        return Prepared(record.id, record.result, record.index)
+        record = self._broker.store(message, self, attempt=attempt, phase="prepare", check_after_s=check_after_s)
+        self._open.add(record.id)
+        return Prepared(record.id, record.result, record)
 
     async def prepare_async(self, message: Message, *, attempt: int, timeout_ms: int, check_after_s: int | None) -> Prepared:
         """As `prepare`."""
@@ -118,24 +98,22 @@ class MemoryTransport:
         self, messages: Sequence[Message], *, timeout_ms: int, check_after_s: int | None
     ) -> list[Prepared | Exception]:
         """Store half messages."""
-        calls = [
-            partial(self.prepare, each, attempt=each.attempt, timeout_ms=timeout_ms, check_after_s=check_after_s)
+        return [
+            _outcome(self.prepare, each, attempt=each.attempt, timeout_ms=timeout_ms, check_after_s=check_after_s)
             for each in messages
         ]
-        return [_outcome(call) for call in calls]
 
     def send_many(self, messages: Sequence[Message], *, timeout_ms: int) -> list[SendResult | Exception]:
         """Send messages."""
-        return [_outcome(partial(self.send, each, attempt=each.attempt, timeout_ms=timeout_ms)) for each in messages]
+        return [_outcome(self.send, each, attempt=each.attempt, timeout_ms=timeout_ms) for each in messages]
 
     def post(self, message: Message, callback: SendCallback, *, timeout_ms: int) -> None:
         """Send a message and tell how it went, before this returns."""
-        try:
-            result = self.send(message, attempt=message.attempt, timeout_ms=timeout_ms)
-        except Exception as exc:
-            callback(None, exc)
+        (outcome,) = self.send_many([message], timeout_ms=timeout_ms)
+        if isinstance(outcome, Exception):
+            callback(None, outcome)
         else:
-            callback(result, None)
+            callback(outcome, None)
 
     def decide(self, prepared: Prepared, *, commit: bool) -> None:
         """Decide on a half message; of a dead publisher nothing arrives."""
@@ -145,12 +123,11 @@ class MemoryTransport:
 
     def leave(self, prepared: Prepared) -> None:
         """Leave a half message to checks."""
-        with self._lock:
-            self._open.discard(prepared.message_id)
+        self._open.discard(prepared.message_id)
 
 
-def _outcome(call: Callable[[], T]) -> T | Exception:
+def _outcome(call: Callable[..., T], message: Message, **options: Any) -> T | Exception:
     try:
-        return call()
+        return call(message, **options)
     except Exception as exc:
         return exc

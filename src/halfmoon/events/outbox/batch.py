@@ -26,14 +26,18 @@ from halfmoon.errors import (
     SystemError_,
     UsageError,
 )
+from halfmoon.events.event import Event
 from halfmoon.events.outbox import Unreadable, unpack
 from halfmoon.events.outbox.claims import Row
 from halfmoon.events.publishing.transport import Transport
-from halfmoon.model import Message, SendResult
+from halfmoon.events.tracing import step
+from halfmoon.model import SendResult
 
 ATTEMPT_MAX = 1_000_000
 GRACE_S = 2.0
 """How much longer than a send's own time its answer is waited for."""
+FLUSH_MORE_S = 0.2
+"""How long after the time to send a relay that ends waits for answers; rows without one are sent again, as repeats."""
 _LOOK_S = 0.1
 """How often a batch that waits looks whether it is to end."""
 
@@ -43,74 +47,61 @@ _Told = tuple[int, SendResult | None, BaseException | None]
 class Batch:
     """One claim's rows on their way. Run once, by one thread; afterwards each row is in one of the three lists.
 
-    ``sent``: a broker has it. ``failed``: with the error; a broker may have it all the same. ``unsent``: not tried.
+    ``sent``: the broker's id of the message, by the number of its row. ``failed``: with the error; a broker may have it all the
+    same. ``unsent``: not tried. ``probed`` are topics whose way was closed: their rows go one after another, for the first that
+    cannot be sent ends it.
     """
 
-    def __init__(self, transport: Transport, rows: Iterable[Row], *, in_flight_max: int, timeout_ms: int) -> None:
-        self.sent: list[Row] = []
+    def __init__(
+        self, transport: Transport, rows: Iterable[Row], probed: Collection[str] = (), *, in_flight_max: int, timeout_ms: int
+    ) -> None:
+        self.sent: dict[int, str] = {}
         self.failed: list[tuple[Row, BaseException]] = []
         self.unsent: list[Row] = []
-        self.message_ids: dict[int, str] = {}
-        """The broker's id of each message that was sent, by the number of its row."""
         self.up: set[str] = set()
         self.down: dict[str, BaseException] = {}
         """Topics to which a row could be sent, and those whose way is closed."""
         self._transport = transport
         self._in_flight_max, self._timeout_ms = in_flight_max, timeout_ms
-        self._ready: deque[deque[Row]] = deque(_lanes(rows))
+        self._ready = deque(_lanes(rows, probed))
         self._in_flight: dict[int, deque[Row]] = {}
-        self._held: dict[str, list[deque[Row]]] = {}
         self._answers: SimpleQueue[_Told] = SimpleQueue()
         self._answer_until = 0.0
 
-    def run(
-        self, post_until: Callable[[], float], probed: Collection[str] = (), hear_until: Callable[[], float] = lambda: inf
-    ) -> None:
-        """Send all that can be sent. Nothing is begun after ``post_until()``, a steady time that may come nearer meanwhile.
+    def run(self, until_s: float, close_at: Callable[[], float] = lambda: inf) -> None:
+        """Send all that can be sent. Nothing is begun after ``until_s``, or after ``close_at()``, which may come nearer meanwhile.
 
-        ``probed`` are topics whose way was closed: one row alone goes ahead of the others. Takes at most until then, and as long
-        as a send may take; answers that have not come at ``hear_until()`` are not waited for.
+        Takes at most until then, and as long as a send may take; after ``close_at()`` answers are waited for only a moment.
         """
-        wary = set(probed)
         while True:
             if len(self._in_flight) <= self._in_flight_max // 2:  # many at once cost less than one at a time
-                while self._ready and len(self._in_flight) < self._in_flight_max and time.monotonic() < post_until():
-                    self._begin(self._ready.popleft(), wary)
+                while self._ready and len(self._in_flight) < self._in_flight_max and time.monotonic() < min(until_s, close_at()):
+                    self._begin(self._ready.popleft())
             if not self._in_flight:
                 break
-            self._hear(hear_until)
-        left = [*self._ready, *(lane for lanes in self._held.values() for lane in lanes)]
-        self.unsent += [row for lane in left for row in lane]
+            self._hear(min(self._answer_until, close_at() + FLUSH_MORE_S))
+        self.unsent += [row for lane in self._ready for row in lane]
 
-    def _begin(self, lane: deque[Row], wary: set[str]) -> None:
+    def _begin(self, lane: deque[Row]) -> None:
         row = lane[0]
         if row.topic in self.down:
             self.unsent += lane
             return
-        if row.topic in wary and row.topic not in self.up:
-            if row.topic in self._held:
-                self._held[row.topic].append(lane)
-                return
-            self._held[row.topic] = []
+        self._in_flight[row.seq] = lane
+        self._answer_until = time.monotonic() + self._timeout_ms / 1000 + GRACE_S
         try:
-            message = unpack(row.topic, row.event_id, row.packed, _attempt(row))
-            self._in_flight[row.seq] = lane
-            self._answer_until = time.monotonic() + self._timeout_ms / 1000 + GRACE_S
-            self._post(row.seq, message)
+            message = unpack(row.topic, row.event_id, row.message, _attempt(row))
+            self._transport.post(message, partial(self._tell, row.seq), timeout_ms=self._timeout_ms)
         except Exception as exc:
-            self._in_flight[row.seq] = lane
             self._answered(row.seq, exc)
-
-    def _post(self, seq: int, message: Message) -> None:
-        self._transport.post(message, partial(self._tell, seq), timeout_ms=self._timeout_ms)
 
     def _tell(self, seq: int, result: SendResult | None, error: BaseException | None) -> None:
         """Called on the transport's thread; only hands over."""
         self._answers.put((seq, result, error))
 
-    def _hear(self, hear_until: Callable[[], float]) -> None:
+    def _hear(self, until_s: float) -> None:
         """Take in an answer; those that are overdue failed."""
-        left = min(self._answer_until, hear_until()) - time.monotonic()
+        left = until_s - time.monotonic()
         try:
             seq, result, error = self._answers.get(timeout=max(0.0, min(_LOOK_S, left)))
         except Empty:
@@ -126,8 +117,8 @@ class Batch:
             return
         row = lane.popleft()
         if error is None:
-            self.sent.append(row)
-            self.message_ids[seq] = result.offset_msg_id if result is not None else ""
+            self.sent[seq] = result.offset_msg_id if result is not None else ""
+            step("relayed", event_of(row), attempt=row.attempts)
             self.up.add(row.topic)
             self.down.pop(row.topic, None)
             if lane:
@@ -137,7 +128,6 @@ class Batch:
             self.unsent += lane
             if blames_the_way(error) and row.topic not in self.up:
                 self.down[row.topic] = error
-        self._ready.extend(self._held.pop(row.topic, ()))
 
 
 def blames_the_way(error: BaseException) -> bool:
@@ -174,14 +164,19 @@ def _cause(error: BaseException) -> BaseException:
     return error.cause if isinstance(error, SendFailed) and error.cause is not None else error
 
 
+def event_of(row: Row) -> Event:
+    """Return the event of a row, as a step names it."""
+    return Event(id=row.event_id, topic=row.topic, code="")
+
+
 def _attempt(row: Row) -> int:
     """Return the number of a row's sending; a row that has failed, or whose relay vanished, is a repeat, which brokers merge."""
     return min(ATTEMPT_MAX, max(row.attempts, 2 if row.error else 1))
 
 
-def _lanes(rows: Iterable[Row]) -> list[deque[Row]]:
-    """Rows of one order key in one lane, each other one in its own; lanes in the order of their first rows."""
-    lanes: dict[int, deque[Row]] = {}
+def _lanes(rows: Iterable[Row], probed: Collection[str]) -> list[deque[Row]]:
+    """Rows of one order key, or one probed topic, in one lane, each other one in its own; in the order of their first rows."""
+    lanes: dict[int | str, deque[Row]] = {}
     for row in rows:
-        lanes.setdefault(row.order_key or -row.seq, deque()).append(row)
+        lanes.setdefault(row.topic if row.topic in probed else row.order_key or -row.seq, deque()).append(row)
     return list(lanes.values())

@@ -13,11 +13,13 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from halfmoon.events.databases.database import Rows
+from halfmoon.events.databases.database import Rows, Values
 from halfmoon.events.outbox import PARKED_MS
 from halfmoon.events.tables import OUTBOX
+
+T = TypeVar("T", bound=Sequence[Any])
 
 ERROR_LENGTH_MAX = 500
 CLOSED_MAX = 200
@@ -47,27 +49,28 @@ _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(-MariaDB)?")
 
 
 class Row(NamedTuple):
-    """A claimed row. ``attempts`` counts its tries, this one included; ``error`` is the last one's, empty for none."""
+    """A claimed row, by the names of its columns. ``attempts`` counts its tries, this one included; ``error`` is the last one's,
+    empty for none."""
 
     seq: int
     event_id: str
     topic: str
     order_key: int
-    packed: bytes
+    message: bytes
     created_ms: int
     attempts: int
     error: str
 
 
 class Failure(NamedTuple):
-    """A row that could not be sent: why, and when it is free again (`PARKED_MS`: only when somebody asks for it).
+    """A row that could not be sent: why, and how long it waits (`PARKED_MS`: until somebody asks for it).
 
     ``counts`` is 1 for a try that counts as one of the row's, and 0 when the way was closed.
     """
 
     seq: int
     error: str
-    next_ms: int
+    wait_ms: int
     counts: int = 1
 
 
@@ -101,11 +104,11 @@ def claim(rows: Rows, mine: Claim, *, count_max: int, bytes_max: int, without: C
         mine._asdict(),
     )
     claimed = rows.all(
-        f"SELECT seq, event_id, topic, order_key, message, created_ms, attempts, error FROM {OUTBOX.name} "
+        f"SELECT {', '.join(Row._fields)} FROM {OUTBOX.name} "
         f"WHERE seq IN ({listed(taken)}) AND claimed_by = :owner AND claimed_until_ms = :until_ms ORDER BY seq",
         {"owner": mine.owner, "until_ms": mine.until_ms},
     )
-    return [_row(*row) for row in claimed]
+    return [Row(*row) for row in claimed]
 
 
 def write_lock(rows: Rows) -> None:
@@ -126,7 +129,7 @@ def _in_turn(rows: Rows, mine: Claim, count_max: int, bytes_max: int, without: S
     turn: list[int] = []
     for _ in range(ROUNDS_MAX):
         free = _free(rows, mine.now_ms, count_max, without, held)
-        near = _within(free, bytes_max)
+        near = within(free, bytes_max)
         first = _held_back(rows, near)
         turn = [row.seq for row in near if row.order_key not in first or row.seq < first[row.order_key]]
         if len(turn) >= count_max // 2 + 1 or len(near) < count_max or not first:
@@ -167,17 +170,17 @@ def _free(rows: Rows, now_ms: int, count_max: int, without: Sequence[str], held:
         f"SELECT seq, order_key, LENGTH(message) FROM {OUTBOX.name} WHERE {which}ORDER BY seq LIMIT {int(count_max)}{_lock(rows)}",
         {"now_ms": now_ms, **topics},
     )
-    return [_Free(int(seq), int(order_key), int(size or 0)) for seq, order_key, size in free_rows]
+    return [_Free(*row) for row in free_rows]
 
 
-def _within(free: Sequence[_Free], bytes_max: int) -> Sequence[_Free]:
-    """Return the first ones that together have so many bytes, at least one."""
+def within(rows: Sequence[T], bytes_max: int) -> Sequence[T]:
+    """Return the first rows that together have so many bytes, at least one. A row ends with the size of its message."""
     total = 0
-    for at, row in enumerate(free):
-        total += row.size_bytes
+    for at, row in enumerate(rows):
+        total += row[-1]
         if at and total > bytes_max:
-            return free[:at]
-    return free
+            return rows[:at]
+    return rows
 
 
 def _held_back(rows: Rows, near: Sequence[_Free]) -> dict[int, int]:
@@ -190,10 +193,6 @@ def _held_back(rows: Rows, near: Sequence[_Free]) -> dict[int, int]:
         "GROUP BY order_key"
     )
     return {int(key): int(seq) for key, seq in oldest}
-
-
-def _row(seq: int, event_id: str, topic: str, order_key: int, packed: bytes, created_ms: int, attempts: int, error: str) -> Row:
-    return Row(int(seq), event_id, topic, int(order_key), bytes(packed), int(created_ms), int(attempts), error)
 
 
 def remove(rows: Rows, owner: str, sent: Collection[int]) -> int:
@@ -214,14 +213,20 @@ def release(rows: Rows, owner: str, unsent: Collection[int]) -> None:
     )
 
 
-def fail(rows: Rows, owner: str, failed: Collection[Failure]) -> None:
+def fail(rows: Rows, owner: str, failed: Collection[Failure], now_ms: int) -> None:
     """Write down why rows could not be sent, and when they are free again."""
-    for failure in failed:
+    for seq, error, wait_ms, counts in failed:
+        next_ms = min(PARKED_MS, now_ms + wait_ms)
         rows.run(
             f"UPDATE {OUTBOX.name} SET claimed_by = '', claimed_until_ms = 0, error = :error, next_ms = :next_ms, "
             "attempts = attempts - 1 + :counts WHERE seq = :seq AND claimed_by = :owner",
-            {**failure._asdict(), "owner": owner},
+            {"seq": seq, "error": error, "next_ms": next_ms, "counts": counts, "owner": owner},
         )
+
+
+def chosen(event_ids: Collection[str] | None) -> list[tuple[str, Values]]:
+    """Return what narrows a condition down to each of these events, and its values; for None to nothing less than all."""
+    return [("", {})] if event_ids is None else [("AND event_id = :id", {"id": event_id}) for event_id in dict.fromkeys(event_ids)]
 
 
 def error_text(error: BaseException) -> str:

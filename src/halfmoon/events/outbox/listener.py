@@ -15,6 +15,7 @@ from contextlib import closing, suppress
 from halfmoon.events.databases.database import Provider
 from halfmoon.events.databases.listening import CannotListen, ListeningConnection
 from halfmoon.events.outbox import CHANNEL
+from halfmoon.events.outbox.backoff import Backoff
 
 PROBE_S = 30
 """How often a connection on which nothing comes is checked."""
@@ -37,8 +38,7 @@ class Listener:
         self._nudged.setblocking(False)
         self._nudges.setblocking(False)
         self._ended = threading.Event()
-        self._rest_s = 0.0
-        self._said = ""
+        self._backoff = Backoff(REST_MIN_S, REST_MAX_S)
         self._thread = threading.Thread(target=self._run, name="halfmoon-outbox-listener", daemon=True)
         self._thread.start()
 
@@ -54,8 +54,7 @@ class Listener:
 
     def _run(self) -> None:
         with self._nudged, self._nudges:
-            while not self._ended.wait(self._rest_s):
-                self._rest_s = min(REST_MAX_S, self._rest_s * 2) or REST_MIN_S
+            while not self._ended.wait(self._backoff.rest_s):
                 try:
                     with closing(self._connected()) as connection:
                         self._hear(connection)
@@ -63,7 +62,11 @@ class Listener:
                     log.info("the relay cannot listen for new rows and only polls: relay=%s reason=%s", self._name, why)
                     return
                 except Exception as error:
-                    self._failed(error)
+                    text = f"{type(error).__name__}: {error}".partition("\n")[0]
+                    if self._backoff.failed(text, tell=not self._backoff.told):
+                        log.info(
+                            "the relay cannot listen for new rows now and polls meanwhile: relay=%s reason=%s", self._name, text
+                        )
 
     def _connected(self) -> ListeningConnection:
         if not hasattr(self._provider, "listening"):  # a provider of the user's own
@@ -78,9 +81,9 @@ class Listener:
             selector.register(self._nudged, selectors.EVENT_READ)
             if (descriptor := connection.listen(CHANNEL, self._nudge)) is not None:
                 selector.register(descriptor, selectors.EVENT_READ)
-            if self._said:
+            if self._backoff.told:
                 log.info("the relay listens for new rows again: relay=%s", self._name)
-            self._rest_s, self._said = 0.0, ""
+            self._backoff.worked()
             while True:
                 self._wake()  # after what came was taken in, or a commit in between would wake nobody; at first for older rows
                 if self._ended.wait(PAUSE_S):
@@ -90,9 +93,3 @@ class Listener:
                 with suppress(BlockingIOError):
                     self._nudged.recv(4096)
                 connection.take()
-
-    def _failed(self, error: Exception) -> None:
-        text = f"{type(error).__name__}: {error}".partition("\n")[0]
-        if not self._said:
-            log.info("the relay cannot listen for new rows now and polls meanwhile: relay=%s reason=%s", self._name, text)
-        self._said = text

@@ -14,9 +14,10 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from datetime import timedelta
+from functools import partial
 from math import inf, isfinite
 from typing import Any, Self
 
@@ -26,10 +27,10 @@ from halfmoon.errors import NotRunning, SettingError
 from halfmoon.events.checks.tokens import check_table
 from halfmoon.events.databases.database import Busy, Provider, Rows
 from halfmoon.events.databases.retention import STEP_ROWS, remove_old
-from halfmoon.events.event import Event
 from halfmoon.events.outbox import PARKED_MS
 from halfmoon.events.outbox import status as outbox_status
-from halfmoon.events.outbox.batch import GRACE_S, Batch, counts, is_final
+from halfmoon.events.outbox.backoff import Backoff
+from halfmoon.events.outbox.batch import GRACE_S, Batch, counts, event_of, is_final
 from halfmoon.events.outbox.claims import (
     CLAIM_MAX_MS,
     CLOSED_MAX,
@@ -46,28 +47,23 @@ from halfmoon.events.outbox.claims import (
     remove,
 )
 from halfmoon.events.outbox.listener import Listener
-from halfmoon.events.outbox.schemas import Share, Shares, checked
+from halfmoon.events.outbox.schemas import REST_MAX_S, REST_MIN_S, Share, Shares, checked
 from halfmoon.events.outbox.sent import keep
 from halfmoon.events.outbox.status import Backlog
 from halfmoon.events.publishing.transport import Transport
 from halfmoon.events.tables import OUTBOX, SENT, Table
 from halfmoon.events.tracing import step
+from halfmoon.settings import setting
 
-REST_MIN_MS = 200
-REST_MAX_MS = 5_000
-"""A topic whose way is closed, or a database that fails, is tried again after so long, at first and at last."""
 RETRY_MIN_MS = 500
 """A row that failed for its own sake waits so long at first, and twice as long each time."""
 CLAIM_MIN_MS = 4_000
 """How much longer than a sending a claim lasts at least: the answer's grace, and time to settle."""
 LOCK_WAIT_MS, LOCK_WAIT_EACH_MS = 3_000, 100
 """For locks of the database: in SQLite a relay waits its turn among all who write; and for those of one schema among several."""
-FLUSH_MORE_S = 0.2
-"""How long after the time to send a relay that ends waits for answers; rows without one are sent again, as repeats."""
 KEEP_MAX_MS = 3_650 * 86_400_000
 CLEAN_EVERY_S = 60
 """How often kept events that are too old are removed: a step, and more of them while more are there."""
-_MOMENT_S = 0.05
 _QUICK = 10
 """Looking in vain, past many rows that may not be sent now, takes at most about this fraction of the time."""
 
@@ -78,25 +74,19 @@ log = logging.getLogger("halfmoon.events")
 class RelaySettings:
     """How a relay works. Times in ms; all are checked."""
 
-    poll_ms: int = 1_000
-    """How often it looks without being nudged, more or less a quarter."""
+    poll_ms: int = setting(1_000, low=10, high=3_600_000, why="How often it looks without being nudged, more or less a quarter.")
     listen: bool = True
     """Whether PostgreSQL tells it of rows of other processes at once, on one more connection. It polls all the same."""
-    batch_max: int = 200
-    """Rows of one claim."""
-    batch_bytes_max: int = 16 * 1024 * 1024
-    """Of their messages together: what a relay holds in memory."""
-    in_flight_max: int = 100
-    """Messages under way to brokers at the same time."""
-    timeout_ms: int = 3_000
-    """Of one sending."""
-    claim_ms: int = 60_000
-    """How long a claim lasts, by the database's clock: the rows of a relay that was killed wait so long for another."""
-    retry_max_ms: int = 60_000
-    """The longest that a row which failed waits for another try."""
-    attempts_max: int | None = 50
-    """Tries of a row until it is parked as failed, for somebody to look at: 50 take three quarters of an hour; None: it is never
-    parked for their number. Tries for which no broker could be reached do not count. What can never succeed is parked at once."""
+    batch_max: int = setting(200, low=1, high=1_000, why="Rows of one claim.")
+    batch_bytes_max: int = setting(16 << 20, low=1, high=1 << 30, why="Of their messages together: what a relay holds in memory.")
+    in_flight_max: int = setting(100, low=1, high=1_000, why="Messages under way to brokers at the same time.")
+    timeout_ms: int = setting(3_000, low=100, high=60_000, why="Of one sending.")
+    claim_ms: int = setting(60_000, low=CLAIM_MIN_MS, high=CLAIM_MAX_MS, why="How long a claim lasts, by the database's clock.")
+    """The rows of a relay that was killed wait so long for another."""
+    retry_max_ms: int = setting(60_000, low=RETRY_MIN_MS, high=WAIT_MAX_MS, why="The longest that a row which failed waits.")
+    attempts_max: int | None = setting(50, low=1, high=1_000_000, why="Tries of a row until it is parked as failed.")
+    """50 take three quarters of an hour; None: it is never parked for their number. Tries for which no broker could be reached do
+    not count. What can never succeed is parked at once."""
     keep_sent: float | timedelta | None = None
     """How long events stay in the table ``halfmoon_sent`` after they were sent, in seconds or as a timedelta, so that they can be
     listed and sent again; None: not at all. The same for all relays of an outbox: each removes what is too old for it."""
@@ -105,22 +95,13 @@ class RelaySettings:
     change; None: the one that the database finds."""
 
     def __post_init__(self) -> None:
-        bounds = {
-            "poll_ms": (10, 3_600_000),
-            "batch_max": (1, 1_000),
-            "batch_bytes_max": (1, 1 << 30),
-            "in_flight_max": (1, 1_000),
-            "timeout_ms": (100, 60_000),
-            "claim_ms": (CLAIM_MIN_MS, CLAIM_MAX_MS),
-            "retry_max_ms": (RETRY_MIN_MS, WAIT_MAX_MS),
-            "attempts_max": (1, 1_000_000),
-        }
-        for name, (low, high) in bounds.items():
-            value = getattr(self, name)
-            if value is None and name == "attempts_max":
+        for each in fields(self):
+            value, facts = getattr(self, each.name), each.metadata
+            if not facts or (value is None and each.name == "attempts_max"):
                 continue
+            low, high = facts["low"], facts["high"]
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-                raise SettingError(f"relay setting {name} is {low} to {high}, not {value!r:.40}")
+                raise SettingError(f"relay setting {each.name} is {low} to {high}, not {value!r:.40}")
         if not isinstance(self.listen, bool):
             raise SettingError(f"relay setting listen is True or False, not {self.listen!r:.40}")
         if self.claim_ms < self.timeout_ms + CLAIM_MIN_MS:
@@ -158,19 +139,6 @@ class RelayFigures(msgspec.Struct, frozen=True, kw_only=True):
     error: str
 
 
-class _Backoff:
-    """A topic that is not tried for a while."""
-
-    def __init__(self) -> None:
-        self.wait_ms = 0
-        self.until_s = 0.0
-        self.error = ""
-
-    def again(self, now_s: float, error: str) -> None:
-        self.wait_ms = min(REST_MAX_MS, self.wait_ms * 2) or REST_MIN_MS
-        self.until_s, self.error = now_s + self.wait_ms / 1000, error
-
-
 class Relay:
     """Sends the events of one database's outbox.
 
@@ -198,26 +166,19 @@ class Relay:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._listener: Listener | None = None
-        self._close_at_s: float | None = None
+        self._close_at_s = inf
         self._shares = Shares(provider, self.settings.schemas)
-        self._looked_around = False
-        self._lock_wait_ms = LOCK_WAIT_MS
-        self._closed_topics: dict[str, _Backoff] = {}
-        self._ahead_ms = 0
-        """So much is the clock of the database ahead of the steady one here."""
-        self._retry_ms = 0
-        """Until then a row waits for another try, and others of its key behind it."""
-        self._look_at_s = 0.0
+        self._closed_topics: dict[str, Backoff] = {}
         self._counts = {"sent": 0, "failed": 0, "parked": 0, "batches": 0}
         self._in_hand = 0
-        self._error, self._said = "", ""
+        self._lock_wait_ms = LOCK_WAIT_MS
 
     # ------------------------------------------------------------ life
 
     def start(self) -> None:
         """Begin. Starting again does nothing. Raises NotRunning for one that was closed."""
         with self._lock:
-            if self._close_at_s is not None:
+            if self._close_at_s < inf:
                 raise NotRunning("the relay is closed: make another one")
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="halfmoon-outbox-relay", daemon=True)
@@ -234,7 +195,7 @@ class Relay:
         What is left stays in the table, for another relay. Waits for what is under way at most as long as a send takes besides.
         """
         with self._lock:
-            if self._close_at_s is None:
+            if self._close_at_s == inf:
                 self._close_at_s = time.monotonic() + flush_ms / 1000
             thread, listener = self._thread, self._listener
         self._wake.set()
@@ -262,7 +223,8 @@ class Relay:
         """Return what it has done, without asking the database."""
         running = self._thread is not None and self._thread.is_alive()
         closed = {topic: rest.error for topic, rest in list(self._closed_topics.items())}
-        return RelayFigures(running=running, in_hand=self._in_hand, closed=closed, error=self._error, **self._counts)
+        error = next((backoff.error for backoff in self._backoffs() if backoff.error), "")
+        return RelayFigures(running=running, in_hand=self._in_hand, closed=closed, error=error, **self._counts)
 
     def backlog(self) -> Backlog:
         """Count the outboxes that it serves. Raises what the database raises."""
@@ -271,101 +233,92 @@ class Relay:
     # ------------------------------------------------------------ the thread
 
     def _run(self) -> None:
-        wait_ms = 0
         while True:
             self._wake.clear()
-            closing = self._close_at_s is not None  # a turn that began before may have looked before the last commit
-            try:
-                more = self._turns()
-                wait_ms, self._error, self._said = 0, "", ""
-            except Exception as exc:
-                more, wait_ms = False, min(REST_MAX_MS, wait_ms * 2) or REST_MIN_MS
-                self._database_failed(exc, wait_ms)
-            if more:
+            closing = self._close_at_s  # a turn that began before may have looked before the last commit
+            if self._try(self._shares.backoff, self._turns):
                 continue
-            if closing and self._close_at_s is not None and (not wait_ms or time.monotonic() >= self._close_at_s):
-                if wait_ms and self._error != self._said:
-                    log.warning("the relay ends without having looked: relay=%s error=%s", self.name, self._error)
+            failing = next((backoff for backoff in self._backoffs() if backoff.error), None)
+            if closing < inf and (failing is None or time.monotonic() >= closing):
+                if failing is not None and not failing.told:
+                    log.warning("the relay ends without having looked: relay=%s error=%s", self.name, failing.error)
                 return
-            self._wait(wait_ms)
+            self._wait()
 
-    def _wait(self, wait_ms: int) -> None:
-        """Until a wake, or until it is time to look; after a failure of the database until its time is over."""
+    def _wait(self) -> None:
+        """Until a wake, or until something is to be looked at again, or the time to close is over."""
         now = time.monotonic()
-        if wait_ms:
-            self._pause_until(now + wait_ms / 1000)
-            return
-        poll_s = self.settings.poll_ms / 1000 * random.uniform(0.75, 1.25)
-        opens_s = min((rest.until_s for rest in self._closed_topics.values() if rest.until_s > now), default=now + poll_s)
-        self._wake.wait(max(0.001, min(poll_s, opens_s - now)))
-        self._pause_until(min(self._look_at_s, time.monotonic() + REST_MAX_MS / 1000))
+        times = [now + self.settings.poll_ms / 1000 * random.uniform(0.75, 1.25), self._close_at_s]
+        times += [backoff.until_s for backoff in (*self._closed_topics.values(), *self._backoffs())]
+        times += [share.look_at_s for share in self._shares.known]
+        self._wake.wait(max(0.001, min(at for at in times if at > now) - now))
 
-    def _pause_until(self, end_s: float) -> None:
-        """Whatever nudges come; at a close at most a moment."""
-        while (left := end_s - time.monotonic()) > 0:
-            time.sleep(min(left, _MOMENT_S))
-            if self._close_at_s is not None:
-                return
+    def _backoffs(self) -> list[Backoff]:
+        """Return that of the database, and those of its schemas."""
+        return [self._shares.backoff, *(share.backoff for share in self._shares.known)]
 
-    def _turns(self) -> bool:
-        """Take a turn in each schema; returns whether there may be more. Raises what the database raises where it is one."""
-        shares, more = self._shares.all(), False
-        self._lock_wait_ms = LOCK_WAIT_MS if len(shares) == 1 else LOCK_WAIT_EACH_MS
-        for share in shares:
-            if share.rests_until_s > time.monotonic():
-                continue
-            try:
-                more |= self._turn(share)
-                self._clean(share)
-                share.rest_ms, share.error = 0, ""
-            except Exception as exc:
-                if len(shares) == 1:
-                    raise
-                text = error_text(exc).splitlines()[0]
-                if share.failed_with(text, REST_MIN_MS, REST_MAX_MS):
-                    log.warning("an outbox cannot be read: relay=%s schema=%s error=%s", self.name, share.schema, text)
-        self._look_around()
+    def _try(self, backoff: Backoff, work: Callable[[], bool], where: str = "") -> bool:
+        """Work, unless what failed rests; return whether there may be more. Locks of others are told only when they go on."""
+        if backoff.rests:
+            return False
+        try:
+            more = work()
+        except Exception as exc:
+            error = error_text(exc).splitlines()[0]
+            if backoff.failed(error, tell=backoff.rest_s > REST_MIN_S or not isinstance(exc, Busy)):
+                log.warning("the outbox cannot be read, the relay keeps trying: relay=%s%s error=%s", self.name, where, error)
+            return False
+        backoff.worked()
         return more
 
-    def _look_around(self) -> None:
-        """Say once which other schemas have an outbox, where none were named."""
-        if self._looked_around or self._close_at_s is not None:
-            return
-        self._looked_around = True
-        if found := self._shares.not_served():
-            log.info(
-                "the relay serves one schema; others have an outbox, name them or '*' (schemas=…) if they are its to serve: "
-                "relay=%s count=%d schemas=%s",
-                self.name, len(found), ", ".join(found[:20]),
-            )  # fmt: skip
+    def _turns(self) -> bool:
+        """Take a turn in each schema. Raises what the database raises that is asked which there are."""
+        shares, closing, more = self._shares.all(), self._close_at_s < inf, False
+        self._lock_wait_ms = LOCK_WAIT_MS if len(shares) == 1 else LOCK_WAIT_EACH_MS
+        for share in shares:
+            if closing or share.look_at_s <= time.monotonic():
+                where = f" schema={share.schema}" if share.schema else ""
+                more |= self._try(share.backoff, partial(self._serve, share), where)
+        if not closing:
+            self._shares.say_others()
+        return more
+
+    def _serve(self, share: Share) -> bool:
+        more = self._turn(share)
+        self._clean(share)
+        return more
 
     def _turn(self, share: Share) -> bool:
         """Settle the last batch, claim and send the next; returns whether there may be more. Raises what the database raises."""
         begun_s = time.monotonic()
-        open_until_s = begun_s + (self.settings.claim_ms - self.settings.timeout_ms) / 1000 - GRACE_S - 1
-        resting = {topic for topic, rest in self._closed_topics.items() if rest.until_s > begun_s}
-        closing = self._close_at_s is not None and begun_s >= self._close_at_s
-        if not share.open and (closing or _nothing_to_do(share)):
+        until_s = begun_s + (self.settings.claim_ms - self.settings.timeout_ms) / 1000 - GRACE_S - 1
+        resting = {topic for topic, backoff in self._closed_topics.items() if backoff.rests}
+        closing = begun_s >= self._close_at_s
+        if share.batch is None and (closing or _nothing_to_do(share)):
             return False
         if self.settings.keep_ms and not share.keeps:
             check_table(share, SENT)
             share.keeps = True
         with share.fresh(lock_wait_ms=self._lock_wait_ms) as rows:
-            self._settle(rows, share)
-            claimed = [] if closing else self._claim(rows, resting)
-        share.settled()
+            now_ms = clock_ms(rows)
+            if share.batch is not None:
+                self._settle(rows, share, share.batch, now_ms)
+            mine = Claim(self.name, now_ms, now_ms + self.settings.claim_ms)
+            sizes = {"count_max": self.settings.batch_max, "bytes_max": self.settings.batch_bytes_max}
+            claimed = [] if closing else claim(rows, mine, without=resting, **sizes)
+        share.batch = None
         self._in_hand = len(claimed)
         if not claimed:
-            if resting or self._now_ms() < self._retry_ms:
-                self._look_at_s = begun_s + (time.monotonic() - begun_s) * _QUICK
+            if resting or begun_s < share.retry_at_s:
+                share.look_at_s = begun_s + min(REST_MAX_S, (time.monotonic() - begun_s) * _QUICK)
             return False
-        self._send(share, claimed, open_until_s)
+        self._send(share, claimed, until_s)
         return True
 
     def _clean(self, share: Share) -> None:
         """Remove kept events that are too old, in one short transaction. Raises what the database raises."""
         now_s = time.monotonic()
-        if not self.settings.keep_ms or now_s < share.clean_at_s or self._close_at_s is not None:
+        if not self.settings.keep_ms or now_s < share.clean_at_s or self._close_at_s < inf:
             return
         share.clean_at_s = now_s + CLEAN_EVERY_S
         with share.fresh() as rows:
@@ -373,64 +326,39 @@ class Relay:
         if remove_old(share, SENT, "sent_ms", now_ms, self.settings.keep_ms, steps_max=1) >= STEP_ROWS:
             share.clean_at_s = 0.0
 
-    def _settle(self, rows: Rows, share: Share) -> None:
+    def _settle(self, rows: Rows, share: Share, batch: Batch, now_ms: int) -> None:
         if self.settings.keep_ms:
-            keep(rows, self.name, {seq: share.message_ids.get(seq, "") for seq in share.sent}, self._now_ms())
-        if (removed := remove(rows, self.name, share.sent)) != len(share.sent):
+            keep(rows, self.name, batch.sent, now_ms)
+        if lost := len(batch.sent) - remove(rows, self.name, batch.sent):
             log.warning(
-                "%d outbox rows were sent after their claim had expired, consumers may get them twice: relay=%s",
-                len(share.sent) - removed,
-                self.name,
+                "%d outbox rows were sent after their claim had expired, consumers may get them twice: relay=%s", lost, self.name
             )
-        fail(rows, self.name, share.failed)
-        release(rows, self.name, share.unsent)
+        fail(rows, self.name, share.failed, now_ms)
+        release(rows, self.name, [row.seq for row in batch.unsent])
 
-    def _claim(self, rows: Rows, resting: set[str]) -> list[Row]:
-        now_ms = clock_ms(rows)
-        self._ahead_ms = now_ms - _steady_ms()
-        mine = Claim(self.name, now_ms, now_ms + self.settings.claim_ms)
-        sizes = {"count_max": self.settings.batch_max, "bytes_max": self.settings.batch_bytes_max}
-        return claim(rows, mine, without=resting, **sizes)
-
-    def _send(self, share: Share, claimed: list[Row], open_until_s: float) -> None:
-        def post_until() -> float:
-            return open_until_s if self._close_at_s is None else min(open_until_s, self._close_at_s)
-
-        settings = self.settings
-        batch = Batch(self._transport, claimed, in_flight_max=settings.in_flight_max, timeout_ms=settings.timeout_ms)
-
-        def hear_until() -> float:
-            return inf if self._close_at_s is None else self._close_at_s + FLUSH_MORE_S
-
-        batch.run(post_until, self._closed_topics.keys(), hear_until)
-        self._ways(batch)
-        share.sent, share.message_ids = [row.seq for row in batch.sent], batch.message_ids
-        share.unsent = [row.seq for row in batch.unsent]
-        share.failed = [self._failure(row, error, batch.up) for row, error in batch.failed]
-        self._counts["batches"] += 1
-        self._counts["sent"] += len(batch.sent)
-        self._counts["failed"] += len(batch.failed)
-        if log.isEnabledFor(logging.INFO):
-            for row in batch.sent:
-                step("relayed", _event(row), attempt=row.attempts)
-
-    def _ways(self, batch: Batch) -> None:
-        """Note which topics' ways are closed, and which are open again."""
-        now_s = time.monotonic()
+    def _send(self, share: Share, claimed: list[Row], until_s: float) -> None:
+        limits = {"in_flight_max": self.settings.in_flight_max, "timeout_ms": self.settings.timeout_ms}
+        batch = Batch(self._transport, claimed, self._closed_topics.keys(), **limits)
+        batch.run(until_s, lambda: self._close_at_s)
         for topic in batch.up:
             if self._closed_topics.pop(topic, None):
                 log.info("topic %s can be reached again: relay=%s", topic, self.name)
         for topic, error in batch.down.items():
             while len(self._closed_topics) >= CLOSED_MAX and topic not in self._closed_topics:
                 del self._closed_topics[next(iter(self._closed_topics))]
-            self._closed_topics.setdefault(topic, _Backoff()).again(now_s, error_text(error))
+            self._closed_topics.setdefault(topic, Backoff(REST_MIN_S, REST_MAX_S)).failed(error_text(error))
+        share.batch, share.failed = batch, [self._failure(row, error, batch.up) for row, error in batch.failed]
+        waits_ms = [failure.wait_ms for failure in share.failed if failure.wait_ms < PARKED_MS]
+        share.retry_at_s = max(share.retry_at_s, time.monotonic() + max(waits_ms, default=0) / 1000)
+        for name, count in (("batches", 1), ("sent", len(batch.sent)), ("failed", len(batch.failed))):
+            self._counts[name] += count
 
     def _failure(self, row: Row, error: BaseException, up: Collection[str]) -> Failure:
         """Say when a row is tried again, or park it."""
         limit = self.settings.attempts_max
         counted = counts(error, topic_is_up=row.topic in up)
         parked = is_final(error) or (limit is not None and row.attempts >= limit and counted)
-        step("not relayed", _event(row), attempt=row.attempts, decision="parked" if parked else "tried again", error=error)
+        step("not relayed", event_of(row), attempt=row.attempts, decision="parked" if parked else "tried again", error=error)
         if parked:
             self._counts["parked"] += 1
             log.warning(
@@ -440,23 +368,10 @@ class Relay:
             )  # fmt: skip
             return Failure(row.seq, error_text(error), PARKED_MS)
         if not counted and (rest := self._closed_topics.get(row.topic)):
-            wait_ms = 2 * rest.wait_ms  # behind others of its topic, so that one row alone does not keep the topic closed
+            wait_ms = int(2000 * rest.rest_s)  # behind others of its topic, so that one row alone does not keep the topic closed
         else:
             wait_ms = min(self.settings.retry_max_ms, RETRY_MIN_MS << min(20, max(0, row.attempts - 1)))
-        next_ms = self._now_ms() + wait_ms
-        self._retry_ms = max(self._retry_ms, next_ms)
-        return Failure(row.seq, error_text(error), next_ms, int(counted))
-
-    def _now_ms(self) -> int:
-        """Return the time by the database's clock, as of the last claim."""
-        return self._ahead_ms + _steady_ms()
-
-    def _database_failed(self, error: Exception, wait_ms: int) -> None:
-        """Say it once; that others hold a lock only when it goes on."""
-        self._error = error_text(error).splitlines()[0]
-        if self._error != self._said and (wait_ms > 2 * REST_MIN_MS or not isinstance(error, Busy)):
-            self._said = self._error
-            log.warning("the outbox cannot be read, the relay keeps trying: relay=%s error=%s", self.name, self._error)
+        return Failure(row.seq, error_text(error), wait_ms, int(counted))
 
 
 def _nothing_to_do(share: Share) -> bool:
@@ -469,11 +384,3 @@ def _nothing_to_do(share: Share) -> bool:
 
 def _is_span(value: object) -> bool:
     return isinstance(value, timedelta) or (isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value))
-
-
-def _event(row: Row) -> Event:
-    return Event(id=row.event_id, topic=row.topic, code="")
-
-
-def _steady_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

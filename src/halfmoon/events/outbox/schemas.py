@@ -10,6 +10,8 @@ from contextlib import contextmanager
 
 from halfmoon.errors import SettingError, UsageError
 from halfmoon.events.databases.database import Provider, Rows, SchemaRows
+from halfmoon.events.outbox.backoff import Backoff
+from halfmoon.events.outbox.batch import Batch
 from halfmoon.events.outbox.claims import Failure
 from halfmoon.events.tables import OUTBOX, check_schema, is_schema
 
@@ -18,23 +20,21 @@ SCHEMAS_MAX = 10_000
 LIST_EVERY_S = 10.0
 """How often a relay of every schema looks for new ones."""
 
+REST_MIN_S, REST_MAX_S = 0.2, 5.0
+"""Wait before a topic, or an outbox, that failed is tried again: at first, and at most."""
+
 log = logging.getLogger("halfmoon.events")
 
 _LISTS = {
     "postgresql": (
-        "SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relname = :name AND "
-        "c.relpersistence <> 't' AND c.relkind IN "
-        "('r', 'p') AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT') AND "
-        "has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE') ORDER BY 1"
+        "SELECT n.nspname, c.oid = to_regclass(:name) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE c.relname = :name AND c.relpersistence <> 't' AND c.relkind IN ('r', 'p') "
+        "AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT') "
+        "AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE') ORDER BY 1"
     ),
-    "mysql": "SELECT table_schema FROM information_schema.tables WHERE table_name = :name ORDER BY 1",
+    "mysql": "SELECT table_schema, table_schema = DATABASE() FROM information_schema.tables WHERE table_name = :name ORDER BY 1",
 }
-_HERE = {
-    "postgresql": (
-        f"SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass('{OUTBOX.name}')"
-    ),
-    "mysql": "SELECT DATABASE()",
-}
+"""Ask in which schemas there is an outbox, and whether it is the one that the database finds."""
 
 
 def checked(schemas: str | Collection[str] | None) -> tuple[str, ...] | None:
@@ -53,39 +53,33 @@ def checked(schemas: str | Collection[str] | None) -> tuple[str, ...] | None:
     return found
 
 
-def listed(provider: Provider) -> list[str]:
+def listed(provider: Provider, *, others: bool = False) -> list[str]:
     """Return the schemas in which there is an outbox: in PostgreSQL one that may be changed, in MySQL one that may be seen.
 
-    Raises UsageError for a database that has no schemas, and what the database raises.
+    ``others``: but for the provider's own, or the one that the database finds. Raises UsageError for a database that has no
+    schemas, and what the database raises.
     """
     if (query := _LISTS.get(provider.dialect)) is None:
         raise UsageError(f"schemas='*': a database of {provider.dialect or 'this kind'} has no schemas, leave it out")
     with provider.fresh() as rows:
-        return [str(schema) for (schema,) in rows.all(query, {"name": OUTBOX.name})]
-
-
-def others(provider: Provider) -> list[str]:
-    """Return the schemas with an outbox beside the one that the database finds; empty where there are no schemas."""
-    if provider.dialect not in _LISTS:
-        return []
-    with provider.fresh() as rows:
-        here = {str(schema) for (schema,) in rows.all(_HERE[provider.dialect])} | {getattr(provider, "schema", "")}
-    return [schema for schema in listed(provider) if schema not in here]
+        found = {str(schema): bool(here) for schema, here in rows.all(query, {"name": OUTBOX.name})}
+    own = getattr(provider, "schema", "")
+    return [schema for schema, here in found.items() if not (others and (here or schema == own))]
 
 
 class Share:
-    """One relay's part of the outbox of one schema: what it has sent and not yet noted there."""
+    """One relay's part of the outbox of one schema: the batch that it has sent and not yet noted there, and when it looks again."""
 
     def __init__(self, provider: Provider, schema: str) -> None:
         self._provider, self.schema = provider, schema
-        self.sent: list[int] = []
+        self.backoff = Backoff(REST_MIN_S, REST_MAX_S)
+        self.batch: Batch | None = None
         self.failed: list[Failure] = []
-        self.unsent: list[int] = []
-        self.message_ids: dict[int, str] = {}
+        """What becomes of the rows of the batch that could not be sent."""
         self.keeps = False
         """Whether the table of kept events was found: without it nothing is sent."""
-        self.clean_at_s = 0.0
-        self.rest_ms, self.rests_until_s, self.error = 0, 0.0, ""
+        self.retry_at_s = self.look_at_s = self.clean_at_s = 0.0
+        """Until when rows wait for another try, and others of their keys behind them; when it looks again, and when it cleans."""
 
     @property
     def dialect(self) -> str:
@@ -98,22 +92,6 @@ class Share:
         with self._provider.fresh(lock_wait_ms=lock_wait_ms) as rows:
             yield SchemaRows(rows, self.schema)
 
-    @property
-    def open(self) -> bool:
-        """Return whether something is to be noted."""
-        return bool(self.sent or self.failed or self.unsent)
-
-    def settled(self) -> None:
-        """Note that nothing is left to be noted."""
-        self.sent, self.failed, self.unsent = [], [], []
-
-    def failed_with(self, text: str, rest_min_ms: int, rest_max_ms: int) -> bool:
-        """Rest after a failure of this schema alone; return whether it is a new one."""
-        self.rest_ms = min(rest_max_ms, self.rest_ms * 2) or rest_min_ms
-        self.rests_until_s = time.monotonic() + self.rest_ms / 1000
-        new, self.error = text != self.error, text
-        return new
-
 
 class Shares:
     """The shares of a relay: of the schemas that were named, or of every one that there is at the time."""
@@ -123,8 +101,10 @@ class Shares:
         if self._named != ("",) and provider.dialect == "sqlite":
             raise SettingError("relay setting schemas: SQLite has no schemas, leave it out")
         self._by_schema = {schema: Share(provider, schema) for schema in self._named or ()}
+        self.backoff = Backoff(REST_MIN_S, REST_MAX_S)
         self._list_at_s = 0.0
         self._left_out: set[str] = set()
+        self._said_others = False
         self._lock = threading.Lock()
 
     def all(self) -> list[Share]:
@@ -135,7 +115,12 @@ class Shares:
                 found = self._served(listed(self._provider))
                 self._list_at_s = now_s + LIST_EVERY_S
                 self._by_schema = {schema: self._by_schema.get(schema) or Share(self._provider, schema) for schema in found}
-            return list(self._by_schema.values())
+            return self.known
+
+    @property
+    def known(self) -> list[Share]:
+        """Those of the last look."""
+        return list(self._by_schema.values())
 
     def _served(self, found: list[str]) -> list[str]:
         """Return those that statements can name, up to `SCHEMAS_MAX`; say once which others there are."""
@@ -148,6 +133,13 @@ class Shares:
             )  # fmt: skip
         return served
 
-    def not_served(self) -> list[str]:
-        """Return the schemas with an outbox that nobody named, for a relay of which none were."""
-        return others(self._provider) if self._named == ("",) else []
+    def say_others(self) -> None:
+        """Say once which other schemas have an outbox, where none were named."""
+        if self._named == ("",) and self._provider.dialect in _LISTS and not self._said_others:
+            self._said_others = True
+            if found := listed(self._provider, others=True):
+                log.info(
+                    "the relay serves one schema; others have an outbox, name them or '*' (schemas=…) if they are its to serve: "
+                    "count=%d schemas=%s",
+                    len(found), ", ".join(found[:20]),
+                )  # fmt: skip

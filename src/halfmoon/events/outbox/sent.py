@@ -13,7 +13,7 @@ import msgspec
 
 from halfmoon.events.databases.database import Database, Rows, Values
 from halfmoon.events.outbox import CHANNEL, Unreadable, unpack
-from halfmoon.events.outbox.claims import clock_ms, listed, write_lock
+from halfmoon.events.outbox.claims import chosen, clock_ms, listed, within, write_lock
 from halfmoon.events.tables import OUTBOX, SENT
 
 LIST_MAX = 10_000
@@ -28,7 +28,7 @@ MESSAGE_ID_LENGTH_MAX = 64
 log = logging.getLogger("halfmoon.events")
 
 
-class SentEntry(msgspec.Struct, frozen=True, kw_only=True):
+class SentEntry(msgspec.Struct, frozen=True):
     """An event that was sent. ``message_id`` is the broker's id of the message, with which it is found there."""
 
     event_id: str
@@ -70,18 +70,7 @@ def entries(
             values,
         )
         keys = dict(_keys(rows, heads))
-    return [
-        SentEntry(
-            event_id=event_id,
-            topic=named,
-            key=keys.get(int(seq), ""),
-            created_ms=int(created_ms),
-            sent_ms=int(sent_ms),
-            message_id=message_id,
-            size_bytes=int(size or 0),
-        )
-        for seq, event_id, named, created_ms, sent_ms, message_id, size in heads
-    ]
+    return [SentEntry(event_id, named, keys.get(seq, ""), *facts) for seq, event_id, named, *facts in heads]
 
 
 def resend(
@@ -101,11 +90,10 @@ def resend(
     later, _ = _condition("later.", topic, since_ms, until_ms)
     with provider.fresh() as rows:
         last = int(rows.all(f"SELECT COALESCE(MAX(seq), 0) FROM {SENT.name}")[0][0])
-    if event_ids is None:
-        count = _resend(provider, f"{which} AND kept.seq <= {last}", f"{later} AND later.seq <= {last}", values)
-    else:
-        which, later = f"{which} AND kept.event_id = :id", f"{later} AND later.seq <= {last}"
-        count = sum(_resend(provider, which, later, {**values, "id": event_id}) for event_id in dict.fromkeys(event_ids))
+    count = sum(
+        _resend(provider, f"{which} AND kept.seq <= {last} {only}", f"{later} AND later.seq <= {last}", {**values, **more})
+        for only, more in chosen(event_ids)
+    )
     if count:
         log.info("events of the outbox are sent again by hand: count=%d", count)
     return count
@@ -127,15 +115,15 @@ def _resend(provider: Database, which: str, later: str, values: Values) -> int:
             if not found:
                 return count
             waiting = f"SELECT 1 FROM {OUTBOX.name} waiting WHERE waiting.{same.format('waiting')}"
-            chosen = [int(seq) for (seq,) in found]
+            numbers = [int(seq) for (seq,) in found]
             count += rows.run(
                 f"INSERT INTO {OUTBOX.name} ({columns}, created_ms, attempts, next_ms, error, claimed_by, claimed_until_ms) "
-                f"SELECT {columns}, {clock_ms(rows)}, 0, 0, '', '', 0 FROM {SENT.name} kept WHERE seq IN ({listed(chosen)}) "
+                f"SELECT {columns}, {clock_ms(rows)}, 0, 0, '', '', 0 FROM {SENT.name} kept WHERE seq IN ({listed(numbers)}) "
                 f"AND NOT EXISTS ({waiting}) ORDER BY seq"
             )
             if rows.dialect == "postgresql":
                 rows.all(f"SELECT pg_notify('{CHANNEL}', '')")
-            after = chosen[-1]
+            after = numbers[-1]
 
 
 def _condition(of: str, topic: str | None, since_ms: int, until_ms: int | None) -> tuple[str, Values]:
@@ -149,16 +137,12 @@ def _condition(of: str, topic: str | None, since_ms: int, until_ms: int | None) 
 
 def _keys(rows: Rows, heads: Sequence[Sequence[Any]]) -> Iterator[tuple[int, str]]:
     """Yield the number and the event's key of each row. Reads messages, a few at a time."""
-    chunk: list[int] = []
-    size_bytes = 0
-    for at, head in enumerate(heads):
-        chunk.append(int(head[0]))
-        size_bytes += int(head[-1] or 0)
-        if at + 1 < len(heads) and size_bytes + int(heads[at + 1][-1] or 0) <= READ_BYTES_MAX:
-            continue
-        for seq, event_id, packed in rows.all(f"SELECT seq, event_id, message FROM {SENT.name} WHERE seq IN ({listed(chunk)})"):
-            yield int(seq), key_of(event_id, bytes(packed))
-        chunk, size_bytes = [], 0
+    while heads:
+        near = within(heads, READ_BYTES_MAX)
+        heads = heads[len(near) :]
+        chunk = listed([head[0] for head in near])
+        for seq, event_id, packed in rows.all(f"SELECT seq, event_id, message FROM {SENT.name} WHERE seq IN ({chunk})"):
+            yield seq, key_of(event_id, packed)
 
 
 def key_of(event_id: str, packed: bytes) -> str:

@@ -9,7 +9,7 @@ import msgspec
 
 from halfmoon.events.databases.database import Database, Values
 from halfmoon.events.outbox import PARKED_MS
-from halfmoon.events.outbox.claims import CLAIMED, UNCLAIMED, clock_ms
+from halfmoon.events.outbox.claims import CLAIMED, UNCLAIMED, chosen, clock_ms
 from halfmoon.events.tables import OUTBOX
 
 LIST_MAX = 10_000
@@ -41,7 +41,7 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class Entry(msgspec.Struct, frozen=True):
     """One row. ``next_ms``: when it is tried again, 0 for at once or never; ``error``: of the last try, empty for none."""
 
     seq: int
@@ -56,12 +56,20 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
 
 
-def backlog(provider: Database, now_ms: int | None = None) -> Backlog:
-    """Count an outbox. Reads every row's head. ``now_ms``: by the clock of the database, which is asked for None."""
+_STATE = " ".join(f"WHEN {condition} THEN '{state}'" for state, condition in _STATES.items())
+_ENTRY = (
+    f"SELECT seq, event_id, topic, CASE {_STATE} END, "
+    f"created_ms, attempts, CASE WHEN next_ms < {PARKED_MS} THEN next_ms ELSE 0 END, error, "
+    f"CASE WHEN {_STATES['sending']} THEN claimed_by ELSE '' END, LENGTH(message) FROM {OUTBOX.name}"
+)
+
+
+def backlog(provider: Database) -> Backlog:
+    """Count an outbox. Reads every row's head."""
     sums = ", ".join(f"COALESCE(SUM(CASE WHEN {condition} THEN 1 ELSE 0 END), 0)" for condition in _STATES.values())
     oldest = f"COALESCE(MIN(CASE WHEN next_ms < {PARKED_MS} THEN created_ms END), :now_ms)"
     with provider.fresh() as rows:
-        now_ms = clock_ms(rows) if now_ms is None else now_ms
+        now_ms = clock_ms(rows)
         row = rows.all(f"SELECT {oldest}, {sums} FROM {OUTBOX.name}", {"now_ms": now_ms})[0]
     by_state = dict(zip(STATES, (int(count) for count in row[1:]), strict=True))
     behind = sum(by_state.values()) - by_state["failed"]
@@ -74,59 +82,26 @@ def total(found: Collection[Backlog]) -> Backlog:
     return Backlog(**{**sums, "oldest_age_ms": max((one.oldest_age_ms for one in found), default=0)})
 
 
-def entries(
-    provider: Database,
-    now_ms: int | None = None,
-    *,
-    state: str | None = None,
-    topic: str | None = None,
-    count_max: int = 100,
-) -> list[Entry]:
-    """Return rows, the oldest first: of one state of `STATES` and of one topic, where given. Raises KeyError for another state.
-
-    ``now_ms`` as for `backlog`.
-    """
-    values: Values = {"failed_ms": PARKED_MS, **({"topic": topic} if topic is not None else {})}
-    word = f"CASE WHEN next_ms >= :failed_ms THEN 0 WHEN {CLAIMED} THEN 1 WHEN error <> '' THEN 2 ELSE 3 END"
-    which = [f"({_STATES[state]})"] if state is not None else ["1 = 1"]
-    which += ["topic = :topic"] if topic is not None else []
+def entries(provider: Database, *, state: str | None = None, topic: str | None = None, count_max: int = 100) -> list[Entry]:
+    """Return rows, the oldest first: of one state of `STATES` and of one topic, where given. Raises KeyError for another state."""
+    which = _STATES[state] if state is not None else "1 = 1"
+    which += " AND topic = :topic" if topic is not None else ""
     with provider.fresh() as rows:
-        selected = rows.all(
-            f"SELECT seq, event_id, topic, {word}, created_ms, attempts, next_ms, error, claimed_by, LENGTH(message) "
-            f"FROM {OUTBOX.name} WHERE {' AND '.join(which)} ORDER BY seq LIMIT {min(LIST_MAX + 1, int(count_max))}",
-            {**values, "now_ms": clock_ms(rows) if now_ms is None else now_ms},
-        )
-    return [
-        Entry(
-            seq=int(seq),
-            event_id=event_id,
-            topic=named,
-            state=STATES[int(at)],
-            created_ms=int(created_ms),
-            attempts=int(attempts),
-            next_ms=0 if int(next_ms) >= PARKED_MS else int(next_ms),
-            error=error,
-            claimed_by=claimed_by if STATES[int(at)] == "sending" else "",
-            size_bytes=int(size or 0),
-        )
-        for seq, event_id, named, at, created_ms, attempts, next_ms, error, claimed_by, size in selected
-    ]
+        values: Values = {"now_ms": clock_ms(rows), **({"topic": topic} if topic is not None else {})}
+        found = rows.all(f"{_ENTRY} WHERE {which} ORDER BY seq LIMIT {min(LIST_MAX + 1, int(count_max))}", values)
+    return [Entry(*row) for row in found]
 
 
-def retry(provider: Database, now_ms: int | None = None, *, event_ids: Collection[str] | None = None) -> int:
+def retry(provider: Database, *, event_ids: Collection[str] | None = None) -> int:
     """Have failed rows, and those that wait for another try, tried at once, from the first try on; returns how many.
 
-    ``event_ids``: only these events; None: all failed rows. Rows that a relay has in hand are left alone. ``now_ms`` as for
-    `backlog`.
+    ``event_ids``: only these events; None: all failed rows. Rows that a relay has in hand are left alone.
     """
-    change = f"UPDATE {OUTBOX.name} SET next_ms = 0, attempts = 0 WHERE {UNCLAIMED} AND "
+    which = f"next_ms >= {PARKED_MS}" if event_ids is None else "next_ms > 0"
+    change = f"UPDATE {OUTBOX.name} SET next_ms = 0, attempts = 0 WHERE {UNCLAIMED} AND {which}"
     with provider.fresh() as rows:
-        now_ms = clock_ms(rows) if now_ms is None else now_ms
-        if event_ids is None:
-            return rows.run(f"{change} next_ms >= {PARKED_MS}", {"now_ms": now_ms})
-        return sum(
-            rows.run(f"{change} event_id = :id AND next_ms > 0", {"now_ms": now_ms, "id": event_id}) for event_id in event_ids
-        )
+        now_ms = clock_ms(rows)
+        return sum(rows.run(f"{change} {only}", {"now_ms": now_ms, **values}) for only, values in chosen(event_ids))
 
 
 def drop(provider: Database, *, event_ids: Collection[str] | None = None) -> int:
@@ -134,10 +109,7 @@ def drop(provider: Database, *, event_ids: Collection[str] | None = None) -> int
 
     Each is named in the log.
     """
-    wanted: list[tuple[str, Values]] = (
-        [("", {})] if event_ids is None else [("AND event_id = :id", {"id": event_id}) for event_id in event_ids]
-    )
-    return sum(_drop(provider, condition, values) for condition, values in wanted)
+    return sum(_drop(provider, only, values) for only, values in chosen(event_ids))
 
 
 def _drop(provider: Database, condition: str, values: Values) -> int:
