@@ -22,7 +22,8 @@ from halfmoon.errors import UsageError
 from halfmoon.events.aio.own import BlockingConnection, execute
 from halfmoon.events.aio.proxy import AsyncProxyConnection
 from halfmoon.events.databases.database import Rows, Values
-from halfmoon.events.dbapi import ProxyProvider, mapped
+from halfmoon.events.databases.provider import mapped
+from halfmoon.events.dbapi import ProxyProvider
 from halfmoon.events.tables import in_schema
 from halfmoon.events.transaction import LocalTransaction, Status
 
@@ -101,12 +102,6 @@ class AsyncProvider(ProxyProvider):
     ) -> Sequence[Sequence[Any]]:
         """As `run_async`, for a query: returns its rows."""
         return (await self._executed(self._connection(transaction), statement, values))[1]
-
-    async def execute(
-        self, connection: AsyncProxyConnection, statement: str, values: Values | None = None
-    ) -> Sequence[Sequence[Any]]:
-        """Run a statement with ``:name`` places on one of its connections, and return the rows that it found."""
-        return (await self._executed(connection, statement, values))[1]
 
     async def _executed(
         self, connection: AsyncProxyConnection, statement: str, values: Values | None

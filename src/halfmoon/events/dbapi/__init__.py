@@ -21,15 +21,16 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from halfmoon.errors import UsageError
-from halfmoon.events.databases import error_classification, sqlite
-from halfmoon.events.databases.database import Busy, Refused, Rows, Values
+from halfmoon.events.databases import sqlite
+from halfmoon.events.databases.database import Busy, Rows, Values
 from halfmoon.events.databases.listening import CannotListen, ListeningConnection, blocking
 from halfmoon.events.databases.own_connections import OwnConnections
+from halfmoon.events.databases.provider import DatabaseProvider, mapped
 from halfmoon.events.databases.unused_sessions import unused_sessions
 from halfmoon.events.dbapi.driver import autocommits, dialect_of, in_transaction, paramstyle_of, plain_row, with_plain_rows, written
 from halfmoon.events.dbapi.proxy import Noticed, ProxyConnection
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
-from halfmoon.events.tables import TableMissing, TableOutdated, check_schema, in_schema, known_dialect, named_in
+from halfmoon.events.tables import check_schema, in_schema, known_dialect
 from halfmoon.events.transaction import LocalTransaction, Status, active_transactions
 
 __all__ = ["DbapiProvider", "ProxyConnection", "provider"]
@@ -46,7 +47,7 @@ def provider(connect: Callable[[], Any], *, dialect: str = "", paramstyle: str =
     return DbapiProvider(connect, dialect=known_dialect(dialect) if dialect else "", paramstyle=paramstyle, schema=schema)
 
 
-class ProxyProvider:
+class ProxyProvider(DatabaseProvider):
     """The common part of providers of proxies: whose transaction is meant, and connections of their own."""
 
     def __init__(self, connect: Callable[[], Any], *, dialect: str = "", paramstyle: str = "", schema: str = "") -> None:
@@ -101,13 +102,6 @@ class ProxyProvider:
         if not handle.unused or not self._has_transaction(handle):
             raise NoTransaction("the connection has no transaction: publish after its first statement and before its commit")
         return handle.begun()
-
-    def awaiting(self) -> None:
-        """Return None: nothing of it runs on an event loop."""
-
-    def standing_in(self, transaction: LocalTransaction) -> Rows | None:
-        """Return None: transactions of tests are ended as any."""
-        return None
 
     @contextmanager
     def fresh(self, *, lock_wait_ms: int = 1_000) -> Iterator[Rows]:
@@ -245,16 +239,6 @@ class DbapiProvider(ProxyProvider):
         connection = self._connection(transaction)
         return self._rows(connection, self._style(connection._real))
 
-    async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
-        """As ``rows(transaction).run(…)``: the driver blocks, on an event loop, too."""
-        return self.rows(transaction).run(statement, values)
-
-    async def all_async(
-        self, transaction: LocalTransaction, statement: str, values: Values | None = None
-    ) -> Sequence[Sequence[Any]]:
-        """As `run_async`, for a query: returns its rows."""
-        return self.rows(transaction).all(statement, values)
-
 
 class DbapiRows:
     """`Rows` over a driver's cursors. ``cursor`` makes one for each statement."""
@@ -284,22 +268,3 @@ class DbapiRows:
                 yield cursor
             finally:
                 cursor.close()
-
-
-@contextmanager
-def mapped(statement: str = "") -> Iterator[None]:
-    """Turn the errors of drivers into Refused, Busy and TableMissing."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, Refused | Busy | TableMissing):
-            raise
-        if error_classification.duplicate(error):
-            raise Refused(str(error)) from error
-        if error_classification.busy(error):
-            raise Busy(str(error)) from error
-        if error_classification.no_table(error) and (table := named_in(statement)):
-            raise TableMissing(table) from error
-        if error_classification.no_column(error) and (table := named_in(statement)):
-            raise TableOutdated(table) from error
-        raise
