@@ -90,7 +90,7 @@ def test_a_database_that_is_down_is_busy(file_database: str):
 
 
 def test_a_table_of_ours_that_is_missing_says_what_to_run(using: str):
-    statement = "SELECT 1 FROM halfmoon_sent JOIN nothing ON 1 = 1"
+    statement = "SELECT 1 FROM halfmoon_sent JOIN nowhere ON 1 = 1"
     with fails(TableMissing, match=f"migrate halfmoon_events --database {using}"), provider(using).fresh() as rows:
         rows.all(statement)
 

@@ -33,9 +33,7 @@ _MADE = "_halfmoon_provider"
 __all__ = ["ConnectionProvider", "SessionProvider", "add_tables", "begin", "begin_async", "provider", "watch_blocks"]
 
 
-def provider(
-    session: Any, *, bind: Engine | AsyncEngine | None = None, schema: str | None = None
-) -> SessionProvider | ConnectionProvider:
+def provider(session: Any, *, bind: Engine | AsyncEngine | None = None, schema: str | None = None) -> SessionProvider:
     """Return the provider of a sessionmaker, async_sessionmaker, scoped_session, Session class or Engine: the same one each time.
 
     ``bind``: the engine of the tables of events. Token rows and rows of the outbox are written there, in the session's own
@@ -57,7 +55,7 @@ def provider(
     return found
 
 
-def _provider(session: Any, bind: Engine | AsyncEngine | None) -> SessionProvider | ConnectionProvider:
+def _provider(session: Any, bind: Engine | AsyncEngine | None) -> SessionProvider:
     match session:
         case scoped_session():
             return _provider(session.session_factory, bind)
@@ -97,7 +95,7 @@ def begin_async(engine: AsyncEngine) -> AbstractAsyncContextManager[AsyncConnect
     return of_engine.begin_async(engine)
 
 
-def _on_loop(session: Any, bind: Engine | AsyncEngine | None) -> SessionProvider | ConnectionProvider | None:
+def _on_loop(session: Any, bind: Engine | AsyncEngine | None) -> SessionProvider | None:
     """As `provider`, for what is of the asyncio side; None for what is not."""
     if (asyncio := asyncio_module()) is None:
         return None

@@ -12,10 +12,10 @@ import logging
 import threading
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Engine, Transaction, event, exc
 from sqlalchemy.orm import ORMExecuteState, Session, SessionTransaction
@@ -24,8 +24,9 @@ from sqlalchemy.util import await_only, greenlet_spawn
 from sqlalchemy.util.concurrency import in_greenlet
 
 from halfmoon.errors import UsageError
-from halfmoon.events.databases.database import Rows, Values
+from halfmoon.events.databases.database import Rows
 from halfmoon.events.databases.listening import ListeningConnection
+from halfmoon.events.databases.provider import DatabaseProvider
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
 from halfmoon.events.sqlalchemy import engines, session_lifecycle
 from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, OuterTransaction, dialect_of, refuse_autocommit
@@ -33,6 +34,7 @@ from halfmoon.events.sqlalchemy.session_lifecycle import kept_with
 from halfmoon.events.transaction import LocalTransaction, Status, active_transactions, adopt, bind
 
 P = ParamSpec("P")
+T = TypeVar("T")
 _FACT = "sqlalchemy"
 _NEXT = "halfmoon_next_reads"
 """Kept with a session: whether the statement with which its next transaction begins only reads."""
@@ -54,7 +56,6 @@ class _Root:
         self.engines: list[Engine] = []
         self.innermost: list[weakref.ref[Transaction]] = []
         """What its statements were in at its connections when it began: its own transaction, or one that it joined."""
-        self.savepoints: list[_Savepoint] = []
         self.returned = False
         self.explicit = transaction.origin is not SessionTransactionOrigin.AUTOBEGIN
         self.reads: bool | None = kept_with(session).pop(_NEXT, None)
@@ -63,11 +64,6 @@ class _Root:
         """Whether it joined the transaction of `as_committed`; whether rows of events may be in it."""
         self.published = False
         """Whether it was begun by a publish, before a statement."""
-
-    def runs(self) -> bool:
-        """Whether the session is still in this transaction."""
-        session, transaction = self.session(), self.transaction()
-        return session is not None and transaction is not None and session.get_transaction() is transaction
 
     def goes_on(self) -> bool:
         """Whether a transaction that it is in has not ended with it: it is somebody else's, who may still commit."""
@@ -87,12 +83,6 @@ class _Root:
         return Status.UNKNOWN if unknown else engines.status_of(self.commits, returned=self.returned)
 
 
-class _Savepoint:
-    def __init__(self, transaction: SessionTransaction) -> None:
-        self.transaction = weakref.ref(transaction)
-        self.released = False
-
-
 def _logging_errors(hook: Callable[P, None]) -> Callable[P, None]:
     """Log what a hook raises: nothing of ours may reach the user's transaction."""
 
@@ -106,7 +96,7 @@ def _logging_errors(hook: Callable[P, None]) -> Callable[P, None]:
     return run
 
 
-class SessionProvider:
+class SessionProvider(DatabaseProvider):
     """A `Provider` over the sessions of one class, which a sessionmaker makes for itself. Safe to use from many threads."""
 
     def __init__(
@@ -118,8 +108,6 @@ class SessionProvider:
         """
         self.made_by: Any = None
         """The sessionmaker or async_sessionmaker of its sessions; None where it is a class."""
-        self.schema = ""
-        """Of the tables of events; empty: the one in which the database finds them."""
         self._class = session_class
         self._named = engine
         self._get_engine = get_engine
@@ -156,6 +144,7 @@ class SessionProvider:
 
     # ------------------------------------------------------------ what publishers ask
 
+    _handle = "session"
     ways = (
         "Name the session (publish(…, session=session)), have a dependency give events.bound_to(session), or publish where the "
         "one session that is open was made (with Session.begin() as session: …)"
@@ -179,7 +168,7 @@ class SessionProvider:
         active = [transaction for transaction in outer if _root(transaction).counts()] + ([] if unused else active[-1:])
         if (count := len(active) + len(unused)) > 1:
             raise AmbiguousTransaction(
-                f"{count} sessions are open here: say which one (publish(…, session=session)), or end the others"
+                f"{count} {self._handle}s are open here: say which one (publish(…, session={self._handle})), or end the others"
             )
         return self._begun(unused[0]) if unused else active[0] if active else None
 
@@ -212,19 +201,9 @@ class SessionProvider:
         finally:
             self._outer = None
 
-    async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
-        """Run a statement in the transaction of an AsyncSession, or of a Session that is used on this event loop."""
-        if transaction.waits:
-            return self.rows(transaction).run(statement, values)
-        return await greenlet_spawn(self.rows(transaction).run, statement, values)
-
-    async def all_async(
-        self, transaction: LocalTransaction, statement: str, values: Values | None = None
-    ) -> Sequence[Sequence[Any]]:
-        """As `run_async`, for a query: returns its rows."""
-        if transaction.waits:
-            return self.rows(transaction).all(statement, values)
-        return await greenlet_spawn(self.rows(transaction).all, statement, values)
+    async def _called(self, transaction: LocalTransaction, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function in the transaction of an AsyncSession, or of a Session that is used on this event loop."""
+        return function(*args, **kwargs) if transaction.waits else await greenlet_spawn(lambda: function(*args, **kwargs))
 
     def fresh(self, *, lock_wait_ms: int = 1_000) -> AbstractContextManager[Rows]:
         """Return a block with a transaction of its own on the sessionmaker's engine. Not for a thread that runs an event loop."""
@@ -292,9 +271,14 @@ class SessionProvider:
 
     def _still_runs(self, local: LocalTransaction) -> bool:
         root = _root(local)
-        if local.active and not root.runs():
+        if local.active and not self._runs(root):
             self._finish(root)  # its session was closed, and closing failed
         return local.active
+
+    def _runs(self, root: _Root) -> bool:
+        """Return whether a session is still in a transaction."""
+        session, transaction = root.session(), root.transaction()
+        return session is not None and transaction is not None and session.get_transaction() is transaction
 
     def _connection(self, session: Session) -> Connection:
         named = {"bind": engines.place(self._named, session)} if self._named is not None else None
@@ -325,8 +309,7 @@ class SessionProvider:
         if transaction.parent is None:
             self._begin(session, transaction)
         elif transaction.nested and (root := self._root(session)) is not None:
-            root.savepoints.append(_Savepoint(transaction))
-            root.local.savepoint()
+            root.local.savepoint(weakref.ref(transaction))
 
     def _begin(self, session: Session, transaction: SessionTransaction) -> _Root:
         self._end_dropped()
@@ -363,20 +346,15 @@ class SessionProvider:
         if (nested := session.get_nested_transaction()) is None:
             root.returned = True
         else:
-            for savepoint in root.savepoints:
-                savepoint.released = savepoint.released or savepoint.transaction() is nested
+            root.local.release(weakref.ref(nested))
 
     def _ended(self, session: Session, transaction: SessionTransaction) -> None:
         if (root := self._root(session)) is None:
             return
         if transaction is root.transaction():
             self._finish(root)
-        elif transaction.nested and any(savepoint.transaction() is transaction for savepoint in root.savepoints):
-            while root.savepoints:
-                inner = root.savepoints.pop()
-                root.local.release() if inner.released else root.local.rollback_savepoint()
-                if inner.transaction() is transaction:
-                    break
+        elif transaction.nested:  # and was not released
+            root.local.rollback_savepoint(weakref.ref(transaction))
 
     def _used(self, session: Session, instance: Any = None) -> None:
         if (root := self._root(session)) is not None:
