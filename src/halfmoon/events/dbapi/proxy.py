@@ -22,7 +22,10 @@ from halfmoon.events.transaction import LocalTransaction, Status, adopt, bind
 _RUNNING = ("execute", "callproc", "copy", "stream")
 """Prefixes of the methods that run statements: without autocommit the first statement begins a transaction."""
 
-_OWN = {"_real", "_source", "_local", "_savepoints", "_dropped", "_dialect", "_unused_session", "_blocks"}
+_METHODS = {"commit": True, "tpc_commit": True, "rollback": False, "tpc_rollback": False}
+"""Methods that end a transaction: whether they commit it. One that fails to commit may leave it open: try again, or roll back."""
+
+_OWN = {"_real", "_source", "_local", "_dropped", "_dialect", "_unused_session", "_blocks"}
 _COMMENTS = r"(?:\s+|--[^\n]*(?:\n|$)|/\*.*?\*/)*"
 _ENDS = re.compile(_COMMENTS + r"(?:(COMMIT|END)|ROLLBACK)\b", re.IGNORECASE | re.DOTALL)
 _SAVEPOINT = re.compile(
@@ -45,7 +48,6 @@ class Noticed:
         self._source = source
         self._dropped = dropped
         self._local: LocalTransaction | None = None
-        self._savepoints: list[str] = []
         self._blocks = 0
         """Number of its blocks that are open."""
         self._unused_session = note_opened(self)
@@ -96,45 +98,42 @@ class Noticed:
     def _ended(self, status: Status) -> None:
         local, self._local = self._local, None
         self._unused_session.used = True
-        self._savepoints.clear()
         if local is not None:
             local.end(status)
 
-    def _left(self, status: Status) -> None:
-        """Note the end of a transaction; with ``autocommit=True`` sqlite3 leaves one that a BEGIN opened as it is."""
-        if not (autocommits(self._real, self._dialect) and in_transaction(self._real)):
-            self._ended(status)
-
-    @contextmanager
-    def committing(self) -> Iterator[None]:
-        """Notice what becomes of the commit that the block carries out."""
-        if self._local is None:
-            self._unused_session.used = True
-            yield
-            return
-        self._local.before_commit()
-        given_up = self._given_up()
-        try:
-            yield
-        except BaseException as error:
-            if not in_transaction(self._real):
-                self._ended(Status.ROLLED_BACK if given_up or error_classification.refused(error) else Status.UNKNOWN)
-            raise
-        self._left(Status.ROLLED_BACK if given_up else Status.COMMITTED)
-
     @contextmanager
     def noticing(self, name: str, *args: Any) -> Iterator[None]:
-        """Look before and after the block, which calls a method of the driver's, whether a transaction is open."""
+        """Look before and after the block, which calls a method of the driver's, whether a transaction is open.
+
+        With ``autocommit=True`` sqlite3's own methods leave one that a BEGIN opened as it is.
+        """
+        statement = args[0] if args and isinstance(args[0], str) else ""
+        said, by_method = _ENDS.match(statement), _METHODS.get(name)
+        commits = by_method if said is None else bool(said[1])
         if name.startswith(_RUNNING):
             if not autocommits(self._real, self._dialect):
                 self.begun()
             self._begin_before(name, args)
-        opened, given_up, error = in_transaction(self._real), self._given_up(), True
+        if commits and self._local is not None:
+            self._local.before_commit()
+        opened, given_up, error = in_transaction(self._real), self._given_up(), None
         try:
             yield
-            error = False
+        except BaseException as failure:
+            error = failure
+            raise
         finally:
-            self._look(args[0] if args else None, opened=opened, failed=error or given_up)
+            now = in_transaction(self._real)
+            if by_method is None:
+                over = now is False and opened
+            else:
+                over = not now or ((not commits or error is None) and not autocommits(self._real, self._dialect))
+            if over:
+                self._ended(_status(error, commits=commits, given_up=given_up))
+            elif by_method is None and now:
+                self.begun()
+            if self._local is not None and error is None and not given_up and (point := _SAVEPOINT.match(statement)):
+                self._savepoint(point[1].upper(), point[2].upper())
 
     def _begin_before(self, name: str, args: tuple[Any, ...]) -> None:
         """Send the BEGIN that SQLite's driver leaves out before a SAVEPOINT; with autocommit a savepoint may stand for itself."""
@@ -143,17 +142,6 @@ class Noticed:
         if name != "executescript" and sqlite.needs_begin(self._real, args[0]):  # a script commits what is open before it runs
             self._real.execute(sqlite.BEGIN)
 
-    def _look(self, statement: object, *, opened: bool | None, failed: bool) -> None:
-        now = in_transaction(self._real)
-        if now:
-            self.begun()
-        if now is False and opened:
-            ends = _ENDS.match(statement) if isinstance(statement, str) else None
-            status = Status.ROLLED_BACK if ends is not None and (failed or not ends[1]) else Status.COMMITTED
-            self._ended(Status.UNKNOWN if ends is None else status)
-        elif self._local is not None and not failed and isinstance(statement, str) and (said := _SAVEPOINT.match(statement)):
-            self._savepoint(said[1].upper(), said[2].upper())
-
     def _given_up(self) -> bool:
         return self._dialect in {"postgresql", ""} and error_classification.aborted(self._real)
 
@@ -161,17 +149,20 @@ class Noticed:
         """Follow the savepoints of the transaction by their names."""
         assert self._local is not None
         if verb == "SAVEPOINT":
-            self._savepoints.append(name)
-            self._local.savepoint()
-        elif name in self._savepoints:
-            rolls_back = verb.startswith("ROLLBACK")
-            ended = None
-            while ended != name:
-                ended = self._savepoints.pop()
-                self._local.rollback_savepoint() if rolls_back else self._local.release()
-            if rolls_back:  # itself stays, and may be rolled back to again
-                self._savepoints.append(name)
-                self._local.savepoint()
+            self._local.savepoint(name)
+        elif verb.startswith("ROLLBACK"):
+            self._local.rollback_savepoint(name, stays=True)
+        else:
+            self._local.release(name)
+
+
+def _status(error: BaseException | None, *, commits: bool | None, given_up: bool) -> Status:
+    """Return how a transaction ended. ``commits``: whether that was asked for; None: it ended in passing."""
+    if commits is None:
+        return Status.UNKNOWN
+    if not commits or given_up or error_classification.refused(error):
+        return Status.ROLLED_BACK
+    return Status.COMMITTED if error is None else Status.UNKNOWN
 
 
 class ProxyConnection(Noticed):
@@ -197,18 +188,6 @@ class ProxyConnection(Noticed):
         """Return a cursor whose statements are noticed."""
         return ProxyCursor(self, self._real.cursor(*args, **options))
 
-    def commit(self) -> None:
-        """Commit. An error that leaves the transaction open, such as SQLite's lock, leaves it active: try again, or roll back."""
-        with self.committing():
-            self._real.commit()
-
-    def rollback(self) -> None:
-        """Roll back."""
-        try:
-            self._real.rollback()
-        finally:
-            self._left(Status.ROLLED_BACK)
-
     def close(self) -> None:
         """Close; what was not committed is rolled back."""
         try:
@@ -224,16 +203,6 @@ class ProxyConnection(Noticed):
     def tpc_prepare(self) -> None:
         """Prepare a transaction of two phases: it is open until its second one."""
         self._real.tpc_prepare()
-
-    def tpc_commit(self, *args: Any) -> None:
-        """Commit a transaction of two phases."""
-        with self.committing():
-            self._real.tpc_commit(*args)
-
-    def tpc_rollback(self, *args: Any) -> None:
-        """Roll a transaction of two phases back."""
-        self._real.tpc_rollback(*args)
-        self._ended(Status.ROLLED_BACK)
 
     def transaction(self, *args: Any, **options: Any) -> ProxyBlock:
         """Return psycopg's block of a transaction or savepoint."""
@@ -324,7 +293,7 @@ class Block:
         local = self._connection.begun()
         self._connection._name_block(local)
         if inner:
-            local.savepoint()
+            local.savepoint(self)
 
     def before_commit(self) -> None:
         """Tell hooks that it is about to be committed, if it is no savepoint. Raises what a hook raises, against the commit."""
@@ -348,7 +317,7 @@ class Block:
                 committed = Status.COMMITTED if returned else Status.UNKNOWN
                 connection._ended(Status.ROLLED_BACK if rolls_back else committed)
             elif local is not None:
-                local.release() if returned and not rolls_back else local.rollback_savepoint()
+                local.release(self) if returned and not rolls_back else local.rollback_savepoint(self)
 
 
 class ProxyBlock(Block):
