@@ -123,17 +123,24 @@ class Noticed:
             error = failure
             raise
         finally:
-            now = in_transaction(self._real)
-            if by_method is None:
-                over = now is False and opened
-            else:
-                over = not now or ((not commits or error is None) and not autocommits(self._real, self._dialect))
-            if over:
+            failed_commit = commits and error is not None
+            if self._is_over(opened, by_method=by_method is not None, failed_commit=bool(failed_commit)):
                 self._ended(_status(error, commits=commits, given_up=given_up))
-            elif by_method is None and now:
-                self.begun()
-            if self._local is not None and error is None and not given_up and (point := _SAVEPOINT.match(statement)):
-                self._savepoint(point[1].upper(), point[2].upper())
+            elif by_method is None:
+                self._goes_on("" if error is not None or given_up else statement)
+
+    def _is_over(self, opened: bool | None, *, by_method: bool, failed_commit: bool) -> bool:
+        now = in_transaction(self._real)
+        if not by_method:
+            return now is False and bool(opened)
+        return not now or not (failed_commit or autocommits(self._real, self._dialect))
+
+    def _goes_on(self, statement: str) -> None:
+        """Begin to follow a transaction that is open, and follow the savepoints of which a statement tells."""
+        if in_transaction(self._real):
+            self.begun()
+        if self._local is not None and (told := _SAVEPOINT.match(statement)):
+            self._savepoint(self._local, told[1].upper(), told[2].upper())
 
     def _begin_before(self, name: str, args: tuple[Any, ...]) -> None:
         """Send the BEGIN that SQLite's driver leaves out before a SAVEPOINT; with autocommit a savepoint may stand for itself."""
@@ -145,15 +152,14 @@ class Noticed:
     def _given_up(self) -> bool:
         return self._dialect in {"postgresql", ""} and error_classification.aborted(self._real)
 
-    def _savepoint(self, verb: str, name: str) -> None:
-        """Follow the savepoints of the transaction by their names."""
-        assert self._local is not None
+    @staticmethod
+    def _savepoint(local: LocalTransaction, verb: str, name: str) -> None:
         if verb == "SAVEPOINT":
-            self._local.savepoint(name)
+            local.savepoint(name)
         elif verb.startswith("ROLLBACK"):
-            self._local.rollback_savepoint(name, stays=True)
+            local.rollback_savepoint(name, stays=True)
         else:
-            self._local.release(name)
+            local.release(name)
 
 
 def _status(error: BaseException | None, *, commits: bool | None, given_up: bool) -> Status:
