@@ -84,7 +84,7 @@ class AsyncProvider(ProxyProvider):
         """Return a proxy around an open connection of the driver. Use nothing but the proxy from now on."""
         if isinstance(connection, AsyncProxyConnection):
             raise UsageError("this connection is already a proxy")
-        return AsyncProxyConnection(connection, self, self._dropped.append, self.dialect)
+        return AsyncProxyConnection(connection, self, self.dialect)
 
     # ------------------------------------------------------------ what publishers ask
 

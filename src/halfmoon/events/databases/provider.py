@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, ParamSpec, TypeVar
 
 from halfmoon.events.databases import error_classification
 from halfmoon.events.databases.database import Busy, Refused, Rows, Values
+from halfmoon.events.errors import AmbiguousTransaction
 from halfmoon.events.tables import TableMissing, TableOutdated, named_in
-from halfmoon.events.transaction import LocalTransaction
+from halfmoon.events.transaction import LocalTransaction, Status, active_transactions
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -20,6 +22,70 @@ class DatabaseProvider:
 
     schema = ""
     """Of the tables of events; empty: the one in which the database finds them."""
+
+    handles = "connections"
+    """What its transactions are named by, in words."""
+
+    def __init__(self) -> None:
+        self._dropped: deque[LocalTransaction] = deque()
+
+    def current(self, handle: object = None) -> LocalTransaction | None:
+        """Return the active transaction of this context, or of a handle; see `Provider.current`.
+
+        Among several, the innermost counts, and those around it that have something to commit. So does a handle that was opened in
+        this context and has had no statement: its transaction begins here. One that has had a transaction counts again with its
+        next. More than one: AmbiguousTransaction.
+        """
+        self._end_dropped()
+        if handle is not None:
+            return self._of(handle)
+        active = [local for local in active_transactions() if local.source is self and self._runs(local)]
+        unused = self._unused(active[-1].number if active else 0)
+        outer = active if unused else active[:-1]
+        active = [local for local in outer if self._counts(local)] + ([] if unused else active[-1:])
+        if (count := len(active) + len(unused)) > 1:
+            raise AmbiguousTransaction(
+                f"{count} {self.handles} are open here: say which one (publish(…, session={self.handles[:-1]})), or end the others"
+            )
+        return self._begun(unused[0]) if unused else active[0] if active else None
+
+    def _of(self, handle: Any) -> LocalTransaction:
+        """Return the transaction of a handle, which begins where it has had no statement yet. Of a subclass."""
+        raise NotImplementedError
+
+    def _unused(self, after: int) -> list[Any]:
+        """Return the handles that were opened in this context after a number, and whose next statement begins a transaction."""
+        return []
+
+    def _begun(self, handle: Any) -> LocalTransaction:
+        """Begin the first transaction of a handle, as its first statement would."""
+        raise NotImplementedError
+
+    def _runs(self, local: LocalTransaction) -> bool:
+        """Return whether a transaction has not ended unseen."""
+        return True
+
+    def _counts(self, local: LocalTransaction) -> bool:
+        """Return whether a transaction around the innermost one has something to commit."""
+        return True
+
+    # ------------------------------------------------------------ handles that are dropped
+
+    def dropped(self, local: LocalTransaction) -> None:
+        """A handle went away. Called by the garbage collector, wherever that runs: it is only noted."""
+        if local.active:
+            self._dropped.append(local)
+
+    def _end_dropped(self) -> None:
+        """End the transactions of handles that were dropped without an end."""
+        with suppress(IndexError):
+            while True:
+                self._finish(self._dropped.popleft())
+
+    def _finish(self, local: LocalTransaction) -> None:
+        local.end(Status.ROLLED_BACK)
+
+    # ------------------------------------------------------------ statements
 
     def rows(self, transaction: LocalTransaction) -> Rows:
         """Return what runs statements in the user's own transaction. Of a subclass."""

@@ -15,7 +15,6 @@ something else gave. `halfmoon.events.aio` serves asyncio connections.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
@@ -29,9 +28,9 @@ from halfmoon.events.databases.provider import DatabaseProvider, mapped
 from halfmoon.events.databases.unused_sessions import unused_sessions
 from halfmoon.events.dbapi.driver import autocommits, dialect_of, in_transaction, paramstyle_of, plain_row, with_plain_rows, written
 from halfmoon.events.dbapi.proxy import Noticed, ProxyConnection
-from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
+from halfmoon.events.errors import NoTransaction, TransactionEnded
 from halfmoon.events.tables import check_schema, in_schema, known_dialect
-from halfmoon.events.transaction import LocalTransaction, Status, active_transactions
+from halfmoon.events.transaction import LocalTransaction, Status
 
 __all__ = ["DbapiProvider", "ProxyConnection", "provider"]
 
@@ -51,11 +50,11 @@ class ProxyProvider(DatabaseProvider):
     """The common part of providers of proxies: whose transaction is meant, and connections of their own."""
 
     def __init__(self, connect: Callable[[], Any], *, dialect: str = "", paramstyle: str = "", schema: str = "") -> None:
+        super().__init__()
         self._connect = connect
         self.schema = check_schema(schema, dialect)
         self._dialect = dialect
         self._paramstyle = paramstyle
-        self._dropped: deque[LocalTransaction] = deque()
         self._own: OwnConnections[Any] = OwnConnections(connect, keeps=lambda _: self.dialect != "sqlite")
         self._alone: Any = None
         """The connection of a database in memory, which no other reaches."""
@@ -67,23 +66,7 @@ class ProxyProvider(DatabaseProvider):
 
     # ------------------------------------------------------------ what publishers ask
 
-    def current(self, handle: object = None) -> LocalTransaction | None:
-        """Return the active transaction of this context, or of a connection from `connect` or `proxied`.
-
-        A connection without autocommit has one from its first statement on; before that, where it was opened in this context, or
-        where a ``with`` block of it began, and no other can be meant.
-        """
-        self._end_dropped()
-        if handle is not None:
-            return self._of(handle)
-        active = [transaction for transaction in active_transactions() if transaction.source is self]
-        unused = self._unused(active[-1].number if active else 0)
-        if (count := len(active) + len(unused)) > 1:
-            raise AmbiguousTransaction(f"{count} connections are open here: say which one (publish(…, session=connection))")
-        return unused[0].begun() if unused else active[0] if active else None
-
     def _unused(self, after: int) -> list[Noticed]:
-        """Return the connections that were opened in this context after a number, and whose next statement is in a transaction."""
         handles = [session.handle for session in unused_sessions() if session.number > after]
         own = [handle for handle in handles if isinstance(handle, Noticed) and handle._source is self]
         return [connection for connection in own if self._has_transaction(connection)]
@@ -91,6 +74,9 @@ class ProxyProvider(DatabaseProvider):
     def _has_transaction(self, connection: Noticed) -> bool:
         """Return whether the next statement of a connection is in a transaction."""
         return not autocommits(connection._real, self.dialect) or bool(in_transaction(connection._real))
+
+    def _begun(self, handle: Noticed) -> LocalTransaction:
+        return handle.begun()
 
     def _of(self, handle: object) -> LocalTransaction:
         if not isinstance(handle, Noticed) or handle._source is not self:
@@ -188,12 +174,6 @@ class ProxyProvider(DatabaseProvider):
             self._paramstyle = paramstyle_of(connection)
         return self._paramstyle
 
-    def _end_dropped(self) -> None:
-        """End the transactions of connections that were dropped without an end."""
-        while self._dropped:
-            local = self._dropped.popleft()
-            local.end(Status.ROLLED_BACK)
-
 
 class DbapiProvider(ProxyProvider):
     """A `Provider` over proxies of connections. Safe to use from many threads, as far as the driver is."""
@@ -225,7 +205,7 @@ class DbapiProvider(ProxyProvider):
         self._learn(connection)
         if self.dialect == "sqlite" and sqlite.in_memory(connection):
             self._alone = connection
-        return ProxyConnection(connection, self, self._dropped.append, self.dialect)
+        return ProxyConnection(connection, self, self.dialect)
 
     # ------------------------------------------------------------ what publishers ask
 

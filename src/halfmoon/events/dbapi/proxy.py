@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from halfmoon.events.databases import error_classification, sqlite
+from halfmoon.events.databases.provider import DatabaseProvider
 from halfmoon.events.databases.unused_sessions import note_opened
 from halfmoon.events.dbapi.driver import autocommits, in_transaction
 from halfmoon.events.transaction import LocalTransaction, Status, adopt, bind
@@ -25,7 +26,7 @@ _RUNNING = ("execute", "callproc", "copy", "stream")
 _METHODS = {"commit": True, "tpc_commit": True, "rollback": False, "tpc_rollback": False}
 """Methods that end a transaction: whether they commit it. One that fails to commit may leave it open: try again, or roll back."""
 
-_OWN = {"_real", "_source", "_local", "_dropped", "_dialect", "_unused_session", "_blocks"}
+_OWN = {"_real", "_source", "_local", "_dialect", "_unused_session", "_blocks"}
 _COMMENTS = r"(?:\s+|--[^\n]*(?:\n|$)|/\*.*?\*/)*"
 _ENDS = re.compile(_COMMENTS + r"(?:(COMMIT|END)|ROLLBACK)\b", re.IGNORECASE | re.DOTALL)
 _SAVEPOINT = re.compile(
@@ -42,11 +43,10 @@ class Noticed:
     _waits = True
     """Whether its statements block, and its hooks may wait for the network."""
 
-    def __init__(self, real: Any, source: object, dropped: Callable[[LocalTransaction], None], dialect: str) -> None:
+    def __init__(self, real: Any, source: DatabaseProvider, dialect: str) -> None:
         self._real = real
         self._dialect = dialect
         self._source = source
-        self._dropped = dropped
         self._local: LocalTransaction | None = None
         self._blocks = 0
         """Number of its blocks that are open."""
@@ -79,7 +79,7 @@ class Noticed:
         if self._local is None:
             local = self._local = LocalTransaction(self._source, weakref.ref(self), waits=self._waits)
             self._name_block(local)
-            dropped = self._dropped
+            dropped = self._source.dropped
             local.facts["connection"] = weakref.ref(self, lambda _: dropped(local))
             bind(local)
             return local

@@ -5,31 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import Engine
-from sqlalchemy.orm import scoped_session, sessionmaker
+from sqlalchemy.orm import sessionmaker
 
 from halfmoon.events.dedup.ledger import AsyncTransactionLedger, Ledger, TransactionLedger
 from halfmoon.events.sqlalchemy import SessionProvider, begin, begin_async, provider
-from halfmoon.events.sqlalchemy.engines import asyncio_module
 
 
 def ledger(dedup: Any) -> Ledger | None:
     """Return the ledger of something of SQLAlchemy; None for what is none of the kinds it may be."""
-    match dedup:
-        case scoped_session():
-            return ledger(dedup.session_factory)
-        case sessionmaker():
-            return TransactionLedger(provider(dedup), dedup.begin)
-        case Engine():
-            return TransactionLedger(provider(dedup), lambda: begin(dedup))
-        case SessionProvider() if dedup.made_by is not None:
-            return ledger(dedup.made_by)
-    if (on_loop := asyncio_module()) is None:
-        return None
-    match dedup:
-        case on_loop.async_scoped_session():
-            return ledger(dedup.session_factory)
-        case on_loop.async_sessionmaker():
-            return AsyncTransactionLedger(provider(dedup), dedup.begin)
-        case on_loop.AsyncEngine():
-            return AsyncTransactionLedger(provider(dedup), lambda: begin_async(dedup))
+    if isinstance(dedup, SessionProvider):
+        dedup = dedup.made_by
+    dedup = getattr(dedup, "session_factory", dedup)  # of a scoped session
+    if isinstance(dedup, sessionmaker):
+        return TransactionLedger(provider(dedup), dedup.begin)
+    if isinstance(dedup, Engine):
+        return TransactionLedger(provider(dedup), lambda: begin(dedup))
+    if hasattr(dedup, "sync_engine"):
+        return AsyncTransactionLedger(provider(dedup), lambda: begin_async(dedup))
+    if hasattr(getattr(dedup, "class_", None), "sync_session_class"):
+        return AsyncTransactionLedger(provider(dedup), dedup.begin)
     return None

@@ -32,7 +32,7 @@ class ConnectionProvider(SessionProvider):
         "Publish it inside `with halfmoon.events.sqlalchemy.begin(engine) as connection:`, or name such a connection "
         "(publish(…, session=connection), events.bound_to(connection))"
     )
-    _handle = "connection"
+    handles = "connections"
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(type("SessionOfBlock", (Session,), {}), engine, lambda: engine, on_loop=False)
@@ -60,9 +60,9 @@ class ConnectionProvider(SessionProvider):
             session = self._started(connection)
             try:
                 yield connection
-                self._end(session)
+                self._end(session, session.commit)
             except BaseException:
-                session.rollback()
+                self._end(session, session.rollback)
                 raise
             finally:
                 session.close()
@@ -74,9 +74,9 @@ class ConnectionProvider(SessionProvider):
             session = await greenlet_spawn(self._started, connection.sync_connection)
             try:
                 yield connection
-                await greenlet_spawn(self._end, session)
+                await greenlet_spawn(self._end, session, session.commit)
             except BaseException:
-                await greenlet_spawn(session.rollback)
+                await greenlet_spawn(self._end, session, session.rollback)
                 raise
             finally:
                 await greenlet_spawn(session.close)
@@ -86,13 +86,13 @@ class ConnectionProvider(SessionProvider):
         session = self._sessions[connection] = self._class(connection)
         session.begin()
         session.connection()
-        self._of(session).block = f"begin() of the engine {self._of_block.url!r}"
+        self._of(connection).block = f"begin() of the engine {self._of_block.url!r}"
         return session
 
-    def _end(self, session: Session) -> None:
+    def _end(self, session: Session, end: Callable[[], None]) -> None:
         root = self._root(session)
         if root is not None and root.goes_on():  # else the user ended it inside
-            session.commit()
+            end()
 
     # ------------------------------------------------------------ finding one
 
@@ -104,11 +104,11 @@ class ConnectionProvider(SessionProvider):
             raise NoTransaction("the connection is in no block of halfmoon.events.sqlalchemy.begin(engine): publish inside one")
         return session
 
-    def _of(self, session: Session) -> LocalTransaction:
-        root = self._root(session)
-        if root is None or not self._still_runs(root.local):
+    def _of(self, handle: object) -> LocalTransaction:
+        root = self._root(self._session(handle))
+        if root is None or not self._runs(root.local):
             raise TransactionEnded("the connection's transaction has ended: publish before its commit or rollback")
         return root.local
 
-    def _runs(self, root: Any) -> bool:
-        return super()._runs(root) and root.goes_on()
+    def _is_in(self, root: Any) -> bool:
+        return super()._is_in(root) and root.goes_on()

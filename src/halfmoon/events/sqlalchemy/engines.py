@@ -5,10 +5,8 @@ Token rows are written there, in the session's own transaction, and checks ask t
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -131,12 +129,3 @@ def place(named: Engine, session: Session) -> Engine | Connection:
     """Return where a session finds the stated engine: the connection that it was bound to, if that is one of this engine."""
     bound = session.bind
     return bound if isinstance(bound, Connection) and same_database(named, bound.engine) else named
-
-
-def asyncio_module() -> ModuleType | None:
-    """Return `sqlalchemy.ext.asyncio`; None where this process has not loaded it.
-
-    Importing it needs greenlet, an extra. A process that has not loaded it has no object of its classes, so nobody has to import it
-    to tell that an object is none of them.
-    """
-    return sys.modules.get("sqlalchemy.ext.asyncio")

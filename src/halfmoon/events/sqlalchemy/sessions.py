@@ -9,9 +9,9 @@ connection back, and counts as rolled back.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import weakref
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
@@ -27,11 +27,11 @@ from halfmoon.errors import UsageError
 from halfmoon.events.databases.database import Rows
 from halfmoon.events.databases.listening import ListeningConnection
 from halfmoon.events.databases.provider import DatabaseProvider
-from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
+from halfmoon.events.errors import NoTransaction, TransactionEnded
 from halfmoon.events.sqlalchemy import engines, session_lifecycle
 from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, OuterTransaction, dialect_of, refuse_autocommit
 from halfmoon.events.sqlalchemy.session_lifecycle import kept_with
-from halfmoon.events.transaction import LocalTransaction, Status, active_transactions, adopt, bind
+from halfmoon.events.transaction import LocalTransaction, Status, adopt, bind
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,9 +46,9 @@ class _Root:
     """One outermost transaction of a session, while it runs."""
 
     def __init__(self, provider: SessionProvider, session: Session, transaction: SessionTransaction) -> None:
-        self.session = weakref.ref(session, lambda _: provider.dropped(self))
-        self.transaction = weakref.ref(transaction)
         self.local = LocalTransaction(provider, weakref.ref(session), waits=provider.waits)
+        self.session = weakref.ref(session, lambda _: provider.dropped(self.local))
+        self.transaction = weakref.ref(transaction)
         self.local.two_phase = session.twophase
         self.local.facts[_FACT] = self
         self.commits: list[engines.CommitWatch] = []
@@ -106,6 +106,7 @@ class SessionProvider(DatabaseProvider):
 
         ``on_loop``: the sessions are those of an event loop, whatever their engine.
         """
+        super().__init__()
         self.made_by: Any = None
         """The sessionmaker or async_sessionmaker of its sessions; None where it is a class."""
         self._class = session_class
@@ -115,7 +116,6 @@ class SessionProvider(DatabaseProvider):
         self._fresh: tuple[Engine, Fresh] | None = None
         self._lock = threading.Lock()
         self._open: set[_Root] = set()
-        self._dropped: deque[_Root] = deque()
         self._outer: OuterTransaction | None = None
         known_engine = engine or get_engine()
         self.waits = not on_loop and (known_engine is None or not known_engine.dialect.is_async)
@@ -144,38 +144,16 @@ class SessionProvider(DatabaseProvider):
 
     # ------------------------------------------------------------ what publishers ask
 
-    _handle = "session"
+    handles = "sessions"
     ways = (
         "Name the session (publish(…, session=session)), have a dependency give events.bound_to(session), or publish where the "
         "one session that is open was made (with Session.begin() as session: …)"
     )
 
-    def current(self, handle: object = None) -> LocalTransaction | None:
-        """Return the active transaction of this context, or of a session (also AsyncSession, scoped_session).
-
-        Among several, the innermost counts, and those around it that were begun explicitly or have something to commit; sessions
-        around it that have only read do not. So does a session that was opened in this context and has had no statement: its
-        transaction begins here. One that has had a transaction counts again with its next. More than one: AmbiguousTransaction.
-        """
-        self._end_dropped()
-        if handle is not None:
-            return self._of(self._session(handle))
-        active = [
-            transaction for transaction in active_transactions() if transaction.source is self and self._still_runs(transaction)
-        ]
-        unused = session_lifecycle.unused_here(self._class, active[-1].number if active else 0)
-        outer = active if unused else active[:-1]
-        active = [transaction for transaction in outer if _root(transaction).counts()] + ([] if unused else active[-1:])
-        if (count := len(active) + len(unused)) > 1:
-            raise AmbiguousTransaction(
-                f"{count} {self._handle}s are open here: say which one (publish(…, session={self._handle})), or end the others"
-            )
-        return self._begun(unused[0]) if unused else active[0] if active else None
-
     def rows(self, transaction: LocalTransaction) -> Rows:
         """Return what runs statements in the session's own transaction; nothing is flushed by it."""
         session = _root(transaction).session()
-        if session is None or not self._still_runs(transaction):
+        if session is None or not self._runs(transaction):
             raise TransactionEnded("the session's transaction has ended: publish inside one")
         if self._named is None:
             engines.refuse_another(self._engine(), session, _root(transaction).engines)
@@ -184,7 +162,8 @@ class SessionProvider(DatabaseProvider):
 
     def awaiting(self) -> Callable[[Awaitable[Any]], Any] | None:
         """Return `sqlalchemy.util.await_only` in code that SQLAlchemy runs in a greenlet, such as hooks of an AsyncSession."""
-        return await_only if engines.asyncio_module() is not None and in_greenlet() else None
+        # without greenlet, an extra of the asyncio side, nothing runs in one
+        return await_only if "sqlalchemy.ext.asyncio" in sys.modules and in_greenlet() else None
 
     def standing_in(self, transaction: LocalTransaction) -> Rows | None:
         """Return what reads in the transaction of `as_committed`; None elsewhere."""
@@ -234,11 +213,6 @@ class SessionProvider(DatabaseProvider):
                 self._fresh = (engine, Fresh(engine, lambda: any(root.commits for root in self._open), lambda: self.schema))
             return self._fresh[1]
 
-    def dropped(self, root: _Root) -> None:
-        """A session went away. Called by the garbage collector, wherever that runs: it is only noted."""
-        if root.local.active:
-            self._dropped.append(root)
-
     # ------------------------------------------------------------ finding one
 
     def _session(self, handle: object) -> Session:
@@ -248,9 +222,10 @@ class SessionProvider(DatabaseProvider):
             raise UsageError(f"session= must be a session of the publisher's own sessionmaker, not {handle!r:.80}")
         return session
 
-    def _of(self, session: Session) -> LocalTransaction:
+    def _of(self, handle: object) -> LocalTransaction:
+        session = self._session(handle)
         root: _Root | None = kept_with(session).get(self)
-        if root is not None and self._still_runs(root.local):
+        if root is not None and self._runs(root.local):
             return root.local
         if (transaction := session.get_transaction()) is not None:
             return self._begin(session, transaction).local  # it began before this provider was made
@@ -260,25 +235,30 @@ class SessionProvider(DatabaseProvider):
             raise NoTransaction("the session is closed, or waits for its begin(): publish inside a transaction")
         return self._begun(session)
 
-    def _begun(self, session: Session) -> LocalTransaction:
-        """Begin the first transaction of a session, as its first statement would."""
-        session.begin()
-        if (root := self._root(session)) is None:
+    def _unused(self, after: int) -> list[Session]:
+        return session_lifecycle.unused_here(self._class, after)
+
+    def _begun(self, handle: Session) -> LocalTransaction:
+        handle.begin()
+        if (root := self._root(handle)) is None:
             raise NoTransaction("the session's transaction was not seen to begin: publish after its first statement")
         root.published = True
         adopt(root.local)
         return root.local
 
-    def _still_runs(self, local: LocalTransaction) -> bool:
+    def _runs(self, local: LocalTransaction) -> bool:
         root = _root(local)
-        if local.active and not self._runs(root):
-            self._finish(root)  # its session was closed, and closing failed
+        if local.active and not self._is_in(root):
+            self._finish(local)  # its session was closed, and closing failed
         return local.active
 
-    def _runs(self, root: _Root) -> bool:
+    def _is_in(self, root: _Root) -> bool:
         """Return whether a session is still in a transaction."""
         session, transaction = root.session(), root.transaction()
         return session is not None and transaction is not None and session.get_transaction() is transaction
+
+    def _counts(self, local: LocalTransaction) -> bool:
+        return _root(local).counts()
 
     def _connection(self, session: Session) -> Connection:
         named = {"bind": engines.place(self._named, session)} if self._named is not None else None
@@ -314,7 +294,7 @@ class SessionProvider(DatabaseProvider):
     def _begin(self, session: Session, transaction: SessionTransaction) -> _Root:
         self._end_dropped()
         if (before := self._root(session)) is not None:
-            self._finish(before)
+            self._finish(before.local)
         session_lifecycle.mark_used(session)
         root = kept_with(session)[self] = _Root(self, session, transaction)
         self._open.add(root)
@@ -352,7 +332,7 @@ class SessionProvider(DatabaseProvider):
         if (root := self._root(session)) is None:
             return
         if transaction is root.transaction():
-            self._finish(root)
+            self._finish(root.local)
         elif transaction.nested:  # and was not released
             root.local.rollback_savepoint(weakref.ref(transaction))
 
@@ -378,20 +358,12 @@ class SessionProvider(DatabaseProvider):
 
     # ------------------------------------------------------------ the end
 
-    def _finish(self, root: _Root) -> None:
+    def _finish(self, local: LocalTransaction) -> None:
+        root = _root(local)
         self._open.discard(root)
         if root.published and not root.returned and not root.commits:
             log.warning("a session in which an event was published ended without a commit or any statement: the event is dropped")
-        root.local.end(root.status())
-
-    def _end_dropped(self) -> None:
-        """End the transactions of sessions that were dropped."""
-        while self._dropped:
-            try:
-                root = self._dropped.popleft()
-            except IndexError:
-                return
-            self._finish(root)
+        local.end(root.status())
 
 
 def _root(local: LocalTransaction) -> _Root:
