@@ -277,24 +277,6 @@ def other_block(source: object) -> str:
     return next(iter([*ours, *open_blocks()]), "")
 
 
-def current(source: object = None, handle: object = None) -> LocalTransaction | None:
-    """Return the active transaction of this context; None for none. ``source`` and ``handle`` narrow down which.
-
-    Raises AmbiguousTransaction when several fit.
-    """
-    transactions = [
-        transaction
-        for transaction in active_transactions()
-        if (source is None or transaction.source is source) and (handle is None or transaction.handle is handle)
-    ]
-    if len(transactions) > 1:
-        count = len(transactions)
-        raise AmbiguousTransaction(
-            f"{count} local transactions are active here: say which one (publish(…, session=…)), or suspend() the others"
-        )
-    return transactions[0] if transactions else None
-
-
 def find_with(finder: Callable[[], object]) -> None:
     """Have ``finder()`` bind a transaction that runs in this context and that nobody has bound yet, before one is looked for.
 

@@ -10,8 +10,9 @@ import pytest
 
 from halfmoon.events.databases.database import Busy, Refused, Rows, Values
 from halfmoon.events.databases.provider import DatabaseProvider, mapped
+from halfmoon.events.errors import AmbiguousTransaction
 from halfmoon.events.tables import TableMissing, TableOutdated
-from halfmoon.events.transaction import LocalTransaction
+from halfmoon.events.transaction import LocalTransaction, Status, bind
 
 
 @pytest.mark.parametrize(
@@ -59,6 +60,34 @@ class Echo:
 
     def all(self, statement: str, values: Values | None = None) -> Sequence[Sequence[Any]]:
         return [(statement, values)]
+
+
+def begun(known: Known) -> LocalTransaction:
+    bind(local := LocalTransaction(known))
+    return local
+
+
+def test_the_transaction_of_one_provider_is_found_among_several():
+    first, second = Known(), Known()
+    one, other = begun(first), begun(second)
+    assert (first.current(), second.current(), Known().current()) == (one, other, None)
+
+
+def test_of_several_transactions_of_one_provider_the_handle_has_to_be_named():
+    known = Known()
+    one, other = begun(known), begun(known)
+    with pytest.raises(AmbiguousTransaction, match="session=connection"):
+        known.current()
+    one.end(Status.COMMITTED)
+    assert known.current() is other
+
+
+def test_a_transaction_whose_handle_was_dropped_ends_with_the_next_question():
+    known = Known()
+    known.dropped(dropped := begun(known))
+    assert dropped.active
+    assert known.current() is None
+    assert not dropped.active
 
 
 async def test_statements_that_block_are_called_on_an_event_loop_as_they_are():

@@ -309,21 +309,19 @@ class Block:
     @contextmanager
     def ending(self, *, rolls_back: bool) -> Iterator[None]:
         """Notice how the block ends, which the driver does inside."""
-        connection, local, returned = self._connection, self._connection.local, False
-        rolls_back = rolls_back or self._forced
+        connection, local, error = self._connection, self._connection.local, None
         connection._blocks -= 1
         try:
             yield
-            returned = True
         except BaseException as failure:
-            rolls_back = rolls_back or error_classification.refused(failure)
+            error = failure
             raise
         finally:
+            status = _status(error, commits=not self._forced, given_up=rolls_back)
             if not self._inner:
-                committed = Status.COMMITTED if returned else Status.UNKNOWN
-                connection._ended(Status.ROLLED_BACK if rolls_back else committed)
+                connection._ended(status)
             elif local is not None:
-                local.release(self) if returned and not rolls_back else local.rollback_savepoint(self)
+                local.release(self) if status is Status.COMMITTED else local.rollback_savepoint(self)
 
 
 class ProxyBlock(Block):

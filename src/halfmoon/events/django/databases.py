@@ -25,7 +25,7 @@ from halfmoon.events.dbapi import DbapiRows
 from halfmoon.events.django.tracking import DjangoTransaction, in_transaction, tracked
 from halfmoon.events.errors import TransactionEnded
 from halfmoon.events.tables import TableMissing, TableOutdated
-from halfmoon.events.transaction import LocalTransaction, adopt, current, find_with
+from halfmoon.events.transaction import LocalTransaction, adopt, find_with
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,6 +56,7 @@ class DjangoProvider(DatabaseProvider):
     """
 
     def __init__(self, using: str) -> None:
+        super().__init__()
         self.using = using
         try:
             self.dialect: str = connections[using].vendor
@@ -109,7 +110,7 @@ class DjangoProvider(DatabaseProvider):
 
     def _of_another_thread(self, connection: BaseDatabaseWrapper) -> LocalTransaction | None:
         """The transaction that this context inherited, such as a coroutine that `async_to_sync` runs inside `atomic`."""
-        transaction = current(self)
+        transaction = super().current()
         if isinstance(transaction, DjangoTransaction) and transaction.connection is connection:
             return None  # bound, and over: nobody saw its end
         return transaction

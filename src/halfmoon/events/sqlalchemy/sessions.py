@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from sqlalchemy import Connection, Engine, Transaction, event, exc
+from sqlalchemy import Connection, Engine, event, exc
 from sqlalchemy.orm import ORMExecuteState, Session, SessionTransaction
 from sqlalchemy.orm.session import SessionTransactionOrigin
 from sqlalchemy.util import await_only, greenlet_spawn
@@ -53,9 +53,6 @@ class _Root:
         self.local.facts[_FACT] = self
         self.commits: list[engines.CommitWatch] = []
         """Of each of its connections."""
-        self.engines: list[Engine] = []
-        self.innermost: list[weakref.ref[Transaction]] = []
-        """What its statements were in at its connections when it began: its own transaction, or one that it joined."""
         self.returned = False
         self.explicit = transaction.origin is not SessionTransactionOrigin.AUTOBEGIN
         self.reads: bool | None = kept_with(session).pop(_NEXT, None)
@@ -67,9 +64,7 @@ class _Root:
 
     def goes_on(self) -> bool:
         """Whether a transaction that it is in has not ended with it: it is somebody else's, who may still commit."""
-        return any(
-            transaction is not None and transaction.is_active for transaction in (innermost() for innermost in self.innermost)
-        )
+        return any(commit.goes_on() for commit in self.commits)
 
     def counts(self) -> bool:
         """Whether it was begun explicitly, or has something to commit."""
@@ -156,7 +151,7 @@ class SessionProvider(DatabaseProvider):
         if session is None or not self._runs(transaction):
             raise TransactionEnded("the session's transaction has ended: publish inside one")
         if self._named is None:
-            engines.refuse_another(self._engine(), session, _root(transaction).engines)
+            engines.refuse_another(self._engine(), session, [commit.engine for commit in _root(transaction).commits])
         _root(transaction).has_rows = True
         return ConnectionRows(lambda: self._connection(session), self.dialect, self.schema, on_loop=not transaction.waits)
 
@@ -307,10 +302,7 @@ class SessionProvider(DatabaseProvider):
         self._seen = self._seen or connection.engine
         engines.begin_before_savepoints(connection.engine)
         self._fresh_of_engine().used_here()
-        root.engines.append(connection.engine)
         root.in_test = root.in_test or (self._outer is not None and self._outer.connection is connection)
-        if (innermost := connection.get_nested_transaction() or connection.get_transaction()) is not None:
-            root.innermost.append(weakref.ref(innermost))
         if connection.dialect.is_async:
             root.local.waits = False
         root.commits.append(engines.watch_commit(connection))
