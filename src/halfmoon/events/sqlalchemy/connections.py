@@ -60,9 +60,10 @@ class ConnectionProvider(SessionProvider):
             session = self._started(connection)
             try:
                 yield connection
-                self._end(session, session.commit)
+                self._commit(session)
             except BaseException:
-                self._end(session, session.rollback)
+                if connection.get_transaction() is not None:  # SQLite leaves one open whose commit it refused
+                    session.rollback()
                 raise
             finally:
                 session.close()
@@ -74,9 +75,10 @@ class ConnectionProvider(SessionProvider):
             session = await greenlet_spawn(self._started, connection.sync_connection)
             try:
                 yield connection
-                await greenlet_spawn(self._end, session, session.commit)
+                await greenlet_spawn(self._commit, session)
             except BaseException:
-                await greenlet_spawn(self._end, session, session.rollback)
+                if connection.get_transaction() is not None:
+                    await greenlet_spawn(session.rollback)
                 raise
             finally:
                 await greenlet_spawn(session.close)
@@ -89,10 +91,10 @@ class ConnectionProvider(SessionProvider):
         self._of(connection).block = f"begin() of the engine {self._of_block.url!r}"
         return session
 
-    def _end(self, session: Session, end: Callable[[], None]) -> None:
+    def _commit(self, session: Session) -> None:
         root = self._root(session)
         if root is not None and root.goes_on():  # else the user ended it inside
-            end()
+            session.commit()
 
     # ------------------------------------------------------------ finding one
 
