@@ -89,9 +89,9 @@ class AsyncProvider(ProxyProvider):
     # ------------------------------------------------------------ what publishers ask
 
     def rows(self, transaction: LocalTransaction) -> Rows:
-        """Return what says that the connection is to be awaited, for a transaction that is active."""
+        """Raises UsageError: the connection is to be awaited. And TransactionEnded."""
         self._connection(transaction)
-        return _Awaited()
+        raise UsageError("this connection is one of an event loop: use `await publish_async(…)`")
 
     async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
         """Run a statement in the connection's own transaction, on its event loop."""
@@ -108,15 +108,3 @@ class AsyncProvider(ProxyProvider):
     ) -> tuple[int, Sequence[Sequence[Any]]]:
         with mapped(statement):
             return await execute(connection._real, in_schema(statement, self.schema, self.dialect), values)
-
-
-class _Awaited:
-    """`Rows` of a connection that no blocking code can use."""
-
-    dialect = "postgresql"
-
-    def run(self, statement: str, values: Values | None = None) -> int:
-        raise UsageError("this connection is one of an event loop: use `await publish_async(…)`")
-
-    def all(self, statement: str, values: Values | None = None) -> Sequence[Sequence[Any]]:
-        raise UsageError("this connection is one of an event loop: use `await publish_async(…)`")

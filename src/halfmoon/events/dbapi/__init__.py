@@ -85,7 +85,7 @@ class ProxyProvider(DatabaseProvider):
             )
         if handle.local is not None:
             return handle.local
-        if not handle.unused or not self._has_transaction(handle):
+        if handle._unused_session.used or not self._has_transaction(handle):
             raise NoTransaction("the connection has no transaction: publish after its first statement and before its commit")
         return handle.begun()
 

@@ -26,7 +26,7 @@ _RUNNING = ("execute", "callproc", "copy", "stream")
 _METHODS = {"commit": True, "tpc_commit": True, "rollback": False, "tpc_rollback": False}
 """Methods that end a transaction: whether they commit it. One that fails to commit may leave it open: try again, or roll back."""
 
-_OWN = {"_real", "_source", "_local", "_dialect", "_unused_session", "_blocks"}
+_OWN = {"_real", "_source", "local", "_dialect", "_unused_session", "_blocks"}
 _COMMENTS = r"(?:\s+|--[^\n]*(?:\n|$)|/\*.*?\*/)*"
 _ENDS = re.compile(_COMMENTS + r"(?:(COMMIT|END)|ROLLBACK)\b", re.IGNORECASE | re.DOTALL)
 _SAVEPOINT = re.compile(
@@ -47,10 +47,12 @@ class Noticed:
         self._real = real
         self._dialect = dialect
         self._source = source
-        self._local: LocalTransaction | None = None
+        self.local: LocalTransaction | None = None
+        """Its transaction; None while there is none."""
         self._blocks = 0
         """Number of its blocks that are open."""
         self._unused_session = note_opened(self)
+        """Used once it has had a transaction, in its present ``with`` block or since it was opened, and when it was closed."""
         if in_transaction(real):
             self.begun()
 
@@ -63,28 +65,18 @@ class Noticed:
 
     # ------------------------------------------------------------ what is noticed
 
-    @property
-    def local(self) -> LocalTransaction | None:
-        """Its transaction; None while there is none."""
-        return self._local
-
-    @property
-    def unused(self) -> bool:
-        """Whether it has had no transaction, in its present ``with`` block or since it was opened, and was not closed."""
-        return not self._unused_session.used
-
     def begun(self) -> LocalTransaction:
         """A transaction begins, if none runs: with a statement, or with what is published before one."""
         self._unused_session.used = True
-        if self._local is None:
-            local = self._local = LocalTransaction(self._source, weakref.ref(self), waits=self._waits)
+        if self.local is None:
+            local = self.local = LocalTransaction(self._source, weakref.ref(self), waits=self._waits)
             self._name_block(local)
             dropped = self._source.dropped
             local.facts["connection"] = weakref.ref(self, lambda _: dropped(local))
             bind(local)
             return local
-        adopt(self._local)
-        return self._local
+        adopt(self.local)
+        return self.local
 
     def _name_block(self, local: LocalTransaction) -> None:
         """Have a transaction count as a block if its program began it, and not a first statement."""
@@ -96,7 +88,7 @@ class Noticed:
         Noticed._ended(self, status)
 
     def _ended(self, status: Status) -> None:
-        local, self._local = self._local, None
+        local, self.local = self.local, None
         self._unused_session.used = True
         if local is not None:
             local.end(status)
@@ -114,8 +106,8 @@ class Noticed:
             if not autocommits(self._real, self._dialect):
                 self.begun()
             self._begin_before(name, args)
-        if commits and self._local is not None:
-            self._local.before_commit()
+        if commits and self.local is not None:
+            self.local.before_commit()
         opened, given_up, error = in_transaction(self._real), self._given_up(), None
         try:
             yield
@@ -139,8 +131,8 @@ class Noticed:
         """Begin to follow a transaction that is open, and follow the savepoints of which a statement tells."""
         if in_transaction(self._real):
             self.begun()
-        if self._local is not None and (told := _SAVEPOINT.match(statement)):
-            self._savepoint(self._local, told[1].upper(), told[2].upper())
+        if self.local is not None and (told := _SAVEPOINT.match(statement)):
+            self._savepoint(self.local, told[1].upper(), told[2].upper())
 
     def _begin_before(self, name: str, args: tuple[Any, ...]) -> None:
         """Send the BEGIN that SQLite's driver leaves out before a SAVEPOINT; with autocommit a savepoint may stand for itself."""
@@ -220,8 +212,8 @@ class ProxyConnection(Noticed):
         self._blocks += 1
         self._unused_session.used = True
         self._unused_session = note_opened(self)
-        if self._local is not None:
-            self._name_block(self._local)
+        if self.local is not None:
+            self._name_block(self.local)
             self._unused_session.used = True
         return self
 
@@ -234,7 +226,7 @@ class ProxyConnection(Noticed):
             else:
                 self.rollback()
         except BaseException as failure:
-            if self._local is not None:  # SQLite keeps a transaction whose commit was refused open
+            if self.local is not None:  # SQLite keeps a transaction whose commit was refused open
                 with suppress(Exception):
                     self.rollback()
             self._real.__exit__(type(failure), failure, failure.__traceback__)
@@ -299,7 +291,7 @@ class Block:
         local = self._connection.begun()
         self._connection._name_block(local)
         if inner:
-            local.savepoint(self)
+            local.savepoint(weakref.ref(self))
 
     def before_commit(self) -> None:
         """Tell hooks that it is about to be committed, if it is no savepoint. Raises what a hook raises, against the commit."""
@@ -321,7 +313,7 @@ class Block:
             if not self._inner:
                 connection._ended(status)
             elif local is not None:
-                local.release(self) if status is Status.COMMITTED else local.rollback_savepoint(self)
+                local.release(weakref.ref(self)) if status is Status.COMMITTED else local.rollback_savepoint(weakref.ref(self))
 
 
 class ProxyBlock(Block):
