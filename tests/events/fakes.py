@@ -14,7 +14,7 @@ from halfmoon.errors import RequestTimeout
 from halfmoon.events.databases.database import LOOK_WAIT_MS, Busy, Refused, Values
 from halfmoon.events.publishing.transport import Answer, Prepared, SendCallback
 from halfmoon.events.tables import TableMissing, named_in
-from halfmoon.events.transaction import LocalTransaction, Status, bind, current
+from halfmoon.events.transaction import LocalTransaction, Status, active_transactions, bind
 from halfmoon.model import Message, MessageQueue, SendResult, SendStatus, StoredMessage
 
 
@@ -189,7 +189,7 @@ class Blocks:
             connection.close()
 
     def current(self, handle: object = None) -> LocalTransaction | None:
-        return current(self, handle)
+        return next((one for one in active_transactions() if one.source is self and handle in (None, one.handle)), None)
 
     def rows(self, transaction: LocalTransaction) -> _Rows:
         assert isinstance(transaction.handle, sqlite3.Connection)

@@ -13,7 +13,6 @@ import pytest
 
 from halfmoon.errors import UsageError
 from halfmoon.events import (
-    AmbiguousTransaction,
     LocalTransaction,
     NoTransaction,
     Status,
@@ -25,7 +24,7 @@ from halfmoon.events import (
     transaction_active,
     watch,
 )
-from halfmoon.events.transaction import _bound, active_transactions, bind, current
+from halfmoon.events.transaction import _bound, active_transactions, bind
 
 SOURCE = object()
 
@@ -132,22 +131,6 @@ async def test_a_task_made_inside_does_not_have_it() -> None:
     transaction.end(Status.COMMITTED)
     ended.set()
     assert await task == (False, False)
-
-
-def test_the_transaction_of_one_source_is_found_among_several() -> None:
-    first, second = bound("first"), bound("second")
-    assert current("first") is first
-    assert current("second") is second
-    assert current("third") is None
-
-
-def test_what_fits_several_is_refused_until_one_is_named() -> None:
-    one, other = bound(SOURCE, "a"), bound(SOURCE, "b")
-    with pytest.raises(AmbiguousTransaction, match="session="):
-        current(SOURCE)
-    assert current(SOURCE, "a") is one
-    one.end(Status.COMMITTED)
-    assert current(SOURCE) is other
 
 
 def test_transactions_that_ended_are_not_kept_by_their_context() -> None:
@@ -356,7 +339,7 @@ def test_a_savepoint_that_ends_after_its_transaction_does_nothing() -> None:
     transaction.end(Status.COMMITTED)
     transaction.release()
     transaction.rollback_savepoint()
-    assert transaction.depth == 0
+    assert not transaction.knows(None)
 
 
 def test_a_transaction_that_is_suspended_keeps_its_list_and_another_may_begin() -> None:

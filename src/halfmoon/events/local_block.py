@@ -12,16 +12,17 @@ The same block serves ``async with``; its functions may be coroutine functions t
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
 from halfmoon.errors import UsageError
-from halfmoon.events.databases.database import Rows, Values
+from halfmoon.events.databases.database import Rows
 from halfmoon.events.databases.listening import CannotListen, ListeningConnection
+from halfmoon.events.databases.provider import DatabaseProvider
 from halfmoon.events.errors import NoTransaction, TransactionDoomed, TransactionEnded
-from halfmoon.events.transaction import LocalTransaction, Status, active_transactions, bind, current
+from halfmoon.events.transaction import LocalTransaction, Status, active_transactions, bind
 
 End = Callable[[], Any]
 
@@ -173,17 +174,16 @@ def _thrown(ending: Generator[End, None, None], error: BaseException) -> End | N
 # ---------------------------------------------------------------- as a provider
 
 
-class LocalProvider:
+class LocalProvider(DatabaseProvider):
     """The `Provider` of these blocks, for publishers without a database: it runs no statements."""
 
     dialect = ""
     inline = False
     ways = "Publish it inside `with local_transaction(…):`, or name what that gave (publish(…, session=…), events.bound_to(…))"
 
-    def current(self, handle: object = None) -> LocalTransaction | None:
-        """Return the block that is active here, or the one that ``handle`` is (what ``with … as`` gave)."""
-        if handle is None:
-            return current(self)
+    handles = "local transactions"
+
+    def _of(self, handle: object) -> LocalTransaction:
         if not isinstance(handle, LocalTransaction) or handle.source is not self:
             raise UsageError(
                 f"session={handle!r:.60}: this publisher has no database; name what `with local_transaction() as` gave"
@@ -195,23 +195,6 @@ class LocalProvider:
         return handle
 
     def rows(self, transaction: LocalTransaction) -> Rows:
-        """Raises UsageError."""
-        raise UsageError(_NO_DATABASE)
-
-    def awaiting(self) -> None:
-        """Return None: nothing of it runs on an event loop."""
-
-    def standing_in(self, transaction: LocalTransaction) -> Rows | None:
-        """Return None: transactions of tests are ended as any."""
-        return None
-
-    async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
-        """Raises UsageError."""
-        raise UsageError(_NO_DATABASE)
-
-    async def all_async(
-        self, transaction: LocalTransaction, statement: str, values: Values | None = None
-    ) -> Sequence[Sequence[Any]]:
         """Raises UsageError."""
         raise UsageError(_NO_DATABASE)
 

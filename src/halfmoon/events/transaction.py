@@ -86,6 +86,8 @@ class LocalTransaction:
         self.facts: dict[str, Any] = {}
         """What providers and publishers keep with it."""
         self._scopes: list[list[Synchronization]] = [[]]
+        self._names: list[object] = []
+        """Of the savepoints that are open: each has a scope of its own, inside that of the transaction."""
         self._count = 0
 
     def register(self, synchronization: Synchronization | None) -> None:
@@ -110,27 +112,43 @@ class LocalTransaction:
 
     # ------------------------------------------------------------ savepoints
 
-    @property
-    def depth(self) -> int:
-        """How many savepoints are open."""
-        return len(self._scopes) - 1
-
-    def savepoint(self) -> None:
-        """A savepoint begins."""
+    def savepoint(self, name: object = None) -> None:
+        """A savepoint begins; of several with one name, the last is meant."""
         self._scopes.append([])
+        self._names.append(name)
 
-    def release(self) -> None:
-        """The innermost savepoint was released: what was registered in it belongs to the one around it."""
-        if self.depth:
-            inner = self._scopes.pop()
-            self._scopes[-1].extend(inner)
+    def release(self, name: object = None) -> None:
+        """A savepoint was released, with those inside it: what was registered there belongs to the transaction around.
 
-    def rollback_savepoint(self) -> None:
-        """The innermost savepoint was rolled back: what was registered in it is told so, now."""
-        if self.depth:
-            inner = self._scopes.pop()
-            self._count -= len(inner)
-            _complete(inner, Status.ROLLED_BACK)
+        The innermost one of a name; one that is not known changes nothing.
+        """
+        inner = self._closed(name)
+        self._scopes[-1].extend(inner)
+
+    def rollback_savepoint(self, name: object = None, *, stays: bool = False) -> None:
+        """A savepoint was rolled back, with those inside it: what was registered there is told so, now.
+
+        ``stays``: it is still there, and may be rolled back to again. As for `release`, one that is not known changes nothing.
+        """
+        known = self.knows(name)
+        inner = self._closed(name)
+        if known and stays:
+            self.savepoint(name)
+        self._count -= len(inner)
+        _complete(inner, Status.ROLLED_BACK)
+
+    def knows(self, name: object) -> bool:
+        """Return whether a savepoint of a name is open."""
+        return name in self._names
+
+    def _closed(self, name: object) -> list[Synchronization]:
+        """Take a savepoint and those inside it out; return what was registered there."""
+        if not self.knows(name):
+            return []
+        at = len(self._names) - self._names[::-1].index(name)
+        inner = [synchronization for scope in self._scopes[at:] for synchronization in scope]
+        del self._scopes[at:], self._names[at - 1 :]
+        return inner
 
     # ------------------------------------------------------------ the end
 
@@ -150,7 +168,7 @@ class LocalTransaction:
             return
         self.active = False
         synchronizations = sorted(self._all(), key=lambda synchronization: synchronization.rank)
-        self._scopes, self._count = [[]], 0
+        self._scopes, self._names, self._count = [[]], [], 0
         _complete(synchronizations, status)
 
     def suspend(self) -> None:
@@ -257,24 +275,6 @@ def other_block(source: object) -> str:
     """Return what a block is called that is open in this context and not one of a source; empty for none."""
     ours = [transaction.block for transaction in active_transactions() if transaction.block and transaction.source is not source]
     return next(iter([*ours, *open_blocks()]), "")
-
-
-def current(source: object = None, handle: object = None) -> LocalTransaction | None:
-    """Return the active transaction of this context; None for none. ``source`` and ``handle`` narrow down which.
-
-    Raises AmbiguousTransaction when several fit.
-    """
-    transactions = [
-        transaction
-        for transaction in active_transactions()
-        if (source is None or transaction.source is source) and (handle is None or transaction.handle is handle)
-    ]
-    if len(transactions) > 1:
-        count = len(transactions)
-        raise AmbiguousTransaction(
-            f"{count} local transactions are active here: say which one (publish(…, session=…)), or suspend() the others"
-        )
-    return transactions[0] if transactions else None
 
 
 def find_with(finder: Callable[[], object]) -> None:

@@ -93,6 +93,19 @@ def test_an_end_in_sql_counts(shop, connection, statement, status):
     assert shop.ids() == [1] * (status is Status.COMMITTED)
 
 
+def test_a_hook_before_a_commit_in_sql_may_refuse_it(shop, connection):
+    order(connection, 1)
+    local = shop.provider.current()
+    local.register(heard := Heard(raises="before_commit"))
+    with pytest.raises(RuntimeError):
+        connection.execute("COMMIT")
+    assert heard.status is None
+    connection.rollback()
+
+    assert heard.status is Status.ROLLED_BACK
+    assert shop.ids() == []
+
+
 def test_a_commit_in_sql_of_a_transaction_that_postgresql_has_given_up_is_a_rollback(postgres_shop):
     connection = postgres_shop.provider.connect()
     order(connection, 1)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.template.loader import render_to_string
 
 from halfmoon.client.core.admin.transaction_facts import ExpiredTransaction, TransactionAt
 from halfmoon.errors import NetworkError
@@ -55,10 +56,10 @@ def test_a_half_message_is_told_with_its_age_and_last_answer(admin: type[FakeAdm
 
     found = pending(CONFIGURATION)
 
-    assert [(half.event_id, half.age_s, half.last_answer) for half in found.halves] == [
-        ("1", 9, "unknown"),
-        ("2", 0, "not asked yet"),
-    ]
+    assert [(half.at.msg_id, half.age_s) for half in found.halves] == [("1", 9), ("2", 0)]
+    page = render_to_string("halfmoon_events/pending.html", {"pending": found})
+    assert "<td>9</td>" in page
+    assert [said in page for said in ("<td>unknown</td>", "<td>not asked yet</td>")] == [True, True]
     assert (found.notes, found.more, found.error) == (["broker-a: nothing"], False, "")
 
 
@@ -78,9 +79,11 @@ def test_of_those_that_expired_only_the_group_s_own_that_nobody_settled_are_told
         ExpiredTransaction(msg_id="4", group="P_other"),
     ]
 
-    (lost,) = pending(CONFIGURATION).expired
+    found = pending(CONFIGURATION)
 
-    assert (lost.event_id, lost.since_s, lost.reason, lost.resume_by) == ("1", 60, "not reported", "o1")
+    assert [(lost.at.msg_id, lost.age_s) for lost in found.expired] == [("1", 60)]
+    page = render_to_string("halfmoon_events/pending.html", {"pending": found})
+    assert [said in page for said in ("<td>60</td>", "<td>not reported</td>", "<td>o1</td>")] == [True, True, True]
 
 
 def test_a_cluster_that_cannot_be_asked_is_the_answer_s_error(admin: type[FakeAdmin], monkeypatch: pytest.MonkeyPatch):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from halfmoon.events.publishing.flow import NOW, Attempt, Flow, Pause, Write, drive, drive_async
-from halfmoon.events.transaction import LocalTransaction, current
+from halfmoon.events.transaction import LocalTransaction
 from halfmoon.model import Message
 from tests.events.fakes import Blocks, FakeTransport, lost
 from tests.waiting import soon
@@ -96,7 +96,7 @@ def test_a_statement_runs_in_its_transaction(run: Drive, tmp_path: Path, waits: 
         return int(count)
 
     with database.begin(waits=waits) as connection:
-        transaction = current(database)
+        transaction = database.current()
         assert transaction is not None
         assert run(flow(transaction), FakeTransport()) == 2
         assert database.awaited == (0 if waits or run is drive else 2)

@@ -63,13 +63,13 @@ def test_a_forked_child_leaves_the_connections_of_checks_to_the_parent(tmp_path)
     with fresh.fresh() as rows:
         rows.all("SELECT 1")
     assert shop.pool.checkedin() == 0  # the user's pool is the user's
-    assert fresh._fresh._engine.pool.checkedin() == 1
+    assert fresh._fresh_of_engine()._engine.pool.checkedin() == 1
 
     if (pid := os.fork()) == 0:
-        os._exit(fresh._fresh._engine.pool.checkedin())
+        os._exit(fresh._fresh_of_engine()._engine.pool.checkedin())
 
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert fresh._fresh._engine.pool.checkedin() == 1
+    assert fresh._fresh_of_engine()._engine.pool.checkedin() == 1
     fresh.release()
     shop.dispose()
 

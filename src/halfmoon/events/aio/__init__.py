@@ -22,7 +22,8 @@ from halfmoon.errors import UsageError
 from halfmoon.events.aio.own import BlockingConnection, execute
 from halfmoon.events.aio.proxy import AsyncProxyConnection
 from halfmoon.events.databases.database import Rows, Values
-from halfmoon.events.dbapi import ProxyProvider, mapped
+from halfmoon.events.databases.provider import mapped
+from halfmoon.events.dbapi import ProxyProvider
 from halfmoon.events.tables import in_schema
 from halfmoon.events.transaction import LocalTransaction, Status
 
@@ -83,14 +84,14 @@ class AsyncProvider(ProxyProvider):
         """Return a proxy around an open connection of the driver. Use nothing but the proxy from now on."""
         if isinstance(connection, AsyncProxyConnection):
             raise UsageError("this connection is already a proxy")
-        return AsyncProxyConnection(connection, self, self._dropped.append, self.dialect)
+        return AsyncProxyConnection(connection, self, self.dialect)
 
     # ------------------------------------------------------------ what publishers ask
 
     def rows(self, transaction: LocalTransaction) -> Rows:
-        """Return what says that the connection is to be awaited, for a transaction that is active."""
+        """Raises UsageError: the connection is to be awaited. And TransactionEnded."""
         self._connection(transaction)
-        return _Awaited()
+        raise UsageError("this connection is one of an event loop: use `await publish_async(…)`")
 
     async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
         """Run a statement in the connection's own transaction, on its event loop."""
@@ -102,26 +103,8 @@ class AsyncProvider(ProxyProvider):
         """As `run_async`, for a query: returns its rows."""
         return (await self._executed(self._connection(transaction), statement, values))[1]
 
-    async def execute(
-        self, connection: AsyncProxyConnection, statement: str, values: Values | None = None
-    ) -> Sequence[Sequence[Any]]:
-        """Run a statement with ``:name`` places on one of its connections, and return the rows that it found."""
-        return (await self._executed(connection, statement, values))[1]
-
     async def _executed(
         self, connection: AsyncProxyConnection, statement: str, values: Values | None
     ) -> tuple[int, Sequence[Sequence[Any]]]:
         with mapped(statement):
             return await execute(connection._real, in_schema(statement, self.schema, self.dialect), values)
-
-
-class _Awaited:
-    """`Rows` of a connection that no blocking code can use."""
-
-    dialect = "postgresql"
-
-    def run(self, statement: str, values: Values | None = None) -> int:
-        raise UsageError("this connection is one of an event loop: use `await publish_async(…)`")
-
-    def all(self, statement: str, values: Values | None = None) -> Sequence[Sequence[Any]]:
-        raise UsageError("this connection is one of an event loop: use `await publish_async(…)`")

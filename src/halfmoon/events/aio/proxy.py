@@ -17,6 +17,9 @@ from halfmoon.events.dbapi.driver import driver_of, in_transaction
 from halfmoon.events.dbapi.proxy import Block, Noticed, forced
 from halfmoon.events.transaction import LocalTransaction, Status
 
+_NOTICED = {"execute", "commit", "rollback"}
+"""What begins and ends transactions; asyncpg has the first one only."""
+
 _TRIED = "SELECT 1"
 """Fails in a transaction that PostgreSQL has given up after an error, whose COMMIT would be a rollback without an error."""
 
@@ -28,30 +31,18 @@ class AsyncProxyConnection(Noticed):
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._real, name)
-        return self._noticed(attribute) if name == "execute" else attribute
+        return self._noticed(name, attribute) if name in _NOTICED else attribute
 
-    def _noticed(self, execute: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return the driver's method around which is looked: SQL that begins and ends transactions goes through it."""
+    def _noticed(self, name: str, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        """Return a method of the driver's around which is looked."""
 
         async def call(*args: Any, **options: Any) -> Any:
-            with self.noticing("execute", *args):
-                return await execute(*args, **options)
+            with self.noticing(name, *args):
+                return await method(*args, **options)
 
         return call
 
     # ------------------------------------------------------------ the driver's own verbs
-
-    async def commit(self) -> None:
-        """Commit, with psycopg."""
-        with self.committing():
-            await self._real.commit()
-
-    async def rollback(self) -> None:
-        """Roll back, with psycopg."""
-        try:
-            await self._real.rollback()
-        finally:
-            self._left(Status.ROLLED_BACK)
 
     async def close(self, *args: Any, **options: Any) -> None:
         """Close; what was not committed is rolled back."""

@@ -63,6 +63,8 @@ def busy(error: BaseException | None) -> bool:
             return True  # its errors without a SQLSTATE are those of the connection
         if type(link).__name__ == "InterfaceError" and type(link).__module__.startswith("asyncpg"):
             return True
+        if type(link).__name__ == "TimeoutError" and type(link).__module__.startswith("sqlalchemy"):
+            return True  # its pool has no connection that is free
     return False
 
 

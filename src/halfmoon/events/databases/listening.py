@@ -6,7 +6,8 @@ A notification is a reason to look, and nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
+from functools import partial
 from typing import Any
 
 Run = Callable[[str], Sequence[Sequence[Any]]]
@@ -20,14 +21,15 @@ class CannotListen(Exception):
 class ListeningConnection:
     """A connection of psycopg or psycopg2, blocking or async. Used by one thread.
 
-    ``run`` runs a statement on it, committed by itself; ``close`` closes it. Raises CannotListen for another driver.
+    ``run`` runs a statement on it, committed by itself, and returns its rows; ``close`` closes it. Raises CannotListen for another
+    driver.
     """
 
     def __init__(self, driver: Any, run: Run, close: Callable[[], None]) -> None:
         if not self.knows(driver):
             close()
             raise CannotListen(f"the driver {type(driver).__module__.partition('.')[0]} is not known to receive notifications")
-        self.driver, self._run, self.close = driver, run, close
+        self.driver, self.run, self.close = driver, run, close
 
     @staticmethod
     def knows(driver: Any) -> bool:
@@ -38,10 +40,6 @@ class ListeningConnection:
     def backend_pid(self) -> int:
         """Number of the server's process, as the driver got it when it connected; poolers send a number of their own."""
         return int(self.driver.info.backend_pid)
-
-    def run(self, statement: str) -> Sequence[Sequence[Any]]:
-        """Run a statement, committed by itself, and return its rows."""
-        return self._run(statement)
 
     def take(self) -> None:
         """Take in the notifications that have come, without asking the server. Raises what the driver raises at its end."""
@@ -60,26 +58,25 @@ class ListeningConnection:
         """
         if callable(add := getattr(self.driver, "add_notify_handler", None)):  # psycopg would keep what nobody handles
             add(lambda _: None)
-        self._run(f'LISTEN "{channel}"')
+        self.run(f'LISTEN "{channel}"')
         return int(self.driver.fileno())
+
+
+def rows_of(connection: Any, statement: str) -> Sequence[Sequence[Any]]:
+    """Run a statement on a connection of PEP 249 and return its rows."""
+    with closing(connection.cursor()) as cursor:
+        cursor.execute(statement)
+        return list(cursor.fetchall()) if cursor.description else []
 
 
 def blocking(driver: Any) -> ListeningConnection:
     """Return the listening side of a blocking connection that was opened for it. Raises CannotListen."""
 
-    def run(statement: str) -> Sequence[Sequence[Any]]:
-        cursor = driver.cursor()
-        try:
-            cursor.execute(statement)
-            return list(cursor.fetchall()) if cursor.description else []
-        finally:
-            cursor.close()
-
     def close() -> None:
         with suppress(Exception):
             driver.close()
 
-    made = ListeningConnection(driver, run, close)
+    made = ListeningConnection(driver, partial(rows_of, driver), close)
     try:
         driver.commit()  # whoever opened it may have run a statement
         driver.autocommit = True

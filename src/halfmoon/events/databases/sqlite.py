@@ -18,11 +18,6 @@ def needs_begin(connection: object, statement: object) -> bool:
     return isinstance(statement, str) and _SAVEPOINT.match(statement) is not None and in_no_transaction(connection)
 
 
-def leaves_out_begin(connection: object) -> bool:
-    """Return whether a driver's connection sends no BEGIN before a SAVEPOINT; one with ``autocommit=False`` always has sent it."""
-    return getattr(connection, "autocommit", None) is not False
-
-
 def commits_by_itself(connection: object) -> bool:
     """Return whether a driver's connection commits each statement by itself, because nobody has sent a BEGIN."""
     if isinstance(autocommit := getattr(connection, "autocommit", None), bool):  # Python 3.12

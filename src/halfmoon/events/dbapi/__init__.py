@@ -15,22 +15,22 @@ something else gave. `halfmoon.events.aio` serves asyncio connections.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from halfmoon.errors import UsageError
-from halfmoon.events.databases import error_classification, sqlite
-from halfmoon.events.databases.database import LOOK_WAIT_MS, Busy, Refused, Rows, Values
+from halfmoon.events.databases import sqlite
+from halfmoon.events.databases.database import LOOK_WAIT_MS, Busy, Rows, Values
 from halfmoon.events.databases.listening import CannotListen, ListeningConnection, blocking
 from halfmoon.events.databases.own_connections import OwnConnections
+from halfmoon.events.databases.provider import DatabaseProvider, mapped
 from halfmoon.events.databases.unused_sessions import unused_sessions
 from halfmoon.events.dbapi.driver import autocommits, dialect_of, in_transaction, paramstyle_of, plain_row, with_plain_rows, written
 from halfmoon.events.dbapi.proxy import Noticed, ProxyConnection
-from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
-from halfmoon.events.tables import TableMissing, TableOutdated, check_schema, in_schema, known_dialect, named_in
-from halfmoon.events.transaction import LocalTransaction, Status, active_transactions
+from halfmoon.events.errors import NoTransaction, TransactionEnded
+from halfmoon.events.tables import check_schema, in_schema, known_dialect
+from halfmoon.events.transaction import LocalTransaction, Status
 
 __all__ = ["DbapiProvider", "ProxyConnection", "provider"]
 
@@ -46,15 +46,15 @@ def provider(connect: Callable[[], Any], *, dialect: str = "", paramstyle: str =
     return DbapiProvider(connect, dialect=known_dialect(dialect) if dialect else "", paramstyle=paramstyle, schema=schema)
 
 
-class ProxyProvider:
+class ProxyProvider(DatabaseProvider):
     """The common part of providers of proxies: whose transaction is meant, and connections of their own."""
 
     def __init__(self, connect: Callable[[], Any], *, dialect: str = "", paramstyle: str = "", schema: str = "") -> None:
+        super().__init__()
         self._connect = connect
         self.schema = check_schema(schema, dialect)
         self._dialect = dialect
         self._paramstyle = paramstyle
-        self._dropped: deque[LocalTransaction] = deque()
         self._own: OwnConnections[Any] = OwnConnections(connect, keeps=lambda _: self.dialect != "sqlite")
         self._alone: Any = None
         """The connection of a database in memory, which no other reaches."""
@@ -66,23 +66,7 @@ class ProxyProvider:
 
     # ------------------------------------------------------------ what publishers ask
 
-    def current(self, handle: object = None) -> LocalTransaction | None:
-        """Return the active transaction of this context, or of a connection from `connect` or `proxied`.
-
-        A connection without autocommit has one from its first statement on; before that, where it was opened in this context, or
-        where a ``with`` block of it began, and no other can be meant.
-        """
-        self._end_dropped()
-        if handle is not None:
-            return self._of(handle)
-        active = [transaction for transaction in active_transactions() if transaction.source is self]
-        unused = self._unused(active[-1].number if active else 0)
-        if (count := len(active) + len(unused)) > 1:
-            raise AmbiguousTransaction(f"{count} connections are open here: say which one (publish(…, session=connection))")
-        return unused[0].begun() if unused else active[0] if active else None
-
     def _unused(self, after: int) -> list[Noticed]:
-        """Return the connections that were opened in this context after a number, and whose next statement is in a transaction."""
         handles = [session.handle for session in unused_sessions() if session.number > after]
         own = [handle for handle in handles if isinstance(handle, Noticed) and handle._source is self]
         return [connection for connection in own if self._has_transaction(connection)]
@@ -91,6 +75,9 @@ class ProxyProvider:
         """Return whether the next statement of a connection is in a transaction."""
         return not autocommits(connection._real, self.dialect) or bool(in_transaction(connection._real))
 
+    def _begun(self, handle: Noticed) -> LocalTransaction:
+        return handle.begun()
+
     def _of(self, handle: object) -> LocalTransaction:
         if not isinstance(handle, Noticed) or handle._source is not self:
             raise UsageError(
@@ -98,16 +85,9 @@ class ProxyProvider:
             )
         if handle.local is not None:
             return handle.local
-        if not handle.unused or not self._has_transaction(handle):
+        if handle._unused_session.used or not self._has_transaction(handle):
             raise NoTransaction("the connection has no transaction: publish after its first statement and before its commit")
         return handle.begun()
-
-    def awaiting(self) -> None:
-        """Return None: nothing of it runs on an event loop."""
-
-    def standing_in(self, transaction: LocalTransaction) -> Rows | None:
-        """Return None: transactions of tests are ended as any."""
-        return None
 
     @contextmanager
     def fresh(self, *, lock_wait_ms: int | None = 1_000) -> Iterator[Rows]:
@@ -196,12 +176,6 @@ class ProxyProvider:
             self._paramstyle = paramstyle_of(connection)
         return self._paramstyle
 
-    def _end_dropped(self) -> None:
-        """End the transactions of connections that were dropped without an end."""
-        while self._dropped:
-            local = self._dropped.popleft()
-            local.end(Status.ROLLED_BACK)
-
 
 class DbapiProvider(ProxyProvider):
     """A `Provider` over proxies of connections. Safe to use from many threads, as far as the driver is."""
@@ -233,7 +207,7 @@ class DbapiProvider(ProxyProvider):
         self._learn(connection)
         if self.dialect == "sqlite" and sqlite.in_memory(connection):
             self._alone = connection
-        return ProxyConnection(connection, self, self._dropped.append, self.dialect)
+        return ProxyConnection(connection, self, self.dialect)
 
     # ------------------------------------------------------------ what publishers ask
 
@@ -246,16 +220,6 @@ class DbapiProvider(ProxyProvider):
         """Return what runs statements in the connection's own transaction."""
         connection = self._connection(transaction)
         return self._rows(connection, self._style(connection._real))
-
-    async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
-        """As ``rows(transaction).run(…)``: the driver blocks, on an event loop, too."""
-        return self.rows(transaction).run(statement, values)
-
-    async def all_async(
-        self, transaction: LocalTransaction, statement: str, values: Values | None = None
-    ) -> Sequence[Sequence[Any]]:
-        """As `run_async`, for a query: returns its rows."""
-        return self.rows(transaction).all(statement, values)
 
 
 class DbapiRows:
@@ -286,22 +250,3 @@ class DbapiRows:
                 yield cursor
             finally:
                 cursor.close()
-
-
-@contextmanager
-def mapped(statement: str = "") -> Iterator[None]:
-    """Turn the errors of drivers into Refused, Busy and TableMissing."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, Refused | Busy | TableMissing):
-            raise
-        if error_classification.duplicate(error):
-            raise Refused(str(error)) from error
-        if error_classification.busy(error):
-            raise Busy(str(error)) from error
-        if error_classification.no_table(error) and (table := named_in(statement)):
-            raise TableMissing(table) from error
-        if error_classification.no_column(error) and (table := named_in(statement)):
-            raise TableOutdated(table) from error
-        raise

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from halfmoon.events.databases import error_classification, sqlite
+from halfmoon.events.databases.provider import DatabaseProvider
 from halfmoon.events.databases.unused_sessions import note_opened
 from halfmoon.events.dbapi.driver import autocommits, in_transaction
 from halfmoon.events.transaction import LocalTransaction, Status, adopt, bind
@@ -22,7 +23,10 @@ from halfmoon.events.transaction import LocalTransaction, Status, adopt, bind
 _RUNNING = ("execute", "callproc", "copy", "stream")
 """Prefixes of the methods that run statements: without autocommit the first statement begins a transaction."""
 
-_OWN = {"_real", "_source", "_local", "_savepoints", "_dropped", "_dialect", "_unused_session", "_blocks"}
+_METHODS = {"commit": True, "tpc_commit": True, "rollback": False, "tpc_rollback": False}
+"""Methods that end a transaction: whether they commit it. One that fails to commit may leave it open: try again, or roll back."""
+
+_OWN = {"_real", "_source", "local", "_dialect", "_unused_session", "_blocks"}
 _COMMENTS = r"(?:\s+|--[^\n]*(?:\n|$)|/\*.*?\*/)*"
 _ENDS = re.compile(_COMMENTS + r"(?:(COMMIT|END)|ROLLBACK)\b", re.IGNORECASE | re.DOTALL)
 _SAVEPOINT = re.compile(
@@ -39,16 +43,16 @@ class Noticed:
     _waits = True
     """Whether its statements block, and its hooks may wait for the network."""
 
-    def __init__(self, real: Any, source: object, dropped: Callable[[LocalTransaction], None], dialect: str) -> None:
+    def __init__(self, real: Any, source: DatabaseProvider, dialect: str) -> None:
         self._real = real
         self._dialect = dialect
         self._source = source
-        self._dropped = dropped
-        self._local: LocalTransaction | None = None
-        self._savepoints: list[str] = []
+        self.local: LocalTransaction | None = None
+        """Its transaction; None while there is none."""
         self._blocks = 0
         """Number of its blocks that are open."""
         self._unused_session = note_opened(self)
+        """Used once it has had a transaction, in its present ``with`` block or since it was opened, and when it was closed."""
         if in_transaction(real):
             self.begun()
 
@@ -61,28 +65,18 @@ class Noticed:
 
     # ------------------------------------------------------------ what is noticed
 
-    @property
-    def local(self) -> LocalTransaction | None:
-        """Its transaction; None while there is none."""
-        return self._local
-
-    @property
-    def unused(self) -> bool:
-        """Whether it has had no transaction, in its present ``with`` block or since it was opened, and was not closed."""
-        return not self._unused_session.used
-
     def begun(self) -> LocalTransaction:
         """A transaction begins, if none runs: with a statement, or with what is published before one."""
         self._unused_session.used = True
-        if self._local is None:
-            local = self._local = LocalTransaction(self._source, weakref.ref(self), waits=self._waits)
+        if self.local is None:
+            local = self.local = LocalTransaction(self._source, weakref.ref(self), waits=self._waits)
             self._name_block(local)
-            dropped = self._dropped
+            dropped = self._source.dropped
             local.facts["connection"] = weakref.ref(self, lambda _: dropped(local))
             bind(local)
             return local
-        adopt(self._local)
-        return self._local
+        adopt(self.local)
+        return self.local
 
     def _name_block(self, local: LocalTransaction) -> None:
         """Have a transaction count as a block if its program began it, and not a first statement."""
@@ -94,47 +88,51 @@ class Noticed:
         Noticed._ended(self, status)
 
     def _ended(self, status: Status) -> None:
-        local, self._local = self._local, None
+        local, self.local = self.local, None
         self._unused_session.used = True
-        self._savepoints.clear()
         if local is not None:
             local.end(status)
 
-    def _left(self, status: Status) -> None:
-        """Note the end of a transaction; with ``autocommit=True`` sqlite3 leaves one that a BEGIN opened as it is."""
-        if not (autocommits(self._real, self._dialect) and in_transaction(self._real)):
-            self._ended(status)
-
-    @contextmanager
-    def committing(self) -> Iterator[None]:
-        """Notice what becomes of the commit that the block carries out."""
-        if self._local is None:
-            self._unused_session.used = True
-            yield
-            return
-        self._local.before_commit()
-        given_up = self._given_up()
-        try:
-            yield
-        except BaseException as error:
-            if not in_transaction(self._real):
-                self._ended(Status.ROLLED_BACK if given_up or error_classification.refused(error) else Status.UNKNOWN)
-            raise
-        self._left(Status.ROLLED_BACK if given_up else Status.COMMITTED)
-
     @contextmanager
     def noticing(self, name: str, *args: Any) -> Iterator[None]:
-        """Look before and after the block, which calls a method of the driver's, whether a transaction is open."""
+        """Look before and after the block, which calls a method of the driver's, whether a transaction is open.
+
+        With ``autocommit=True`` sqlite3's own methods leave one that a BEGIN opened as it is.
+        """
+        statement = args[0] if args and isinstance(args[0], str) else ""
+        said, by_method = _ENDS.match(statement), _METHODS.get(name)
+        commits = by_method if said is None else bool(said[1])
         if name.startswith(_RUNNING):
             if not autocommits(self._real, self._dialect):
                 self.begun()
             self._begin_before(name, args)
-        opened, given_up, error = in_transaction(self._real), self._given_up(), True
+        if commits and self.local is not None:
+            self.local.before_commit()
+        opened, given_up, error = in_transaction(self._real), self._given_up(), None
         try:
             yield
-            error = False
+        except BaseException as failure:
+            error = failure
+            raise
         finally:
-            self._look(args[0] if args else None, opened=opened, failed=error or given_up)
+            failed_commit = commits and error is not None
+            if self._is_over(opened, by_method=by_method is not None, failed_commit=bool(failed_commit)):
+                self._ended(_status(error, commits=commits, given_up=given_up))
+            elif by_method is None:
+                self._goes_on("" if error is not None or given_up else statement)
+
+    def _is_over(self, opened: bool | None, *, by_method: bool, failed_commit: bool) -> bool:
+        now = in_transaction(self._real)
+        if not by_method:
+            return now is False and bool(opened)
+        return not now or not (failed_commit or autocommits(self._real, self._dialect))
+
+    def _goes_on(self, statement: str) -> None:
+        """Begin to follow a transaction that is open, and follow the savepoints of which a statement tells."""
+        if in_transaction(self._real):
+            self.begun()
+        if self.local is not None and (told := _SAVEPOINT.match(statement)):
+            self._savepoint(self.local, told[1].upper(), told[2].upper())
 
     def _begin_before(self, name: str, args: tuple[Any, ...]) -> None:
         """Send the BEGIN that SQLite's driver leaves out before a SAVEPOINT; with autocommit a savepoint may stand for itself."""
@@ -143,35 +141,26 @@ class Noticed:
         if name != "executescript" and sqlite.needs_begin(self._real, args[0]):  # a script commits what is open before it runs
             self._real.execute(sqlite.BEGIN)
 
-    def _look(self, statement: object, *, opened: bool | None, failed: bool) -> None:
-        now = in_transaction(self._real)
-        if now:
-            self.begun()
-        if now is False and opened:
-            ends = _ENDS.match(statement) if isinstance(statement, str) else None
-            status = Status.ROLLED_BACK if ends is not None and (failed or not ends[1]) else Status.COMMITTED
-            self._ended(Status.UNKNOWN if ends is None else status)
-        elif self._local is not None and not failed and isinstance(statement, str) and (said := _SAVEPOINT.match(statement)):
-            self._savepoint(said[1].upper(), said[2].upper())
-
     def _given_up(self) -> bool:
         return self._dialect in {"postgresql", ""} and error_classification.aborted(self._real)
 
-    def _savepoint(self, verb: str, name: str) -> None:
-        """Follow the savepoints of the transaction by their names."""
-        assert self._local is not None
+    @staticmethod
+    def _savepoint(local: LocalTransaction, verb: str, name: str) -> None:
         if verb == "SAVEPOINT":
-            self._savepoints.append(name)
-            self._local.savepoint()
-        elif name in self._savepoints:
-            rolls_back = verb.startswith("ROLLBACK")
-            ended = None
-            while ended != name:
-                ended = self._savepoints.pop()
-                self._local.rollback_savepoint() if rolls_back else self._local.release()
-            if rolls_back:  # itself stays, and may be rolled back to again
-                self._savepoints.append(name)
-                self._local.savepoint()
+            local.savepoint(name)
+        elif verb.startswith("ROLLBACK"):
+            local.rollback_savepoint(name, stays=True)
+        else:
+            local.release(name)
+
+
+def _status(error: BaseException | None, *, commits: bool | None, given_up: bool) -> Status:
+    """Return how a transaction ended. ``commits``: whether that was asked for; None: it ended in passing."""
+    if commits is None:
+        return Status.UNKNOWN
+    if not commits or given_up or error_classification.refused(error):
+        return Status.ROLLED_BACK
+    return Status.COMMITTED if error is None else Status.UNKNOWN
 
 
 class ProxyConnection(Noticed):
@@ -197,18 +186,6 @@ class ProxyConnection(Noticed):
         """Return a cursor whose statements are noticed."""
         return ProxyCursor(self, self._real.cursor(*args, **options))
 
-    def commit(self) -> None:
-        """Commit. An error that leaves the transaction open, such as SQLite's lock, leaves it active: try again, or roll back."""
-        with self.committing():
-            self._real.commit()
-
-    def rollback(self) -> None:
-        """Roll back."""
-        try:
-            self._real.rollback()
-        finally:
-            self._left(Status.ROLLED_BACK)
-
     def close(self) -> None:
         """Close; what was not committed is rolled back."""
         try:
@@ -225,16 +202,6 @@ class ProxyConnection(Noticed):
         """Prepare a transaction of two phases: it is open until its second one."""
         self._real.tpc_prepare()
 
-    def tpc_commit(self, *args: Any) -> None:
-        """Commit a transaction of two phases."""
-        with self.committing():
-            self._real.tpc_commit(*args)
-
-    def tpc_rollback(self, *args: Any) -> None:
-        """Roll a transaction of two phases back."""
-        self._real.tpc_rollback(*args)
-        self._ended(Status.ROLLED_BACK)
-
     def transaction(self, *args: Any, **options: Any) -> ProxyBlock:
         """Return psycopg's block of a transaction or savepoint."""
         return ProxyBlock(self, self._real.transaction(*args, **options), forced=forced(*args, **options))
@@ -245,8 +212,8 @@ class ProxyConnection(Noticed):
         self._blocks += 1
         self._unused_session.used = True
         self._unused_session = note_opened(self)
-        if self._local is not None:
-            self._name_block(self._local)
+        if self.local is not None:
+            self._name_block(self.local)
             self._unused_session.used = True
         return self
 
@@ -259,7 +226,7 @@ class ProxyConnection(Noticed):
             else:
                 self.rollback()
         except BaseException as failure:
-            if self._local is not None:  # SQLite keeps a transaction whose commit was refused open
+            if self.local is not None:  # SQLite keeps a transaction whose commit was refused open
                 with suppress(Exception):
                     self.rollback()
             self._real.__exit__(type(failure), failure, failure.__traceback__)
@@ -324,7 +291,7 @@ class Block:
         local = self._connection.begun()
         self._connection._name_block(local)
         if inner:
-            local.savepoint()
+            local.savepoint(weakref.ref(self))
 
     def before_commit(self) -> None:
         """Tell hooks that it is about to be committed, if it is no savepoint. Raises what a hook raises, against the commit."""
@@ -334,21 +301,19 @@ class Block:
     @contextmanager
     def ending(self, *, rolls_back: bool) -> Iterator[None]:
         """Notice how the block ends, which the driver does inside."""
-        connection, local, returned = self._connection, self._connection.local, False
-        rolls_back = rolls_back or self._forced
+        connection, local, error = self._connection, self._connection.local, None
         connection._blocks -= 1
         try:
             yield
-            returned = True
         except BaseException as failure:
-            rolls_back = rolls_back or error_classification.refused(failure)
+            error = failure
             raise
         finally:
+            status = _status(error, commits=not self._forced, given_up=rolls_back)
             if not self._inner:
-                committed = Status.COMMITTED if returned else Status.UNKNOWN
-                connection._ended(Status.ROLLED_BACK if rolls_back else committed)
+                connection._ended(status)
             elif local is not None:
-                local.release() if returned and not rolls_back else local.rollback_savepoint()
+                local.release(weakref.ref(self)) if status is Status.COMMITTED else local.rollback_savepoint(weakref.ref(self))
 
 
 class ProxyBlock(Block):

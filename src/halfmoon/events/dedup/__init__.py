@@ -22,9 +22,8 @@ from halfmoon.events.checks import tokens
 from halfmoon.events.databases.database import Provider
 from halfmoon.events.databases.retention import remove_old
 from halfmoon.events.dbapi import DbapiProvider
-from halfmoon.events.dedup.aio import AsyncConnectionLedger
-from halfmoon.events.dedup.dbapi import ConnectionLedger
-from halfmoon.events.dedup.ledger import Ledger, ProviderLedger
+from halfmoon.events.dedup import aio, dbapi
+from halfmoon.events.dedup.ledger import AsyncTransactionLedger, Ledger, ProviderLedger, TransactionLedger
 from halfmoon.events.tables import CONSUMED
 
 KEEP_S = 7 * 24 * 3600
@@ -46,8 +45,8 @@ def ledger_of(dedup: Any) -> Ledger:
         ledger = import_module("halfmoon.events.dedup.sqlalchemy").ledger(dedup)
     if ledger is None and all(callable(getattr(dedup, name, None)) for name in ("fresh", "rows", "current")):
         if isinstance(dedup, AsyncProvider):
-            return AsyncConnectionLedger(dedup)
-        ledger = ConnectionLedger(dedup) if isinstance(dedup, DbapiProvider) else ProviderLedger(dedup)
+            return AsyncTransactionLedger(dedup, lambda: aio.begin(dedup))
+        ledger = TransactionLedger(dedup, lambda: dbapi.begin(dedup)) if isinstance(dedup, DbapiProvider) else ProviderLedger(dedup)
     if ledger is None:
         raise UsageError(
             f"dedup={dedup!r:.60}: give a sessionmaker, async_sessionmaker, Engine, the alias of a Django database or a provider"
@@ -62,7 +61,7 @@ def _of_django(alias: str) -> Ledger:
         module = import_module("halfmoon.events.dedup.django")
     except ImportError as exc:
         raise UsageError(f"dedup={alias!r:.60} is the alias of a Django database: pip install 'halfmoon[django]' ({exc})") from exc
-    made: Ledger = module.DjangoLedger(alias)
+    made: Ledger = module.ledger(alias)
     return made
 
 

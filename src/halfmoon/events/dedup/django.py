@@ -6,32 +6,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from django.db import close_old_connections, connections
+from django.db import connections
 
-from halfmoon.events.databases.database import Provider
-from halfmoon.events.dedup.ledger import ConsumedKey, ConsumedRows
+from halfmoon.events.dedup.ledger import TransactionLedger
 from halfmoon.events.django import atomic, provider
+from halfmoon.events.django.databases import fresh_connections
 
 
-class DjangoLedger:
-    """Lends transactions of one alias of ``DATABASES``: the function uses models as usual, and gets the connection."""
+def ledger(using: str) -> TransactionLedger:
+    """Return the ledger of one alias of ``DATABASES``: the function uses models as usual, and gets the connection."""
+    return TransactionLedger(provider(using), lambda: _begin(using))
 
-    is_async = False
 
-    def __init__(self, using: str) -> None:
-        self.provider: Provider = provider(using)
-        self._using = using
-        self._notes = ConsumedRows()
-
-    @contextmanager
-    def lend(self, note: ConsumedKey) -> Iterator[Any]:
-        """Lend the connection of this thread, inside `atomic`. Connections that are too old are closed, before and after."""
-        close_old_connections()
-        try:
-            with atomic(self._using):
-                transaction = self.provider.current()
-                assert transaction is not None, "atomic() has begun one"
-                self._notes.write(self.provider.rows(transaction), note)
-                yield connections[self._using]
-        finally:
-            close_old_connections()
+@contextmanager
+def _begin(using: str) -> Iterator[Any]:
+    with fresh_connections(), atomic(using):
+        yield connections[using]

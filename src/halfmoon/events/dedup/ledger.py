@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from hashlib import sha256
 from typing import Any, NamedTuple, Protocol
 
@@ -13,6 +13,7 @@ from halfmoon.errors import HalfmoonError
 from halfmoon.events.databases.database import Provider, Refused, Rows, Values
 from halfmoon.events.errors import NameRefused
 from halfmoon.events.event import check_id
+from halfmoon.events.transaction import LocalTransaction
 
 _INSERT = "INSERT INTO halfmoon_consumed (consumer_group, topic, event_id, consumed_ms) VALUES (:group, :topic, :event_id, :now_ms)"
 _ONE = "FROM halfmoon_consumed WHERE consumer_group = :group AND topic = :topic AND event_id = :event_id"
@@ -79,6 +80,41 @@ LOCK_WAIT_MS = 10_000
 """How long one who is given an event waits for a transaction that processes it; then it comes again later."""
 
 
+class TransactionLedger:
+    """Lends what a provider names its transactions by, such as sessions. ``begin`` opens a block that gives one and commits."""
+
+    is_async = False
+
+    def __init__(self, provider: Provider, begin: Callable[[], Any]) -> None:
+        self.provider, self._begin = provider, begin
+        self._notes = ConsumedRows()
+
+    @contextmanager
+    def lend(self, note: ConsumedKey) -> Iterator[Any]:
+        """Lend what ``begin`` gives."""
+        with self._begin() as handle:
+            self._notes.write(self.provider.rows(self._transaction(handle)), note)
+            yield handle
+
+    def _transaction(self, handle: Any) -> LocalTransaction:
+        transaction = self.provider.current(handle)
+        assert transaction is not None, "it has begun"
+        return transaction
+
+
+class AsyncTransactionLedger(TransactionLedger):
+    """As `TransactionLedger`, for coroutine functions."""
+
+    is_async = True
+
+    @asynccontextmanager
+    async def lend(self, note: ConsumedKey) -> AsyncIterator[Any]:  # type: ignore[override]
+        """Lend what ``begin`` gives."""
+        async with self._begin() as handle:
+            await self._notes.write_async(self.provider, self._transaction(handle), note)
+            yield handle
+
+
 class ProviderLedger:
     """Lends transactions that a provider of another kind opens by itself: the function gets its `Rows`."""
 
@@ -104,19 +140,34 @@ class ConsumedRows:
 
     def write(self, rows: Rows, note: ConsumedKey) -> None:
         """Note in a transaction that a group processes an event. Waits for another that does. Raises Consumed, Busy."""
-        steps = self.steps(rows.dialect, note)
+        steps = self._steps(rows.dialect, note)
         found: Sequence[Sequence[Any]] | None = None
         try:
             while True:
                 statement, values = steps.send(found)
-                try:
-                    found = rows.all(statement, values) if statement.startswith("SELECT") else [[rows.run(statement, values)]]
-                except Refused as exc:
-                    raise Consumed from exc
+                found = rows.all(statement, values) if statement.startswith("SELECT") else [[rows.run(statement, values)]]
         except StopIteration:
             return
+        except Refused as exc:
+            raise Consumed from exc
 
-    def steps(self, dialect: str, note: ConsumedKey) -> Generator[tuple[str, Values], Sequence[Sequence[Any]] | None, None]:
+    async def write_async(self, provider: Provider, transaction: LocalTransaction, note: ConsumedKey) -> None:
+        """As `write`, in a transaction of an event loop."""
+        steps = self._steps(provider.dialect, note)
+        found: Sequence[Sequence[Any]] | None = None
+        try:
+            while True:
+                statement, values = steps.send(found)
+                if statement.startswith("SELECT"):
+                    found = await provider.all_async(transaction, statement, values)
+                else:
+                    found = [[await provider.run_async(transaction, statement, values)]]
+        except StopIteration:
+            return
+        except Refused as exc:
+            raise Consumed from exc
+
+    def _steps(self, dialect: str, note: ConsumedKey) -> Generator[tuple[str, Values], Sequence[Sequence[Any]] | None, None]:
         """Yield the statements that note an event; each gives the rows that it found. A row that is refused was there: Consumed.
 
         Bounds the wait where nothing does: PostgreSQL waits for ever unless told otherwise, SQLite and MySQL do not.

@@ -5,6 +5,7 @@ Everything is shown and nothing edited. Actions have failed events of the outbox
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
@@ -49,6 +50,16 @@ class _Shown(_ModelAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).using(configuration().database)
+
+    has_again_permission = _ModelAdmin.has_change_permission
+    """Who may change events may have them sent again."""
+    has_drop_permission = _ModelAdmin.has_delete_permission
+
+    def _act(self, request: HttpRequest, queryset: QuerySet[Any], act: Callable[..., int], done: str) -> None:
+        """Do something with the selected events, and say with how many it was done."""
+        chosen = list(queryset.values_list("event_id", flat=True)[: outbox_status.LIST_MAX])
+        count = act(provider(configuration().database), event_ids=chosen)
+        self.message_user(request, f"{count} of {len(chosen)} events {done}", messages.SUCCESS)
 
     @admin.display(description="written")
     def written(self, row: Any) -> Any:
@@ -96,29 +107,15 @@ class OutboxAdmin(_Shown):
         """What becomes of the row."""
         return str(row.state)
 
-    def has_retry_permission(self, request: HttpRequest) -> bool:
-        """Who may change events in the outbox may have them sent again."""
-        user: Any = request.user
-        return bool(user.has_perm("halfmoon_events.change_outboxevent"))
-
-    @admin.action(description="Send the selected events again, now", permissions=["retry"])
+    @admin.action(description="Send the selected events again, now", permissions=["again"])
     def retry(self, request: HttpRequest, queryset: QuerySet[OutboxEvent]) -> None:
         """Have a relay send the selected events at once. Rows that a relay has in hand are left alone."""
-        chosen = list(queryset.values_list("event_id", flat=True)[: outbox_status.LIST_MAX])
-        count = outbox_status.retry(provider(configuration().database), event_ids=chosen)
-        self.message_user(request, f"{count} of {len(chosen)} events are sent again", messages.SUCCESS)
-
-    def has_drop_permission(self, request: HttpRequest) -> bool:
-        """Who may delete events in the outbox may drop failed ones."""
-        user: Any = request.user
-        return bool(user.has_perm("halfmoon_events.delete_outboxevent"))
+        self._act(request, queryset, outbox_status.retry, "are sent again")
 
     @admin.action(description="Drop the selected events that failed: they are never sent", permissions=["drop"])
     def drop(self, request: HttpRequest, queryset: QuerySet[OutboxEvent]) -> None:
         """Remove the selected events that failed. Others are left alone."""
-        chosen = list(queryset.values_list("event_id", flat=True)[: outbox_status.LIST_MAX])
-        count = outbox_status.drop(provider(configuration().database), event_ids=chosen)
-        self.message_user(request, f"{count} of {len(chosen)} events were dropped", messages.SUCCESS)
+        self._act(request, queryset, outbox_status.drop, "were dropped")
 
 
 @admin.register(SentEvent)
@@ -141,17 +138,10 @@ class SentAdmin(_Shown):
         """When a broker had it."""
         return row.time
 
-    def has_resend_permission(self, request: HttpRequest) -> bool:
-        """Return whether a user may have sent events sent again: one who may change them."""
-        user: Any = request.user
-        return bool(user.has_perm("halfmoon_events.change_sentevent"))
-
-    @admin.action(description="Send the selected events again, under their ids", permissions=["resend"])
+    @admin.action(description="Send the selected events again, under their ids", permissions=["again"])
     def resend(self, request: HttpRequest, queryset: QuerySet[SentEvent]) -> None:
         """Put the selected events into the outbox once more. Consumers with dedup ignore what they have processed."""
-        chosen = list(queryset.values_list("event_id", flat=True)[: outbox_sent.LIST_MAX])
-        count = outbox_sent.resend(provider(configuration().database), event_ids=chosen)
-        self.message_user(request, f"{count} of {len(chosen)} events are sent again", messages.SUCCESS)
+        self._act(request, queryset, outbox_sent.resend, "are sent again")
 
 
 @admin.register(Token)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import ContextDecorator
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
@@ -18,20 +17,16 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from halfmoon.errors import UsageError
 from halfmoon.events.django.databases import provider
-from halfmoon.events.django.tracking import DjangoTransaction, tracked
+from halfmoon.events.django.tracking import tracked
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class AtomicBlock(ContextDecorator):
-    """A block or decorator that commits, or rolls back, as ``django.db.transaction.atomic`` does; made by `atomic`.
+class AtomicBlock(transaction.Atomic):
+    """A block or decorator that commits, or rolls back, as Django's does; made by `atomic`.
 
     Holds no state: one of them may be used by many threads, and inside itself.
     """
-
-    def __init__(self, using: str | None, savepoint: bool, durable: bool) -> None:
-        self._using = using or DEFAULT_DB_ALIAS
-        self._plain = transaction.atomic(using=self._using, savepoint=savepoint, durable=durable)
 
     def __call__(self, function: F) -> F:
         """Have each call of a function run in a block of its own. Raises UsageError for an async function."""
@@ -40,23 +35,23 @@ class AtomicBlock(ContextDecorator):
         return super().__call__(function)
 
     def __enter__(self) -> None:
-        self._plain.__enter__()
+        super().__enter__()
         try:
-            provider(self._using).find()
+            provider(self.using or DEFAULT_DB_ALIAS).find()
         except BaseException as exc:
-            self._plain.__exit__(type(exc), exc, exc.__traceback__)
+            super().__exit__(type(exc), exc, exc.__traceback__)
             raise
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        connection = connections[self._using]
+        connection = connections[self.using or DEFAULT_DB_ALIAS]
         followed = tracked(connection).transaction
         if error is None and followed is not None and _is_outermost(connection) and not connection.needs_rollback:
             try:
-                DjangoTransaction.before_commit(followed)
+                followed.before_commit()
             except BaseException as exc:
-                self._plain.__exit__(type(exc), exc, exc.__traceback__)
+                super().__exit__(type(exc), exc, exc.__traceback__)
                 raise
-        self._plain.__exit__(kind, error, traceback)
+        super().__exit__(kind, error, traceback)
 
 
 @overload

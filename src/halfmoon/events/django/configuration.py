@@ -5,7 +5,7 @@ Opens nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -75,13 +75,8 @@ class Configuration:
 
     def publisher(self, **changes: Any) -> Publisher:
         """Return a new publisher; ``changes`` go before what the settings say. Raises UsageError, ImportError."""
-        given: dict[str, Any] = {
-            name: getattr(self, name)
-            for name in (
-                *("topics", "mode", "tries_max", "timeout_ms", "check_after_s"),
-                *("strict", "notify", "raise_on_failure"),
-            )
-        }
+        same = ("topics", "mode", "tries_max", "timeout_ms", "check_after_s", "strict", "notify", "raise_on_failure")
+        given: dict[str, Any] = {name: getattr(self, name) for name in same}
         given["relay"] = self.relay_settings() if self.relay else False
         given["lazy"] = not self.start
         given |= {"provider": provider(self.database), "codecs": named(self.codecs), "transport": named(self.transport)}
@@ -150,25 +145,23 @@ def _place(key: str) -> str:
 _Problem = tuple[str, str] | None
 
 
-def _group(value: object) -> _Problem:
-    try:
-        check_name("group", value)
-    except HalfmoonError as exc:
-        return f"{value!r:.60} is no name of a group", str(exc)
-    return None
+def _is(good: Callable[[Any], object], what: str, remedy: str = "") -> Callable[[object], _Problem]:
+    """Return a check of a value: ``what`` is said of one that is not ``good``, and of one for which that raises.
+
+    Without a ``remedy`` what was raised tells it.
+    """
+
+    def check(value: object) -> _Problem:
+        try:
+            return None if good(value) else (f"{value!r:.60} {what}", remedy)
+        except HalfmoonError as exc:
+            return f"{value!r:.60} {what}", remedy or str(exc)
+
+    return check
 
 
-def _addresses(value: object) -> _Problem:
-    try:
-        if isinstance(value, str) and split_addresses(value):
-            return None
-    except HalfmoonError:
-        pass
-    return f"{value!r:.60} is no address", "write host:port, several joined by ';'"
-
-
-def _mode(value: object) -> _Problem:
-    return None if value in MODES else (f"{value!r:.60} is not known", f"use {' or '.join(map(repr, MODES))}")
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _database(value: object) -> _Problem:
@@ -203,10 +196,6 @@ def _modules(value: object) -> _Problem:
     return None
 
 
-def _flag(value: object) -> _Problem:
-    return None if isinstance(value, bool) else (f"{value!r:.60} is neither True nor False", "write one of them")
-
-
 def _relay(value: object) -> _Problem:
     if not isinstance(value, Mapping):
         return (
@@ -222,19 +211,6 @@ def _relay(value: object) -> _Problem:
     return None
 
 
-def _maybe(value: object) -> _Problem:
-    return None if value is None else _flag(value)
-
-
-def _number(value: object) -> _Problem:
-    good = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return None if good else (f"{value!r:.60} is not a number", "write a whole number, 0 or more")
-
-
-def _maybe_number(value: object) -> _Problem:
-    return None if value is None else _number(value)
-
-
 def _thing(value: object) -> _Problem:
     try:
         named(value)
@@ -243,30 +219,29 @@ def _thing(value: object) -> _Problem:
     return None
 
 
-def _options(value: object) -> _Problem:
-    good = isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
-    return None if good else (f"{value!r:.60} is no dict of settings", "write their names and values")
-
+_flag = _is(lambda value: isinstance(value, bool), "is neither True nor False", "write one of them")
+_number = _is(_is_number, "is not a number", "write a whole number, 0 or more")
+_options = _is(
+    lambda value: isinstance(value, Mapping) and all(isinstance(name, str) for name in value),
+    "is no dict of settings",
+    "write their names and values",
+)
 
 _KINDS = {
-    "group": _group,
-    "nameserver": _addresses,
-    "mode": _mode,
+    "group": _is(lambda value: check_name("group", value), "is no name of a group"),
+    "nameserver": _is(
+        lambda value: isinstance(value, str) and split_addresses(value), "is no address", "write host:port, several joined by ';'"
+    ),
+    "mode": _is(lambda value: value in MODES, "is not known", f"use {' or '.join(map(repr, MODES))}"),
     "database": _database,
     "topics": _topics,
     "consumers": _modules,
     "checks": _modules,
     "relay": _relay,
-    "start": _flag,
-    "strict": _flag,
-    "notify": _flag,
-    "raise_on_failure": _flag,
-    "tries_max": _number,
-    "timeout_ms": _number,
-    "check_after_s": _maybe_number,
-    "transport": _thing,
-    "codecs": _thing,
-    "settings": _options,
-    "consumer_settings": _options,
+    **dict.fromkeys(("start", "strict", "notify", "raise_on_failure"), _flag),
+    **dict.fromkeys(("tries_max", "timeout_ms"), _number),
+    "check_after_s": lambda value: None if value is None else _number(value),
+    **dict.fromkeys(("transport", "codecs"), _thing),
+    **dict.fromkeys(("settings", "consumer_settings"), _options),
 }
-_KEYS = {field.name.upper(): _KINDS[field.name] for field in fields(Configuration)}
+_KEYS: dict[str, Callable[[object], _Problem]] = {field.name.upper(): _KINDS[field.name] for field in fields(Configuration)}

@@ -5,30 +5,30 @@ One provider for each alias of ``DATABASES``. Sends nothing and decides nothing.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
-from django.db import DEFAULT_DB_ALIAS, Error, connections
+from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.transaction import atomic
 from django.utils.connection import ConnectionDoesNotExist
 
 from halfmoon.errors import UsageError
 from halfmoon.events.databases.database import LOOK_WAIT_MS, Busy, Refused, Values
-from halfmoon.events.databases.error_classification import busy, duplicate, no_column, no_table
 from halfmoon.events.databases.listening import CannotListen, ListeningConnection, blocking
 from halfmoon.events.databases.own_connections import OwnConnections
+from halfmoon.events.databases.provider import DatabaseProvider, mapped
+from halfmoon.events.dbapi import DbapiRows
 from halfmoon.events.django.tracking import DjangoTransaction, in_transaction, tracked
 from halfmoon.events.errors import TransactionEnded
-from halfmoon.events.tables import TableMissing
-from halfmoon.events.transaction import LocalTransaction, adopt, current, find_with
+from halfmoon.events.tables import TableMissing, TableOutdated
+from halfmoon.events.transaction import LocalTransaction, adopt, find_with
 
-_PLACE = re.compile(r"(?<![:\w]):([a-zA-Z_]\w*)")
-_OURS = re.compile(r"\bhalfmoon_[a-z_]+\b")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _WAIT_BEFORE = {
     "sqlite": "PRAGMA busy_timeout = {ms}",
@@ -41,21 +41,22 @@ _WAIT_INSIDE = {"postgresql": "SET LOCAL lock_timeout = {ms}"}
 class NotMigrated(TableMissing):
     """A table of events is not in a database of the project, or not in today's form."""
 
-    def __init__(self, table: str, using: str, what: str = "is not there") -> None:
+    def __init__(self, table: str, using: str, what: str) -> None:
         super(TableMissing, self).__init__(
             f"the table {table} {what} in the database {using!r}: run manage.py migrate halfmoon_events --database {using}"
         )
         self.table = table
 
 
-class DjangoProvider:
+class DjangoProvider(DatabaseProvider):
     """Knows the transactions of one database of ``DATABASES``. Safe to use from many threads.
 
     A transaction belongs to the connection of its thread, as Django has it; in `atomic`, plain or ours, in a request with
-    ``ATOMIC_REQUESTS``, or with autocommit switched off. A handle is the database's alias.
+    ``ATOMIC_REQUESTS``, or with autocommit switched off. A handle is the database's alias, or its connection.
     """
 
     def __init__(self, using: str) -> None:
+        super().__init__()
         self.using = using
         try:
             self.dialect: str = connections[using].vendor
@@ -84,7 +85,7 @@ class DjangoProvider:
 
         Raises UsageError for a handle that is another database; TransactionEnded inside `atomic` when the connection was closed.
         """
-        if handle is not None and handle != self.using:
+        if handle is not None and getattr(handle, "alias", handle) != self.using:
             raise UsageError(f"these events belong to the database {self.using!r}, not to {handle!r:.60}")
         connection = connections[self.using]
         if connection.connection is None and not connection.settings_dict["AUTOCOMMIT"]:
@@ -109,7 +110,7 @@ class DjangoProvider:
 
     def _of_another_thread(self, connection: BaseDatabaseWrapper) -> LocalTransaction | None:
         """The transaction that this context inherited, such as a coroutine that `async_to_sync` runs inside `atomic`."""
-        transaction = current(self)
+        transaction = super().current()
         if isinstance(transaction, DjangoTransaction) and transaction.connection is connection:
             return None  # bound, and over: nobody saw its end
         return transaction
@@ -119,23 +120,14 @@ class DjangoProvider:
         assert isinstance(transaction, DjangoTransaction)
         return DjangoRows(transaction.connection, transaction)
 
-    def awaiting(self) -> None:
-        """Return None: nothing of it runs on an event loop."""
-
     def standing_in(self, transaction: LocalTransaction) -> DjangoRows | None:
         """Return what reads in the transaction that Django's TestCase has put around a test; None elsewhere."""
         blocks = connections[self.using].atomic_blocks
         return DjangoRows(connections[self.using]) if any(getattr(block, "_from_testcase", False) for block in blocks) else None
 
-    async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
-        """As ``rows(transaction).run(…)``, in the thread in which Django runs what is not asynchronous."""
-        return await sync_to_async(self.rows(transaction).run, thread_sensitive=True)(statement, values)
-
-    async def all_async(
-        self, transaction: LocalTransaction, statement: str, values: Values | None = None
-    ) -> Sequence[Sequence[Any]]:
-        """As `run_async`, for a query: returns its rows."""
-        return await sync_to_async(self.rows(transaction).all, thread_sensitive=True)(statement, values)
+    async def _called(self, transaction: LocalTransaction, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function in the thread in which Django runs what is not asynchronous."""
+        return await sync_to_async(function, thread_sensitive=True)(*args, **kwargs)
 
     @contextmanager
     def fresh(self, *, lock_wait_ms: int | None = 1_000) -> Iterator[DjangoRows]:
@@ -150,10 +142,10 @@ class DjangoProvider:
                 yield DjangoRows(connections[self.using])
             return
         with ExitStack() as stack:
-            with _translated():
+            with mapped():
                 connection = stack.enter_context(self._own.use(lambda connection: _begin(connection, lock_wait_ms)))
             yield DjangoRows(connection)
-            with _translated():
+            with mapped():
                 connection.commit()
 
     def listening(self) -> ListeningConnection:
@@ -177,45 +169,30 @@ class DjangoProvider:
         self._own.release()
 
 
-class DjangoRows:
-    """Runs statements on one connection; see `halfmoon.events.databases.database.Rows`."""
+class DjangoRows(DbapiRows):
+    """Runs statements on one connection, whose cursors take ``%(name)s`` on every database."""
 
     def __init__(self, connection: BaseDatabaseWrapper, transaction: DjangoTransaction | None = None) -> None:
-        self.dialect: str = connection.vendor
+        """``transaction`` is the user's in which they run; None: one of their own."""
+        super().__init__(connection.cursor, connection.vendor, "pyformat")
         self._connection = connection
         self._transaction = transaction
 
-    def run(self, statement: str, values: Values | None = None) -> int:
-        """Run a statement and return the number of rows it touched.
-
-        A refused row in a transaction of the user's marks it as to be rolled back, as a refused ``save`` of a model does.
-
-        Raises Refused, Busy, NotMigrated, TransactionEnded, and what Django raises else.
-        """
-        with self._executed(statement, values) as cursor:
-            return int(cursor.rowcount)
-
-    def all(self, statement: str, values: Values | None = None) -> Sequence[Sequence[Any]]:
-        """As `run`; return the rows that it found."""
-        with self._executed(statement, values) as cursor:
-            rows: list[Sequence[Any]] = cursor.fetchall()
-            return rows
-
     @contextmanager
     def _executed(self, statement: str, values: Values | None) -> Iterator[Any]:
-        self._check()
+        """Mark a transaction of the user's as to be rolled back where a row is refused, as a refused ``save`` of a model does."""
+        if self._transaction is not None and not self._transaction.active:
+            raise TransactionEnded("the local transaction has ended")
         try:
-            with _translated(statement, self._connection.alias), self._connection.cursor() as cursor:
-                cursor.execute(pyformat(statement), dict(values or {}))
+            with super()._executed(statement, values) as cursor:
                 yield cursor
         except Refused:
             if self._transaction is not None and self._connection.in_atomic_block:
                 self._connection.set_rollback(True)
             raise
-
-    def _check(self) -> None:
-        if self._transaction is not None and not self._transaction.active:
-            raise TransactionEnded("the local transaction has ended")
+        except TableMissing as exc:
+            what = "has the form of an older release" if isinstance(exc, TableOutdated) else "is not there"
+            raise NotMigrated(exc.table, self._connection.alias, what) from exc.__cause__
 
 
 def provider(using: str = DEFAULT_DB_ALIAS) -> DjangoProvider:
@@ -230,10 +207,14 @@ def _provider(using: str) -> DjangoProvider:
     return made
 
 
-@lru_cache(maxsize=1_000)
-def pyformat(statement: str) -> str:
-    """Return a statement with ``:name`` places as Django's cursors take it on every database."""
-    return _PLACE.sub(r"%(\1)s", statement.replace("%", "%%"))
+@contextmanager
+def fresh_connections() -> Iterator[None]:
+    """Close database connections that are broken or too old, before and after a block, as Django does around a request."""
+    close_old_connections()
+    try:
+        yield
+    finally:
+        close_old_connections()
 
 
 def _begin(connection: BaseDatabaseWrapper, lock_wait_ms: int | None) -> None:
@@ -253,20 +234,3 @@ def _say(connection: BaseDatabaseWrapper, statements: dict[str, str], values: di
     if statement := statements.get(connection.vendor):
         with connection.cursor() as cursor:
             cursor.execute(statement.format(**values))
-
-
-@contextmanager
-def _translated(statement: str = "", using: str = "") -> Iterator[None]:
-    """Turn what Django raises into Refused, Busy and NotMigrated, where it is that."""
-    try:
-        yield
-    except Error as exc:
-        if duplicate(exc):
-            raise Refused(str(exc)) from exc
-        if busy(exc):
-            raise Busy(str(exc)) from exc
-        if no_table(exc) and (table := _OURS.search(statement)):
-            raise NotMigrated(table.group(), using) from exc
-        if no_column(exc) and (table := _OURS.search(statement)):
-            raise NotMigrated(table.group(), using, "has the form of an older release") from exc
-        raise

@@ -44,8 +44,8 @@ class Token(_Row):
         verbose_name_plural = "tokens of transactional events"
 
 
-class OutboxEvent(_Row):
-    """One event that waits for a relay."""
+class _Event(_Row):
+    """One event that a relay sends."""
 
     seq: models.BigAutoField[Any, int] = models.BigAutoField(primary_key=True)
     event_id: models.CharField[Any, str] = models.CharField("event", max_length=64)
@@ -53,6 +53,14 @@ class OutboxEvent(_Row):
     order_key: models.BigIntegerField[Any, int] = models.BigIntegerField()
     message: models.BinaryField[Any, bytes] = models.BinaryField()
     created_ms: models.BigIntegerField[Any, int] = models.BigIntegerField()
+
+    class Meta:
+        abstract = True
+
+
+class OutboxEvent(_Event):
+    """One event that waits for a relay."""
+
     attempts: models.BigIntegerField[Any, int] = models.BigIntegerField()
     next_ms: models.BigIntegerField[Any, int] = models.BigIntegerField()
     error: models.CharField[Any, str] = models.CharField(max_length=500)
@@ -65,17 +73,11 @@ class OutboxEvent(_Row):
         verbose_name_plural = "events in the outbox"
 
 
-class SentEvent(_Row):
+class SentEvent(_Event):
     """One event of the outbox that was sent and is kept for a while."""
 
     time_column = "sent_ms"
 
-    seq: models.BigAutoField[Any, int] = models.BigAutoField(primary_key=True)
-    event_id: models.CharField[Any, str] = models.CharField("event", max_length=64)
-    topic: models.CharField[Any, str] = models.CharField(max_length=127)
-    order_key: models.BigIntegerField[Any, int] = models.BigIntegerField()
-    message: models.BinaryField[Any, bytes] = models.BinaryField()
-    created_ms: models.BigIntegerField[Any, int] = models.BigIntegerField()
     sent_ms: models.BigIntegerField[Any, int] = models.BigIntegerField()
     message_id: models.CharField[Any, str] = models.CharField("message", max_length=64)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from halfmoon import Admin
 from halfmoon.client.lifecycle import signing
@@ -18,39 +18,23 @@ COUNT_MAX = 200
 
 
 class Half(NamedTuple):
-    """One half message. ``age_s`` is how long it waits, ``checks_left`` how often it will be asked about."""
+    """One half message as `Admin` tells of it, and how long it waits, or since when it is given up, in seconds."""
 
-    event_id: str
-    topic: str
-    tag: str
+    at: Any
     age_s: int
-    checks_sent: int
-    checks_left: int
-    last_answer: str
-    producers: int
-    broker: str
-
-
-class Expired(NamedTuple):
-    """One half message that nobody decided in time; it is not delivered until it is resumed, by its id at the broker."""
-
-    event_id: str
-    topic: str
-    tag: str
-    since_s: int
-    reason: str
-    checks_sent: int
-    resume_by: str
 
 
 @dataclass
 class Pending:
-    """What the brokers said: at most `COUNT_MAX` half messages, the oldest first; or why they could not be asked."""
+    """What the brokers said: at most `COUNT_MAX` half messages, the oldest first; or why they could not be asked.
+
+    Those that ``expired`` were decided by nobody in time; they are not delivered until they are resumed.
+    """
 
     group: str
     halves: list[Half] = field(default_factory=list)
     more: bool = False
-    expired: list[Expired] = field(default_factory=list)
+    expired: list[Half] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     error: str = ""
 
@@ -75,18 +59,6 @@ def pending(configuration: Configuration) -> Pending:
     now = time.time_ns() // 1_000_000
     result.more = len(halves) > COUNT_MAX
     result.notes = list(dict.fromkeys(f"{half.broker}: {sentence}" for half in halves for sentence in half.not_reported))
-    result.expired = [
-        Expired(
-            *(half.msg_id, half.topic, half.tag, max(0, now - half.expired_ms) // 1000),
-            *(half.reason or "not reported", half.checks_sent, half.offset_msg_id),
-        )
-        for half in lost
-    ]
-    result.halves = [
-        Half(
-            *(half.msg_id, half.topic, half.tag, max(0, now - half.since_ms) // 1000, half.checks_sent, half.checks_left),
-            *(half.last_answer.lower() or "not asked yet", half.producers, half.broker),
-        )
-        for half in halves[:COUNT_MAX]
-    ]
+    result.expired = [Half(half, max(0, now - half.expired_ms) // 1000) for half in lost]
+    result.halves = [Half(half, max(0, now - half.since_ms) // 1000) for half in halves[:COUNT_MAX]]
     return result

@@ -9,10 +9,10 @@ after Django's own `on_commit`; whatever else happens is UNKNOWN, and the broker
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from halfmoon.events.databases.error_classification import aborted, refused
+from halfmoon.events.databases.unused_sessions import task_here
 from halfmoon.events.transaction import LocalTransaction, Status, Synchronization, bind
 
 if TYPE_CHECKING:
@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 
 _COVERED = ("savepoint", "savepoint_commit", "savepoint_rollback", "commit", "rollback", "close", "set_autocommit")
 _NAME = "_halfmoon_watch"
+_BEFORE = ""
+"""Stands for the savepoints that were made before anybody watched: all that is known came later, and goes with them."""
 
 
 class DjangoTransaction(LocalTransaction):
     """One outermost transaction of a Django connection."""
 
     def __init__(self, source: object, watch: TrackedConnection) -> None:
-        super().__init__(source, watch.connection.alias, waits=not _on_an_event_loop())
+        super().__init__(source, watch.connection.alias, waits=task_here() is None)
         self.watch = watch
         self.connection = watch.connection
         self.asked = False
@@ -60,7 +62,6 @@ class TrackedConnection:
         self.transaction: DjangoTransaction | None = None
         self._outcome: Status | None = None
         self._by_hand = False
-        self._open: list[str] = []
         self._plain = {name: getattr(connection, name) for name in _COVERED}
         for name in _COVERED:
             setattr(connection, name, getattr(self, f"_{name}"))
@@ -70,17 +71,15 @@ class TrackedConnection:
         connection = self.connection
         self.transaction, self._outcome = DjangoTransaction(source, self), None
         self._by_hand = not (connection.in_atomic_block and connection.commit_on_exit)
-        # the first is no savepoint: it holds what a rollback to a savepoint undoes that was made before anybody watched
-        self._open = ["", *(sid for sid in connection.savepoint_ids if sid is not None)]
-        for _ in self._open:
-            self.transaction.savepoint()
+        for sid in (_BEFORE, *connection.savepoint_ids):
+            self.transaction.savepoint(sid)
         bind(self.transaction)
         return self.transaction
 
     def end(self, status: Status) -> None:
         """The transaction has ended; said again, it does nothing."""
         transaction, self.transaction = self.transaction, None
-        self._outcome, self._open = None, []
+        self._outcome = None
         if transaction is not None:
             transaction.end(status)
 
@@ -93,30 +92,18 @@ class TrackedConnection:
     def _savepoint(self) -> str | None:
         sid: str | None = self._plain["savepoint"]()
         if sid is not None and self.transaction is not None:
-            self._open.append(sid)
-            self.transaction.savepoint()
+            self.transaction.savepoint(sid)
         return sid
 
     def _savepoint_commit(self, sid: str) -> None:
         self._plain["savepoint_commit"](sid)
-        if self.transaction is not None and sid in self._open:
-            at = _last(self._open, sid)
-            for _ in self._open[at:]:
-                self.transaction.release()
-            del self._open[at:]
+        if self.transaction is not None:
+            self.transaction.release(sid)
 
     def _savepoint_rollback(self, sid: str) -> None:
         self._plain["savepoint_rollback"](sid)
-        if (transaction := self.transaction) is None:
-            return
-        known = sid in self._open  # else it was made before the transaction was followed, and all that is known came later
-        at = _last(self._open, sid) if known else 0
-        for _ in self._open[at:]:
-            transaction.rollback_savepoint()
-        if known:
-            del self._open[at + 1 :]  # those inside are gone; itself stays, and may be rolled back to again
-        for _ in self._open[at:]:
-            transaction.savepoint()
+        if (transaction := self.transaction) is not None:
+            transaction.rollback_savepoint(sid if transaction.knows(sid) else _BEFORE, stays=True)
 
     # ------------------------------------------------------------ the end
 
@@ -178,15 +165,3 @@ def in_transaction(connection: BaseDatabaseWrapper) -> bool:
     if connection.in_atomic_block:
         return True
     return connection.connection is not None and not connection.autocommit
-
-
-def _last(names: list[str], name: str) -> int:
-    return len(names) - 1 - names[::-1].index(name)
-
-
-def _on_an_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

@@ -15,12 +15,12 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from sqlalchemy.orm import Session
 
 from halfmoon.errors import UsageError
 from halfmoon.events.sqlalchemy.blocks import watch_blocks
 from halfmoon.events.sqlalchemy.connections import ConnectionProvider
-from halfmoon.events.sqlalchemy.engines import asyncio_module, engine_of, refuse_routing
+from halfmoon.events.sqlalchemy.engines import engine_of, refuse_routing
 from halfmoon.events.sqlalchemy.metadata import add_tables
 from halfmoon.events.sqlalchemy.sessions import SessionProvider
 from halfmoon.events.tables import check_schema
@@ -33,9 +33,7 @@ _MADE = "_halfmoon_provider"
 __all__ = ["ConnectionProvider", "SessionProvider", "add_tables", "begin", "begin_async", "provider", "watch_blocks"]
 
 
-def provider(
-    session: Any, *, bind: Engine | AsyncEngine | None = None, schema: str | None = None
-) -> SessionProvider | ConnectionProvider:
+def provider(session: Any, *, bind: Engine | AsyncEngine | None = None, schema: str | None = None) -> SessionProvider:
     """Return the provider of a sessionmaker, async_sessionmaker, scoped_session, Session class or Engine: the same one each time.
 
     ``bind``: the engine of the tables of events. Token rows and rows of the outbox are written there, in the session's own
@@ -57,27 +55,32 @@ def provider(
     return found
 
 
-def _provider(session: Any, bind: Engine | AsyncEngine | None) -> SessionProvider | ConnectionProvider:
-    match session:
-        case scoped_session():
-            return _provider(session.session_factory, bind)
-        case sessionmaker():
-            return _made_by(session, _of_class(session.class_, bind, session.kw))
-        case Engine():
-            if bind is not None and engine_of(bind) is not session:
-                raise UsageError("session=engine needs no bind=: leave it out")
-            if _MADE not in vars(session):
-                setattr(session, _MADE, ConnectionProvider(session))
-            made: ConnectionProvider = vars(session)[_MADE]
-            return made
-        case type() if issubclass(session, Session) and session is not Session:
-            return _of_class(session, bind, {})
-    if (on_loop := _on_loop(session, bind)) is not None:
-        return on_loop
-    raise UsageError(
-        f"session= must be a sessionmaker, an async_sessionmaker, a scoped_session, an Engine or a class of sessions of your own, "
-        f"not {session!r:.80}"
-    )
+def _provider(session: Any, bind: Engine | AsyncEngine | None) -> SessionProvider:
+    # By their attributes: to know the classes of the asyncio side one needs greenlet, an extra.
+    session = getattr(session, "session_factory", session)  # of a scoped session
+    if isinstance(engine := getattr(session, "sync_engine", session), Engine):
+        return _of_engine(engine, bind)
+    is_maker, session_class = hasattr(session, "class_"), getattr(session, "class_", session)
+    if on_loop := hasattr(session_class, "sync_session_class"):
+        session_class = _own_class(session) if is_maker else session_class.sync_session_class
+    if not isinstance(session_class, type) or not issubclass(session_class, Session) or session_class is Session:
+        raise UsageError(
+            f"session= must be a sessionmaker, an async_sessionmaker, a scoped_session, an Engine or a class of sessions of your "
+            f"own, not {session!r:.80}"
+        )
+    of_class = _of_class(session_class, bind, session.kw if is_maker else {}, on_loop=on_loop)
+    if is_maker and of_class.made_by is None:
+        of_class.made_by = session
+    return of_class
+
+
+def _of_engine(engine: Engine, bind: Engine | AsyncEngine | None) -> ConnectionProvider:
+    if bind is not None and engine_of(bind) is not engine:
+        raise UsageError("session=engine needs no bind=: leave it out")
+    if _MADE not in vars(engine):
+        setattr(engine, _MADE, ConnectionProvider(engine))
+    made: ConnectionProvider = vars(engine)[_MADE]
+    return made
 
 
 def begin(engine: Engine) -> AbstractContextManager[Connection]:
@@ -85,38 +88,12 @@ def begin(engine: Engine) -> AbstractContextManager[Connection]:
 
     A publisher finds it with ``Publisher(session=engine)``. Savepoints of the connection count.
     """
-    of_engine = provider(engine)
-    assert isinstance(of_engine, ConnectionProvider)
-    return of_engine.begin()
+    return _of_engine(engine, None).begin()
 
 
 def begin_async(engine: AsyncEngine) -> AbstractAsyncContextManager[AsyncConnection]:
     """As `begin`, for an AsyncEngine."""
-    of_engine = provider(engine)
-    assert isinstance(of_engine, ConnectionProvider)
-    return of_engine.begin_async(engine)
-
-
-def _on_loop(session: Any, bind: Engine | AsyncEngine | None) -> SessionProvider | ConnectionProvider | None:
-    """As `provider`, for what is of the asyncio side; None for what is not."""
-    if (asyncio := asyncio_module()) is None:
-        return None
-    match session:
-        case asyncio.async_scoped_session():
-            return _provider(session.session_factory, bind)
-        case asyncio.async_sessionmaker():
-            return _made_by(session, _of_class(_own_class(session), bind, session.kw, on_loop=True))
-        case asyncio.AsyncEngine():
-            return _provider(session.sync_engine, bind)
-        case type() if issubclass(session, asyncio.AsyncSession):
-            below: type[Session] = getattr(session, "sync_session_class", Session)
-            return None if below is Session else _of_class(below, bind, {}, on_loop=True)
-    return None
-
-
-def _made_by(maker: Any, of_class: SessionProvider) -> SessionProvider:
-    of_class.made_by = of_class.made_by or maker
-    return of_class
+    return _of_engine(engine.sync_engine, None).begin_async(engine)
 
 
 def _of_class(

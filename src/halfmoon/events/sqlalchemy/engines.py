@@ -5,12 +5,10 @@ Token rows are written there, in the session's own transaction, and checks ask t
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from types import ModuleType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import ExceptionContext
@@ -47,7 +45,7 @@ def refuse_routing(session_class: type[Session], options: Mapping[str, Any]) -> 
         raise UsageError(f"sessions with binds= have several engines: {REMEDY}")
 
 
-def refuse_another(asked: Engine | None, session: Session, connected: list[Engine]) -> None:
+def refuse_another(asked: Engine | None, session: Session, connected: Iterable[Engine]) -> None:
     """Raise UsageError for a session that is bound or connected to another database than the one that checks ask."""
     bound = engine_of(session.bind)
     for engine in [*connected, *([] if bound is None else [bound])]:
@@ -61,13 +59,21 @@ def refuse_another(asked: Engine | None, session: Session, connected: list[Engin
 class CommitWatch:
     """What was seen of a commit at one connection: enough for plain events, and never what decides a half message."""
 
-    def __init__(self) -> None:
+    def __init__(self, connection: Connection) -> None:
+        self.engine = connection.engine
+        innermost = connection.get_nested_transaction() or connection.get_transaction()
+        self._innermost = weakref.ref(innermost) if innermost is not None else lambda: None
         self.sent = self.given_up = self.refused = self.failed = False
         """Whether the driver was told to commit; whether PostgreSQL answers with a rollback; whether the database refused; and
         whether a statement failed, and no savepoint was rolled back since."""
 
+    def goes_on(self) -> bool:
+        """Return whether the transaction in which statements were at first, a session's own or one that it joined, is open."""
+        innermost = self._innermost()
+        return innermost is not None and innermost.is_active
 
-_watches: WeakKeyDictionary[Connection, CommitWatch] = WeakKeyDictionary()
+
+_watches: weakref.WeakKeyDictionary[Connection, CommitWatch] = weakref.WeakKeyDictionary()
 
 
 def watch_commit(connection: Connection) -> CommitWatch:
@@ -78,7 +84,7 @@ def watch_commit(connection: Connection) -> CommitWatch:
         event.listen(engine, "commit_twophase", _commit_sent)
         event.listen(engine, "rollback_savepoint", _savepoint_rolled_back)
         event.listen(engine, "handle_error", _failed)
-    watch = _watches[connection] = CommitWatch()
+    watch = _watches[connection] = CommitWatch(connection)
     return watch
 
 
@@ -131,12 +137,3 @@ def place(named: Engine, session: Session) -> Engine | Connection:
     """Return where a session finds the stated engine: the connection that it was bound to, if that is one of this engine."""
     bound = session.bind
     return bound if isinstance(bound, Connection) and same_database(named, bound.engine) else named
-
-
-def asyncio_module() -> ModuleType | None:
-    """Return `sqlalchemy.ext.asyncio`; None where this process has not loaded it.
-
-    Importing it needs greenlet, an extra. A process that has not loaded it has no object of its classes, so nobody has to import it
-    to tell that an object is none of them.
-    """
-    return sys.modules.get("sqlalchemy.ext.asyncio")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Engine, PoolProxiedConnection
 from sqlalchemy.util import await_only
 
-from halfmoon.events.databases.listening import CannotListen, ListeningConnection, Run
+from halfmoon.events.databases.listening import CannotListen, ListeningConnection, Run, rows_of
 
 Call = Callable[..., Any]
 """Calls a function where the engine's connections live, such as an event loop."""
@@ -21,13 +22,7 @@ def listening(engine: Engine, call: Call) -> ListeningConnection:
         raise CannotListen(f"{engine.dialect.name} sends no notifications")
     connection, driver = call(_opened, engine)
 
-    def run(statement: str) -> Sequence[Sequence[Any]]:
-        rows: Sequence[Sequence[Any]] = call(_all, connection, statement)
-        return rows
-
-    def close() -> None:
-        call(_close, connection)
-
+    run, close = partial(call, rows_of, connection), partial(call, _close, connection)
     return _Asyncpg(driver, run, close, call) if _Asyncpg.knows(driver) else ListeningConnection(driver, run, close)
 
 
@@ -42,15 +37,6 @@ def _opened(engine: Engine) -> tuple[PoolProxiedConnection, Any]:
         _close(connection)
         raise
     return connection, driver
-
-
-def _all(connection: PoolProxiedConnection, statement: str) -> Sequence[Sequence[Any]]:
-    cursor = connection.cursor()
-    try:
-        cursor.execute(statement)
-        return list(cursor.fetchall()) if cursor.description else []
-    finally:
-        cursor.close()
 
 
 def _close(connection: PoolProxiedConnection) -> None:

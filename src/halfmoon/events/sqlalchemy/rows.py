@@ -14,18 +14,19 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any, ParamSpec, TypeVar
 
-from sqlalchemy import Connection, CursorResult, Engine, TextClause, exc, text
+from sqlalchemy import Connection, CursorResult, Engine, TextClause, text
 from sqlalchemy.pool import SingletonThreadPool, StaticPool
 from sqlalchemy.util import greenlet_spawn
 from sqlalchemy.util.concurrency import in_greenlet
 
 from halfmoon.errors import UsageError
-from halfmoon.events.databases import error_classification, sqlite
-from halfmoon.events.databases.database import LOOK_WAIT_MS, Busy, Refused, Rows, Values
+from halfmoon.events.databases import sqlite
+from halfmoon.events.databases.database import LOOK_WAIT_MS, Busy, Rows, Values
 from halfmoon.events.databases.listening import CannotListen, ListeningConnection
 from halfmoon.events.databases.own_loop import LOOP
+from halfmoon.events.databases.provider import mapped
 from halfmoon.events.sqlalchemy.listening import listening
-from halfmoon.events.tables import TableMissing, TableOutdated, in_schema, named_in
+from halfmoon.events.tables import in_schema
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -36,27 +37,6 @@ MYSQL_WAITS = "SET innodb_lock_wait_timeout = {}, lock_wait_timeout = {}"
 _OURS, _WAIT = "halfmoon_own", "halfmoon_wait_s"
 
 _BLOCKING = "this transaction is one of an event loop: use `await publish_async(…)` in it"
-
-
-@contextmanager
-def mapped(statement: str = "") -> Iterator[None]:
-    """Turn the errors of drivers into Refused, Busy, TableMissing and, for a blocking call on an event loop, UsageError."""
-    try:
-        yield
-    except exc.TimeoutError as error:
-        raise Busy(f"no connection is free: {error}") from error
-    except (exc.MissingGreenlet, exc.StatementError) as error:
-        if isinstance(error, exc.MissingGreenlet) or isinstance(error.orig, exc.MissingGreenlet):
-            raise UsageError(_BLOCKING) from error
-        if error_classification.duplicate(error):
-            raise Refused(str(error.orig)) from error
-        if error_classification.busy(error):
-            raise Busy(str(error.orig)) from error
-        if error_classification.no_table(error) and (table := named_in(statement)):
-            raise TableMissing(table) from error
-        if error_classification.no_column(error) and (table := named_in(statement)):
-            raise TableOutdated(table) from error
-        raise
 
 
 class ConnectionRows:

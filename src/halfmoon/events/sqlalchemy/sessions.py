@@ -9,30 +9,32 @@ connection back, and counts as rolled back.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import weakref
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
-from sqlalchemy import Connection, Engine, Transaction, event, exc
+from sqlalchemy import Connection, Engine, event, exc
 from sqlalchemy.orm import ORMExecuteState, Session, SessionTransaction
 from sqlalchemy.orm.session import SessionTransactionOrigin
 from sqlalchemy.util import await_only, greenlet_spawn
 from sqlalchemy.util.concurrency import in_greenlet
 
 from halfmoon.errors import UsageError
-from halfmoon.events.databases.database import Rows, Values
+from halfmoon.events.databases.database import Rows
 from halfmoon.events.databases.listening import ListeningConnection
-from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, TransactionEnded
+from halfmoon.events.databases.provider import DatabaseProvider
+from halfmoon.events.errors import NoTransaction, TransactionEnded
 from halfmoon.events.sqlalchemy import engines, session_lifecycle
 from halfmoon.events.sqlalchemy.rows import ConnectionRows, Fresh, OuterTransaction, dialect_of, refuse_autocommit
 from halfmoon.events.sqlalchemy.session_lifecycle import kept_with
-from halfmoon.events.transaction import LocalTransaction, Status, active_transactions, adopt, bind
+from halfmoon.events.transaction import LocalTransaction, Status, adopt, bind
 
 P = ParamSpec("P")
+T = TypeVar("T")
 _FACT = "sqlalchemy"
 _NEXT = "halfmoon_next_reads"
 """Kept with a session: whether the statement with which its next transaction begins only reads."""
@@ -44,17 +46,13 @@ class _Root:
     """One outermost transaction of a session, while it runs."""
 
     def __init__(self, provider: SessionProvider, session: Session, transaction: SessionTransaction) -> None:
-        self.session = weakref.ref(session, lambda _: provider.dropped(self))
-        self.transaction = weakref.ref(transaction)
         self.local = LocalTransaction(provider, weakref.ref(session), waits=provider.waits)
+        self.session = weakref.ref(session, lambda _: provider.dropped(self.local))
+        self.transaction = weakref.ref(transaction)
         self.local.two_phase = session.twophase
         self.local.facts[_FACT] = self
         self.commits: list[engines.CommitWatch] = []
         """Of each of its connections."""
-        self.engines: list[Engine] = []
-        self.innermost: list[weakref.ref[Transaction]] = []
-        """What its statements were in at its connections when it began: its own transaction, or one that it joined."""
-        self.savepoints: list[_Savepoint] = []
         self.returned = False
         self.explicit = transaction.origin is not SessionTransactionOrigin.AUTOBEGIN
         self.reads: bool | None = kept_with(session).pop(_NEXT, None)
@@ -64,16 +62,9 @@ class _Root:
         self.published = False
         """Whether it was begun by a publish, before a statement."""
 
-    def runs(self) -> bool:
-        """Whether the session is still in this transaction."""
-        session, transaction = self.session(), self.transaction()
-        return session is not None and transaction is not None and session.get_transaction() is transaction
-
     def goes_on(self) -> bool:
         """Whether a transaction that it is in has not ended with it: it is somebody else's, who may still commit."""
-        return any(
-            transaction is not None and transaction.is_active for transaction in (innermost() for innermost in self.innermost)
-        )
+        return any(commit.goes_on() for commit in self.commits)
 
     def counts(self) -> bool:
         """Whether it was begun explicitly, or has something to commit."""
@@ -85,12 +76,6 @@ class _Root:
         """How it ended, as far as its session tells: that decides plain events, and no half message."""
         unknown = self.goes_on() and not self.in_test
         return Status.UNKNOWN if unknown else engines.status_of(self.commits, returned=self.returned)
-
-
-class _Savepoint:
-    def __init__(self, transaction: SessionTransaction) -> None:
-        self.transaction = weakref.ref(transaction)
-        self.released = False
 
 
 def _logging_errors(hook: Callable[P, None]) -> Callable[P, None]:
@@ -106,7 +91,7 @@ def _logging_errors(hook: Callable[P, None]) -> Callable[P, None]:
     return run
 
 
-class SessionProvider:
+class SessionProvider(DatabaseProvider):
     """A `Provider` over the sessions of one class, which a sessionmaker makes for itself. Safe to use from many threads."""
 
     def __init__(
@@ -116,10 +101,9 @@ class SessionProvider:
 
         ``on_loop``: the sessions are those of an event loop, whatever their engine.
         """
+        super().__init__()
         self.made_by: Any = None
         """The sessionmaker or async_sessionmaker of its sessions; None where it is a class."""
-        self.schema = ""
-        """Of the tables of events; empty: the one in which the database finds them."""
         self._class = session_class
         self._named = engine
         self._get_engine = get_engine
@@ -127,7 +111,6 @@ class SessionProvider:
         self._fresh: tuple[Engine, Fresh] | None = None
         self._lock = threading.Lock()
         self._open: set[_Root] = set()
-        self._dropped: deque[_Root] = deque()
         self._outer: OuterTransaction | None = None
         known_engine = engine or get_engine()
         self.waits = not on_loop and (known_engine is None or not known_engine.dialect.is_async)
@@ -156,46 +139,26 @@ class SessionProvider:
 
     # ------------------------------------------------------------ what publishers ask
 
+    handles = "sessions"
     ways = (
         "Name the session (publish(…, session=session)), have a dependency give events.bound_to(session), or publish where the "
         "one session that is open was made (with Session.begin() as session: …)"
     )
 
-    def current(self, handle: object = None) -> LocalTransaction | None:
-        """Return the active transaction of this context, or of a session (also AsyncSession, scoped_session).
-
-        Among several, the innermost counts, and those around it that were begun explicitly or have something to commit; sessions
-        around it that have only read do not. So does a session that was opened in this context and has had no statement: its
-        transaction begins here. One that has had a transaction counts again with its next. More than one: AmbiguousTransaction.
-        """
-        self._end_dropped()
-        if handle is not None:
-            return self._of(self._session(handle))
-        active = [
-            transaction for transaction in active_transactions() if transaction.source is self and self._still_runs(transaction)
-        ]
-        unused = session_lifecycle.unused_here(self._class, active[-1].number if active else 0)
-        outer = active if unused else active[:-1]
-        active = [transaction for transaction in outer if _root(transaction).counts()] + ([] if unused else active[-1:])
-        if (count := len(active) + len(unused)) > 1:
-            raise AmbiguousTransaction(
-                f"{count} sessions are open here: say which one (publish(…, session=session)), or end the others"
-            )
-        return self._begun(unused[0]) if unused else active[0] if active else None
-
     def rows(self, transaction: LocalTransaction) -> Rows:
         """Return what runs statements in the session's own transaction; nothing is flushed by it."""
         session = _root(transaction).session()
-        if session is None or not self._still_runs(transaction):
+        if session is None or not self._runs(transaction):
             raise TransactionEnded("the session's transaction has ended: publish inside one")
         if self._named is None:
-            engines.refuse_another(self._engine(), session, _root(transaction).engines)
+            engines.refuse_another(self._engine(), session, [commit.engine for commit in _root(transaction).commits])
         _root(transaction).has_rows = True
         return ConnectionRows(lambda: self._connection(session), self.dialect, self.schema, on_loop=not transaction.waits)
 
     def awaiting(self) -> Callable[[Awaitable[Any]], Any] | None:
         """Return `sqlalchemy.util.await_only` in code that SQLAlchemy runs in a greenlet, such as hooks of an AsyncSession."""
-        return await_only if engines.asyncio_module() is not None and in_greenlet() else None
+        # without greenlet, an extra of the asyncio side, nothing runs in one
+        return await_only if "sqlalchemy.ext.asyncio" in sys.modules and in_greenlet() else None
 
     def standing_in(self, transaction: LocalTransaction) -> Rows | None:
         """Return what reads in the transaction of `as_committed`; None elsewhere."""
@@ -212,19 +175,9 @@ class SessionProvider:
         finally:
             self._outer = None
 
-    async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
-        """Run a statement in the transaction of an AsyncSession, or of a Session that is used on this event loop."""
-        if transaction.waits:
-            return self.rows(transaction).run(statement, values)
-        return await greenlet_spawn(self.rows(transaction).run, statement, values)
-
-    async def all_async(
-        self, transaction: LocalTransaction, statement: str, values: Values | None = None
-    ) -> Sequence[Sequence[Any]]:
-        """As `run_async`, for a query: returns its rows."""
-        if transaction.waits:
-            return self.rows(transaction).all(statement, values)
-        return await greenlet_spawn(self.rows(transaction).all, statement, values)
+    async def _called(self, transaction: LocalTransaction, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function in the transaction of an AsyncSession, or of a Session that is used on this event loop."""
+        return function(*args, **kwargs) if transaction.waits else await greenlet_spawn(lambda: function(*args, **kwargs))
 
     def fresh(self, *, lock_wait_ms: int | None = 1_000) -> AbstractContextManager[Rows]:
         """Return a block with a transaction of its own on the sessionmaker's engine. Not for a thread that runs an event loop."""
@@ -255,11 +208,6 @@ class SessionProvider:
                 self._fresh = (engine, Fresh(engine, lambda: any(root.commits for root in self._open), lambda: self.schema))
             return self._fresh[1]
 
-    def dropped(self, root: _Root) -> None:
-        """A session went away. Called by the garbage collector, wherever that runs: it is only noted."""
-        if root.local.active:
-            self._dropped.append(root)
-
     # ------------------------------------------------------------ finding one
 
     def _session(self, handle: object) -> Session:
@@ -269,9 +217,10 @@ class SessionProvider:
             raise UsageError(f"session= must be a session of the publisher's own sessionmaker, not {handle!r:.80}")
         return session
 
-    def _of(self, session: Session) -> LocalTransaction:
+    def _of(self, handle: object) -> LocalTransaction:
+        session = self._session(handle)
         root: _Root | None = kept_with(session).get(self)
-        if root is not None and self._still_runs(root.local):
+        if root is not None and self._runs(root.local):
             return root.local
         if (transaction := session.get_transaction()) is not None:
             return self._begin(session, transaction).local  # it began before this provider was made
@@ -281,20 +230,30 @@ class SessionProvider:
             raise NoTransaction("the session is closed, or waits for its begin(): publish inside a transaction")
         return self._begun(session)
 
-    def _begun(self, session: Session) -> LocalTransaction:
-        """Begin the first transaction of a session, as its first statement would."""
-        session.begin()
-        if (root := self._root(session)) is None:
+    def _unused(self, after: int) -> list[Session]:
+        return session_lifecycle.unused_here(self._class, after)
+
+    def _begun(self, handle: Session) -> LocalTransaction:
+        handle.begin()
+        if (root := self._root(handle)) is None:
             raise NoTransaction("the session's transaction was not seen to begin: publish after its first statement")
         root.published = True
         adopt(root.local)
         return root.local
 
-    def _still_runs(self, local: LocalTransaction) -> bool:
+    def _runs(self, local: LocalTransaction) -> bool:
         root = _root(local)
-        if local.active and not root.runs():
-            self._finish(root)  # its session was closed, and closing failed
+        if local.active and not self._is_in(root):
+            self._finish(local)  # its session was closed, and closing failed
         return local.active
+
+    def _is_in(self, root: _Root) -> bool:
+        """Return whether a session is still in a transaction."""
+        session, transaction = root.session(), root.transaction()
+        return session is not None and transaction is not None and session.get_transaction() is transaction
+
+    def _counts(self, local: LocalTransaction) -> bool:
+        return _root(local).counts()
 
     def _connection(self, session: Session) -> Connection:
         named = {"bind": engines.place(self._named, session)} if self._named is not None else None
@@ -325,13 +284,12 @@ class SessionProvider:
         if transaction.parent is None:
             self._begin(session, transaction)
         elif transaction.nested and (root := self._root(session)) is not None:
-            root.savepoints.append(_Savepoint(transaction))
-            root.local.savepoint()
+            root.local.savepoint(weakref.ref(transaction))
 
     def _begin(self, session: Session, transaction: SessionTransaction) -> _Root:
         self._end_dropped()
         if (before := self._root(session)) is not None:
-            self._finish(before)
+            self._finish(before.local)
         session_lifecycle.mark_used(session)
         root = kept_with(session)[self] = _Root(self, session, transaction)
         self._open.add(root)
@@ -344,10 +302,7 @@ class SessionProvider:
         self._seen = self._seen or connection.engine
         engines.begin_before_savepoints(connection.engine)
         self._fresh_of_engine().used_here()
-        root.engines.append(connection.engine)
         root.in_test = root.in_test or (self._outer is not None and self._outer.connection is connection)
-        if (innermost := connection.get_nested_transaction() or connection.get_transaction()) is not None:
-            root.innermost.append(weakref.ref(innermost))
         if connection.dialect.is_async:
             root.local.waits = False
         root.commits.append(engines.watch_commit(connection))
@@ -363,20 +318,15 @@ class SessionProvider:
         if (nested := session.get_nested_transaction()) is None:
             root.returned = True
         else:
-            for savepoint in root.savepoints:
-                savepoint.released = savepoint.released or savepoint.transaction() is nested
+            root.local.release(weakref.ref(nested))
 
     def _ended(self, session: Session, transaction: SessionTransaction) -> None:
         if (root := self._root(session)) is None:
             return
         if transaction is root.transaction():
-            self._finish(root)
-        elif transaction.nested and any(savepoint.transaction() is transaction for savepoint in root.savepoints):
-            while root.savepoints:
-                inner = root.savepoints.pop()
-                root.local.release() if inner.released else root.local.rollback_savepoint()
-                if inner.transaction() is transaction:
-                    break
+            self._finish(root.local)
+        elif transaction.nested:  # and was not released
+            root.local.rollback_savepoint(weakref.ref(transaction))
 
     def _used(self, session: Session, instance: Any = None) -> None:
         if (root := self._root(session)) is not None:
@@ -400,20 +350,12 @@ class SessionProvider:
 
     # ------------------------------------------------------------ the end
 
-    def _finish(self, root: _Root) -> None:
+    def _finish(self, local: LocalTransaction) -> None:
+        root = _root(local)
         self._open.discard(root)
         if root.published and not root.returned and not root.commits:
             log.warning("a session in which an event was published ended without a commit or any statement: the event is dropped")
-        root.local.end(root.status())
-
-    def _end_dropped(self) -> None:
-        """End the transactions of sessions that were dropped."""
-        while self._dropped:
-            try:
-                root = self._dropped.popleft()
-            except IndexError:
-                return
-            self._finish(root)
+        local.end(root.status())
 
 
 def _root(local: LocalTransaction) -> _Root:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection
 
 from halfmoon.errors import UsageError
-from halfmoon.events.sqlalchemy import SessionProvider, provider
+from halfmoon.events.sqlalchemy import ConnectionProvider, provider
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -36,7 +36,7 @@ def as_committed(session: Any, connection: Connection | AsyncConnection) -> Abst
     """
     of_sessions = provider(session)
     outer = getattr(connection, "sync_connection", connection)
-    if not isinstance(of_sessions, SessionProvider):
+    if isinstance(of_sessions, ConnectionProvider):
         raise UsageError(f"as_committed() takes what makes sessions, such as a sessionmaker, not {session!r:.80}")
     if not isinstance(outer, Connection) or not outer.in_transaction():
         raise UsageError("as_committed() takes a Connection or AsyncConnection whose transaction has begun: connection.begin()")

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import close_old_connections
 
 from halfmoon.errors import HalfmoonError
 from halfmoon.events.consuming.consumers import Consumers
 from halfmoon.events.consuming.running import run
 from halfmoon.events.django.configuration import configuration, named
+from halfmoon.events.django.databases import fresh_connections
 from halfmoon.events.django.project import project
 
 
@@ -42,13 +40,3 @@ class Command(BaseCommand):
     def _ready(self, consumers: Consumers) -> None:
         self.stdout.write(f"consuming as {', '.join(consumers.groups)}")
         self.stdout.flush()
-
-
-@contextmanager
-def fresh_connections() -> Iterator[None]:
-    """Close database connections that are broken or too old, before and after a function, as Django does around a request."""
-    close_old_connections()
-    try:
-        yield
-    finally:
-        close_old_connections()

@@ -1,0 +1,134 @@
+"""What providers have in common: they take the base class, and say only what is particular about theirs. Knows no driver."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, ParamSpec, TypeVar
+
+from halfmoon.events.databases import error_classification
+from halfmoon.events.databases.database import Busy, Refused, Rows, Values
+from halfmoon.events.errors import AmbiguousTransaction
+from halfmoon.events.tables import TableMissing, TableOutdated, named_in
+from halfmoon.events.transaction import LocalTransaction, Status, active_transactions
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class DatabaseProvider:
+    """The part of a `Provider` that is alike for most: its statements block, wherever they run, and no test stands in for it."""
+
+    schema = ""
+    """Of the tables of events; empty: the one in which the database finds them."""
+
+    handles = "connections"
+    """What its transactions are named by, in words."""
+
+    def __init__(self) -> None:
+        self._dropped: deque[LocalTransaction] = deque()
+
+    def current(self, handle: object = None) -> LocalTransaction | None:
+        """Return the active transaction of this context, or of a handle; see `Provider.current`.
+
+        Among several, the innermost counts, and those around it that have something to commit. So does a handle that was opened in
+        this context and has had no statement: its transaction begins here. One that has had a transaction counts again with its
+        next. More than one: AmbiguousTransaction.
+        """
+        self._end_dropped()
+        if handle is not None:
+            return self._of(handle)
+        active = [local for local in active_transactions() if local.source is self and self._runs(local)]
+        unused = self._unused(active[-1].number if active else 0)
+        outer = active if unused else active[:-1]
+        active = [local for local in outer if self._counts(local)] + ([] if unused else active[-1:])
+        if (count := len(active) + len(unused)) > 1:
+            raise AmbiguousTransaction(
+                f"{count} {self.handles} are open here: say which one (publish(…, session={self.handles[:-1]})), or end the others"
+            )
+        return self._begun(unused[0]) if unused else active[0] if active else None
+
+    def _of(self, handle: Any) -> LocalTransaction:
+        """Return the transaction of a handle, which begins where it has had no statement yet. Of a subclass."""
+        raise NotImplementedError
+
+    def _unused(self, after: int) -> list[Any]:
+        """Return the handles that were opened in this context after a number, and whose next statement begins a transaction."""
+        return []
+
+    def _begun(self, handle: Any) -> LocalTransaction:
+        """Begin the first transaction of a handle, as its first statement would."""
+        raise NotImplementedError
+
+    def _runs(self, local: LocalTransaction) -> bool:
+        """Return whether a transaction has not ended unseen."""
+        return True
+
+    def _counts(self, local: LocalTransaction) -> bool:
+        """Return whether a transaction around the innermost one has something to commit."""
+        return True
+
+    # ------------------------------------------------------------ handles that are dropped
+
+    def dropped(self, local: LocalTransaction) -> None:
+        """A handle went away. Called by the garbage collector, wherever that runs: it is only noted."""
+        if local.active:
+            self._dropped.append(local)
+
+    def _end_dropped(self) -> None:
+        """End the transactions of handles that were dropped without an end."""
+        with suppress(IndexError):
+            while True:
+                self._finish(self._dropped.popleft())
+
+    def _finish(self, local: LocalTransaction) -> None:
+        local.end(Status.ROLLED_BACK)
+
+    # ------------------------------------------------------------ statements
+
+    def rows(self, transaction: LocalTransaction) -> Rows:
+        """Return what runs statements in the user's own transaction. Of a subclass."""
+        raise NotImplementedError
+
+    def awaiting(self) -> Callable[[Awaitable[Any]], Any] | None:
+        """Return None: nothing of it runs on an event loop."""
+        return None
+
+    def standing_in(self, transaction: LocalTransaction) -> Rows | None:
+        """Return None: transactions of tests are ended as any."""
+        return None
+
+    async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
+        """As ``rows(transaction).run(…)``, called from an event loop."""
+        return await self._called(transaction, self.rows(transaction).run, statement, values)
+
+    async def all_async(
+        self, transaction: LocalTransaction, statement: str, values: Values | None = None
+    ) -> Sequence[Sequence[Any]]:
+        """As ``rows(transaction).all(…)``, called from an event loop."""
+        return await self._called(transaction, self.rows(transaction).all, statement, values)
+
+    async def _called(self, transaction: LocalTransaction, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function, which runs a statement, where the transaction lives."""
+        return function(*args, **kwargs)
+
+
+@contextmanager
+def mapped(statement: str = "") -> Iterator[None]:
+    """Turn the errors of drivers into Refused, Busy, TableMissing and TableOutdated, where they are that for certain."""
+    try:
+        yield
+    except (Refused, Busy, TableMissing):
+        raise
+    except Exception as error:
+        said = str(getattr(error, "orig", None) or error)  # SQLAlchemy's own text has the values
+        if error_classification.duplicate(error):
+            raise Refused(said) from error
+        if error_classification.busy(error):
+            raise Busy(said) from error
+        if error_classification.no_table(error) and (table := named_in(statement)):
+            raise TableMissing(table) from error
+        if error_classification.no_column(error) and (table := named_in(statement)):
+            raise TableOutdated(table) from error
+        raise
