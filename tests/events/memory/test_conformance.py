@@ -7,12 +7,8 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-<<<<<<< HEAD
-from typing import Any
-=======
 from functools import partial
-from typing import Any, Protocol
->>>>>>> s2
+from typing import Any
 
 import pytest
 

@@ -150,58 +150,6 @@ def test_whatever_relays_and_operators_do_what_was_sent_is_kept_and_sent_again_o
             story.outbox.close()
 
 
-<<<<<<< HEAD
-=======
-@settings(max_examples=60, deadline=None)
-@given(KEPT_WORDS)
-def test_whatever_relays_and_operators_do_what_was_sent_is_kept_and_sent_again_only_when_asked(words):
-    play_kept(words)
-
-
-def _rows_stay(patch):
-    patch.setattr(relay_module, "remove", lambda rows, owner, seqs: len(seqs))
-
-
-def _some_are_not_kept(patch):
-    patch.setattr(relay_module, "keep", lambda rows, owner, seqs, now: sent.keep(rows, owner, dict([*seqs.items()][:1]), now))
-
-
-def _young_ones_are_removed(patch):
-    remove_old = relay_module.remove_old
-    patch.setattr(relay_module, "remove_old", lambda *place, **rest: remove_old(*place[:4], place[4] // 2, **rest))
-
-
-def _every_copy_is_sent(patch):
-    resend = sent._resend
-    patch.setattr(sent, "_resend", lambda provider, which, later, values: resend(provider, which, "1 = 0", values))
-
-
-FAULTS = [_rows_stay, _some_are_not_kept, _young_ones_are_removed, _every_copy_is_sent]
-
-
-SEARCH = settings(max_examples=300, deadline=None, phases=[Phase.generate])
-
-
-def breaks(play: Callable[..., None], plant) -> Callable[[object], bool]:
-    """Return whether a story with a fault fails."""
-
-    def broke(words):
-        try:
-            play(words, plant)
-        except AssertionError:
-            return True
-        return False
-
-    return broke
-
-
-@pytest.mark.parametrize("plant", FAULTS, ids=lambda one: one.__name__.strip("_"))
-def test_a_fault_of_kept_events_is_found(plant):
-    found = find(KEPT_WORDS, breaks(play_kept, plant), settings=SEARCH, random=Random(2))
-    play_kept(found)
-
-
->>>>>>> s2
 # ---------------------------------------------------------------- notifications
 
 

@@ -47,7 +47,6 @@ def test_an_event_for_a_topic_that_may_not_be_written_to_is_parked_at_once_and_s
         closing(shop(sqlite_url, "engine", nameserver=cluster.nameserver)) as mine,
     ):
         admin.create_topic(topic, queue_count=1, perm=4)
-<<<<<<< HEAD
         told = mine.sell(topic=topic)
         [parked] = until(lambda: outbox_status.entries(mine.provider, state="failed"), within_s=10)
         assert (parked.event_id, parked.attempts) == (told[0], 1)
@@ -56,26 +55,8 @@ def test_an_event_for_a_topic_that_may_not_be_written_to_is_parked_at_once_and_s
         with mine.begin(), pytest.raises(PublishFailed, match="may not be written to"):
             direct.publish(topic, "EC_PAID", 3, transactional=True)
         admin.create_topic(topic, queue_count=1)
-        outbox_status.retry(mine.provider, time.time_ns() // 1_000_000)
+        outbox_status.retry(mine.provider)
         until(lambda: outbox_status.entries(mine.provider) == [])
-=======
-        with Publisher("P_parked", cluster.nameserver, session=made, mode="outbox") as events:
-            events.create_tables()
-            with made.begin():
-                told = events.publish(topic, "EC_PAID", 1)
-                other = events.publish("TP_OTHER", "EC_PAID", 2)
-            until(lambda: len(rows(engine)) == 1, within_s=10)  # the other one is sent
-            [parked] = until(lambda: outbox_status.entries(events.provider, state="failed"), within_s=10)
-            assert (parked.event_id, parked.attempts) == (told.event_id, 1)
-            assert "TP_READ_ONLY may not be written to" in parked.error
-            assert other.delivery is DeliveryMode.OUTBOX
-            with made.begin(), pytest.raises(PublishFailed, match="may not be written to"):
-                Publisher("P_direct", cluster.nameserver, session=made).publish(topic, "EC_PAID", 3, transactional=True)
-            admin.create_topic(topic, queue_count=1)
-            outbox_status.retry(events.provider)
-            until(lambda: rows(engine) == [])
-    engine.dispose()
->>>>>>> s2
 
 
 @pytest.mark.slow
@@ -96,80 +77,12 @@ def test_publishing_works_without_any_broker_and_the_events_follow(database_url,
 
 
 @pytest.mark.slow
-<<<<<<< HEAD
 def test_the_relay_of_the_process_is_nudged_by_the_commit(database_url, cluster, topic):
     slow = RelaySettings(poll_ms=3_600_000)
     with closing(shop(database_url, "engine", nameserver=cluster.nameserver, relay=slow)) as mine, Reader(cluster, topic) as inbox:
         for _ in range(5):
             [told] = mine.sell(topic=topic)
             until(lambda event_id=told: event_id in inbox.ids)
-=======
-def test_the_relay_of_the_process_is_nudged_by_the_commit(session, engine, cluster):
-    topic, slow = f"TP_NUDGE_{engine.dialect.name}", RelaySettings(poll_ms=3_600_000)
-    with (
-        Publisher("P_nudge", cluster.nameserver, session=session, mode="outbox", relay=slow) as events,
-        Reader(cluster, topic) as inbox,
-    ):
-        events.create_tables()
-        for at in range(5):
-            with session.begin() as open_one:
-                open_one.execute(sqlalchemy.text("SELECT 1"))
-                told = events.publish(topic, "EC_PAID", at, transactional=True)
-            until(lambda event_id=told.event_id: event_id in inbox.at_s)
-
-
-@pytest.mark.slow
-async def test_events_of_an_asyncio_session_go_through_the_same_outbox(database_url, cluster):
-    topic = f"TP_ASYNC_{database_url.partition(':')[0].partition('+')[0]}"
-    engine = create_async_engine(for_asyncio(database_url))
-    session = async_sessionmaker(engine)
-    async with Publisher("P_async", cluster.nameserver, session=session, mode="outbox") as events:
-        with Reader(cluster, topic) as inbox:
-            await asyncio.to_thread(events.create_tables)
-            async with session.begin() as open_one:
-                await open_one.execute(sqlalchemy.text("SELECT 1"))
-                told = await events.publish_async(topic, "EC_PAID", {"order_id": 1}, transactional=True)
-            async with session() as open_one:
-                await open_one.execute(sqlalchemy.text("SELECT 1"))
-                await events.publish_async(topic, "EC_PAID", {"order_id": 2}, transactional=True)
-                await open_one.rollback()
-            async with session.begin() as open_one:
-                await open_one.execute(sqlalchemy.text("SELECT 1"))
-                last = await events.publish_async(topic, "EC_PAID", {"order_id": 3}, transactional=True)
-            await soon(lambda: len(inbox.ids) >= 2 and last.event_id in inbox.ids)
-    await engine.dispose()
-
-    assert sorted(inbox.ids) == sorted([told.event_id, last.event_id])
-
-
-@pytest.mark.slow
-def test_the_outbox_of_a_plain_driver_is_relayed_as_well(database_url, cluster):
-    topic = f"TP_DBAPI_{database_url.partition(':')[0].partition('+')[0]}"
-    database = dbapi.provider(connects(database_url))
-    fast = RelaySettings(poll_ms=50)
-    with Publisher("P_dbapi", cluster.nameserver, provider=database, mode="outbox", relay=fast) as events:
-        events.create_tables()
-        connection = database.connect()
-        connection.cursor().execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
-        connection.commit()
-        with Reader(cluster, topic) as inbox:
-            connection.cursor().execute("INSERT INTO orders VALUES (1)")
-            told = events.publish(topic, "EC_PAID", {"order_id": 1}, key="o-1", transactional=True)
-            connection.commit()
-            connection.cursor().execute("INSERT INTO orders VALUES (2)")
-            events.publish(topic, "EC_PAID", {"order_id": 2}, transactional=True)
-            connection.rollback()
-            connection.cursor().execute("INSERT INTO orders VALUES (3)")
-            last = events.publish(topic, "EC_PAID", {"order_id": 3}, transactional=True)
-            connection.commit()
-            until(lambda: len(inbox.ids) >= 2 and last.event_id in inbox.ids)
-            until(lambda: outbox_status.backlog(database).backlog == 0)
-        found = outbox_status.backlog(database)
-        connection.close()
-
-    assert sorted(inbox.ids) == sorted([told.event_id, last.event_id])
-    assert (found.backlog, found.failed) == (0, 0)
->>>>>>> s2
 
 
 def test_without_a_relay_here_rows_wait_for_one_elsewhere(sqlite_url):

@@ -73,7 +73,7 @@ def test_an_error_of_a_statement_is_thrown_into_the_operation_and_reaches_who_dr
         yield Write(database, transaction, "INSERT INTO nowhere VALUES (1)", {})
 
     with database.begin() as connection, pytest.raises(sqlite3.OperationalError, match="nowhere"):
-        run(flow(current(database)), FakeTransport())
+        run(flow(database.current()), FakeTransport())
     assert connection
 
 
