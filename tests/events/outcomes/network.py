@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 
 from halfmoon.wire.command import Command, decode, encode, reply_command
 
-SEND, END_TRANSACTION, CHECK = 310, 37, 39
+SEND, SEND_BATCH, END_TRANSACTION, CHECK = 310, 320, 37, 39
 SYSTEM_ERROR, FLUSH_DISK_TIMEOUT, SERVICE_NOT_AVAILABLE = 1, 10, 14
 
 _PREFIX = Struct(">iI")
@@ -43,6 +43,12 @@ def is_half(command: Command) -> bool:
 def is_plain(command: Command) -> bool:
     """Whether a send is seen by consumers at once."""
     return not is_half(command)
+
+
+def once() -> Matches:
+    """A match that holds for the first command."""
+    left = iter([True])
+    return lambda command: next(left, False)
 
 
 def _properties(command: Command) -> bytes:
