@@ -29,7 +29,7 @@ def insert(data: Adapter, event_id: str) -> int:
     """Write a token row in the transaction that is open here."""
     local = data.provider.current()
     assert local is not None
-    return data.provider.rows(local).run(*inserted(event_id))
+    return data.run_in(local, *inserted(event_id))
 
 
 def answer(data: Adapter, event_id: str) -> str:
