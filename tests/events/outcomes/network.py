@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 from halfmoon.wire.command import Command, decode, encode, reply_command
 
 SEND, SEND_BATCH, END_TRANSACTION, CHECK = 310, 320, 37, 39
-SYSTEM_ERROR, FLUSH_DISK_TIMEOUT, SERVICE_NOT_AVAILABLE = 1, 10, 14
+SYSTEM_ERROR = 1
 
 _PREFIX = Struct(">iI")
 _HOST = "127.0.0.1"
@@ -110,14 +110,17 @@ class Network:
         with self._lock:
             self._faults.append(Fault("refuse", code, matches, refusal))
 
+    def break_sends(self, how: str) -> None:
+        """From now on have all sends ``refused``, or their ``request lost`` or ``answer lost``."""
+        if how == "refused":
+            self.refuse(SEND, SYSTEM_ERROR)
+        else:
+            self.lose(how.removesuffix(" lost"), SEND)
+
     def heal(self) -> None:
         """Lose nothing any more."""
         with self._lock:
             self._faults.clear()
-
-    def cut(self) -> None:
-        """Break every connection that is open now."""
-        self._loop.call_soon_threadsafe(lambda: [writer.transport.abort() for writer in list(self._writers)])
 
     def _fault(self, command: Command) -> Fault | None:
         with self._lock:
