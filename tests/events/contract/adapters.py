@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from itertools import count
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import asyncpg
@@ -495,6 +496,33 @@ class Connections(Adapter):
         handle._real.commit = once
 
 
+class Blocks(Connections):
+    """As `Connections`, whose transactions and savepoints are blocks of psycopg, with autocommit."""
+
+    traits = frozenset({"several", "named"})
+
+    def connect(self) -> None:
+        self.provider = dbapi.provider(connects(self.url, autocommit=True))
+
+    @contextmanager
+    def block(self) -> Iterator[Any]:
+        with closing(self.open()) as connection:
+            self.running = connection.transaction()
+            with self.running:
+                yield connection
+
+    def savepoint(self, handle: Any) -> AbstractContextManager[Any]:
+        return handle.transaction()  # type: ignore[no-any-return]
+
+    def committing(self, handle: Any, commit: Callable[[Callable[[], None]], None]) -> None:
+        plain = self.running._real
+
+        def once(*error: Any) -> Any:
+            return plain.__exit__(*error) if any(error) else commit(lambda: plain.__exit__(*error))
+
+        self.running._real = SimpleNamespace(__exit__=once)
+
+
 # ---------------------------------------------------------------- asyncio drivers of PostgreSQL
 
 
@@ -541,12 +569,11 @@ class Asyncpg(_OnLoop):
         block = self.blocks[handle]
         plain = block._real
 
-        class Once:
-            async def __aexit__(self, *error: Any) -> None:
-                ending = partial(plain.__aexit__, *error)
-                await (ending() if any(error) else greenlet_spawn(commit, lambda: await_only(ending())))
+        async def once(*error: Any) -> Any:
+            ending = partial(plain.__aexit__, *error)
+            return await (ending() if any(error) else greenlet_spawn(commit, lambda: await_only(ending())))
 
-        block._real = Once()
+        block._real = SimpleNamespace(__aexit__=once)
 
 
 class AsyncPsycopg(Asyncpg):
@@ -581,6 +608,7 @@ ADAPTERS: dict[str, tuple[type[Adapter], str, str]] = {
     "our atomic on postgresql": (AliasOfOurs, "postgresql", ""),
     "sqlite3": (Connections, "sqlite", ""),
     "psycopg": (Connections, "postgresql", ""),
+    "psycopg's blocks": (Blocks, "postgresql", ""),
     "pymysql": (Connections, "mysql", "pymysql"),
     "MySQLdb": (Connections, "mysql", "MySQLdb"),
     "mariadb": (Connections, "mysql", "mariadb"),

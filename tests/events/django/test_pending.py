@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from halfmoon.client.core.admin.transaction_facts import ExpiredTransaction, TransactionAt
-from halfmoon.errors import NetworkError
 from halfmoon.events.django import pending as pages
 from halfmoon.events.django.configuration import Configuration
 from halfmoon.events.django.pending import COUNT_MAX, pending
@@ -83,21 +82,7 @@ def test_of_those_that_expired_only_the_group_s_own_that_nobody_settled_are_told
     assert (lost.event_id, lost.since_s, lost.reason, lost.resume_by) == ("1", 60, "not reported", "o1")
 
 
-def test_a_cluster_that_cannot_be_asked_is_the_answer_s_error(admin: type[FakeAdmin], monkeypatch: pytest.MonkeyPatch):
-    def refuse(*_: Any, **__: Any) -> None:
-        raise NetworkError("127.0.0.1:1 does not answer")
-
-    monkeypatch.setattr(admin, "pending_transactions", refuse)
-
-    found = pending(CONFIGURATION)
-
-    assert "does not answer" in found.error
-    assert (found.halves, found.expired) == ([], [])
-
-
-def test_in_memory_there_is_nobody_to_ask(admin: type[FakeAdmin]):
-    admin.halves = [TransactionAt(msg_id="1", group="P_shop")]
-
+def test_in_memory_there_is_nobody_to_ask():
     found = pending(Configuration(group="P_shop"))
 
     assert "carried in memory" in found.error
