@@ -30,7 +30,7 @@ from sqlalchemy.util.concurrency import in_greenlet
 from halfmoon.events import Event, Published, Publisher, aio, dbapi, sqlalchemy
 from halfmoon.events import django as project
 from halfmoon.events.aio import AsyncProvider
-from halfmoon.events.databases.database import Provider, Values
+from halfmoon.events.databases.database import Busy, Provider, Values
 from halfmoon.events.testing import MemoryBus
 from halfmoon.events.transaction import LocalTransaction, Status, active_transactions
 from tests.events.django import conftest  # configures the project
@@ -63,6 +63,8 @@ class Adapter:
     traits: ClassVar[frozenset[str]] = frozenset()
     lost: ClassVar[type[Exception]] = Lost
     """What a driver raises when its connection breaks."""
+    killed: ClassVar[tuple[type[Exception], ...]] = (Busy,)
+    """What a statement of the provider's own raises whose connection the server has ended."""
     provider: Provider
 
     def __init__(self, url: str, name: str = "") -> None:
@@ -530,6 +532,7 @@ class Asyncpg(_OnLoop):
     """Connections of asyncpg, whose transactions are its blocks. Publishing is awaited, too."""
 
     traits = frozenset({"several", "named", "native"})
+    killed = (Busy, asyncpg.InternalClientError)  # where the server's last words cross the statement
     connecting: Callable[[str], Awaitable[Any]] = staticmethod(asyncpg.connect)
 
     def connect(self) -> None:
