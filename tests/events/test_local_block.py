@@ -14,6 +14,7 @@ from halfmoon.events import (
     NoTransaction,
     Publisher,
     Status,
+    Synchronization,
     TransactionDoomed,
     TransactionEnded,
     local_transaction,
@@ -64,14 +65,21 @@ class Told(NamedTuple):
         ({"commit": KeyboardInterrupt()}, ["commit"], Status.UNKNOWN),
         ({"commit": Refused()}, ["commit"], Status.ROLLED_BACK),
         ({"block": ValueError(), "rollback": OSError("gone")}, ["rollback"], Status.ROLLED_BACK),
+        ({"before_commit": ValueError()}, ["rollback"], Status.ROLLED_BACK),
     ],
-    ids=["normally", "an error", "no answer", "an interrupt", "refused for certain", "a rollback that fails"],
+    ids=["normally", "error", "no answer", "interrupt", "refused for certain", "rollback that fails", "refused by a hook"],
 )
 def test_a_block_that_ends(errors: dict[str, BaseException], calls: list[str], status: Status, on_a_loop: bool) -> None:
     heard, told = Heard(), Told([], errors)
 
+    class Refuses(Synchronization):
+        def before_commit(self) -> None:
+            if "before_commit" in errors:
+                raise errors["before_commit"]
+
     def work() -> None:
         register(heard)
+        register(Refuses())
         assert transaction_active()
         if "block" in errors:
             raise errors["block"]
@@ -100,6 +108,13 @@ def test_a_coroutine_function_in_a_plain_block_is_refused() -> None:
     with pytest.raises(UsageError, match="async with"), local_transaction(told.commit_async):
         register(heard)
     assert heard.status is Status.UNKNOWN
+
+
+def test_a_block_whose_transaction_was_ended_inside_ends_nothing() -> None:
+    told = Told([], {})
+    with local_transaction(told.commit) as transaction:
+        transaction.end(Status.ROLLED_BACK)
+    assert told.calls == []
 
 
 def test_a_block_is_entered_once() -> None:
@@ -160,6 +175,8 @@ def test_a_savepoint_that_cannot_be_ended_dooms_the_outer_block() -> None:
         with pytest.raises(OSError), local_transaction(told.commit, savepoint=True):
             register(inner)
         assert inner.status is None
+        with local_transaction(savepoint=True):  # another that has no function to call
+            pass
     assert inner.status is Status.ROLLED_BACK
 
 

@@ -19,6 +19,7 @@ from halfmoon.events.databases.database import Busy, Refused
 from halfmoon.events.django import atomic, provider
 from halfmoon.events.django.databases import pyformat
 from halfmoon.events.django.models import Consumed
+from halfmoon.events.errors import TransactionEnded
 from halfmoon.events.outbox.relay import Relay
 from halfmoon.events.tables import CONSUMED, OUTBOX, SENT, TOKENS, Table, create
 from halfmoon.events.testing import MemoryBus
@@ -47,6 +48,8 @@ def test_a_refused_row_makes_the_transaction_roll_back_even_when_the_error_is_sw
         with pytest.raises(Refused):
             provider(using).rows(found).run(INSERT, {"id": "a", "state": 1, "now": 5})
 
+    with pytest.raises(TransactionEnded):
+        provider(using).rows(found).all(ALL)
     assert Order.objects.using(using).count() == 0
 
 

@@ -82,6 +82,12 @@ def test_a_lower_bound_of_the_client_holds_when_the_event_is_published() -> None
             publisher.publish(T, C, b"x" * 11)
 
 
+def test_an_id_that_cannot_be_one_is_refused(events: Publisher, transport: FakeTransport) -> None:
+    with pytest.raises(NameRefused, match="event id"):
+        events.publish(events.event(T, C, 1, id="two words"))
+    assert transport.calls == []
+
+
 # ---------------------------------------------------------------- the message
 
 
