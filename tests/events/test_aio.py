@@ -1,3 +1,4 @@
+# ruff: noqa: PT012 (what stands in the block is what is tested)
 """Events in transactions of asyncpg and of psycopg's asyncio connections, against a real PostgreSQL."""
 
 from __future__ import annotations
