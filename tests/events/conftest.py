@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from sqlalchemy import create_engine, text
 
+from halfmoon.events.transaction import _bound
 from tests.events.outbox.outboxes import Outbox
 from tests.events.real_databases import (
     database_url,
@@ -19,6 +22,14 @@ from tests.events.real_databases import (
 __all__ = ["database_url", "deferring_url", "mariadb_server", "mariadb_url", "postgres_server", "postgres_url", "sqlite_url"]
 
 _SERVERS = {"postgres_url", "postgres_server", "mariadb_url", "mariadb_server"}
+
+
+@pytest.fixture(autouse=True)
+def _own_context() -> Iterator[None]:
+    """What one test binds is not there in the next."""
+    token = _bound.set(())
+    yield
+    _bound.reset(token)
 
 
 @pytest.fixture

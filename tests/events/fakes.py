@@ -5,16 +5,16 @@ from __future__ import annotations
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from halfmoon.errors import RequestTimeout
-from halfmoon.events.databases.database import LOOK_WAIT_MS, Busy, Refused, Values
+from halfmoon.events.databases.database import Values
+from halfmoon.events.dbapi import DbapiProvider, ProxyConnection
 from halfmoon.events.publishing.transport import Answer, Prepared, SendCallback
-from halfmoon.events.tables import TableMissing, named_in
-from halfmoon.events.transaction import LocalTransaction, Status, active_transactions, bind
+from halfmoon.events.transaction import LocalTransaction
 from halfmoon.model import Message, MessageQueue, SendResult, SendStatus, StoredMessage
 
 
@@ -153,104 +153,33 @@ def stored(message: Message, **properties: str) -> StoredMessage:
 # ---------------------------------------------------------------- a database
 
 
-class Blocks:
-    """A `Provider` over an SQLite file; its transactions are the blocks of `begin`. ``commit`` may be replaced to fail."""
-
-    dialect = "sqlite"
-    inline = False
-    ways = "Publish it inside begin()"
+class Blocks(DbapiProvider):
+    """The provider over an SQLite file; its transactions are the blocks of `begin`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.awaited = 0
         """Statements that were run for an event loop."""
+        super().__init__(lambda: self._opened())
+
+    def _opened(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=1, check_same_thread=False)
+        connection.execute("PRAGMA synchronous=OFF")  # no test here is about power
+        return connection
 
     @contextmanager
-    def begin(self, *, commit: Any = None, waits: bool = True) -> Iterator[sqlite3.Connection]:
-        """A transaction: committed at the end of the block, rolled back by an exception."""
-        connection = self._connect(1_000)
-        transaction = LocalTransaction(self, connection, waits=waits)
-        bind(transaction)
-        try:
+    def begin(self, *, waits: bool = True) -> Iterator[ProxyConnection]:
+        """A transaction: committed at the end of the block, rolled back by an exception. ``waits``: as on no event loop."""
+        with closing(self.connect()) as connection, connection:
+            connection.begun().waits = waits
             yield connection
-        except BaseException:
-            connection.rollback()
-            transaction.end(Status.ROLLED_BACK)
-            raise
-        else:
-            try:
-                transaction.before_commit()
-                (commit or connection.commit)()
-            except BaseException:
-                transaction.end(Status.UNKNOWN)
-                raise
-            transaction.end(Status.COMMITTED)
-        finally:
-            connection.close()
-
-    def current(self, handle: object = None) -> LocalTransaction | None:
-        return next((one for one in active_transactions() if one.source is self and handle in (None, one.handle)), None)
-
-    def rows(self, transaction: LocalTransaction) -> _Rows:
-        assert isinstance(transaction.handle, sqlite3.Connection)
-        return _Rows(transaction.handle)
-
-    def standing_in(self, transaction: LocalTransaction) -> None:
-        return None
-
-    def awaiting(self) -> None:
-        return None
 
     async def run_async(self, transaction: LocalTransaction, statement: str, values: Values | None = None) -> int:
         self.awaited += 1
-        return self.rows(transaction).run(statement, values)
+        return await super().run_async(transaction, statement, values)
 
     async def all_async(
         self, transaction: LocalTransaction, statement: str, values: Values | None = None
     ) -> Sequence[Sequence[Any]]:
         self.awaited += 1
-        return self.rows(transaction).all(statement, values)
-
-    @contextmanager
-    def fresh(self, *, lock_wait_ms: int | None = 1_000) -> Iterator[_Rows]:
-        connection = self._connect(lock_wait_ms)
-        try:
-            with connection:
-                yield _Rows(connection)
-        except sqlite3.OperationalError as exc:
-            if table := named_in(str(exc)):
-                raise TableMissing(table) from exc
-            raise Busy(str(exc)) from exc
-        finally:
-            connection.close()
-
-    def release(self) -> None:
-        pass
-
-    def _connect(self, lock_wait_ms: int | None) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=(lock_wait_ms or LOOK_WAIT_MS) / 1000, check_same_thread=False)
-        connection.execute("PRAGMA synchronous=OFF")  # no test here is about power
-        return connection
-
-
-class _Rows:
-    dialect = "sqlite"
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    def run(self, statement: str, values: Values | None = None) -> int:
-        return self._execute(statement, values).rowcount
-
-    def all(self, statement: str, values: Values | None = None) -> Sequence[Sequence[Any]]:
-        return self._execute(statement, values).fetchall()
-
-    def _execute(self, statement: str, values: Values | None) -> sqlite3.Cursor:
-        try:
-            return self._connection.execute(statement, dict(values or {}))
-        except sqlite3.IntegrityError as exc:
-            raise Refused(str(exc)) from exc
-        except sqlite3.OperationalError as exc:
-            if "locked" in str(exc):
-                raise Busy(str(exc)) from exc
-            raise
+        return await super().all_async(transaction, statement, values)

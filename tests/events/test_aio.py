@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import suppress
 from functools import partial
-from typing import Any
 
 import asyncpg
 import psycopg
 import pytest
 
 from halfmoon.errors import UsageError
-from halfmoon.events import Publisher, PublishFailed
+from halfmoon.events import Publisher
 from halfmoon.testing.local import LocalCluster
 from tests.docs.test_examples import ADDRESS, blocks
 from tests.docs.test_examples import run as run_process
@@ -24,44 +22,6 @@ from tests.visible import settled
 from tests.waiting import until
 
 __all__ = ["shop"]
-
-
-def test_events_are_seen_if_and_only_if_their_transaction_and_savepoint_committed(shop: Shop) -> None:
-    async def main() -> None:
-        async with shop.pool() as pool:
-            async with shop.database.connection(pool) as connection, connection.transaction():
-                await sell(shop, connection, 1)
-                with suppress(ZeroDivisionError):
-                    async with connection.transaction():
-                        await sell(shop, connection, 2)
-                        raise ZeroDivisionError
-                async with connection.transaction():
-                    await sell(shop, connection, 3)
-                assert len(shop.bus.pending) == 2
-            with suppress(ZeroDivisionError):
-                async with shop.database.connection(pool) as connection, connection.transaction():
-                    await sell(shop, connection, 4)
-                    raise ZeroDivisionError
-
-    run(main)
-    assert (shop.orders(), shop.seen()) == ([1, 3], [1, 3])
-    assert shop.bus.pending == ()
-
-
-def test_plain_events_are_sent_after_the_commit_and_dropped_by_a_rollback(shop: Shop) -> None:
-    async def main() -> None:
-        async with shop.connection() as connection:
-            async with connection.transaction():
-                await shop.events.publish_async(T, C, 1)
-                assert shop.seen() == []
-            assert shop.seen() == [1]
-            with suppress(ZeroDivisionError):
-                async with connection.transaction():
-                    await shop.events.publish_async(T, C, 2)
-                    raise ZeroDivisionError
-            assert shop.seen() == [1]
-
-    run(main)
 
 
 def test_many_events_of_one_call_are_published(shop: Shop) -> None:
@@ -117,72 +77,6 @@ def test_a_pool_of_one_is_never_waited_for(shop: Shop) -> None:
     run(main)
 
 
-def test_a_publish_that_is_cancelled_leaves_no_event_without_its_row(shop: Shop) -> None:
-    async def main() -> None:
-        async with shop.pool() as pool:
-            for slow in ("prepare_async", "row"):
-                begun = asyncio.Event()
-                task = asyncio.create_task(_sell_slowly(shop, pool, slow, begun))
-                await begun.wait()
-                await asyncio.sleep(0)
-                task.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await task
-
-    run(main)
-    assert (shop.orders(), shop.seen(), shop.bus.pending) == ([], [], ())
-
-
-async def _sell_slowly(shop: Shop, pool: Any, slow: str, begun: asyncio.Event) -> None:
-    transport, waiting = shop.events.transport, asyncio.Event()
-    plain = transport.prepare_async
-
-    async def prepare(*args: Any, **options: Any) -> Any:
-        begun.set()
-        await waiting.wait()
-
-    if slow == "prepare_async":
-        transport.prepare_async = prepare  # type: ignore[method-assign]
-    try:
-        async with shop.database.connection(pool) as connection, connection.transaction():
-            if slow == "row":
-                with shop.database.fresh() as rows:  # holds the key, so that the insert waits
-                    event = shop.events.event(T, C, 1)
-                    rows.run("INSERT INTO halfmoon_event VALUES (:id, 0, 1)", {"id": event.id})
-                    asyncio.get_running_loop().call_later(0.2, begun.set)
-                    await connection.execute(INSERT.format(1))
-                    try:
-                        await shop.events.publish_async(event, transactional=True)
-                    finally:
-                        rows.run("DELETE FROM halfmoon_event WHERE id = :id", {"id": event.id})
-            await sell(shop, connection, 1)
-    finally:
-        transport.prepare_async = plain  # type: ignore[method-assign]
-
-
-def test_a_task_that_is_cancelled_inside_its_transaction_publishes_nothing(shop: Shop) -> None:
-    async def main() -> None:
-        async with shop.pool() as pool:
-            published = asyncio.Event()
-
-            async def work() -> None:
-                async with shop.database.connection(pool) as connection, connection.transaction():
-                    await sell(shop, connection, 1)
-                    published.set()
-                    await asyncio.Event().wait()
-
-            task = asyncio.create_task(work())
-            await published.wait()
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            async with shop.database.connection(pool) as connection, connection.transaction():
-                await sell(shop, connection, 1)
-
-    run(main)
-    assert (shop.orders(), shop.seen(), shop.bus.pending) == ([1], [1], ())
-
-
 def test_each_event_loop_has_its_own_pool_and_tasks_their_own_transactions(shop: Shop) -> None:
     async def main(base: int) -> None:
         async with shop.pool(4) as pool:
@@ -199,21 +93,6 @@ def test_each_event_loop_has_its_own_pool_and_tasks_their_own_transactions(shop:
     for base in (0, 100):
         run(partial(main, base))
     assert shop.orders() == shop.seen() == [0, 2, 4, 6, 100, 102, 104, 106]
-
-
-def test_a_row_that_the_database_refuses_is_an_error_of_the_publish(shop: Shop) -> None:
-    async def main() -> None:
-        async with shop.connection() as connection:
-            event = shop.events.event(T, C, 1)
-            with shop.database.fresh() as rows:
-                rows.run("INSERT INTO halfmoon_event VALUES (:id, 0, 1)", {"id": event.id})
-            with pytest.raises(PublishFailed) as failed:
-                async with connection.transaction():
-                    await shop.events.publish_async(event, transactional=True)
-            assert failed.value.in_database
-
-    run(main)
-    assert shop.seen() == []
 
 
 def test_a_server_that_kills_the_connection_takes_the_event_back(shop: Shop) -> None:

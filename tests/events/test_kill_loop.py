@@ -28,9 +28,8 @@ from tests.events.outcomes.victim import DIE_AT, DIE_ON, OUTBOX_STEPS, STEPS, st
 from tests.events.server import Server
 from tests.waiting import until
 
-KILLS = 5
 KILL_S = float(os.environ.get("HALFMOON_KILL_S", "0"))
-"""For how long publishers are killed at random times, at least `KILLS` of them; 600 for a long run, ``-k random_times``."""
+"""For how long everybody is killed at random times, at least twice each; 600 for a long run, ``-k whoever``."""
 ENDLESS = 1_000_000
 
 pytestmark = pytest.mark.slow
@@ -94,38 +93,6 @@ def test_rows_and_events_agree_after_a_kill_at_each_step(shop: Shop, database_ur
     assert len(STEPS) < len(attempted) <= 2 * len(STEPS) - 1  # one died before it had an event, as others may
 
 
-def kill_publishers(shop: Shop, url: str, mode: str, seed: int) -> list[str]:
-    """Start a publisher again and again and kill it in the middle; return the ids of all events that were begun."""
-    dice, attempted = random.Random(seed), []
-    end = time.monotonic() + KILL_S
-    for number in itertools.takewhile(lambda number: number < KILLS or time.monotonic() < end, itertools.count()):
-        given = [*options(shop, mode, orders=ENDLESS, seed=number), "--events", str(1 + number % 3)]
-        process = start(shop.network.nameserver, url, given, {})
-        assert process.stdout.readline() == "ready\n"
-        stuck = threading.Timer(120, process.kill)
-        stuck.start()
-        output = "".join(process.stdout.readline() for _ in range(dice.randint(3, 40)))
-        assert not stuck.finished.is_set(), "the publisher said nothing for two minutes"
-        stuck.cancel()
-        time.sleep(dice.uniform(0, 0.05))
-        process.kill()
-        output += process.stdout.read()
-        assert process.wait() == -signal.SIGKILL
-        process.stdout.close()
-        attempted += published(output)
-    return attempted
-
-
-@pytest.mark.mission("002-52", "002-53")
-def test_rows_and_events_agree_after_kills_at_random_times(shop: Shop, database_url: str):
-    shop.events.start()  # asked about the others' events while those run, too
-
-    attempted = kill_publishers(shop, database_url, "two-phase", seed=6)
-
-    agree(shop, attempted)
-    assert len(shop.orders()) > KILLS
-
-
 # ---------------------------------------------------------------- whoever is killed: services, the broker, the database
 
 
@@ -173,8 +140,13 @@ def test_nothing_is_lost_invented_or_doubled_whoever_is_killed(
     make_effects(shop.engine)
     shop.events.start()
     seeds, dice = itertools.count(), random.Random(9)
-    given = lambda: options(shop, "two-phase", orders=ENDLESS, seed=next(seeds))  # noqa: E731
-    publishers = [Restarted(lambda: start(shop.network.nameserver, database_url, given(), {})) for _ in range(2)]
+
+    def publisher() -> Forked:
+        seed = next(seeds)
+        given = [*options(shop, "two-phase", orders=ENDLESS, seed=seed), "--events", str(1 + seed % 3)]
+        return start(shop.network.nameserver, database_url, given, {})
+
+    publishers = [Restarted(publisher) for _ in range(2)]
     consumer = Restarted(lambda: consuming(shop, database_url, ready=False))
     victims = [
         *[one.kill for one in (*publishers, consumer)],
@@ -196,7 +168,7 @@ def test_nothing_is_lost_invented_or_doubled_whoever_is_killed(
         assert effects(shop.engine) == Counter(rows)
         assert shop.visible() == len(rows)
         assert {event for one in publishers for event in published(one.output)} >= rows
-        assert len(rows) > KILLS
+        assert len(rows) > len(victims)
     finally:
         for one in (*publishers, consumer):
             one.end()
@@ -212,15 +184,6 @@ def _again(server: LocalCluster | Server) -> None:
 # ---------------------------------------------------------------- through the outbox: at least once, and nothing else
 
 
-def agree_in_the_end(shop: Shop, attempted: list[str]) -> None:
-    """Check that rows and consumed events are the same; an event may have come again when its relay was killed."""
-    shop.events.start()
-    rows = shop.orders()
-    until(lambda: set(shop.seen()) >= rows, f"{len(rows)} events")
-    assert set(shop.seen()) == rows
-    assert set(attempted) >= rows
-
-
 @pytest.mark.parametrize("shop", ["outbox"], indirect=True)
 def test_rows_and_events_of_the_outbox_agree_after_a_kill_at_each_step(shop: Shop, database_url: str):
     attempted = []
@@ -231,16 +194,11 @@ def test_rows_and_events_of_the_outbox_agree_after_a_kill_at_each_step(shop: Sho
         assert process.returncode == -signal.SIGKILL, f"{step}: {output}"
         attempted += published(output)
 
-    agree_in_the_end(shop, attempted)
-    assert len(shop.orders()) > len(OUTBOX_STEPS)
-
-
-@pytest.mark.parametrize("shop", ["outbox"], indirect=True)
-def test_rows_and_events_of_the_outbox_agree_after_kills_at_random_times(shop: Shop, database_url: str):
-    attempted = kill_publishers(shop, database_url, "outbox", seed=7)
-
-    agree_in_the_end(shop, attempted)
-    assert len(shop.orders()) > KILLS
+    shop.events.start()
+    rows = shop.orders()
+    until(lambda: set(shop.seen()) >= rows, f"{len(rows)} events")
+    assert set(shop.seen()) == rows  # an event may have come again when its relay was killed
+    assert len(OUTBOX_STEPS) < len(rows) <= len(attempted)
 
 
 # ---------------------------------------------------------------- consumers, too: effects exactly once

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import NamedTuple
+
 import pytest
 
 from halfmoon.errors import UsageError
@@ -21,125 +24,97 @@ from halfmoon.events import (
 )
 from halfmoon.events.local_block import LOCAL
 from tests.events.fakes import FakeTransport
-
-
-class End(Synchronization):
-    """Remembers how its transaction ended."""
-
-    def __init__(self) -> None:
-        self.status: Status | None = None
-
-    def after_completion(self, status: Status) -> None:
-        assert self.status is None, "told twice"
-        self.status = status
+from tests.events.hearing import Heard
 
 
 class Refused(Exception):
     """The commit was refused, for certain."""
 
 
-def fails(error: BaseException) -> None:
-    raise error
+class Told(NamedTuple):
+    """What a block was given: functions that note their call, and raise an error if one is named for them."""
+
+    calls: list[str]
+    errors: dict[str, BaseException]
+
+    def commit(self) -> None:
+        self._call("commit")
+
+    def rollback(self) -> None:
+        self._call("rollback")
+
+    async def commit_async(self) -> None:
+        self._call("commit")
+
+    async def rollback_async(self) -> None:
+        self._call("rollback")
+
+    def _call(self, name: str) -> None:
+        self.calls.append(name)
+        if name in self.errors:
+            raise self.errors[name]
 
 
-def test_a_block_that_ends_normally_commits() -> None:
-    end, calls = End(), list[str]()
-    with local_transaction(lambda: calls.append("commit"), lambda: calls.append("rollback")):
-        register(end)
+@pytest.mark.parametrize("on_a_loop", [False, True])
+@pytest.mark.parametrize(
+    ("errors", "calls", "status"),
+    [
+        ({}, ["commit"], Status.COMMITTED),
+        ({"block": ValueError()}, ["rollback"], Status.ROLLED_BACK),
+        ({"commit": OSError("connection lost")}, ["commit"], Status.UNKNOWN),
+        ({"commit": KeyboardInterrupt()}, ["commit"], Status.UNKNOWN),
+        ({"commit": Refused()}, ["commit"], Status.ROLLED_BACK),
+        ({"block": ValueError(), "rollback": OSError("gone")}, ["rollback"], Status.ROLLED_BACK),
+        ({"before_commit": ValueError()}, ["rollback"], Status.ROLLED_BACK),
+    ],
+    ids=["normally", "error", "no answer", "interrupt", "refused for certain", "rollback that fails", "refused by a hook"],
+)
+def test_a_block_that_ends(errors: dict[str, BaseException], calls: list[str], status: Status, on_a_loop: bool) -> None:
+    heard, told = Heard(), Told([], errors)
+
+    class Refuses(Synchronization):
+        def before_commit(self) -> None:
+            if "before_commit" in errors:
+                raise errors["before_commit"]
+
+    def work() -> None:
+        register(heard)
+        register(Refuses())
         assert transaction_active()
-    assert calls == ["commit"]
-    assert end.status is Status.COMMITTED
+        if "block" in errors:
+            raise errors["block"]
+
+    async def on_loop() -> None:
+        async with local_transaction(told.commit_async, told.rollback_async, refused=(Refused,)) as transaction:
+            assert not transaction.waits
+            work()
+
+    def blocking() -> None:
+        with local_transaction(told.commit, told.rollback, refused=(Refused,)):
+            work()
+
+    try:
+        asyncio.run(on_loop()) if on_a_loop else blocking()
+        raised = None
+    except BaseException as error:
+        raised = error
+    assert raised is next(reversed(errors.values()), None)
+    assert (told.calls, heard.status) == (calls, status)
     assert not transaction_active()
 
 
-def test_a_block_that_raises_rolls_back_and_the_error_goes_on() -> None:
-    end, calls = End(), list[str]()
-    with pytest.raises(ValueError), local_transaction(lambda: calls.append("commit"), lambda: calls.append("rollback")):
-        register(end)
-        raise ValueError
-    assert calls == ["rollback"]
-    assert end.status is Status.ROLLED_BACK
+def test_a_coroutine_function_in_a_plain_block_is_refused() -> None:
+    told, heard = Told([], {}), Heard()
+    with pytest.raises(UsageError, match="async with"), local_transaction(told.commit_async):
+        register(heard)
+    assert heard.status is Status.UNKNOWN
 
 
-@pytest.mark.parametrize("error", [OSError("connection lost"), KeyboardInterrupt()])
-def test_a_commit_that_raises_leaves_the_outcome_unknown(error: BaseException) -> None:
-    end = End()
-    with pytest.raises(type(error)), local_transaction(lambda: fails(error)):
-        register(end)
-    assert end.status is Status.UNKNOWN
-
-
-def test_a_commit_that_was_refused_for_certain_is_a_rollback() -> None:
-    end = End()
-    with pytest.raises(Refused), local_transaction(lambda: fails(Refused()), refused=(Refused,)):
-        register(end)
-    assert end.status is Status.ROLLED_BACK
-
-
-def test_a_rollback_that_raises_is_a_rollback_all_the_same() -> None:
-    end = End()
-    with pytest.raises(OSError), local_transaction(rollback=lambda: fails(OSError("gone"))):
-        register(end)
-        raise ValueError
-    assert end.status is Status.ROLLED_BACK
-
-
-# ---------------------------------------------------------------- blocks inside blocks
-
-
-def test_a_block_inside_joins_the_outer_one() -> None:
-    end, calls = End(), list[str]()
-    with local_transaction(lambda: calls.append("outer")) as outer:
-        with local_transaction(lambda: calls.append("inner")) as inner:
-            register(end)
-        assert inner is outer
-        assert end.status is None
-    assert calls == ["outer"]
-    assert end.status is Status.COMMITTED
-
-
-def test_an_outer_block_does_not_commit_what_a_joined_one_left_half_done() -> None:
-    end, calls = End(), list[str]()
-    with pytest.raises(TransactionDoomed), local_transaction(lambda: calls.append("commit"), lambda: calls.append("rollback")):
-        with pytest.raises(ValueError), local_transaction():
-            register(end)
-            raise ValueError
-        assert end.status is None
-    assert calls == ["rollback"]
-    assert end.status is Status.ROLLED_BACK
-
-
-def test_a_savepoint_that_raises_is_rolled_back_at_once_and_the_outer_block_commits() -> None:
-    outer, inner, calls = End(), End(), list[str]()
-    with local_transaction(lambda: calls.append("commit")):
-        register(outer)
-        with pytest.raises(ValueError), local_transaction(rollback=lambda: calls.append("back to it"), savepoint=True):
-            register(inner)
-            raise ValueError
-        assert inner.status is Status.ROLLED_BACK
-        assert outer.status is None
-    assert calls == ["back to it", "commit"]
-    assert outer.status is Status.COMMITTED
-
-
-def test_a_savepoint_that_ends_normally_shares_the_fate_of_the_outer_block() -> None:
-    inner, calls = End(), list[str]()
-    with pytest.raises(ValueError), local_transaction(rollback=lambda: calls.append("rollback")):
-        with local_transaction(lambda: calls.append("release"), savepoint=True):
-            register(inner)
-        assert inner.status is None
-        raise ValueError
-    assert calls == ["release", "rollback"]
-    assert inner.status is Status.ROLLED_BACK
-
-
-def test_a_savepoint_that_cannot_be_ended_dooms_the_outer_block() -> None:
-    inner = End()
-    with pytest.raises(TransactionDoomed), local_transaction():
-        with pytest.raises(OSError), local_transaction(lambda: fails(OSError("gone")), savepoint=True):
-            register(inner)
-        assert inner.status is None
-    assert inner.status is Status.ROLLED_BACK
+def test_a_block_whose_transaction_was_ended_inside_ends_nothing() -> None:
+    told = Told([], {})
+    with local_transaction(told.commit) as transaction:
+        transaction.end(Status.ROLLED_BACK)
+    assert told.calls == []
 
 
 def test_a_block_is_entered_once() -> None:
@@ -150,56 +125,59 @@ def test_a_block_is_entered_once() -> None:
         pass
 
 
-# ---------------------------------------------------------------- on an event loop
+# ---------------------------------------------------------------- blocks inside blocks
 
 
-async def test_an_asynchronous_block_awaits_its_commit() -> None:
-    end, calls = End(), list[str]()
-
-    async def commit() -> None:
-        calls.append("commit")
-
-    async with local_transaction(commit) as transaction:
-        register(end)
-        assert not transaction.waits
-    assert calls == ["commit"]
-    assert end.status is Status.COMMITTED
-
-
-async def test_an_asynchronous_commit_that_raises_leaves_the_outcome_unknown() -> None:
-    end = End()
-
-    async def commit() -> None:
-        raise OSError("gone")
-
-    with pytest.raises(OSError):
-        async with local_transaction(commit):
-            register(end)
-    assert end.status is Status.UNKNOWN
-
-
-async def test_an_asynchronous_block_that_raises_rolls_back() -> None:
-    end, calls = End(), list[str]()
-
-    async def rollback() -> None:
-        calls.append("rollback")
-
-    with pytest.raises(ValueError):
-        async with local_transaction(rollback=rollback):
-            register(end)
+def test_a_block_inside_joins_the_outer_one_which_does_not_commit_what_the_joined_one_left_half_done() -> None:
+    committed, rolled_back, told = Heard(), Heard(), Told([], {})
+    with local_transaction(told.commit) as outer, local_transaction(told.rollback) as inner:
+        register(committed)
+        assert inner is outer
+    with pytest.raises(TransactionDoomed), local_transaction(told.commit, told.rollback):
+        with pytest.raises(ValueError), local_transaction():
+            register(rolled_back)
             raise ValueError
-    assert calls == ["rollback"]
-    assert end.status is Status.ROLLED_BACK
+        assert rolled_back.status is None
+    assert told.calls == ["commit", "rollback"]
+    assert (committed.status, rolled_back.status) == (Status.COMMITTED, Status.ROLLED_BACK)
 
 
-def test_a_coroutine_function_in_a_plain_block_is_refused() -> None:
-    end = End()
+@pytest.mark.parametrize("inner_raises", [True, False])
+@pytest.mark.parametrize("outer_raises", [True, False])
+def test_a_savepoint_that_raises_is_rolled_back_at_once_and_another_shares_the_fate_of_the_outer_block(
+    inner_raises: bool, outer_raises: bool
+) -> None:
+    outer, inner, told, of_savepoint = Heard(), Heard(), Told([], {}), Told([], {})
+    try:
+        with local_transaction(told.commit, told.rollback):
+            register(outer)
+            try:
+                with local_transaction(of_savepoint.commit, of_savepoint.rollback, savepoint=True):
+                    register(inner)
+                    if inner_raises:
+                        raise ValueError
+            except ValueError:
+                assert inner.status is Status.ROLLED_BACK
+            assert (outer.status, inner.status is None) == (None, not inner_raises)
+            if outer_raises:
+                raise ValueError
+    except ValueError:
+        assert outer_raises
+    assert of_savepoint.calls == ["rollback" if inner_raises else "commit"]
+    assert told.calls == ["rollback" if outer_raises else "commit"]
+    fate = Status.ROLLED_BACK if outer_raises else Status.COMMITTED
+    assert (outer.status, inner.status) == (fate, Status.ROLLED_BACK if inner_raises else fate)
 
-    async def commit() -> None: ...
 
-    with pytest.raises(UsageError, match="async with"), local_transaction(commit):
-        register(end)
-    assert end.status is Status.UNKNOWN
+def test_a_savepoint_that_cannot_be_ended_dooms_the_outer_block() -> None:
+    inner, told = Heard(), Told([], {"commit": OSError("gone")})
+    with pytest.raises(TransactionDoomed), local_transaction():
+        with pytest.raises(OSError), local_transaction(told.commit, savepoint=True):
+            register(inner)
+        assert inner.status is None
+        with local_transaction(savepoint=True):  # another that has no function to call
+            pass
+    assert inner.status is Status.ROLLED_BACK
 
 
 # ---------------------------------------------------------------- as a provider

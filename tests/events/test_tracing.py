@@ -6,7 +6,6 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from opentelemetry import trace
@@ -117,13 +116,6 @@ def test_without_a_trace_that_came_along_a_span_begins_a_new_one(spans: InMemory
     assert spans.get_finished_spans()[0].parent is None
 
 
-def test_without_a_trace_nothing_travels():
-    properties: dict[str, str] = {}
-    carry(properties)
-
-    assert properties == {}
-
-
 def test_a_trace_that_the_caller_set_stays(spans: InMemorySpanExporter):
     properties = {TRACEPARENT: "00-" + "1" * 32 + "-" + "2" * 16 + "-01"}
     with span("publish", EVENT):
@@ -150,14 +142,11 @@ print(made, properties)
     assert (done.stdout.strip(), done.stderr) == ("None {}", "")
 
 
-def test_where_nobody_records_a_span_is_nothing():
+def test_where_nobody_records_a_span_is_nothing_and_nothing_travels():
     assert span("publish", EVENT) is span("consume", EVENT)
-
-
-def test_where_nobody_records_a_publish_adds_no_property():
-    one: dict[str, Any] = message_of(Event(id="E1", topic="T", code="C"), Codecs(), group="P", now_ms=1).properties
-
-    assert TRACEPARENT not in one
+    carry(properties := {})
+    assert properties == {}
+    assert TRACEPARENT not in message_of(Event(id="E1", topic="T", code="C"), Codecs(), group="P", now_ms=1).properties
 
 
 # ---------------------------------------------------------------- a whole way

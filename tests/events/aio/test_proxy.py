@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-import psycopg
 import pytest
 
 from halfmoon.events import NoTransaction
@@ -13,19 +12,6 @@ from tests.events.aio.shops import INSERT, C, Shop, T, run, sell, shop
 from tests.events.hearing import Heard
 
 __all__ = ["shop"]
-
-
-def test_an_error_that_was_swallowed_makes_the_commit_a_rollback_also_for_plain_events(shop: Shop) -> None:
-    async def main() -> None:
-        async with shop.connection() as connection, connection.transaction():
-            await shop.events.publish_async(T, C, 1)
-            await sell(shop, connection, 2)
-            with suppress(Exception):
-                await connection.execute("SELECT 1 / 0")
-
-    with suppress(psycopg.Error):
-        run(main)
-    assert (shop.orders(), shop.seen(), shop.bus.pending) == ([], [], ())
 
 
 def test_transactions_of_sql_text_count_one_after_the_other(shop: Shop) -> None:
@@ -43,23 +29,6 @@ def test_transactions_of_sql_text_count_one_after_the_other(shop: Shop) -> None:
 
     run(main)
     assert (shop.orders(), shop.seen()) == ([0, 2, 3], [0, 2, 10, 12])
-
-
-def test_what_a_cursor_ends_unseen_costs_a_second_and_no_event(postgres_url: str) -> None:
-    shop = Shop(postgres_url, "psycopg")
-
-    async def main() -> None:
-        async with shop.connection() as connection:
-            await sell(shop, connection, 1)
-            async with connection.cursor() as cursor:
-                await cursor.execute("COMMIT")
-            await sell(shop, connection, 2)
-            async with connection.cursor() as cursor:
-                await cursor.execute("ROLLBACK")
-
-    run(main)
-    assert (shop.orders(), shop.seen(), shop.bus.pending) == ([1], [1], ())
-    shop.events.close()
 
 
 def test_a_block_of_psycopg_commits_at_its_end_and_between_and_rolls_back_an_exception(postgres_url: str) -> None:

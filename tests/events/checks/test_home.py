@@ -51,6 +51,22 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 
 @pytest.fixture
+def maker(engine: Engine) -> Any:
+    """Sessions of a database of each kind, with the table of token rows."""
+    made = sessionmaker(engine)
+    tokens.create_tables(provider(made))
+    return made
+
+
+@pytest.fixture
+def laptop(tmp_path: Path) -> Iterator[Engine]:
+    """Another database with the table, as a member of the same group may have it."""
+    with engine_of(f"sqlite:///{tmp_path / 'laptop.db'}") as made:
+        tokens.create_tables(provider(made))
+        yield made
+
+
+@pytest.fixture
 def postgres(postgres_url: str) -> Iterator[Engine]:
     """A database with the tables in public, and in the schemas of two tenants."""
     with engine_of(postgres_url) as made:
@@ -95,16 +111,14 @@ def asked(provider: Provider, message: StoredMessage) -> LocalTransactionState:
 @pytest.mark.mission("002-52")
 @pytest.mark.parametrize("commits", [True, False])
 def test_a_publisher_of_another_database_says_that_a_check_is_not_its_own_and_writes_nothing(
-    engine: Engine, tmp_path: Path, commits: bool, caplog: pytest.LogCaptureFixture
+    maker: Any, laptop: Engine, commits: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    maker = sessionmaker(engine)
-    tokens.create_tables(provider(maker))
     message = half_of(maker, commits)
-    with engine_of(f"sqlite:///{tmp_path / 'laptop.db'}") as laptop:
-        tokens.create_tables(provider(laptop))
-        checks = Checks(Codecs(), provider(laptop))
-        assert [checks.answer(message) for _ in range(3)] == [NOT_MINE] * 3
-        assert rows(laptop) == []
+    checks, called = Checks(Codecs(), provider(laptop)), []
+    assert [checks.answer(message) for _ in range(3)] == [NOT_MINE] * 3
+    checks.add(T, C, lambda event, context: called.append(event))
+    assert (checks.answer(message), called) == (NOT_MINE, [])  # a check of the user's own is not asked
+    assert rows(laptop) == []
     (said,) = [
         record for record in caplog.records if record.levelno == logging.WARNING and "not this publisher's" in record.message
     ]
@@ -112,29 +126,14 @@ def test_a_publisher_of_another_database_says_that_a_check_is_not_its_own_and_wr
     assert asked(provider(maker), message) is (COMMIT if commits else ROLLBACK)
 
 
-def test_a_check_of_the_users_own_is_not_asked_about_an_event_of_another_database(engine: Engine, tmp_path: Path) -> None:
-    maker = sessionmaker(engine)
-    tokens.create_tables(provider(maker))
-    message = half_of(maker, False)
-    with engine_of(f"sqlite:///{tmp_path / 'laptop.db'}") as laptop:
-        tokens.create_tables(provider(laptop))
-        checks, called = Checks(Codecs(), provider(laptop)), []
-        checks.add(T, C, lambda event, context: called.append(event))
-        assert checks.answer(message) is NOT_MINE
-        assert called == []
-
-
-def test_a_database_without_the_table_has_none_of_its_events(engine: Engine, tmp_path: Path) -> None:
-    maker = sessionmaker(engine)
-    tokens.create_tables(provider(maker))
+def test_a_database_without_the_table_has_none_of_its_events(maker: Any, laptop: Engine) -> None:
     message = half_of(maker, True)
-    with engine_of(f"sqlite:///{tmp_path / 'laptop.db'}") as laptop:
-        assert asked(provider(laptop), message) is NOT_MINE
+    with laptop.begin() as connection:
+        connection.execute(text(f"DROP TABLE {TOKENS.name}"))
+    assert asked(provider(laptop), message) is NOT_MINE
 
 
-def test_a_table_that_was_emptied_proves_nothing_about_what_was_in_it(engine: Engine) -> None:
-    maker = sessionmaker(engine)
-    tokens.create_tables(provider(maker))
+def test_a_table_that_was_emptied_proves_nothing_about_what_was_in_it(engine: Engine, maker: Any) -> None:
     message = half_of(maker, True)
     with engine.begin() as connection:
         connection.execute(text(f"DELETE FROM {TOKENS.name}"))
@@ -142,26 +141,18 @@ def test_a_table_that_was_emptied_proves_nothing_about_what_was_in_it(engine: En
     assert rows(engine) == []
 
 
-def test_two_databases_never_have_one_id(engine: Engine, tmp_path: Path) -> None:
-    ids = set()
-    for number in range(3):
-        with engine_of(f"sqlite:///{tmp_path / f'{number}.db'}") as another:
-            tokens.create_tables(provider(another))
-            with another.connect() as connection:
-                ids.add(connection.scalar(text(f"SELECT created_ms FROM {TOKENS.name} WHERE id = '{IDENTITY}'")))
-    with engine.begin() as connection:
+def test_two_databases_never_have_one_id_and_each_keeps_its_own(engine: Engine, laptop: Engine) -> None:
+    query = text(f"SELECT created_ms FROM {TOKENS.name} WHERE id = '{IDENTITY}'")
+    with engine.begin() as connection, laptop.connect() as another:
         for _ in range(3):  # as often as a migration may run, the id is given once
             for statement in create(TOKENS, engine.dialect.name) + migrate(TOKENS, engine.dialect.name):
                 connection.execute(text(statement))
-        (own,) = connection.scalars(text(f"SELECT created_ms FROM {TOKENS.name} WHERE id = '{IDENTITY}'"))
-    assert len(ids) == 3
-    assert own not in ids
-    assert all(1 << 62 <= one < 1 << 63 for one in {own, *ids})
+        (own,), (other,) = connection.scalars(query), another.scalars(query)
+    assert own != other
+    assert all(1 << 62 <= one < 1 << 63 for one in (own, other))
 
 
-def test_a_replica_answers_what_it_has_and_leaves_the_rest_to_others(engine: Engine, tmp_path: Path) -> None:
-    maker = sessionmaker(engine)
-    tokens.create_tables(provider(maker))
+def test_a_replica_answers_what_it_has_and_leaves_the_rest_to_others(engine: Engine, maker: Any) -> None:
     there, absent = half_of(maker, True), half_of(maker, False)
     only_reads = {
         "sqlite": lambda connection: connection.execute("PRAGMA query_only = ON"),
@@ -198,9 +189,7 @@ def test_tables_that_somebody_else_made_get_their_id_after_the_first_event(engin
 
 
 @pytest.mark.parametrize("schema", ['public"; DROP TABLE orders; --', "a:b", "x" * 64, "\x00"])
-def test_a_message_that_names_no_schema_is_not_ours(engine: Engine, schema: str) -> None:
-    maker = sessionmaker(engine)
-    tokens.create_tables(provider(maker))
+def test_a_message_that_names_no_schema_is_not_ours(maker: Any, schema: str) -> None:
     message = half_of(maker, True)
     message.properties["EVENT_SCHEMA"] = schema
     assert asked(provider(maker), message) is NOT_MINE
@@ -208,9 +197,7 @@ def test_a_message_that_names_no_schema_is_not_ours(engine: Engine, schema: str)
     assert asked(provider(maker), message) is NOT_MINE
 
 
-def test_a_message_of_an_older_release_is_answered_by_whoever_is_asked(engine: Engine) -> None:
-    maker = sessionmaker(engine)
-    tokens.create_tables(provider(maker))
+def test_a_message_of_an_older_release_is_answered_by_whoever_is_asked(maker: Any) -> None:
     message = half_of(maker, False)
     for name in ("EVENT_DATABASE", "EVENT_SCHEMA"):
         message.properties.pop(name, None)
@@ -220,24 +207,41 @@ def test_a_message_of_an_older_release_is_answered_by_whoever_is_asked(engine: E
 # ---------------------------------------------------------------- schemas
 
 
+@contextmanager
+def tenant(way: str, postgres: Engine, bus: MemoryBus) -> Iterator[tuple[Publisher, Any]]:
+    """A publisher, and an open transaction of a tenant whose tables lie in the schema tenant_b."""
+    if way == "a driver's search_path":
+        database = dbapi_provider(connects(postgres.url.render_as_string(hide_password=False)))
+        with Publisher("P_shop", transport=bus, provider=database) as events, database.connect() as connection:
+            connection.execute("SET search_path TO tenant_b")
+            yield events, connection
+        return
+    maker = sessionmaker(postgres)
+    events = Publisher("P_shop", transport=bus, session=maker, schema="tenant_b" if way == "said" else None)
+    with events, maker() as session:
+        if way == "search_path":
+            session.execute(text("SET LOCAL search_path TO tenant_b, public"))
+        elif way == "schema_translate_map":
+            session.connection(execution_options={"schema_translate_map": {None: "tenant_b"}})
+        yield events, session
+
+
 @pytest.mark.mission("002-52")
 @pytest.mark.parametrize("commits", [True, False])
 @pytest.mark.parametrize("checked", [True, False])
-def test_the_row_of_a_search_path_tenant_is_asked_for_in_its_schema(postgres: Engine, commits: bool, checked: bool) -> None:
-    maker, bus = sessionmaker(postgres), MemoryBus()
-    with Publisher("P_shop", transport=bus, session=maker) as events:
-        if checked:
-            bus.lose_second_phase()
-        for number, schema in enumerate(("tenant_b", "tenant_a")):
-            with maker() as session:
-                session.execute(text(f"SET LOCAL search_path TO {schema}, public"))
-                events.publish(T, C, number, transactional=True)
-                session.commit() if commits else session.rollback()
+@pytest.mark.parametrize("way", ["search_path", "schema_translate_map", "said", "a driver's search_path"])
+def test_the_row_of_a_tenant_is_asked_for_in_its_schema(postgres: Engine, way: str, commits: bool, checked: bool) -> None:
+    bus = MemoryBus()
+    if checked:
+        bus.lose_second_phase()
+    with tenant(way, postgres, bus) as (events, handle):
+        events.publish(T, C, 1, transactional=True)
+        handle.commit() if commits else handle.rollback()
         if checked:
             bus.check_now()
-        assert [one.payload for one in bus.events()] == [0, 1] * commits
-    counts = [[state for _, state in rows(postgres, schema)].count(1) for schema in ("public", "tenant_a", "tenant_b")]
-    assert counts == ([0, 1, 1] if commits else [0, 0, 0])
+        assert [one.payload for one in bus.events()] == [1] * commits
+    assert [state for _, state in rows(postgres, "tenant_b")] == [int(commits)]
+    assert rows(postgres) == rows(postgres, "tenant_a") == []
 
 
 @contextmanager
@@ -289,18 +293,6 @@ def test_a_half_message_that_was_taken_back_and_cannot_be_stored_again_leaves_no
     assert [rows(postgres, schema) for schema in ("public", "tenant_a", "tenant_b")] == [[], [], []]
 
 
-@pytest.mark.parametrize("commits", [True, False])
-def test_a_schema_translate_map_leads_to_the_row(postgres: Engine, commits: bool) -> None:
-    maker, bus = sessionmaker(postgres), MemoryBus()
-    with Publisher("P_shop", transport=bus, session=maker) as events, maker() as session:
-        session.connection(execution_options={"schema_translate_map": {None: "tenant_a"}})
-        events.publish(T, C, 1, transactional=True)
-        session.commit() if commits else session.rollback()
-        assert [one.payload for one in bus.events()] == [1] * commits
-    assert [state for _, state in rows(postgres, "tenant_a")] == [int(commits)]
-    assert rows(postgres) == []
-
-
 async def test_a_schema_translate_map_of_an_async_engine_leads_to_the_row(postgres: Engine) -> None:
     engine = create_async_engine(for_asyncio(postgres.url.render_as_string(hide_password=False)))
     tenant = engine.execution_options(schema_translate_map={None: "tenant_b"})
@@ -316,35 +308,17 @@ async def test_a_schema_translate_map_of_an_async_engine_leads_to_the_row(postgr
     assert len(rows(postgres, "tenant_b")) == 1
 
 
-@pytest.mark.parametrize("commits", [True, False])
-def test_tables_in_a_schema_that_was_said_are_made_and_asked_there(postgres: Engine, commits: bool) -> None:
+def test_tables_in_a_schema_that_was_said_are_made_there_and_in_no_other(postgres: Engine) -> None:
     with postgres.begin() as connection:
         connection.execute(text("CREATE SCHEMA IF NOT EXISTS events"))
-    maker, bus = sessionmaker(postgres), MemoryBus()
-    with Publisher("P_shop", transport=bus, session=maker, schema="events") as events:
+    maker = sessionmaker(postgres)
+    with Publisher("P_shop", transport=MemoryBus(), session=maker, schema="events") as events:
         events.create_tables()
-        with maker() as session:
-            session.execute(text("SELECT 1"))
-            events.publish(T, C, 1, transactional=True)
-            session.commit() if commits else session.rollback()
-        assert [one.payload for one in bus.events()] == [1] * commits
-    assert [state for _, state in rows(postgres, "events")] == [int(commits)]
+    assert rows(postgres, "events") == []
     with postgres.begin() as connection:
         connection.execute(text("DROP SCHEMA events CASCADE"))
     with pytest.raises(UsageError, match="in 'events' already"):
         provider(maker, schema="tenant_a")
-
-
-@pytest.mark.parametrize("commits", [True, False])
-def test_a_drivers_connection_in_a_tenants_search_path_is_asked_there(postgres: Engine, commits: bool) -> None:
-    database, bus = dbapi_provider(connects(postgres.url.render_as_string(hide_password=False))), MemoryBus()
-    with Publisher("P_shop", transport=bus, provider=database) as events, database.connect() as connection:
-        connection.execute("SET search_path TO tenant_b")
-        events.publish(T, C, 1, transactional=True)
-        connection.commit() if commits else connection.rollback()
-        assert [one.payload for one in bus.events()] == [1] * commits
-    assert [state for _, state in rows(postgres, "tenant_b")] == [int(commits)]
-    assert rows(postgres) == []
 
 
 @pytest.mark.parametrize("commits", [True, False])
@@ -368,14 +342,16 @@ def test_another_database_of_the_same_mariadb_is_asked_where_the_row_lies(mariad
             connection.execute(text(f"DROP DATABASE `{other}`"))
 
 
+def half_of_tenant(postgres: Engine, schema: str, commits: bool) -> StoredMessage:
+    return half_of(sessionmaker(postgres), commits, lambda session: session.execute(text(f"SET LOCAL search_path TO {schema}")))
+
+
 def test_a_tenant_whose_schema_is_gone_keeps_no_other_from_being_decided(postgres: Engine) -> None:
-    maker = sessionmaker(postgres)
-    message = half_of(maker, True, lambda session: session.execute(text("SET LOCAL search_path TO tenant_a")))
-    other = half_of(maker, True, lambda session: session.execute(text("SET LOCAL search_path TO tenant_b")))
+    message, other = (half_of_tenant(postgres, schema, True) for schema in ("tenant_a", "tenant_b"))
     with postgres.begin() as connection:
         connection.execute(text("ALTER SCHEMA tenant_a RENAME TO gone"))
-    assert asked(provider(maker), message) is NOT_MINE
-    assert asked(provider(maker), other) is COMMIT
+    assert asked(provider(postgres), message) is NOT_MINE
+    assert asked(provider(postgres), other) is COMMIT
     with postgres.begin() as connection:
         connection.execute(text("ALTER SCHEMA gone RENAME TO tenant_a"))
 
@@ -389,14 +365,15 @@ def test_statements_name_the_tables_in_a_schema_and_nothing_else(schema: str) ->
             assert f"ix_{place}" not in statement or not schema
 
 
-def test_sqlite_has_no_schemas() -> None:
+def test_a_schema_named_like_a_table_is_named_once_and_sqlite_has_none() -> None:
+    once = in_schema("SELECT 1 FROM halfmoon_event", "halfmoon_event", "postgresql")
+    assert in_schema(once, "other", "postgresql") == once == 'SELECT 1 FROM "halfmoon_event".halfmoon_event'
     with pytest.raises(UsageError, match="SQLite has no schemas"):
         create(TOKENS, "sqlite", "events")
 
 
 def test_who_has_no_right_to_a_schema_says_that_a_check_is_not_its_own(postgres: Engine) -> None:
-    maker = sessionmaker(postgres)
-    message = half_of(maker, False, lambda session: session.execute(text("SET LOCAL search_path TO tenant_a")))
+    message = half_of_tenant(postgres, "tenant_a", False)
     with postgres.begin() as connection:
         connection.execute(text("CREATE ROLE guest LOGIN PASSWORD 'guest'"))
     try:
@@ -491,16 +468,9 @@ def test_a_tenant_whose_schema_cannot_be_named_gets_no_tombstone_in_another(post
         connection.execute(text('DROP SCHEMA "o\'neil" CASCADE'))
 
 
-def test_a_schema_named_like_a_table_is_named_once(postgres: Engine) -> None:
-    assert in_schema(in_schema("SELECT 1 FROM halfmoon_event", "halfmoon_event", "postgresql"), "other", "postgresql") == (
-        'SELECT 1 FROM "halfmoon_event".halfmoon_event'
-    )
-
-
-def test_the_process_that_wrote_a_row_decides_it_though_the_table_was_emptied_before(engine: Engine) -> None:
-    maker, bus = sessionmaker(engine), MemoryBus()
+def test_the_process_that_wrote_a_row_decides_it_though_the_table_was_emptied_before(engine: Engine, maker: Any) -> None:
+    bus = MemoryBus()
     with Publisher("P_shop", transport=bus, session=maker) as events:
-        events.create_tables()
         with maker() as session:
             events.publish(T, C, 1, transactional=True)
             session.rollback()

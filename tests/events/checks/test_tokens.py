@@ -1,7 +1,5 @@
 """Token rows over real databases: what a check answers, whatever the transaction is doing; tables; removal."""
 
-# ruff: noqa: PT012 - what is refused is the end of the block
-
 from __future__ import annotations
 
 import logging
@@ -49,45 +47,6 @@ def stored(shop: Shop) -> list[tuple[str, int]]:
 
 
 # ---------------------------------------------------------------- answers
-
-
-def test_a_committed_token_is_a_commit_and_no_token_is_a_rollback_for_ever(shop):
-    with shop.Session.begin():
-        write(shop, "a")
-    with shop.Session() as session:
-        session.begin()
-        write(shop, "b")
-        session.rollback()
-
-    for _ in range(2):
-        assert ask(shop, "a") is COMMIT
-        assert ask(shop, "b") is ROLLBACK
-    assert stored(shop) == [("a", tokens.PRESENT), ("b", tokens.TOMBSTONE)]
-
-
-def test_an_open_transaction_is_undecided_and_is_not_disturbed(shop):
-    with shop.Session.begin() as session:
-        session.add(Order(id=1))
-        write(shop, "a")
-        before = time.monotonic()
-        assert ask(shop, "a") is OPEN
-        assert time.monotonic() - before < 4  # a driver waits for 5 s unless it is told not to
-        session.add(Order(id=2))
-
-    assert ask(shop, "a") is COMMIT
-    assert shop.ids() == [1, 2]
-
-
-def test_a_transaction_that_a_check_came_before_cannot_commit_its_event(shop):
-    with pytest.raises(Refused), shop.Session.begin() as session:
-        session.add(Order(id=1))
-        if shop.provider.dialect == "postgresql":  # in SQLite whoever writes is alone
-            session.flush()
-        assert ask(shop, "a") is ROLLBACK
-        write(shop, "a")
-
-    assert ask(shop, "a") is ROLLBACK
-    assert shop.ids() == []
 
 
 def test_an_old_event_without_a_token_stays_undecided_and_the_log_says_so(shop, caplog):

@@ -8,12 +8,16 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from functools import partial
 from importlib import import_module
 from itertools import count
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import asyncpg
+import psycopg
 import pytest
 from django.db import OperationalError, connections, transaction
 from sqlalchemy import URL, Engine, create_engine, event, make_url, text
@@ -21,15 +25,17 @@ from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
 from sqlalchemy.pool import NullPool
 from sqlalchemy.util import await_only, greenlet_spawn
+from sqlalchemy.util.concurrency import in_greenlet
 
-from halfmoon.events import Publisher, dbapi, sqlalchemy
+from halfmoon.events import Event, Published, Publisher, aio, dbapi, sqlalchemy
 from halfmoon.events import django as project
-from halfmoon.events.databases.database import Provider
+from halfmoon.events.aio import AsyncProvider
+from halfmoon.events.databases.database import Busy, Provider, Values
 from halfmoon.events.testing import MemoryBus
-from halfmoon.events.transaction import Status, active_transactions
+from halfmoon.events.transaction import LocalTransaction, Status, active_transactions
 from tests.events.django import conftest  # configures the project
 from tests.events.hearing import Heard
-from tests.events.real_databases import connects, for_asyncio, mysql_options
+from tests.events.real_databases import connects, for_asyncio, mysql_options, plain
 
 assert conftest.settings.configured
 
@@ -57,6 +63,8 @@ class Adapter:
     traits: ClassVar[frozenset[str]] = frozenset()
     lost: ClassVar[type[Exception]] = Lost
     """What a driver raises when its connection breaks."""
+    killed: ClassVar[tuple[type[Exception], ...]] = (Busy,)
+    """What a statement of the provider's own raises whose connection the server has ended."""
     provider: Provider
 
     def __init__(self, url: str, name: str = "") -> None:
@@ -156,9 +164,17 @@ class Adapter:
         self.marks[number] = heard
         return heard
 
-    def publish(self, payload: Any, **options: Any) -> str:
-        """Publish a transactional event, or as the options say; return its delivery."""
-        return str(self.events.publish(T, C, payload, **{"transactional": True, **options}).delivery)
+    def publish(self, payload: Any, *, by: Any = None, **options: Any) -> str:
+        """Publish a transactional event, or as the options say, ``by`` the publisher or another; return its delivery."""
+        given = (payload,) if isinstance(payload, Event) else (T, C, payload)
+        return str(self._published(by or self.events, *given, **{"transactional": True, **options}).delivery)
+
+    def _published(self, events: Any, *given: Any, **options: Any) -> Published:
+        return events.publish(*given, **options)  # type: ignore[no-any-return]
+
+    def run_in(self, local: LocalTransaction, statement: str, values: Values | None = None) -> int:
+        """Run a statement of events in a transaction of the user's."""
+        return self.provider.rows(local).run(statement, values)
 
     def seen(self) -> list[Any]:
         """The payloads that consumers see now, in order."""
@@ -482,6 +498,98 @@ class Connections(Adapter):
         handle._real.commit = once
 
 
+class Blocks(Connections):
+    """As `Connections`, whose transactions and savepoints are blocks of psycopg, with autocommit."""
+
+    traits = frozenset({"several", "named"})
+
+    def connect(self) -> None:
+        self.provider = dbapi.provider(connects(self.url, autocommit=True))
+
+    @contextmanager
+    def block(self) -> Iterator[Any]:
+        with closing(self.open()) as connection:
+            self.running = connection.transaction()
+            with self.running:
+                yield connection
+
+    def savepoint(self, handle: Any) -> AbstractContextManager[Any]:
+        return handle.transaction()  # type: ignore[no-any-return]
+
+    def committing(self, handle: Any, commit: Callable[[Callable[[], None]], None]) -> None:
+        plain = self.running._real
+
+        def once(*error: Any) -> Any:
+            return plain.__exit__(*error) if any(error) else commit(lambda: plain.__exit__(*error))
+
+        self.running._real = SimpleNamespace(__exit__=once)
+
+
+# ---------------------------------------------------------------- asyncio drivers of PostgreSQL
+
+
+class Asyncpg(_OnLoop):
+    """Connections of asyncpg, whose transactions are its blocks. Publishing is awaited, too."""
+
+    traits = frozenset({"several", "named", "native"})
+    killed = (Busy, asyncpg.InternalClientError)  # where the server's last words cross the statement
+    connecting: Callable[[str], Awaitable[Any]] = staticmethod(asyncpg.connect)
+
+    def connect(self) -> None:
+        self.provider: AsyncProvider = aio.provider(lambda: self.connecting(plain(self.url)))
+        self.blocks: dict[Any, Any] = {}
+
+    def open(self) -> Any:
+        return await_only(self.provider.open())
+
+    @contextmanager
+    def block(self) -> Iterator[Any]:
+        connection = self.open()
+        self.blocks[connection] = block = connection.transaction()
+        try:
+            with _awaited(lambda: block):
+                yield connection
+        finally:
+            del self.blocks[connection]
+            self.close(connection)
+
+    def savepoint(self, handle: Any) -> AbstractContextManager[Any]:
+        return _awaited(handle.transaction)
+
+    def execute(self, handle: Any, statement: str) -> Any:
+        run = handle.fetchval if statement.startswith("SELECT") else handle.execute
+        return await_only(run(statement))
+
+    def _published(self, events: Any, *given: Any, **options: Any) -> Published:
+        if in_greenlet():
+            return await_only(events.publish_async(*given, **options))
+        return super()._published(events, *given, **options)
+
+    def run_in(self, local: LocalTransaction, statement: str, values: Values | None = None) -> int:
+        return await_only(self.provider.run_async(local, statement, values))
+
+    def committing(self, handle: Any, commit: Callable[[Callable[[], None]], None]) -> None:
+        block = self.blocks[handle]
+        plain = block._real
+
+        async def once(*error: Any) -> Any:
+            ending = partial(plain.__aexit__, *error)
+            return await (ending() if any(error) else greenlet_spawn(commit, lambda: await_only(ending())))
+
+        block._real = SimpleNamespace(__aexit__=once)
+
+
+class AsyncPsycopg(Asyncpg):
+    """Asyncio connections of psycopg: their first statement begins a transaction, too."""
+
+    traits = frozenset({"open", "several", "named", "unused", "native"})
+    connecting = staticmethod(psycopg.AsyncConnection.connect)
+
+    def execute(self, handle: Any, statement: str) -> Any:
+        cursor = await_only(handle.execute(statement))
+        return await_only(cursor.fetchone())[0] if cursor.description else None
+
+
 ADAPTERS: dict[str, tuple[type[Adapter], str, str]] = {
     "session on sqlite": (Sessions, "sqlite", ""),
     "session on postgresql": (Sessions, "postgresql", ""),
@@ -503,9 +611,12 @@ ADAPTERS: dict[str, tuple[type[Adapter], str, str]] = {
     "our atomic on postgresql": (AliasOfOurs, "postgresql", ""),
     "sqlite3": (Connections, "sqlite", ""),
     "psycopg": (Connections, "postgresql", ""),
+    "psycopg's blocks": (Blocks, "postgresql", ""),
     "pymysql": (Connections, "mysql", "pymysql"),
     "MySQLdb": (Connections, "mysql", "MySQLdb"),
     "mariadb": (Connections, "mysql", "mariadb"),
+    "asyncpg": (Asyncpg, "postgresql", ""),
+    "async psycopg": (AsyncPsycopg, "postgresql", ""),
 }
 """By name: the adapter, the database that it needs, and its driver where several are promised."""
 
@@ -519,7 +630,8 @@ def traits_of(name: str) -> frozenset[str]:
     """Return what a promise may ask of an adapter: its own traits, and those of its database."""
     kind, dialect, _ = ADAPTERS[name]
     of_database = {"sqlite": {"deferred"}, "postgresql": {"deferred", "server", "postgresql"}, "mysql": {"server"}}
-    return kind.traits | of_database[dialect] | {dialect}
+    blocking = frozenset() if "native" in kind.traits else {"blocking"}
+    return kind.traits | of_database[dialect] | blocking | {dialect}
 
 
 def made(name: str, url: str) -> Adapter:

@@ -194,12 +194,14 @@ def test_a_hook_before_the_commit_may_refuse_it(data: Adapter):
     data.agree()
 
 
+@needs("blocking")
 def test_a_hook_before_the_commit_still_writes_and_publishes(data: Adapter):
     with data.block() as handle:
         listen(data, Hook(before=lambda: data.mark(1, handle, named=True)))  # a block of an AsyncSession commits in another task
     data.agree(1)
 
 
+@needs("blocking")
 def test_a_hook_after_the_commit_finds_no_transaction_and_publishes_at_once(data: Adapter):
     said: list[object] = []
 

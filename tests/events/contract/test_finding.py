@@ -96,9 +96,8 @@ def test_in_a_transaction_that_ended_nothing_is_written(data: Adapter):
         data.execute(handle, "SELECT 1")
         local = data.provider.current()
         assert local is not None
-        rows = data.provider.rows
     with pytest.raises(TransactionEnded):
-        rows(local).run("SELECT 1")
+        data.run_in(local, "SELECT 1")
 
 
 # ---------------------------------------------------------------- which
@@ -111,7 +110,7 @@ def test_a_handle_that_is_named_is_meant_and_one_of_another_kind_is_refused(data
         assert data.provider.current(handle) is data.provider.current()
         with pytest.raises(UsageError, match=r"session=|these events belong to"):
             data.provider.current("something")
-        data.events.bound_to(handle).publish("TP_ORDER", "EC_PAID", 1, transactional=True)
+        data.publish(1, by=data.events.bound_to(handle))
     assert data.seen() == [1]
 
 
@@ -125,8 +124,7 @@ def test_of_several_transactions_one_must_be_named(data: Adapter):
         assert nothing_was_sent(data)
         assert data.provider.current(outer) is not data.provider.current(inner)
         data.publish(2, session=inner)
-        in_thread_named = data.events.bound_to(outer)
-        in_thread_named.publish("TP_ORDER", "EC_PAID", 3, transactional=True)
+        data.publish(3, by=data.events.bound_to(outer))
     assert sorted(data.seen()) == [2, 3]
 
 
@@ -136,7 +134,7 @@ def test_after_its_commit_a_handle_has_to_begin_again(data: Adapter):
     data.execute(handle, "SELECT 1")
     data.mark(1, handle)
     data.commit(handle)
-    if "unused" in data.traits:  # with autocommit off, Django is always in a transaction
+    if "unused" in data.traits and "native" not in data.traits:  # those, and Django with autocommit off, are always in one
         assert publishes(data) == "NoTransaction"
         assert publishes(data, session=handle) in ("TransactionEnded", "NoTransaction")
         assert data.publish(2, transactional=False) == "sent"
@@ -203,13 +201,15 @@ def test_a_publish_that_fails_raises_so_that_the_transaction_rolls_back(data: Ad
     assert data.rows() == []
 
 
-def test_an_event_that_a_check_settled_first_cannot_be_committed_any_more(data: Adapter):
+@pytest.mark.parametrize("state", [0, 1], ids=["a check settled", "another transaction published"])
+def test_an_event_that_something_else_came_before_cannot_be_committed_any_more(data: Adapter, state: int):
     event = data.events.event("TP_ORDER", "EC_PAID", 1, transactional=True)
     with data.provider.fresh() as rows:
-        rows.run("INSERT INTO halfmoon_event (id, state, created_ms) VALUES (:id, 0, 5)", {"id": event.id})
-    with suppress(PublishFailed), data.block() as handle:
+        rows.run("INSERT INTO halfmoon_event VALUES (:id, :state, 5)", {"id": event.id, "state": state})
+    with pytest.raises(PublishFailed, match="its token row already exists") as failed, data.block() as handle:
         data.execute(handle, "INSERT INTO orders VALUES (1)")
-        data.events.publish(event)
+        data.publish(event)
+    assert failed.value.in_database
     assert data.seen() == data.rows() == []
 
 

@@ -29,7 +29,7 @@ def insert(data: Adapter, event_id: str) -> int:
     """Write a token row in the transaction that is open here."""
     local = data.provider.current()
     assert local is not None
-    return data.provider.rows(local).run(*inserted(event_id))
+    return data.run_in(local, *inserted(event_id))
 
 
 def answer(data: Adapter, event_id: str) -> str:
@@ -152,7 +152,7 @@ def test_a_connection_of_its_own_is_kept_and_one_that_breaks_inside_hides_no_exc
     with pytest.raises(ZeroDivisionError), data.provider.fresh() as rows:
         rows.run(*inserted("a"))
         data.beside(ends.format(rows.all(f"SELECT {asks}")[0][0]))
-        with pytest.raises(Busy):
+        with pytest.raises(data.killed):
             rows.all(ALL)
         raise ZeroDivisionError
     with data.provider.fresh() as rows:

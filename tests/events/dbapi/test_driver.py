@@ -14,13 +14,7 @@ import pytest
 from halfmoon.errors import UsageError
 from halfmoon.events.checks import tokens
 from halfmoon.events.dbapi import provider
-from halfmoon.events.dbapi.driver import (
-    autocommits,
-    dialect_of,
-    in_transaction,
-    paramstyle_of,
-    written,
-)
+from halfmoon.events.dbapi.driver import autocommits, dialect_of, in_transaction, paramstyle_of, written
 from halfmoon.model import LocalTransactionState
 from tests.events.real_databases import connects, plain
 
@@ -41,19 +35,12 @@ def test_a_statement_is_written_as_the_driver_takes_it(style, statement, values)
     assert written(STATEMENT, {"a": 1, "b": 2}, style) == (statement, values)
 
 
-def test_a_statement_without_values_keeps_its_percent_signs():
-    assert written("SELECT 5 % 2", None, "pyformat") == ("SELECT 5 % 2", {})
-
-
-def test_a_place_may_have_digits_in_its_name_and_a_cast_is_none():
+def test_places_may_have_digits_in_their_names_and_without_values_percent_signs_stay():
     statement = "SELECT :t0, :t_1, '{}'::jsonb"
-    assert written(statement, {"t0": 1, "t_1": 2}, "pyformat") == ("SELECT %(t0)s, %(t_1)s, '{}'::jsonb", {"t0": 1, "t_1": 2})
     assert written(statement, {"t0": 1, "t_1": 2}, "qmark") == ("SELECT ?, ?, '{}'::jsonb", [1, 2])
-
-
-def test_a_paramstyle_that_is_none_is_refused():
+    assert written("SELECT 5 % 2", None, "pyformat") == ("SELECT 5 % 2", {})
     with pytest.raises(UsageError, match="PEP 249"):
-        written(tokens.INSERT, tokens.values("a", 1), "roman")
+        written(statement, {"t0": 1, "t_1": 2}, "roman")
 
 
 def test_a_driver_is_known_by_its_package(postgres_url):

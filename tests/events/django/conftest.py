@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import django
 import pytest
@@ -15,6 +16,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import connections
 from django.test.utils import override_settings, setup_test_environment
+from sqlalchemy import make_url
 
 from halfmoon.events.testing import MemoryBus
 from tests.events.mariadb import MariaDB
@@ -75,30 +77,32 @@ def _tables() -> Iterator[None]:
 
 
 @contextmanager
-def _configured(server: Postgres | MariaDB, alias: str, engine: str) -> Iterator[str]:
-    """Make a database with all tables in a server, for the block."""
-    url = server.create()
-    configured = {
-        "ENGINE": f"django.db.backends.{engine}",
-        "NAME": url.rpartition("/")[2],
-        "HOST": "127.0.0.1",
-        "PORT": str(server.port),
-        "USER": "halfmoon",
-        "PASSWORD": server.password,
-    }
+def configured(alias: str, settings: dict[str, Any]) -> Iterator[None]:
+    """Have another database among those of the project, for a block."""
     known = dict(connections.settings)
-    connections.settings = connections.configure_settings({**known, alias: configured})
-    call_command("migrate", database=alias, run_syncdb=True, verbosity=0)
-    yield alias
-    connections[alias].close()
-    connections.settings = known
-    server.drop(url)
+    connections.settings = connections.configure_settings({**known, alias: settings})
+    try:
+        yield
+    finally:
+        connections.settings = known
+
+
+@contextmanager
+def _made(server: Postgres | MariaDB, alias: str, engine: str) -> Iterator[str]:
+    """Make a database with all tables in a server, for the block."""
+    url = make_url(server.create())
+    place = {"NAME": url.database, "HOST": url.host, "PORT": str(url.port), "USER": url.username, "PASSWORD": url.password}
+    with configured(alias, {"ENGINE": f"django.db.backends.{engine}", **place}):
+        call_command("migrate", database=alias, run_syncdb=True, verbosity=0)
+        yield alias
+        connections[alias].close()
+    server.drop(url.render_as_string(hide_password=False))
 
 
 @pytest.fixture(scope="session")
 def postgres_alias(postgres_server: Postgres) -> Iterator[str]:
     """The alias of a PostgreSQL database with all tables."""
-    with _configured(postgres_server, "postgres", "postgresql") as alias:
+    with _made(postgres_server, "postgres", "postgresql") as alias:
         yield alias
 
 
@@ -106,7 +110,7 @@ def postgres_alias(postgres_server: Postgres) -> Iterator[str]:
 def mariadb_alias(mariadb_server: MariaDB) -> Iterator[str]:
     """The alias of a MariaDB database with all tables; Django's driver for it is mysqlclient."""
     pytest.importorskip("MySQLdb", reason="mysqlclient is not installed (make debian)")
-    with _configured(mariadb_server, "mariadb", "mysql") as alias:
+    with _made(mariadb_server, "mariadb", "mysql") as alias:
         yield alias
 
 

@@ -68,7 +68,7 @@ def test_every_page_answers_and_shows_its_rows(admin: Client, file_bus: MemoryBu
 
 def test_rows_of_the_outbox_are_found_by_their_state(admin: Client, file_bus: MemoryBus):
     soon = time.time_ns() // 1_000_000 + 60_000
-    outbox_row("row-W")
+    outbox_row("row-W", claimed_until_ms=9_000_000_000_000)  # a claim of a clock far ahead counts for nothing
     outbox_row("row-F", next_ms=PARKED_MS, error="x")
     outbox_row("row-R", next_ms=soon, error="x")
     outbox_row("row-S", claimed_until_ms=soon)
@@ -76,13 +76,6 @@ def test_rows_of_the_outbox_are_found_by_their_state(admin: Client, file_bus: Me
     for state, event_id in {"waiting": "row-W", "failed": "row-F", "retrying": "row-R", "sending": "row-S"}.items():
         page = admin.get(f"/admin/halfmoon_events/outboxevent/?state={state}").content.decode()
         assert [one for one in ("row-W", "row-F", "row-R", "row-S") if one in page] == [event_id]
-
-
-def test_a_claim_of_a_clock_far_ahead_is_not_shown(admin: Client, file_bus: MemoryBus):
-    outbox_row("row-W", claimed_until_ms=9_000_000_000_000)
-
-    assert "row-W" in admin.get("/admin/halfmoon_events/outboxevent/?state=waiting").content.decode()
-    assert "row-W" not in admin.get("/admin/halfmoon_events/outboxevent/?state=sending").content.decode()
 
 
 def test_failed_events_are_sent_again_on_request(admin: Client, file_database: str):

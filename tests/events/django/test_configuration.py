@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -145,40 +146,34 @@ def test_changed_settings_make_another_publisher_and_close_the_one_before():
 
 
 def test_the_publisher_is_made_once_by_many_threads():
-    made: list[int] = []
-    with override_settings(HALFMOON={"GROUP": "P_one", "TRANSPORT": MemoryBus()}):
-        threads = [threading.Thread(target=lambda: made.append(id(project.project.publisher()))) for _ in range(8)]
-        for one in threads:
-            one.start()
-        for one in threads:
-            one.join()
+    with override_settings(HALFMOON={"GROUP": "P_one", "TRANSPORT": MemoryBus()}), ThreadPoolExecutor(8) as threads:
+        assert len(set(threads.map(lambda _: project.project.publisher(), range(8)))) == 1
 
-    assert len(set(made)) == 1
     assert "not made yet" in repr(project.project)
 
 
-def test_a_request_opens_the_publisher_so_that_brokers_can_ask(file_bus: MemoryBus):
-    opening = project.OpenOnRequest()
-    request_started.connect(opening.request_started)
-    try:
-        assert not [one for one in file_bus._members if one.answers]
-        Client().get("/nowhere/")
-        until(lambda: [one for one in file_bus._members if one.answers])
-        until(lambda: opening._opened == (project.project.publisher(), os.getpid()))
-    finally:
-        request_started.disconnect(opening.request_started)
+@pytest.fixture
+def opening() -> Iterator[project.OpenOnRequest]:
+    """Opens the project's publisher with the first request."""
+    found = project.OpenOnRequest()
+    request_started.connect(found.request_started)
+    yield found
+    request_started.disconnect(found.request_started)
 
 
+def test_a_request_opens_the_publisher_so_that_brokers_can_ask(file_bus: MemoryBus, opening: project.OpenOnRequest):
+    assert not [one for one in file_bus._members if one.answers]
+    Client().get("/nowhere/")
+    until(lambda: [one for one in file_bus._members if one.answers])
+    until(lambda: opening._opened == (project.project.publisher(), os.getpid()))
+
+
+@pytest.mark.usefixtures("opening")
 def test_a_publisher_that_cannot_be_opened_harms_no_request(caplog: pytest.LogCaptureFixture):
-    opening = project.OpenOnRequest()
-    request_started.connect(opening.request_started)
-    try:
-        with override_settings(HALFMOON={"GROUP": "P_one", "TRANSPORT": MemoryBus()}):
-            project.project.publisher().close()
-            assert Client().get("/nowhere/").status_code == 404
-            until(lambda: "could not be opened" in caplog.text)
-    finally:
-        request_started.disconnect(opening.request_started)
+    with override_settings(HALFMOON={"GROUP": "P_one", "TRANSPORT": MemoryBus()}):
+        project.project.publisher().close()
+        assert Client().get("/nowhere/").status_code == 404
+        until(lambda: "could not be opened" in caplog.text)
 
 
 def test_the_relay_of_the_project_has_the_settings_that_are_said():

@@ -20,17 +20,15 @@ from halfmoon.events.django import atomic, provider
 from halfmoon.events.django.models import Consumed
 from halfmoon.events.errors import TransactionEnded
 from halfmoon.events.outbox.relay import Relay
-from halfmoon.events.tables import CONSUMED, OUTBOX, SENT, TOKENS, Table, TableMissing, create
+from halfmoon.events.tables import CONSUMED, OUTBOX, SENT, TOKENS, Table, create
 from halfmoon.events.testing import MemoryBus
-from tests.events.django.conftest import empty
+from tests.events.django.conftest import configured, empty
 from tests.events.django.orders.models import Order
 from tests.events.fakes import FakeTransport
 from tests.events.outbox.test_relay import Wire
 from tests.waiting import until
 
 INSERT = "INSERT INTO halfmoon_event (id, state, created_ms) VALUES (:id, :state, :now)"
-fails = pytest.raises
-"""Around transactions: how they end is what a test looks at."""
 ALL = "SELECT id, state FROM halfmoon_event WHERE state < 2 ORDER BY id"
 
 
@@ -49,80 +47,21 @@ def test_a_refused_row_makes_the_transaction_roll_back_even_when_the_error_is_sw
         with pytest.raises(Refused):
             provider(using).rows(found).run(INSERT, {"id": "a", "state": 1, "now": 5})
 
+    with pytest.raises(TransactionEnded):
+        provider(using).rows(found).all(ALL)
     assert Order.objects.using(using).count() == 0
 
 
-def test_a_transaction_of_its_own_uses_another_connection_and_closes_it_in_the_end(using: str):
-    opened = []
-    with transaction.atomic(using=using):
-        with provider(using).fresh() as rows:
-            assert rows._connection is not connections[using]
-            assert rows.dialect == connections[using].vendor
-            opened.append(rows._connection)
-            rows.run(INSERT, {"id": "a", "state": 0, "now": 5})
-        transaction.set_rollback(True, using=using)
-
-    assert rows_of(using) == [("a", 0)]
-    provider(using).release()
-    assert opened[0].connection is None
-
-
-def test_transactions_of_its_own_share_one_connection_to_a_server(postgres_alias: str):
-    used = []
-    for number in range(5):
-        with provider(postgres_alias).fresh() as rows:
-            rows.run(INSERT, {"id": str(number), "state": 0, "now": 5})
-            used.append(rows.all("SELECT pg_backend_pid()")[0][0])
-
-    assert len(set(used)) == 1
-    provider(postgres_alias).release()
-
-
 def test_a_database_that_is_down_is_busy(file_database: str):
-    known = dict(connections.settings)
     gone = {"ENGINE": "django.db.backends.postgresql", "NAME": "x", "HOST": "127.0.0.1", "PORT": "1", "USER": "x"}
-    connections.settings = connections.configure_settings({**known, "gone": gone})
-    try:
-        with pytest.raises(Busy), provider("gone").fresh():
-            pass
-    finally:
-        connections.settings = known
+    with configured("gone", gone), pytest.raises(Busy), provider("gone").fresh():
+        pass
 
 
-def test_a_table_of_ours_that_is_missing_says_what_to_run(using: str):
-    statement = "SELECT 1 FROM halfmoon_sent JOIN nowhere ON 1 = 1"
-    with fails(TableMissing, match=f"migrate halfmoon_events --database {using}"), provider(using).fresh() as rows:
-        rows.all(statement)
-
-
-def test_rows_of_a_transaction_that_ended_run_nothing(using: str):
-    with transaction.atomic(using=using):
-        found = provider(using).current()
-        assert found is not None
-        rows = provider(using).rows(found)
-    with pytest.raises(TransactionEnded):
-        rows.run(INSERT, {"id": "a", "state": 1, "now": 5})
-    with pytest.raises(TransactionEnded):
-        rows.all(ALL)
-
-    assert rows_of(using) == []
-
-
-def test_a_handle_is_the_alias_of_the_database():
-    with atomic():
-        assert provider().current("default") is provider().current()
-        with pytest.raises(UsageError, match="'other'"):
-            provider().current("other")
-
-
-def test_an_unknown_database_is_refused_with_those_that_are_there():
+def test_there_is_one_provider_a_database_and_an_unknown_one_is_refused_with_those_that_are_there():
+    assert provider() is provider("default") is not provider("other")
     with pytest.raises(UsageError, match=r"'nope'.*'default'.*'other'"):
         provider("nope")
-
-
-def test_there_is_one_provider_a_database():
-    assert provider() is provider("default")
-    assert provider("other") is not provider()
 
 
 # ---------------------------------------------------------------- threads and event loops
@@ -277,24 +216,26 @@ class _OnlyOther:
 
 
 def test_database_routers_say_where_the_tables_are_made(file_database: str):
+    def tables() -> int:
+        return sum(name.startswith("halfmoon") for name in connections[file_database].introspection.table_names())
+
     call_command("migrate", "halfmoon_events", "zero", verbosity=0)
-    try:
-        with override_settings(DATABASE_ROUTERS=[_OnlyOther()]):
-            call_command("migrate", "halfmoon_events", verbosity=0)
-            assert not [name for name in connections["default"].introspection.table_names() if name.startswith("halfmoon")]
-            call_command("migrate", "halfmoon_events", "zero", verbosity=0)
-    finally:
+    with override_settings(DATABASE_ROUTERS=[_OnlyOther()]):
         call_command("migrate", "halfmoon_events", verbosity=0)
+        there = tables()
+        call_command("migrate", "halfmoon_events", "zero", verbosity=0)
+    call_command("migrate", "halfmoon_events", verbosity=0)
 
-    assert len([name for name in connections["default"].introspection.table_names() if name.startswith("halfmoon")]) == 4
+    assert (there, tables()) == (0, 4)
 
 
-def test_sqlmigrate_shows_the_statements(using: str):
+def test_sqlmigrate_shows_the_statements_and_no_migration_is_missing(using: str):
     written = io.StringIO()
     call_command("sqlmigrate", "halfmoon_events", "0001", database=using, stdout=written)
 
     assert all(statement in written.getvalue() for table in (TOKENS, OUTBOX, CONSUMED)
                for statement in create(table, connections[using].vendor))  # fmt: skip
+    call_command("makemigrations", "halfmoon_events", check=True, dry_run=True, verbosity=0)
 
 
 def test_a_wait_for_locks_ends_with_its_transaction(postgres_alias: str):
@@ -305,16 +246,9 @@ def test_a_wait_for_locks_ends_with_its_transaction(postgres_alias: str):
         assert rows.all("SHOW lock_timeout")[0][0] != "77ms"
 
 
-def test_no_migration_is_missing():
-    call_command("makemigrations", "halfmoon_events", check=True, dry_run=True, verbosity=0)
-
-
 def test_a_database_that_is_gone_hides_no_transaction(file_database: str):
-    known = dict(connections.settings)
-    connections.settings = connections.configure_settings({**known, "brief": known["other"]})
-    provider("brief")
-    connections.settings = known
-
+    with configured("brief", connections.settings["other"]):
+        provider("brief")
     with transaction.atomic():
         assert transaction_active()
     assert not transaction_active()

@@ -9,7 +9,6 @@ import pytest
 from django.template.loader import render_to_string
 
 from halfmoon.client.core.admin.transaction_facts import ExpiredTransaction, TransactionAt
-from halfmoon.errors import NetworkError
 from halfmoon.events.django import pending as pages
 from halfmoon.events.django.configuration import Configuration
 from halfmoon.events.django.pending import COUNT_MAX, pending
@@ -86,21 +85,7 @@ def test_of_those_that_expired_only_the_group_s_own_that_nobody_settled_are_told
     assert [said in page for said in ("<td>60</td>", "<td>not reported</td>", "<td>o1</td>")] == [True, True, True]
 
 
-def test_a_cluster_that_cannot_be_asked_is_the_answer_s_error(admin: type[FakeAdmin], monkeypatch: pytest.MonkeyPatch):
-    def refuse(*_: Any, **__: Any) -> None:
-        raise NetworkError("127.0.0.1:1 does not answer")
-
-    monkeypatch.setattr(admin, "pending_transactions", refuse)
-
-    found = pending(CONFIGURATION)
-
-    assert "does not answer" in found.error
-    assert (found.halves, found.expired) == ([], [])
-
-
-def test_in_memory_there_is_nobody_to_ask(admin: type[FakeAdmin]):
-    admin.halves = [TransactionAt(msg_id="1", group="P_shop")]
-
+def test_in_memory_there_is_nobody_to_ask():
     found = pending(Configuration(group="P_shop"))
 
     assert "carried in memory" in found.error

@@ -28,25 +28,12 @@ def project() -> Iterator[ProjectEvents]:
 
 
 def test_it_is_made_when_it_is_first_used_and_once(project: ProjectEvents):
+    with pytest.raises(AttributeError):
+        project.__wrapped__  # noqa: B018 - as inspect does
     assert repr(project) == "<events of the project, not made yet>"
     assert project.group == "P_mine"
     assert repr(project) == "<events of the project, group P_mine>"
     assert project.publisher() is project.publisher()
-
-
-def test_what_python_itself_looks_for_makes_no_publisher(project: ProjectEvents):
-    with pytest.raises(AttributeError):
-        project.__wrapped__  # noqa: B018 - as inspect does
-    assert "not made yet" in repr(project)
-
-
-def test_after_forgetting_the_settings_of_then_count(project: ProjectEvents):
-    before = project.publisher()
-    project.forget()
-    with override_settings(HALFMOON={"GROUP": "P_other", "TRANSPORT": BUS}):
-        assert project.group == "P_other"
-        assert project.publisher() is not before
-        project.forget()
 
 
 def test_checks_are_declared_on_every_publisher_whenever_it_is_made(project: ProjectEvents, monkeypatch: pytest.MonkeyPatch):

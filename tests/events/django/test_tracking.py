@@ -1,28 +1,61 @@
-"""What becomes of a Django transaction is told rightly: with our atomic and with the plain one, on SQLite and PostgreSQL."""
+"""What becomes of a Django transaction and of its savepoints is told rightly, where the contract of providers does not look."""
 
 from __future__ import annotations
 
-import contextlib
-import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.db import DatabaseError, connections, transaction
 
 from halfmoon.events.django import atomic, provider
 from halfmoon.events.errors import NoTransaction, TransactionEnded
-from halfmoon.events.transaction import register, suspend, transaction_active, watch
-from tests.events.django.conftest import empty
+from halfmoon.events.transaction import Status, register, suspend, transaction_active, watch
 from tests.events.django.orders.models import Order
-from tests.events.django.told import BLOCKS, Block, Told, fails, follow
+from tests.events.hearing import Heard
+
+BLOCKS = pytest.mark.parametrize("block", [transaction.atomic, atomic], ids=["plain", "ours"])
+Block = Callable[..., Any]
+fails = pytest.raises
+"""Around transactions: how they end is what a test looks at."""
+
+
+def follow(using: str) -> Heard:
+    """Listen to the transaction that runs."""
+    found = provider(using).current()
+    assert found is not None
+    found.register(heard := Heard())
+    return heard
+
+
+# ---------------------------------------------------------------- transactions
+
+
+@pytest.mark.mission("002-55")
+@BLOCKS
+def test_a_transaction_is_found_before_anything_is_published_unless_it_is_put_aside_or_closed(using: str, block: Block):
+    provider(using)
+    assert not transaction_active()
+    with block(using=using):
+        register(heard := Heard())
+        with suspend():
+            assert not transaction_active()
+            assert provider(using).current() is None
+    assert heard.status is Status.COMMITTED
+    with block(using=using):
+        connections[using].close()
+        assert not transaction_active()
+    with pytest.raises(NoTransaction):
+        register(Heard())
 
 
 @BLOCKS
 def test_a_rollback_that_was_asked_for_without_an_exception_is_told(using: str, block: Block):
     with block(using=using):
-        told = follow(using)
+        heard = follow(using)
         transaction.set_rollback(True, using=using)
 
-    assert told.notes == ["rolled back"]
+    assert heard.told == ["begin", Status.ROLLED_BACK]
 
 
 @BLOCKS
@@ -32,189 +65,125 @@ def test_a_function_of_on_commit_that_fails_hides_no_commit(using: str, block: B
 
     with fails(RuntimeError, match="after the commit"), block(using=using):
         transaction.on_commit(afterwards, using=using)
-        told = follow(using)
+        heard = follow(using)
         Order.objects.using(using).create(number="1")
 
-    assert told.notes == ["before", "after", "committed"]
+    assert heard.told == ["begin", "before_commit", "after_commit", Status.COMMITTED]
     assert Order.objects.using(using).count() == 1
-
-
-@BLOCKS
-def test_a_hook_that_objects_before_the_commit_makes_it_a_rollback(using: str, block: Block):
-    class Objects(Told):
-        """Objects."""
-
-        def before_commit(self) -> None:
-            """Object."""
-            raise RuntimeError("not this one")
-
-    objects = Objects()
-    with fails(RuntimeError, match="not this one"), block(using=using):
-        provider(using).current().register(objects)  # type: ignore[union-attr]
-        Order.objects.using(using).create(number="1")
-
-    assert objects.notes == ["rolled back"]
-    assert Order.objects.using(using).count() == 0
-    assert connections[using].get_autocommit()
 
 
 @BLOCKS
 def test_a_connection_closed_inside_the_block_rolled_back(using: str, block: Block):
     with block(using=using):
-        told = follow(using)
+        heard = follow(using)
         Order.objects.using(using).create(number="1")
         connections[using].close()
-        assert told.notes == ["rolled back"]
+        assert heard.status is Status.ROLLED_BACK
         with pytest.raises(TransactionEnded, match="closed"):
             provider(using).current()
 
     assert Order.objects.using(using).count() == 0
 
 
-def test_a_commit_by_hand_with_autocommit_off_is_followed(using: str):
-    transaction.set_autocommit(False, using=using)
-    try:
-        told = follow(using)
-        Order.objects.using(using).create(number="1")
-        transaction.commit(using=using)
-        assert told.notes == ["before", "after", "committed"]
-        told = follow(using)
-        Order.objects.using(using).create(number="2")
-        transaction.rollback(using=using)
-        assert told.notes == ["rolled back"]
-        with transaction.atomic(using=using):
-            told = follow(using)
-        assert told.notes == [], "the outermost atomic commits nothing here"
-        transaction.commit(using=using)
-        assert told.notes == ["before", "after", "committed"]
-    finally:
-        transaction.rollback(using=using)
-        transaction.set_autocommit(True, using=using)
+def test_with_autocommit_off_the_outermost_block_commits_nothing_and_switching_it_on_says_nothing_of_the_outcome(
+    file_database: str,
+):
+    transaction.set_autocommit(False)
+    with transaction.atomic():
+        committed = follow(file_database)
+    assert committed.status is None
+    transaction.commit()
+    unknown = follow(file_database)
+    transaction.set_autocommit(True)
 
-    assert Order.objects.using(using).get().number == "1"
+    assert (committed.status, unknown.status) == (Status.COMMITTED, Status.UNKNOWN)
 
 
-def test_autocommit_switched_on_in_the_middle_says_nothing_of_the_outcome(file_database: str):
-    transaction.set_autocommit(False, using=file_database)
-    told = follow(file_database)
-    transaction.set_autocommit(True, using=file_database)
+def test_two_databases_have_transactions_of_their_own(file_database: str):
+    with transaction.atomic():
+        first = follow("default")
+        with fails(RuntimeError), transaction.atomic(using="other"):
+            second = follow("other")
+            raise RuntimeError
+        assert (first.status, second.status) == (None, Status.ROLLED_BACK)
 
-    assert told.notes == ["unknown"]
-
-
-def test_a_durable_block_is_durable(using: str):
-    with atomic(using=using, durable=True):
-        told = follow(using)
-        with pytest.raises(RuntimeError, match="durable"), atomic(using=using, durable=True):
-            pass
-
-    assert told.notes[-1] == "committed"
+    assert first.status is Status.COMMITTED
 
 
-@pytest.mark.mission("002-55")
-@BLOCKS
-def test_a_transaction_is_found_before_anything_is_published(using: str, block: Block):
-    told = Told()
-    provider(using)
-    assert not transaction_active()
-    with block(using=using):
-        assert transaction_active()
-        register(told)
-    assert told.notes == ["before", "after", "committed"]
-    assert not transaction_active()
-    with pytest.raises(NoTransaction):
-        register(told)
+# ---------------------------------------------------------------- our atomic
 
 
-@BLOCKS
-def test_a_transaction_is_put_aside_before_anything_is_published(using: str, block: Block):
-    provider(using)
-    with block(using=using):
-        with suspend():
-            assert not transaction_active()
-            assert provider(using).current() is None
-        assert transaction_active()
-
-
-@BLOCKS
-def test_in_a_block_whose_connection_was_closed_no_transaction_is_found(using: str, block: Block):
-    with block(using=using):
-        connections[using].close()
-        assert not transaction_active()
-
-
-def test_watchers_are_told_when_our_block_begins(using: str):
+def test_watchers_are_told_when_our_block_begins(file_database: str):
     seen: list[object] = []
-    end = watch(lambda begun: seen.append(begun))  # type: ignore[func-returns-value]
-    try:
-        with atomic(using=using):
-            assert [one.source for one in seen] == [provider(using)]  # type: ignore[attr-defined]
-    finally:
-        end()
+    end = watch(lambda begun: seen.append(begun.source))  # type: ignore[func-returns-value]
+    with atomic():
+        assert seen == [provider()]
+    end()
 
 
-def test_ours_decorates_functions_and_is_used_by_many_threads_at_once(postgres_alias: str):
-    statuses: list[str] = []
-
-    @atomic(using=postgres_alias)
-    def work(number: int) -> None:
-        told = follow(postgres_alias)
-        transaction.on_commit(lambda: statuses.append(f"{number} committed"), using=postgres_alias)
-        told.after_completion = lambda status: statuses.append(f"{number} {status.value}")  # type: ignore[method-assign]
-        if number % 2:
-            raise RuntimeError("odd")
-
-    def run(number: int) -> None:
-        try:
-            work(number)
-        except RuntimeError:
+def test_our_block_decorates_functions_but_for_those_of_an_event_loop_and_can_be_durable(file_database: str):
+    @atomic(durable=True)
+    def work() -> Heard:
+        heard = follow(file_database)
+        with pytest.raises(RuntimeError, match="durable"), atomic(durable=True):
             pass
-        finally:
-            connections[postgres_alias].close()
+        return heard
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(8)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-
-    assert sorted(set(statuses)) == [f"{number} {'rolled back' if number % 2 else 'committed'}" for number in range(8)]
-
-
-def test_our_atomic_decorates_no_async_function():
+    assert [work().status, work().status] == [Status.COMMITTED] * 2
     with pytest.raises(Exception, match="sync_to_async"):
 
         @atomic
         async def never() -> None: ...
 
 
-def test_two_databases_have_transactions_of_their_own(file_database: str):
-    with transaction.atomic(using="default"):
-        first = follow("default")
-        with fails(RuntimeError), transaction.atomic(using="other"):
-            second = follow("other")
-            raise RuntimeError
-        assert (first.notes, second.notes) == ([], ["rolled back"])
+# ---------------------------------------------------------------- savepoints
 
-    assert first.notes[-1] == "committed"
+
+def test_a_savepoint_made_by_hand_counts_and_may_be_rolled_back_to_twice(using: str):
+    with transaction.atomic(using=using):
+        outer = follow(using)
+        sid = transaction.savepoint(using=using)
+        undone = []
+        for _ in range(2):
+            undone.append(follow(using))
+            transaction.savepoint_rollback(sid, using=using)
+        kept = follow(using)
+        transaction.savepoint_commit(sid, using=using)
+        assert [one.status for one in (*undone, outer, kept)] == [Status.ROLLED_BACK, Status.ROLLED_BACK, None, None]
+
+    assert (outer.status, kept.status) == (Status.COMMITTED, Status.COMMITTED)
+
+
+def test_a_savepoint_older_than_the_first_publish_undoes_all_that_came_after_it(using: str):
+    with transaction.atomic(using=using):
+        sid = transaction.savepoint(using=using)
+        undone = follow(using)
+        with transaction.atomic(using=using):
+            undone_too = follow(using)
+        transaction.savepoint_rollback(sid, using=using)
+        assert (undone.status, undone_too.status) == (Status.ROLLED_BACK, Status.ROLLED_BACK)
+        kept = follow(using)
+
+    assert kept.status is Status.COMMITTED
 
 
 @BLOCKS
-@pytest.mark.parametrize("statement", ["CREATE TABLE others (id INT)", "CREATE TABLE orders_order (id INT)"], ids=["new", "known"])
-def test_after_ddl_that_commits_by_itself_the_next_transaction_is_followed(mariadb_alias: str, block: Block, statement: str):
-    empty(mariadb_alias)
-    with fails(RuntimeError), block(using=mariadb_alias):
-        Order.objects.using(mariadb_alias).create(number="kept")
-        told = follow(mariadb_alias)
-        with contextlib.suppress(DatabaseError), connections[mariadb_alias].cursor() as cursor:
-            cursor.execute(statement)
-        raise RuntimeError
+def test_an_inner_block_without_savepoint_that_fails_takes_the_outer_one_with_it(using: str, block: Block):
+    with block(using=using):
+        outer = follow(using)
+        with fails(RuntimeError), block(using=using, savepoint=False):
+            inner = follow(using)
+            raise RuntimeError
+        assert (outer.status, inner.status) == (None, None)
 
-    with connections[mariadb_alias].cursor() as cursor:
-        cursor.execute("DROP TABLE IF EXISTS others")
-    assert told.notes == ["rolled back"]  # a row of an event would say that it was committed
-    assert [one.number for one in Order.objects.using(mariadb_alias).all()] == ["kept"]
-    with fails(RuntimeError), block(using=mariadb_alias):  # and the next one is rolled back as ever
-        told = follow(mariadb_alias)
-        raise RuntimeError
-    assert told.notes == ["rolled back"]
+    assert (outer.status, inner.status) == (Status.ROLLED_BACK, Status.ROLLED_BACK)
+
+
+def test_an_error_of_a_statement_that_is_swallowed_outside_any_savepoint_still_rolls_back(using: str):
+    Order.objects.using(using).create(number="1")
+    with transaction.atomic(using=using):
+        heard = follow(using)
+        with pytest.raises(DatabaseError):
+            Order.objects.using(using).create(number="1")
+
+    assert heard.status is Status.ROLLED_BACK

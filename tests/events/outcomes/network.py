@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, Self
 
 from halfmoon.wire.command import Command, decode, encode, reply_command
 
-SEND, END_TRANSACTION, CHECK = 310, 37, 39
-SYSTEM_ERROR, FLUSH_DISK_TIMEOUT, SERVICE_NOT_AVAILABLE = 1, 10, 14
+SEND, SEND_BATCH, END_TRANSACTION, CHECK = 310, 320, 37, 39
+SYSTEM_ERROR = 1
 
 _PREFIX = Struct(">iI")
 _HOST = "127.0.0.1"
@@ -43,6 +43,12 @@ def is_half(command: Command) -> bool:
 def is_plain(command: Command) -> bool:
     """Whether a send is seen by consumers at once."""
     return not is_half(command)
+
+
+def once() -> Matches:
+    """A match that holds for the first command."""
+    left = iter([True])
+    return lambda command: next(left, False)
 
 
 def _properties(command: Command) -> bytes:
@@ -104,14 +110,17 @@ class Network:
         with self._lock:
             self._faults.append(Fault("refuse", code, matches, refusal))
 
+    def break_sends(self, how: str) -> None:
+        """From now on have all sends ``refused``, or their ``request lost`` or ``answer lost``."""
+        if how == "refused":
+            self.refuse(SEND, SYSTEM_ERROR)
+        else:
+            self.lose(how.removesuffix(" lost"), SEND)
+
     def heal(self) -> None:
         """Lose nothing any more."""
         with self._lock:
             self._faults.clear()
-
-    def cut(self) -> None:
-        """Break every connection that is open now."""
-        self._loop.call_soon_threadsafe(lambda: [writer.transport.abort() for writer in list(self._writers)])
 
     def _fault(self, command: Command) -> Fault | None:
         with self._lock:

@@ -170,6 +170,15 @@ class Shop:
         """Wait until the broker says so of an event's half message."""
         until(lambda: self.state(event) == state, f"{event} {state}")
 
+    def went(self, event: Event, commits: bool) -> None:
+        """Wait until the broker has decided an event the way of its transaction, and check order, consumer and broker."""
+        self.wait_for(event, "COMMITTED" if commits else "ROLLED_BACK")
+        assert self.orders() == ({event.id} if commits else set())
+        if commits:
+            self.received(event)
+        else:
+            self.nothing_received()
+
     def received(self, *events: Event) -> None:
         """Check that the consumer gets just these events, each once, and that there is no other message for it."""
         expected = Counter(one.id for one in events)

@@ -1,47 +1,62 @@
-"""What the arguments of a publisher mean, and which do not go together."""
+"""Which arguments of a publisher do not go together, and what those mean that do."""
 
 from __future__ import annotations
 
 import pytest
 
 from halfmoon.errors import SettingError, UsageError
-from halfmoon.events import NameRefused, RelaySettings
+from halfmoon.events import Publisher, RelaySettings
 from halfmoon.events.local_block import LOCAL
-from halfmoon.events.publishing import arguments
-from halfmoon.events.testing import MemoryBus
+from halfmoon.events.publishing.arguments import relay_settings_of
+from tests.events.fakes import FakeTransport
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"group": "two words"},
+        {"group": ""},
+        {"topics": "TP_ORDER"},
+        {"topics": ["two words"]},
+        {"mode": "three-phase"},
+        {"mode": "outbox"},
+        {"default": "always"},
+        {"tokens": True},
+        {"tries_max": -1},
+        {"tries_max": 101},
+        {"tries_max": True},
+        {"timeout_ms": 0},
+        {"check_after_s": -1},
+        {"check_after_s": 8 * 24 * 3600},
+        {"nameserver": "127.0.0.1:9876", "transport": FakeTransport()},
+        {"transport": FakeTransport(), "send_timeout_ms": 1},
+        {"transport": "a bus"},
+        {"session": object(), "provider": LOCAL},
+        {"bind": object()},
+    ],
+    ids=lambda arguments: " ".join(f"{name}={str(value).partition(' object at')[0]}" for name, value in arguments.items()),
+)
+def test_arguments_that_do_not_go_together_are_refused_at_once(arguments: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        Publisher(**{"group": "P_shop", **arguments})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"), [("sent_timeout_ms", "send_timeout_ms"), ("trys_max", "tries_max"), ("sesssion", "session")]
+)
+def test_a_setting_that_is_unknown_is_refused_with_the_one_that_was_meant(wrong: str, right: str) -> None:
+    with pytest.raises(SettingError, match=f"'{wrong}'; did you mean '{right}'"):
+        Publisher("P_shop", "127.0.0.1:9876", **{wrong: 5})
 
 
 def test_a_publisher_without_sessions_has_the_provider_of_blocks() -> None:
-    assert arguments.provider_of(None, None, None, None) is LOCAL
-    with pytest.raises(UsageError, match="not both"):
-        arguments.provider_of(object(), LOCAL, None, None)
-    with pytest.raises(UsageError, match="bind="):
-        arguments.provider_of(None, None, object(), None)
+    publisher = Publisher("P_shop", transport=FakeTransport(), topics=["TP_ORDER"])
+    assert publisher.provider is LOCAL
+    assert publisher.topics == {"TP_ORDER"}
 
 
-def test_a_bus_gives_a_member_and_a_wrong_setting_a_hint() -> None:
-    bus = MemoryBus()
-    assert arguments.transport_of(bus, "P_shop", "", {}, []).group == "P_shop"  # type: ignore[attr-defined]
-    with pytest.raises(UsageError, match="not both"):
-        arguments.transport_of(bus, "P_shop", "127.0.0.1:9876", {}, [])
-    with pytest.raises(SettingError, match="did you mean 'sesion'"):
-        arguments.transport_of(None, "P_shop", "", {"sesssion": 1}, ["sesion"])
-
-
-def test_words_and_numbers_are_checked() -> None:
-    assert arguments.relay_settings_of(True) == RelaySettings()
-    assert arguments.relay_settings_of(False) is None
-    assert arguments.declared_topics(["TP_ORDER"]) == {"TP_ORDER"}
-    assert arguments.checked_after_s(None) is None
-    for wrong in (
-        lambda: arguments.relay_settings_of("yes"),  # type: ignore[arg-type]
-        lambda: arguments.is_outbox("inbox", "plain", has_database=True),
-        lambda: arguments.is_outbox("outbox", "plain", has_database=False),
-        lambda: arguments.is_outbox("outbox", "always", has_database=True),
-        lambda: arguments.declared_topics("TP_ORDER"),
-        lambda: arguments.checked_after_s(-1),
-    ):
-        with pytest.raises(UsageError):
-            wrong()
-    with pytest.raises(NameRefused):
-        arguments.declared_topics(["no topic"])
+def test_a_relay_that_is_switched_on_has_the_settings_of_the_defaults() -> None:
+    assert relay_settings_of(True) == RelaySettings()
+    assert relay_settings_of(False) is None
+    with pytest.raises(UsageError, match="relay="):
+        relay_settings_of("yes")  # type: ignore[arg-type]

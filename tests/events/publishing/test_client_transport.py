@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -23,7 +21,8 @@ from halfmoon.events.publishing.client_transport import ClientTransport
 from halfmoon.events.publishing.transport import Prepared
 from halfmoon.model import SendResult, StoredMessage
 from halfmoon.testing.local import LocalCluster
-from tests.events.publishing.losing import Losing
+from tests.events.forking import in_child
+from tests.events.outcomes.network import SEND, SEND_BATCH, Network, once
 from tests.visible import settled
 from tests.waiting import until
 
@@ -83,15 +82,6 @@ def until_checked(cluster: LocalCluster, prepared: Prepared, checks: int) -> Non
         until(lambda: admin.transaction(prepared.message_id).checks_sent >= checks)
 
 
-def test_a_send_keeps_the_id_it_was_given(cluster: LocalCluster, transport: ClientTransport, topic: str) -> None:
-    wanted = transport.new_id()
-
-    result = transport.send(Message(topic, b"plain", msg_id=wanted), attempt=1, timeout_ms=3_000)
-
-    assert result.msg_id == wanted
-    assert [one.msg_id for one in received(cluster, topic, 1)] == [wanted]
-
-
 @pytest.mark.mission("002-41", "002-43")
 def test_a_prepared_message_is_seen_once_it_is_committed_and_not_before(
     cluster: LocalCluster, transport: ClientTransport, topic: str
@@ -104,16 +94,6 @@ def test_a_prepared_message_is_seen_once_it_is_committed_and_not_before(
 
     (message,) = received(cluster, topic, 1)
     assert (message.body, message.msg_id) == (b"paid", prepared.message_id)
-
-
-def test_a_message_that_was_rolled_back_is_never_seen(
-    cluster: LocalCluster, transport: ClientTransport, topic: str, asked: Asked
-) -> None:
-    transport.decide(prepare(transport, topic, b"undone"), commit=False)
-    transport.decide(prepare(transport, topic, b"done"), commit=True)
-
-    assert bodies(cluster, topic, 1) == [b"done"]
-    assert asked.asked == []
 
 
 def test_while_nothing_is_decided_or_left_the_answer_is_not_asked_and_afterwards_it_is(
@@ -213,15 +193,12 @@ def test_before_the_start_and_after_the_end_it_refuses_and_says_so(cluster: Loca
         transport.start(asked)
 
 
-@pytest.mark.parametrize("wrong", ["", "a b", "x" * 65, "a\x01b", 7])
-def test_an_id_that_cannot_be_one_is_refused(transport: ClientTransport, topic: str, wrong: Any) -> None:
+@pytest.mark.parametrize(("wrong", "attempt"), [("", 1), ("a b", 1), ("x" * 65, 1), ("a\x01b", 1), (7, 1), (None, 2)])
+def test_an_id_that_cannot_be_one_and_a_repeat_without_one_are_refused(
+    transport: ClientTransport, topic: str, wrong: Any, attempt: int
+) -> None:
     with pytest.raises(UsageError, match="msg_id"):
-        transport.send(Message(topic, b"x", msg_id=wrong), attempt=1, timeout_ms=1_000)
-
-
-def test_a_repeat_without_an_id_is_refused(transport: ClientTransport, topic: str) -> None:
-    with pytest.raises(UsageError, match="msg_id"):
-        transport.send(Message(topic, b"x"), attempt=2, timeout_ms=1_000)
+        transport.send(Message(topic, b"x", msg_id=wrong), attempt=attempt, timeout_ms=1_000)
 
 
 def test_a_refusal_of_the_broker_is_raised(transport: ClientTransport) -> None:
@@ -229,19 +206,19 @@ def test_a_refusal_of_the_broker_is_raised(transport: ClientTransport) -> None:
         transport.prepare(Message("RMQ_SYS_TRANS_HALF_TOPIC", b"x"), attempt=1, timeout_ms=1_000, check_after_s=None)
 
 
-# ---------------------------------------------------------------- answers that are lost
+# ---------------------------------------------------------------- several together, and answers that are lost
 
 
 @pytest.fixture
-def losing(cluster: LocalCluster) -> Iterator[Losing]:
-    made = Losing(cluster.nameserver, cluster.broker)
-    yield made
-    made.close()
+def network(cluster: LocalCluster) -> Iterator[Network]:
+    with Network(cluster.nameserver, cluster.broker) as found:
+        yield found
 
 
 @pytest.fixture
-def shaky(losing: Losing, asked: Asked) -> Iterator[ClientTransport]:
-    made = ClientTransport(f"P_{next(_numbers)}", losing.nameserver.address)
+def shaky(network: Network, asked: Asked) -> Iterator[ClientTransport]:
+    """A transport behind a network that loses what a test says."""
+    made = ClientTransport(f"P_{next(_numbers)}", network.nameserver)
     made.start(asked)
     yield made
     made.close(1_000)
@@ -305,64 +282,38 @@ def test_messages_that_are_sent_together_have_each_their_own_result(
 
 
 def test_messages_whose_one_answer_was_lost_are_sent_again_and_seen_once(
-    cluster: LocalCluster, losing: Losing, shaky: ClientTransport, topic: str
+    cluster: LocalCluster, network: Network, shaky: ClientTransport, topic: str
 ) -> None:
     shaky.send(Message(topic, b"before"), attempt=1, timeout_ms=3_000)
     made = messages(shaky, topic, 3)
-    losing.lose()
+    network.lose("answer", SEND_BATCH, once())
 
-    assert all(isinstance(one, HalfmoonError) for one in shaky.send_many(made, timeout_ms=3_000))
+    assert all(isinstance(one, HalfmoonError) for one in shaky.send_many(made, timeout_ms=500))
     again = shaky.send_many([msgspec.structs.replace(one, attempt=2) for one in made], timeout_ms=3_000)
 
-    assert (losing.lost, all(isinstance(one, SendResult) for one in again)) == (1, True)
+    assert (network.lost["answer"], all(isinstance(one, SendResult) for one in again)) == (1, True)
     assert bodies(cluster, topic, 4) == [b"0", b"1", b"2", b"before"]
 
 
 @pytest.mark.parametrize("on_a_loop", [False, True])
 def test_a_half_message_whose_answer_was_lost_is_sent_again_and_seen_once(
-    cluster: LocalCluster, losing: Losing, shaky: ClientTransport, topic: str, asked: Asked, *, on_a_loop: bool
+    cluster: LocalCluster, network: Network, shaky: ClientTransport, topic: str, asked: Asked, *, on_a_loop: bool
 ) -> None:
     shaky.decide(prepare(shaky, topic, b"before"), commit=False)  # the route is known
     message = Message(topic, b"paid", msg_id=shaky.new_id())
-    losing.lose()
+    network.lose("answer", SEND, once())
 
-    def attempt(number: int) -> Prepared:
-        values: dict[str, Any] = {"attempt": number, "timeout_ms": 3_000, "check_after_s": 60}
+    def attempt(number: int, timeout_ms: int) -> Prepared:
+        values: dict[str, Any] = {"attempt": number, "timeout_ms": timeout_ms, "check_after_s": 60}
         return asyncio.run(shaky.prepare_async(message, **values)) if on_a_loop else shaky.prepare(message, **values)
 
     with pytest.raises(HalfmoonError):
-        attempt(1)
-    prepared = attempt(2)
-    shaky.decide(prepared, commit=True)
+        attempt(1, 500)
+    shaky.decide(attempt(2, 3_000), commit=True)
 
-    assert losing.lost == 1
+    assert network.lost["answer"] == 1
     assert [one.msg_id for one in received(cluster, topic, 1)] == [message.msg_id]
     assert message.msg_id not in asked.asked
-
-
-def test_a_plain_message_whose_answer_was_lost_is_sent_again_and_seen_once(
-    cluster: LocalCluster, losing: Losing, shaky: ClientTransport, topic: str
-) -> None:
-    shaky.send(Message(topic, b"before"), attempt=1, timeout_ms=3_000)
-    message = Message(topic, b"paid", msg_id=shaky.new_id())
-    losing.lose()
-
-    with pytest.raises(HalfmoonError):
-        shaky.send(message, attempt=1, timeout_ms=3_000)
-    shaky.send(message, attempt=2, timeout_ms=3_000)
-
-    assert losing.lost == 1
-    assert bodies(cluster, topic, 2) == [b"before", b"paid"]
-
-
-def test_a_connection_that_was_cut_is_made_anew(cluster: LocalCluster, losing: Losing, shaky: ClientTransport, topic: str) -> None:
-    shaky.send(Message(topic, b"before"), attempt=1, timeout_ms=3_000)
-    losing.broker.cut()
-    time.sleep(0.3)
-
-    shaky.send(Message(topic, b"after"), attempt=1, timeout_ms=3_000)
-
-    assert bodies(cluster, topic, 2) == [b"after", b"before"]
 
 
 def test_many_threads_that_begin_at_once_on_a_new_topic_wait_for_its_route_together(cluster: LocalCluster, topic: str) -> None:
@@ -395,22 +346,7 @@ def test_a_child_of_a_fork_sends_over_a_producer_of_its_own_whatever_was_locked(
 ) -> None:
     transport.send(Message(topic, b"parent"), attempt=1, timeout_ms=3_000)
     with transport._lock:
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                transport.send(Message(topic, b"child"), attempt=1, timeout_ms=10_000)
-                code = 0
-            finally:
-                os._exit(code)
-    deadline = time.monotonic() + 60
-    while (ended := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    if ended[0] == 0:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-
-    assert ended == (child, 0)
+        assert in_child(lambda: transport.send(Message(topic, b"child"), attempt=1, timeout_ms=10_000))
     assert bodies(cluster, topic, 2) == [b"child", b"parent"]
 
 

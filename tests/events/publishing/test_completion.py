@@ -10,10 +10,7 @@ from typing import Any
 import pytest
 
 from halfmoon.errors import BrokerError, ConnectFailed
-from halfmoon.events import (
-    Publisher,
-    local_transaction,
-)
+from halfmoon.events import Publisher, local_transaction
 from tests.events.fakes import FakeTransport, lost
 
 T, C = "TP_ORDER", "EC_PAID"
@@ -73,57 +70,35 @@ def test_what_is_waited_for_after_one_commit_is_bounded_and_the_rest_is_sent_wit
     assert transport.kinds == ["send", "send", "post", "post", "post"]
 
 
-async def test_on_an_event_loop_deferred_events_are_not_waited_for(events: Publisher, transport: FakeTransport) -> None:
+async def test_on_an_event_loop_deferred_events_are_not_waited_for_and_one_that_fails_to_the_end_is_told_in_the_log(
+    events: Publisher, transport: FakeTransport, caplog: pytest.LogCaptureFixture
+) -> None:
     async with local_transaction():
         first = await events.publish_async(T, C, 1)
-        events.publish(T, C, 2)  # it waits for nothing, so a plain call may be used, too
-        transport.script.extend([lost(), None, None])
-    assert [(call.kind, call.attempt) for call in transport.calls] == [("post", 1), ("post", 2), ("post", 1)]
+        second = events.publish(T, C, 2)  # it waits for nothing, so a plain call may be used, too
+        transport.script.extend([lost(), None, lost(), lost(), lost()])
+    assert [(call.kind, call.attempt) for call in transport.calls] == [("post", n) for n in (1, 2, 1, 2, 3)]
     assert transport.messages[0].msg_id == transport.messages[1].msg_id == first.event_id
+    assert [record.getMessage().partition(" topic")[0] for record in caplog.records if record.levelno == logging.ERROR] == [
+        f"event lost after commit: event={second.event_id}"
+    ]
 
 
-async def test_a_post_that_fails_to_the_end_is_told_in_the_log(
-    events: Publisher, transport: FakeTransport, caplog: pytest.LogCaptureFixture
+@pytest.mark.mission("002-47", "002-48")
+@pytest.mark.parametrize("unknown", [False, True], ids=["rolled back", "unknown"])
+def test_a_half_message_is_rolled_back_with_a_warning_or_left_to_the_check_where_nobody_knows_the_end(
+    events: Publisher, transport: FakeTransport, caplog: pytest.LogCaptureFixture, unknown: bool
 ) -> None:
-    async with local_transaction():
-        event_id = (await events.publish_async(T, C, 1)).event_id
-        transport.script.extend([lost()] * 3)
-    assert transport.kinds == ["post"] * 3
-    assert f"event lost after commit: event={event_id}" in caplog.text
-
-
-def test_plain_events_of_a_savepoint_that_was_rolled_back_are_dropped(events: Publisher, transport: FakeTransport) -> None:
-    with local_transaction():
-        events.publish(T, C, 1)
-        with pytest.raises(ValueError), local_transaction(savepoint=True):
-            events.publish(T, C, 2)
-            raise ValueError
-        with local_transaction(savepoint=True):
-            events.publish(T, C, 3)
-    assert [message.body for message in transport.messages] == [b"1", b"3"]
-
-
-@pytest.mark.mission("002-47")
-def test_after_a_rollback_the_broker_is_told_so_and_a_warning_names_the_message(
-    events: Publisher, transport: FakeTransport, caplog: pytest.LogCaptureFixture
-) -> None:
-    with pytest.raises(ValueError), local_transaction():
-        event_id = events.publish(T, C, 1, transactional=True).event_id
-        raise ValueError
-    assert transport.decisions == [(event_id, False)]
-    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert any(f"message={event_id}" in text and "decision=rollback" in text for text in warnings)
-
-
-@pytest.mark.mission("002-48")
-def test_when_nobody_knows_the_end_nothing_is_sent_and_checks_are_answered(events: Publisher, transport: FakeTransport) -> None:
     def commit() -> None:
         raise OSError("the connection broke")
 
     with pytest.raises(OSError), local_transaction(commit):
         event_id = events.publish(T, C, 1, transactional=True).event_id
-    assert transport.decisions == []
-    assert transport.left == [event_id]
+        if not unknown:
+            raise OSError
+    assert (transport.decisions, transport.left) == (([], [event_id]) if unknown else ([(event_id, False)], []))
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert any(f"message={event_id}" in text and f"decision={'unknown' if unknown else 'rollback'}" in text for text in warnings)
 
 
 @pytest.mark.mission("002-51")
@@ -148,13 +123,3 @@ def test_plain_events_go_out_before_the_decisions(events: Publisher, transport: 
         order: list[int] = []
     assert order == [0]
     assert len(transport.decisions) == 1
-
-
-def test_a_savepoint_that_was_rolled_back_rolls_its_events_back_at_once(events: Publisher, transport: FakeTransport) -> None:
-    with local_transaction():
-        outer = events.publish(T, C, 1, transactional=True).event_id
-        with pytest.raises(ValueError), local_transaction(savepoint=True):
-            inner = events.publish(T, C, 2, transactional=True).event_id
-            raise ValueError
-        assert transport.decisions == [(inner, False)]
-    assert transport.decisions == [(inner, False), (outer, True)]

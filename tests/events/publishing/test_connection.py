@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import signal
@@ -18,13 +17,14 @@ from typing import Any
 
 import pytest
 
-from halfmoon import Admin, ConsumeFrom, PullConsumer
 from halfmoon.client import lifecycle
 from halfmoon.errors import NotRunning
 from halfmoon.events import Publisher, local_transaction
 from halfmoon.events.publishing.client_transport import ClientTransport
 from halfmoon.testing.local import LocalCluster
 from tests.events.fakes import Blocks
+from tests.events.forking import ended_well, forked, in_child
+from tests.visible import settled
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[3]
@@ -105,9 +105,7 @@ def test_a_successor_that_only_makes_its_publisher_settles_what_its_predecessor_
         assert victim.returncode == -signal.SIGKILL, victim.stderr
         command = [sys.executable, "-c", SUCCESSOR, cluster.nameserver, url]
         with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE) as successor:
-            with PullConsumer(group="S_mail", nameserver=cluster.nameserver, consume_from=ConsumeFrom.FIRST_OFFSET) as consumer:
-                consumer.subscribe(T, C)
-                (message,) = until(lambda: consumer.poll(timeout_ms=200))
+            (message,) = settled(cluster.nameserver, T, 1)
             successor.communicate(timeout=60)
         assert message.body == b'"of the predecessor"'
 
@@ -123,36 +121,20 @@ def test_it_asks_the_database_nothing_and_runs_no_relay(cluster: LocalCluster, t
     publisher.close()
 
 
-def test_a_lazy_one_connects_with_its_first_use(cluster: LocalCluster) -> None:
-    publisher = Publisher("P_lazy", cluster.nameserver, lazy=True)
-    assert publisher._connection._background is None
-    publisher.start()
-    until(lambda: greeted(publisher))
-    publisher.close()
-
-
-def test_one_that_is_dropped_unused_leaves_the_broker(cluster: LocalCluster) -> None:
+@pytest.mark.parametrize("used", [False, True])
+def test_one_that_is_dropped_leaves_the_broker_unless_it_was_used(cluster: LocalCluster, used: bool) -> None:
     publisher = Publisher("P_dropped", cluster.nameserver)
-    publisher.check()(lambda event, context: None)
     until(partial(greeted, publisher))
-    client, gone = producer(publisher)._client, weakref.ref(publisher)
-    with Admin(nameserver=cluster.nameserver) as admin:
-        until(lambda: admin.producer_connections("P_dropped", "SELF_TEST_TOPIC").connection_set)
+    if used:
+        publisher.publish(T, C, 1)
+    client, kept = producer(publisher)._client, weakref.ref(publisher)
     del publisher
     gc.collect()
-    assert gone() is None
+    if (still := kept()) is not None:
+        assert client._state != "closed"
+        still.close()
+    assert (still is not None) == used
     until(lambda: client._state == "closed")
-
-
-def test_one_that_was_used_stays_where_nobody_keeps_it(cluster: LocalCluster) -> None:
-    publisher = Publisher("P_used", cluster.nameserver)
-    publisher.publish(T, C, 1)
-    kept = weakref.ref(publisher)
-    del publisher
-    gc.collect()
-    still = kept()
-    assert still is not None
-    still.close()
 
 
 def test_a_module_may_make_and_use_one_while_it_is_imported(cluster: LocalCluster, tmp_path: Path) -> None:
@@ -213,8 +195,7 @@ def test_one_that_is_closed_while_it_connects_returns_at_once_and_closes_what_wa
 def test_a_child_that_is_forked_while_its_parent_connects_inherits_no_lock(held: threading.Event, cluster: LocalCluster) -> None:
     publisher = Publisher("P_forked", cluster.nameserver)
     until(lambda: publisher._connection._opening.locked())
-    child = forked(lambda: publisher.publish(T, C, 1))
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert in_child(lambda: publisher.publish(T, C, 1))
     held.set()
     publisher.close()
 
@@ -232,25 +213,12 @@ def test_each_process_of_a_server_that_forks_connects_by_itself(cluster: LocalCl
 
     children = [forked(work) for _ in range(2)]
     os.close(writing)
-    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0, 0]
+    assert [ended_well(child) for child in children] == [True, True]
     with os.fdopen(reading) as lines:
         ids = {line.strip() for line in lines}
     assert len(ids | {mine.client_id}) == 3
     assert publisher.publish(T, C, 1).result is not None
     publisher.close()
-
-
-def forked(work: Callable[[], Any]) -> int:
-    """Do something in a child, which ends with 0 if it went well, and is killed if it does not end."""
-    if pid := os.fork():
-        return pid
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(60)
-    code = 1
-    with contextlib.suppress(BaseException):
-        work()
-        code = 0
-    os._exit(code)
 
 
 # ---------------------------------------------------------------- without a broker
@@ -293,18 +261,12 @@ events = Publisher("P_stuck", sys.argv[1])
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_a_name_server_that_never_answers_keeps_nobody(deaf: str) -> None:
-    publisher = Publisher("P_deaf", deaf)
-    until(lambda: producer(publisher))
-    client = producer(publisher)._client
-    publisher.close()
-    assert client._state == "closed"
-
-
-def test_one_that_is_dropped_while_there_is_no_broker_ends_its_tries(deaf: str) -> None:
+@pytest.mark.parametrize("end", [Publisher.close, lambda publisher: None], ids=["closed", "dropped"])
+def test_a_name_server_that_never_answers_keeps_no_publisher_that_is(deaf: str, end: Callable[[Publisher], None]) -> None:
     publisher = Publisher("P_deaf", deaf)
     until(partial(producer, publisher))
     client = producer(publisher)._client
+    end(publisher)
     del publisher
     gc.collect()
     until(lambda: client._state == "closed")

@@ -3,40 +3,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import os
-from collections.abc import Callable
+import sqlite3
 
 import pytest
 
 from halfmoon.errors import UsageError
-from halfmoon.events import (
-    NoTransaction,
-    Publisher,
-    PublishFailed,
-    Status,
-    Synchronization,
-    TransactionEnded,
-    local_transaction,
-    register,
-)
+from halfmoon.events import LocalTransaction, Publisher, PublishFailed, Status, TransactionEnded, local_transaction
 from halfmoon.events.publishing.delivery_modes import DeliveryMode
-from tests.events.fakes import FakeTransport, lost
+from halfmoon.events.tables import TableMissing
+from tests.events.fakes import Blocks, FakeTransport, lost
+from tests.events.forking import in_child
 
 T, C = "TP_ORDER", "EC_PAID"
 
 
 # ---------------------------------------------------------------- no transaction
-
-
-@pytest.mark.mission("002-31")
-def test_a_plain_event_without_a_transaction_is_sent_at_once(events: Publisher, transport: FakeTransport) -> None:
-    published = events.publish(T, C, 1)
-    assert transport.kinds == ["send"]
-    assert published.delivery is DeliveryMode.SENT
-    assert published.result is not None
-    assert published.result.msg_id == published.event_id == transport.messages[0].msg_id
 
 
 @pytest.mark.mission("002-42")
@@ -51,16 +33,6 @@ def test_a_publisher_that_is_not_strict_sends_a_transactional_event_without_a_tr
     warnings = [record for record in caplog.records if "none is known here" in record.getMessage()]
     assert len(warnings) == 1
     assert warnings[0].levelno == logging.WARNING
-
-
-def test_a_transactional_event_without_a_transaction_is_refused_before_anything_is_sent(transport: FakeTransport) -> None:
-    publisher = Publisher("P_shop", transport=transport)
-    publisher.check()(lambda event, context: None)
-    with pytest.raises(NoTransaction, match=r"TP_ORDER/EC_PAID.*local_transaction.*bound_to.*at_once=True"):
-        publisher.publish(T, C, 1, transactional=True, raise_on_failure=False)
-    assert transport.calls == []
-    publisher.publish(T, C, 1)
-    assert transport.kinds == ["send"]
 
 
 def test_what_is_published_at_once_belongs_to_no_transaction(events: Publisher, transport: FakeTransport) -> None:
@@ -98,16 +70,6 @@ def test_the_payload_of_a_deferred_event_is_the_one_of_its_publish(events: Publi
         events.publish(T, C, basket)
         basket["books"] = 2
     assert transport.messages[0].body == b'{"books":1}'
-
-
-def test_a_hook_that_publishes_after_the_commit_sends_at_once(events: Publisher, transport: FakeTransport) -> None:
-    class Publishes(Synchronization):
-        def after_commit(self) -> None:
-            assert events.publish(T, C, "from a hook").delivery is DeliveryMode.SENT
-
-    with local_transaction():
-        register(Publishes())
-    assert transport.kinds == ["send"]
 
 
 # ---------------------------------------------------------------- transactional, inside a transaction
@@ -160,16 +122,6 @@ def test_the_age_before_which_brokers_do_not_ask_is_of_the_publisher_or_of_the_e
     assert [call.check_after_s for call in transport.calls] == [30, 600]
 
 
-def test_a_transaction_that_ends_while_an_event_is_prepared_takes_no_event(events: Publisher, transport: FakeTransport) -> None:
-    def end(_: object) -> None:
-        transaction.end(Status.COMMITTED)
-
-    with pytest.raises(TransactionEnded), local_transaction() as transaction:
-        transport.before = end
-        events.publish(T, C, 1, transactional=True)
-    assert [commit for _, commit in transport.decisions] == [False]
-
-
 async def test_on_an_event_loop_both_phases_are_awaited_or_not_waited_for(events: Publisher, transport: FakeTransport) -> None:
     async with local_transaction():
         published = await events.publish_async(T, C, 1, transactional=True)
@@ -179,53 +131,88 @@ async def test_on_an_event_loop_both_phases_are_awaited_or_not_waited_for(events
     assert transport.decisions == [(published.event_id, True)]
 
 
-@pytest.mark.mission("002-54")
-async def test_a_task_that_outlives_its_transaction_publishes_outside_of_it(events: Publisher, transport: FakeTransport) -> None:
-    ended = asyncio.Event()
-
-    async def later() -> DeliveryMode:
-        await ended.wait()
-        return (await events.publish_async(T, C, 1)).delivery
-
-    async with local_transaction():
-        task = asyncio.create_task(later())
-        await asyncio.sleep(0)
-    ended.set()
-    assert await task is DeliveryMode.SENT
-    assert transport.kinds == ["send_async"]
-
-
 # ---------------------------------------------------------------- fork
 
 
-def _in_child(function: Callable[[], bool]) -> bool:
-    """Run a function in a forked child; return what it returned."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os._exit(0 if function() else 1)
-        finally:
-            os._exit(2)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+@pytest.mark.parametrize("status", [Status.COMMITTED, Status.ROLLED_BACK])
+def test_a_forked_child_opens_anew_and_leaves_the_parents_transaction_alone(
+    events: Publisher, transport: FakeTransport, status: Status
+) -> None:
+    def child(transaction: LocalTransaction) -> None:
+        transaction.end(status)
+        assert (transport.decisions, transport.kinds) == ([], ["prepare"])
+        events.publish(T, C, 3)
+        assert (transport.life, transport.kinds) == (["start", "start"], ["prepare", "send"])
 
-
-def test_a_forked_child_opens_anew_and_leaves_the_parents_transaction_alone(events: Publisher, transport: FakeTransport) -> None:
     with local_transaction() as transaction:
         events.publish(T, C, 1, transactional=True)
         events.publish(T, C, 2)
-
-        def child() -> bool:
-            transaction.end(Status.ROLLED_BACK)
-            untouched = transport.decisions == [] and transport.kinds == ["prepare"]
-            events.publish(T, C, 3)
-            return untouched and transport.life == ["start", "start"] and transport.kinds == ["prepare", "send"]
-
-        assert _in_child(child)
-
-        def child_that_commits() -> bool:
-            transaction.end(Status.COMMITTED)
-            return transport.decisions == [] and transport.kinds == ["prepare"]
-
-        assert _in_child(child_that_commits)
+        assert in_child(lambda: child(transaction))
     assert [commit for _, commit in transport.decisions] == [True]
     assert transport.life == ["start"]
+
+
+# ---------------------------------------------------------------- where there is a database
+
+
+def test_the_row_is_written_after_the_first_phase_and_commits_with_the_data(
+    shop: Publisher, transport: FakeTransport, database: Blocks
+) -> None:
+    def count() -> int:
+        return int(connection.execute("SELECT count(*) FROM halfmoon_event WHERE state < 2").fetchone()[0])
+
+    with database.begin() as connection:
+        shop.publish(T, C, 0)  # plain events write none
+        seen: list[int] = []
+        transport.before = lambda call: seen.append(count())
+        event_id = shop.publish(T, C, 1, transactional=True).event_id
+        assert (seen, count()) == ([0], 1)
+        transport.before = lambda call: None
+        assert transport.messages[0].properties["EVENT_CHECK"] == "token"
+    with sqlite3.connect(database.path) as later:
+        assert later.execute("SELECT id, state FROM halfmoon_event WHERE state < 2").fetchall() == [(event_id, 1)]
+
+
+def test_without_the_table_nothing_is_sent(transport: FakeTransport, database: Blocks) -> None:
+    publisher = Publisher("P_shop", transport=transport, provider=database)
+    with pytest.raises(TableMissing, match="halfmoon_event"), database.begin():
+        publisher.publish(T, C, 1, transactional=True, raise_on_failure=False)
+    assert transport.calls == []
+
+
+def test_no_row_is_written_where_the_transaction_ended_meanwhile(
+    shop: Publisher, transport: FakeTransport, database: Blocks
+) -> None:
+    def end(_: object) -> None:
+        transaction = shop.provider.current()
+        assert transaction is not None
+        transaction.end(Status.COMMITTED)
+
+    with database.begin() as connection:
+        transport.before = end
+        with pytest.raises(TransactionEnded):
+            shop.publish(T, C, 1, transactional=True)
+        assert connection.execute("SELECT * FROM halfmoon_event WHERE state < 2").fetchall() == []
+    assert [commit for _, commit in transport.decisions] == [False]
+
+
+def test_several_publishers_share_a_transaction(database: Blocks) -> None:
+    transports = [FakeTransport(), FakeTransport()]
+    publishers = [Publisher(f"P_{n}", transport=one, provider=database) for n, one in enumerate(transports)]
+    publishers[0].create_tables()
+    transports[1].new_id = lambda: "F" * 32  # type: ignore[method-assign]
+    with database.begin():
+        for publisher in publishers:
+            publisher.publish(T, C, 1, transactional=True)
+    assert [[commit for _, commit in one.decisions] for one in transports] == [[True], [True]]
+
+
+def test_a_publisher_follows_the_transactions_of_its_own_database_only(
+    events: Publisher, shop: Publisher, transport: FakeTransport, database: Blocks
+) -> None:
+    with database.begin():
+        with local_transaction():
+            assert events.publish(T, C, 1).delivery is DeliveryMode.DEFERRED
+            assert shop.publish(T, C, 2).delivery is DeliveryMode.DEFERRED
+        assert [message.body for message in transport.messages] == [b"1"]
+    assert [message.body for message in transport.messages] == [b"1", b"2"]

@@ -16,6 +16,6 @@ def shop(database_url: str) -> Iterator[Shop]:
 
 
 @pytest.fixture
-def postgres_shop(postgres_url: str) -> Iterator[Shop]:
-    with opened(postgres_url) as shop:
+def sqlite_shop(sqlite_url: str) -> Iterator[Shop]:
+    with opened(sqlite_url) as shop:
         yield shop

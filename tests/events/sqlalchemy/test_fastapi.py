@@ -1,21 +1,19 @@
-"""Sessions as FastAPI's dependencies, blocking and asyncio: the endpoint's code finds their transaction active.
+"""Sessions as FastAPI's dependencies: the endpoint's code finds their transaction active.
 
 A blocking dependency and a blocking endpoint run in different threads, each with a context of its own.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import httpx
 import pytest
 from fastapi import Depends, FastAPI
-from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from halfmoon.events.transaction import Status
 from tests.events.hearing import Heard
 from tests.events.sqlalchemy.shops import Order, opened
-from tests.events.sqlalchemy.test_async_sessions import AsyncShop
 
 
 async def get(app: FastAPI, path: str) -> Any:
@@ -58,27 +56,3 @@ async def test_blocking_dependencies_and_endpoints(postgres_url):
 
         assert [one.status for one in heard] == [Status.COMMITTED] * 3
         assert shop.ids() == [1, 2, 3]
-
-
-@pytest.mark.mission("002-54")
-async def test_asyncio_dependencies_and_endpoints(database_url):
-    shop = AsyncShop(database_url)
-    await shop.make()
-    app, heard = FastAPI(), list[Heard]()
-
-    async def begun() -> AsyncIterator[AsyncSession]:
-        async with shop.Session.begin() as session:
-            yield session
-
-    @app.get("/{number}")
-    async def one(number: int, session: Annotated[AsyncSession, Depends(begun)]) -> bool:
-        session.add(Order(id=number))
-        heard.append(shop.listen())
-        return shop.provider.current() is shop.provider.current(session)
-
-    assert await get(app, "/1") is True
-    assert await get(app, "/2") is True
-
-    assert [one.status for one in heard] == [Status.COMMITTED] * 2
-    assert await shop.ids() == [1, 2]
-    await shop.engine.dispose()

@@ -6,15 +6,13 @@ any time and must wait for the outer end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Engine, text
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, sessionmaker
 
 from halfmoon.errors import HalfmoonError
@@ -23,7 +21,6 @@ from halfmoon.events.publishing.completion import RowDecision
 from halfmoon.events.testing import MemoryBus
 from halfmoon.events.transaction import Status
 from halfmoon.model import LocalTransactionState
-from tests.events.real_databases import for_asyncio
 
 T, C = "TP_ORDER", "EC_PAID"
 MODES = ("conditional_savepoint", "rollback_only", "control_fully", "create_savepoint")
@@ -37,39 +34,17 @@ PARTS = st.tuples(
 _numbers = iter(range(1, 10**9))
 
 
-class Savepoints:
-    """Takes steps with a session; one for which there is no savepoint does nothing."""
-
-    _session: Session
-
-    def __init__(self) -> None:
-        self._savepoints: list[Any] = []
-
-    def savepoint(self) -> None:
-        self._savepoints.append(self._session.begin_nested())
-
-    def release(self) -> None:
-        if self._savepoints:
-            self._savepoints.pop().commit()
-
-    def undo(self) -> None:
-        if self._savepoints:
-            self._savepoints.pop().rollback()
-
-    def commit(self) -> None:
-        self._savepoints.clear()
-        self._session.commit()
-
-
-class Joined(Savepoints):
+class Joined:
     """Takes the steps of one outer transaction; refusals of a step that is not possible now are part of a history."""
 
     def __init__(self, engine: Engine, made: sessionmaker[Session], events: Publisher, bus: MemoryBus, mode: str) -> None:
-        super().__init__()
         self._made, self._events, self._bus, self._mode = made, events, bus, mode
         self._connection = engine.connect()
         self._outer = self._connection.begin()
         self._around: list[Any] = []
+        """Savepoints of who began it."""
+        self._savepoints: list[Any] = []
+        """Of the session; a step for which there is none does nothing."""
         self._session = self._join()
         self.published: set[int] = set()
 
@@ -93,6 +68,21 @@ class Joined(Savepoints):
         self._session.execute(text("insert into orders values (:id)"), {"id": number})
         self._events.publish(T, C, number, transactional=True, session=self._session)
         self.published.add(number)
+
+    def savepoint(self) -> None:
+        self._savepoints.append(self._session.begin_nested())
+
+    def release(self) -> None:
+        if self._savepoints:
+            self._savepoints.pop().commit()
+
+    def undo(self) -> None:
+        if self._savepoints:
+            self._savepoints.pop().rollback()
+
+    def commit(self) -> None:
+        self._savepoints.clear()
+        self._session.commit()
 
     def rollback(self) -> None:
         self._savepoints.clear()
@@ -141,27 +131,15 @@ def history_of(engine: Engine, parts: list[tuple[str, list[str], str]]) -> tuple
 
 
 @pytest.fixture
-def engine(database_url: str) -> Iterator[Engine]:
-    yield from with_tables(database_url)
-
-
-@pytest.fixture
-def sqlite_engine(sqlite_url: str) -> Iterator[Engine]:
-    yield from with_tables(sqlite_url)
-
-
-def with_tables(url: str) -> Iterator[Engine]:
-    engine = create_engine(url)
-    with engine.begin() as connection:
-        connection.execute(text("create table orders (id integer)"))
+def tables(engine: Engine) -> Engine:
+    """A database with orders and the tables of events."""
     with Publisher("P_tables", transport=MemoryBus(), session=sessionmaker(engine)) as events:
         events.create_tables()
-    yield engine
-    engine.dispose()
+    return engine
 
 
-def test_whatever_joined_sessions_do_an_event_is_seen_exactly_if_its_row_is_there(engine: Engine) -> None:
-    some_histories(engine)
+def test_whatever_joined_sessions_do_an_event_is_seen_exactly_if_its_row_is_there(tables: Engine) -> None:
+    some_histories(tables)
 
 
 def some_histories(engine: Engine) -> None:
@@ -174,34 +152,12 @@ def some_histories(engine: Engine) -> None:
     history()
 
 
-def test_a_decision_taken_from_the_end_of_a_session_is_found(sqlite_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_a_decision_taken_from_the_end_of_a_session_is_found(tables: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     def by_what_was_seen(decision: RowDecision, status: Status) -> None:
         seen = LocalTransactionState.COMMIT if status is Status.COMMITTED else LocalTransactionState.ROLLBACK
         decision._decider._decide(decision.question, seen)
 
     monkeypatch.setattr(RowDecision, "after_completion", by_what_was_seen)
     with pytest.raises(AssertionError):
-        some_histories(sqlite_engine)
-
-
-@pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
-async def test_the_end_of_the_outer_transaction_decides_on_an_event_loop_too(sqlite_url: str, commits: bool):
-    engine, bus = create_async_engine(for_asyncio(sqlite_url)), MemoryBus()
-    Made = async_sessionmaker(engine)
-    async with engine.connect() as connection, Publisher("P_shop", transport=bus, session=Made) as events:
-        blocking = create_engine(sqlite_url)
-        with blocking.begin() as other:
-            other.execute(text("create table orders (id integer)"))
-        Publisher("P_other", transport=bus, session=blocking).create_tables()
-        outer = await connection.begin()
-        async with Made(bind=connection, join_transaction_mode="create_savepoint") as session:
-            await session.execute(text("insert into orders values (1)"))
-            await events.publish_async(T, C, 1, transactional=True)
-            await session.commit()
-        await (outer.commit() if commits else outer.rollback())
-        bus.check_now()
-        with blocking.connect() as reading:
-            rows = list(reading.scalars(text("select id from orders")))
-        assert (rows, [one.payload for one in bus.events()]) == (([1], [1]) if commits else ([], []))
-    blocking.dispose()
-    await engine.dispose()
+        some_histories(tables)

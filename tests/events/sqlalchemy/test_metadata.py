@@ -51,14 +51,16 @@ def metadata(empty: Engine) -> MetaData:
     return made
 
 
-def alembic(place: Path, engine: Engine, metadata: MetaData) -> Config:
-    """Return a new environment of Alembic with the template's script file."""
-    config = Config(place / "alembic.ini")
-    command.init(config, str(place / "migrations"))
-    config = Config(place / "alembic.ini")
-    (place / "migrations" / "env.py").write_text(ENV)
-    config.attributes.update({"engine": engine, "metadata": metadata})
-    return config
+@pytest.fixture
+def config(tmp_path: Path, empty: Engine, metadata: MetaData) -> Config:
+    """An environment of Alembic, whose first migration has run."""
+    command.init(Config(tmp_path / "alembic.ini"), str(tmp_path / "migrations"))
+    made = Config(tmp_path / "alembic.ini")
+    (tmp_path / "migrations" / "env.py").write_text(ENV)
+    made.attributes.update({"engine": empty, "metadata": metadata})
+    command.revision(made, "begin", autogenerate=True)
+    command.upgrade(made, "head")
+    return made
 
 
 def names(engine: Engine) -> set[str]:
@@ -71,12 +73,7 @@ def differences(engine: Engine, metadata: MetaData) -> list[Any]:
         return compare_metadata(MigrationContext.configure(connection, opts=options), metadata)
 
 
-def test_a_migration_that_alembic_writes_creates_them_finds_nothing_more_and_drops_them(
-    empty: Engine, metadata: MetaData, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    config = alembic(tmp_path, empty, metadata)
-    command.revision(config, "begin", autogenerate=True)
-    command.upgrade(config, "head")
+def test_a_migration_that_alembic_writes_creates_them_finds_nothing_more_and_drops_them(config: Config, empty: Engine):
     assert names(empty) == {"orders", "alembic_version", *ALL}
 
     command.check(config)  # raises where another migration would change something
@@ -86,10 +83,8 @@ def test_a_migration_that_alembic_writes_creates_them_finds_nothing_more_and_dro
     assert names(empty) > ALL
 
 
-def test_what_a_migration_made_is_what_events_work_with(empty: Engine, metadata: MetaData, tmp_path: Path):
-    config = alembic(tmp_path, empty, metadata)
-    command.revision(config, "begin", autogenerate=True)
-    command.upgrade(config, "head")
+@pytest.mark.usefixtures("config")
+def test_what_a_migration_made_is_what_events_work_with(empty: Engine):
     Session, bus = sessionmaker(empty), MemoryBus()
 
     with Publisher("P_shop", transport=bus, session=Session) as events:
@@ -105,24 +100,19 @@ def test_what_a_migration_made_is_what_events_work_with(empty: Engine, metadata:
         assert connection.execute(sqlalchemy.text("SELECT seq FROM halfmoon_outbox ORDER BY seq")).scalars().all() == [1, 2]
 
 
-def test_what_create_tables_made_differs_in_nothing(empty: Engine, metadata: MetaData):
+def test_what_create_tables_made_differs_in_nothing_and_what_is_missing_is_found(empty: Engine, metadata: MetaData):
     Publisher("P_shop", transport=MemoryBus(), session=sessionmaker(empty)).create_tables()
-    create_consumed(provider(empty))
-    metadata.remove(metadata.tables["orders"])
-
-    assert names(empty) == ALL
-    assert differences(empty, metadata) == []
-
-
-def test_a_difference_is_found(empty: Engine, metadata: MetaData):
-    Publisher("P_shop", transport=MemoryBus(), session=sessionmaker(empty)).create_tables()
-
-    found = {(difference[0], difference[1].name) for difference in differences(empty, metadata)}
-    assert found == {
+    missing = {(difference[0], difference[1].name) for difference in differences(empty, metadata)}
+    assert missing == {
         ("add_table", "orders"),
         ("add_table", "halfmoon_consumed"),
         ("add_index", "ix_halfmoon_consumed_consumed_ms"),
     }
+
+    create_consumed(provider(empty))
+    metadata.remove(metadata.tables["orders"])
+    assert names(empty) == ALL
+    assert differences(empty, metadata) == []
 
 
 def test_only_the_wanted_tables_are_added_and_none_twice():

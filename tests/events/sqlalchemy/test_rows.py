@@ -5,9 +5,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-from contextlib import suppress
 
 import pytest
 from sqlalchemy import create_engine, text
@@ -18,6 +15,7 @@ from halfmoon.events.checks import tokens
 from halfmoon.events.databases.database import Busy
 from halfmoon.events.sqlalchemy import provider
 from halfmoon.events.testing import MemoryBus
+from tests.events.forking import in_child
 from tests.events.sqlalchemy.test_connections import engine, ids
 
 __all__ = ["engine"]
@@ -57,27 +55,30 @@ def test_an_autocommit_engine_has_short_transactions_all_the_same(postgres_url):
     engine.dispose()
 
 
-def test_a_forked_child_leaves_the_connections_of_checks_to_the_parent(tmp_path):
-    shop = create_engine(f"sqlite:///{tmp_path / 'shop.db'}")
-    fresh = provider(shop)
-    with fresh.fresh() as rows:
-        rows.all("SELECT 1")
-    assert shop.pool.checkedin() == 0  # the user's pool is the user's
-    assert fresh._fresh_of_engine()._engine.pool.checkedin() == 1
+@pytest.mark.parametrize("driver", ["blocking psycopg", "psycopg", "asyncpg"])
+def test_a_child_of_a_fork_asks_over_connections_of_its_own(postgres_url, driver):
+    if driver.startswith("blocking"):
+        engine = create_engine(postgres_url)
+    else:
+        engine = create_async_engine(postgres_url.replace("psycopg", driver))
 
-    if (pid := os.fork()) == 0:
-        os._exit(fresh._fresh_of_engine()._engine.pool.checkedin())
+    def backend() -> int:
+        with provider(engine).fresh() as rows:
+            return rows.all("SELECT pg_backend_pid()")[0][0]
 
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert fresh._fresh_of_engine()._engine.pool.checkedin() == 1
-    fresh.release()
-    shop.dispose()
+    def child() -> None:
+        assert backend() != parents
+
+    parents = backend()
+    assert getattr(engine, "sync_engine", engine).pool.checkedin() == 0  # the user's pool is the user's
+    assert in_child(child)
+    assert backend() == parents
+    provider(engine).release()
 
 
-@pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
-def test_a_child_of_a_fork_asks_over_connections_of_its_own_where_the_engine_is_async(postgres_url, driver):
+def test_a_child_of_a_fork_publishes_on_an_event_loop_of_its_own(postgres_url):
     bus = MemoryBus()
-    engine = create_async_engine(postgres_url.replace("psycopg", driver))
+    engine = create_async_engine(postgres_url)
     Session = async_sessionmaker(engine)
     events = Publisher("P_shop", transport=bus, session=Session)
     events.create_tables()
@@ -87,28 +88,11 @@ def test_a_child_of_a_fork_asks_over_connections_of_its_own_where_the_engine_is_
             await events.publish_async("TP_ORDER", "EC_PAID", 1, transactional=True, session=session)
         await engine.dispose()  # the loop ends, and connections of the user's with it
 
+    def child() -> None:
+        asyncio.run(publish())
+        assert len(bus.events()) == 2
+
     asyncio.run(publish())
     assert len(bus.events()) == 1
-    parents = backend(events.provider)
-
-    read, write = os.pipe()
-    if (pid := os.fork()) == 0:
-        with suppress(BaseException):  # nothing of pytest runs here
-            asyncio.run(publish())
-            os.write(write, json.dumps([len(bus.events()), backend(events.provider)]).encode())
-        os._exit(0)
-    os.close(write)
-    with open(read, encoding="utf-8") as pipe:
-        seen, childs = json.loads(pipe.read())
-    os.waitpid(pid, 0)
-
-    assert seen == 2
-    assert childs != parents
-    assert backend(events.provider) == parents
+    assert in_child(child)
     events.close()
-
-
-def backend(provider):
-    """Return which of the server's processes answers."""
-    with provider.fresh() as rows:
-        return rows.all("SELECT pg_backend_pid()")[0][0]

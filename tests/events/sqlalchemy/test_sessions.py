@@ -5,29 +5,11 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import Connection, create_engine, event
+from sqlalchemy import Connection, event
 from sqlalchemy.exc import IntegrityError
 
 from halfmoon.events.transaction import Status
-from tests.events.sqlalchemy.shops import Order, Shop
-
-# ---------------------------------------------------------------- how it ended
-
-
-@pytest.mark.parametrize("way", ["exception", "rollback", "close", "reset"])
-def test_whatever_ends_a_transaction_without_a_commit_is_a_rollback(shop, way):
-    with shop.Session() as session:
-        session.add(Order(id=1))
-        session.flush()
-        heard = shop.listen()
-        if way == "exception":
-            with pytest.raises(ZeroDivisionError), session:
-                raise ZeroDivisionError
-        else:
-            getattr(session, way)()
-
-    assert heard.told == ["begin", Status.ROLLED_BACK]
-    assert shop.ids() == []
+from tests.events.sqlalchemy.shops import Order, opened
 
 
 def test_sessions_that_share_their_info_have_transactions_of_their_own(shop):
@@ -72,23 +54,15 @@ def _broken(connection: Connection) -> None:
 
 
 def test_two_phase_sessions_are_told_their_end(postgres_url):
-    engine = create_engine(postgres_url)
-    shop = Shop(engine)
-    shop.Session.configure(twophase=True)
-    with shop.Session() as session:
-        session.add(Order(id=1))
-        first = shop.listen()
-        session.prepare()
-        assert first.status is None
-        session.commit()
-        session.add(Order(id=2))
-        second = shop.listen()
-        session.prepare()
-        session.rollback()
-
-    assert (first.status, second.status) == (Status.COMMITTED, Status.ROLLED_BACK)
-    assert shop.ids() == [1]
-    engine.dispose()
+    with opened(postgres_url) as shop, shop.Session(twophase=True) as session:
+        for number, end in ((1, session.commit), (2, session.rollback)):
+            session.add(Order(id=number))
+            heard = shop.listen()
+            session.prepare()
+            assert heard.status is None
+            end()
+            assert heard.status is (Status.COMMITTED if number == 1 else Status.ROLLED_BACK)
+        assert shop.ids() == [1]
 
 
 def test_a_session_inside_a_transaction_of_somebody_else_does_not_know(shop):
@@ -103,9 +77,6 @@ def test_a_session_inside_a_transaction_of_somebody_else_does_not_know(shop):
 
     assert heard.status is Status.UNKNOWN
     assert shop.ids() == []
-
-
-# ---------------------------------------------------------------- savepoints
 
 
 @pytest.mark.parametrize("way", ["commit", "rollback", "close"])
