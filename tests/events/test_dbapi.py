@@ -39,6 +39,7 @@ class Shop:
 def shop(postgres_url: str) -> Iterator[Shop]:
     made = Shop(postgres_url)
     yield made
+    assert made.database.current() is None  # ends what was dropped: the next tests find nothing in their context
     made.pool.close()
     made.events.close()
 

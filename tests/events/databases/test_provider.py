@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -62,18 +62,31 @@ class Echo:
         return [(statement, values)]
 
 
-def begun(known: Known) -> LocalTransaction:
-    bind(local := LocalTransaction(known))
-    return local
+Begun = Callable[[Known], LocalTransaction]
 
 
-def test_the_transaction_of_one_provider_is_found_among_several():
+@pytest.fixture
+def begun() -> Iterator[Begun]:
+    """Begin transactions of a provider in this context; they end with the test."""
+    made: list[LocalTransaction] = []
+
+    def begin(known: Known) -> LocalTransaction:
+        made.append(LocalTransaction(known))
+        bind(made[-1])
+        return made[-1]
+
+    yield begin
+    for local in made:
+        local.end(Status.ROLLED_BACK)
+
+
+def test_the_transaction_of_one_provider_is_found_among_several(begun: Begun):
     first, second = Known(), Known()
     one, other = begun(first), begun(second)
     assert (first.current(), second.current(), Known().current()) == (one, other, None)
 
 
-def test_of_several_transactions_of_one_provider_the_handle_has_to_be_named():
+def test_of_several_transactions_of_one_provider_the_handle_has_to_be_named(begun: Begun):
     known = Known()
     one, other = begun(known), begun(known)
     with pytest.raises(AmbiguousTransaction, match="session=connection"):
@@ -82,7 +95,7 @@ def test_of_several_transactions_of_one_provider_the_handle_has_to_be_named():
     assert known.current() is other
 
 
-def test_a_transaction_whose_handle_was_dropped_ends_with_the_next_question():
+def test_a_transaction_whose_handle_was_dropped_ends_with_the_next_question(begun: Begun):
     known = Known()
     known.dropped(dropped := begun(known))
     assert dropped.active
