@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.events.contract.adapters import ADAPTERS, DRIVERS, Adapter, made, traits_of
+from tests.events.contract.adapter import Adapter
+from tests.events.contract.adapters import ADAPTERS, DRIVERS, made, traits_of
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 import pytest
 
 from halfmoon.events.transaction import Status, Synchronization, transaction_active
-from tests.events.contract.adapters import Adapter, Interrupted
+from tests.events.contract.adapter import Adapter, Interrupted
 from tests.events.contract.needing import needs
 from tests.events.hearing import Heard
 

@@ -14,7 +14,7 @@ import pytest
 from halfmoon.errors import UsageError
 from halfmoon.events import AmbiguousTransaction, NoTransaction, PublishFailed, TransactionEnded, suspend
 from halfmoon.events.transaction import Status, active_transactions
-from tests.events.contract.adapters import Adapter
+from tests.events.contract.adapter import Adapter
 from tests.events.contract.needing import needs
 
 

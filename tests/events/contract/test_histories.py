@@ -18,7 +18,7 @@ from halfmoon.events import PublishFailed
 from halfmoon.events.publishing.completion import RowDecision
 from halfmoon.events.transaction import Status, active_transactions
 from halfmoon.model import LocalTransactionState
-from tests.events.contract.adapters import Adapter
+from tests.events.contract.adapter import Adapter
 from tests.events.contract.needing import needs
 from tests.events.hearing import Heard
 

@@ -15,7 +15,7 @@ from halfmoon.events.checks import tokens
 from halfmoon.events.databases.database import Busy, Refused
 from halfmoon.events.tables import TableMissing
 from halfmoon.model import LocalTransactionState
-from tests.events.contract.adapters import Adapter
+from tests.events.contract.adapter import Adapter
 from tests.events.contract.needing import needs
 
 ALL = "SELECT id, state FROM halfmoon_event WHERE state < 2 ORDER BY id"
