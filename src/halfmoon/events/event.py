@@ -13,6 +13,7 @@ from typing import Any
 
 from halfmoon.errors import UsageError
 from halfmoon.events.errors import NameRefused
+from halfmoon.events.tables import IDENTITY
 from halfmoon.model import DELAY_S_MAX, TIMER_DELAY_MS, TIMER_DELIVER_MS, Message
 
 NAME_LENGTH_MAX = 127
@@ -95,7 +96,7 @@ def check_whole(name: str, value: object, low: int, high: int) -> int:
 
 def check_id(event_id: object) -> str:
     """Return an event's id if it can be a message's id and the key of a row. Raises NameRefused."""
-    if not isinstance(event_id, str) or not _ID.fullmatch(event_id):
+    if not isinstance(event_id, str) or not _ID.fullmatch(event_id) or event_id == IDENTITY:
         raise NameRefused(
             f"event id {event_id!r:.80}: let the publisher make it, or use 1 to 64 letters, digits, '_', '-', '.', ':'"
         )

@@ -15,7 +15,6 @@ from halfmoon.errors import UsageError
 from halfmoon.events import CheckContext, Codecs, Event, NameRefused, Publisher
 from halfmoon.events.checks.checks import Checks
 from halfmoon.events.encoding.envelope import message_of
-from halfmoon.events.errors import PublishFailed
 from halfmoon.events.publishing.delivery_modes import TOKEN, TOKEN_PROPERTY
 from halfmoon.model import LocalTransactionState, StoredMessage
 from tests.events.fakes import Blocks, FakeTransport, stored
@@ -190,16 +189,6 @@ def test_a_hand_written_check_rolls_back_what_did_not_commit_and_can_never_commi
         raise ValueError
     assert shop.asked() is ROLLBACK
     assert shop.rows() == [0]
-
-
-def test_a_hand_written_check_that_comes_before_the_row_keeps_the_transaction_from_committing(shop: Shop) -> None:
-    shop.publisher.check("TP_ORDER", "EC_PAID")(_sees_no_order)
-    shop.database._dialect = "another"  # one that takes no lock before the half message is sent, as SQLite has to
-    answers: list[LocalTransactionState] = []
-    shop.transport.before = lambda call: answers.append(shop.asked())
-    with pytest.raises(PublishFailed, match="a broker's check settled it"), shop.database.begin():
-        shop.publisher.publish("TP_ORDER", "EC_PAID", 1, transactional=True)
-    assert answers == [ROLLBACK]
 
 
 def test_a_hand_written_check_commits_by_what_it_sees(shop: Shop) -> None:

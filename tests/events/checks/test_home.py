@@ -258,7 +258,7 @@ def told(engine: Engine) -> Iterator[list[str]]:
     event.remove(engine, "before_cursor_execute", note)
 
 
-def test_once_it_is_known_where_rows_lie_each_publish_is_one_statement(postgres: Engine) -> None:
+def test_a_publish_is_one_statement_in_postgresql(postgres: Engine) -> None:
     maker, bus = sessionmaker(postgres), MemoryBus()
     with Publisher("P_shop", transport=bus, session=maker, lazy=True) as events, told(postgres) as statements:
         for number in range(5):
@@ -270,7 +270,21 @@ def test_once_it_is_known_where_rows_lie_each_publish_is_one_statement(postgres:
         assert statements == ["INSERT"] * 6
 
 
-def test_tenants_in_turn_are_asked_first_and_one_half_message_is_taken_back(postgres: Engine) -> None:
+def test_an_event_that_could_not_be_stored_leaves_no_row(engine: Engine) -> None:
+    maker, transport = sessionmaker(engine), FakeTransport(None, AccessRefused("no more"), None)
+    tokens.create_tables(provider(maker))
+    with Publisher("P_shop", transport=transport, session=maker) as events:
+        with maker() as session:
+            again = events.event(T, C, 1, transactional=True)
+            with pytest.raises(PublishFailed):
+                events.publish_many([events.event(T, C, 2, transactional=True), again])
+            assert events.publish(again).delivery == "prepared"
+            session.commit()
+        assert [event_id for event_id, _ in rows(engine)] == [again.id]
+        assert [commit for _, commit in transport.decided] == [False]
+
+
+def test_tenants_in_turn_have_their_rows_each(postgres: Engine) -> None:
     maker, bus = sessionmaker(postgres), MemoryBus()
     with Publisher("P_shop", transport=bus, session=maker) as events, told(postgres) as statements:
         for number in range(6):
@@ -278,19 +292,8 @@ def test_tenants_in_turn_are_asked_first_and_one_half_message_is_taken_back(post
                 session.execute(text(f"SET LOCAL search_path TO tenant_{'ab'[number % 2]}"))
                 events.publish(T, C, number, transactional=True)
         assert sorted(one.payload for one in bus.events()) == list(range(6))
-        assert statements == ["INSERT"] + ["SELECT", "INSERT"] * 5
+        assert statements == ["INSERT"] * 6
     assert [len(rows(postgres, schema)) for schema in ("public", "tenant_a", "tenant_b")] == [0, 3, 3]
-
-
-def test_a_half_message_that_was_taken_back_and_cannot_be_stored_again_leaves_no_row(postgres: Engine) -> None:
-    maker, transport = sessionmaker(postgres), FakeTransport(None, AccessRefused("no more"))
-    with Publisher("P_shop", transport=transport, session=maker, timeout_ms=100) as events, maker() as session:
-        session.execute(text("SET LOCAL search_path TO tenant_a"))
-        with pytest.raises(PublishFailed):
-            events.publish(T, C, 1, transactional=True)
-        session.commit()
-        assert list(dict(transport.decided).values()) == [False]
-    assert [rows(postgres, schema) for schema in ("public", "tenant_a", "tenant_b")] == [[], [], []]
 
 
 async def test_a_schema_translate_map_of_an_async_engine_leads_to_the_row(postgres: Engine) -> None:
@@ -404,19 +407,6 @@ def test_serializable_transactions_that_publish_do_not_conflict(postgres_url: st
             with ThreadPoolExecutor(6) as threads:
                 list(threads.map(work, range(6)))
             assert sorted(one.payload for one in bus.events()) == list(range(60))
-
-
-@pytest.mark.parametrize("started", [True, False])
-def test_a_serializable_transaction_says_in_which_database_its_row_lies_once_that_is_known(postgres: Engine, started: bool) -> None:
-    transport, maker = FakeTransport(), sessionmaker(postgres.execution_options(isolation_level="SERIALIZABLE"))
-    events = Publisher("P_shop", transport=transport, session=maker)
-    if started:
-        events.start()
-    with maker.begin():
-        events.publish(T, C, 1, transactional=True)
-    events.close()
-    assert ("EVENT_DATABASE" in transport.messages[-1].properties) is started
-    assert transport.messages[-1].properties["EVENT_SCHEMA"] == "public"
 
 
 def test_two_tenants_of_one_transaction_have_their_rows_each(postgres: Engine) -> None:

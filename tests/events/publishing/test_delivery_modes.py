@@ -155,7 +155,7 @@ def test_a_forked_child_opens_anew_and_leaves_the_parents_transaction_alone(
 # ---------------------------------------------------------------- where there is a database
 
 
-def test_the_row_is_written_after_the_first_phase_and_commits_with_the_data(
+def test_the_row_is_written_before_the_first_phase_and_commits_with_the_data(
     shop: Publisher, transport: FakeTransport, database: Blocks
 ) -> None:
     def count() -> int:
@@ -166,7 +166,7 @@ def test_the_row_is_written_after_the_first_phase_and_commits_with_the_data(
         seen: list[int] = []
         transport.before = lambda call: seen.append(count())
         event_id = shop.publish(T, C, 1, transactional=True).event_id
-        assert (seen, count()) == ([0], 1)
+        assert (seen, count()) == ([1], 1)
         transport.before = lambda call: None
         assert transport.messages[0].properties["EVENT_CHECK"] == "token"
     with sqlite3.connect(database.path) as later:
@@ -180,7 +180,7 @@ def test_without_the_table_nothing_is_sent(transport: FakeTransport, database: B
     assert transport.calls == []
 
 
-def test_no_row_is_written_where_the_transaction_ended_meanwhile(
+def test_an_event_whose_transaction_ended_meanwhile_follows_its_row(
     shop: Publisher, transport: FakeTransport, database: Blocks
 ) -> None:
     def end(_: object) -> None:
@@ -188,12 +188,14 @@ def test_no_row_is_written_where_the_transaction_ended_meanwhile(
         assert transaction is not None
         transaction.end(Status.COMMITTED)
 
-    with database.begin() as connection:
+    with database.begin():
         transport.before = end
         with pytest.raises(TransactionEnded):
             shop.publish(T, C, 1, transactional=True)
-        assert connection.execute("SELECT * FROM halfmoon_event WHERE state < 2").fetchall() == []
-    assert [commit for _, commit in transport.decisions] == [False]
+        transport.before = lambda call: None
+    with sqlite3.connect(database.path) as later:
+        found = later.execute("SELECT state FROM halfmoon_event WHERE state < 2").fetchall()
+    assert [commit for _, commit in transport.decisions] == [found == [(1,)]]
 
 
 def test_several_publishers_share_a_transaction(database: Blocks) -> None:

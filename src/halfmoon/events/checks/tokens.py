@@ -1,6 +1,6 @@
 """Token rows: how a broker's check is answered without the user writing a checker.
 
-A transactional event's own transaction writes a row (id, `PRESENT`) right after the first phase. A check looks for it in a
+A transactional event's own transaction writes a row (id, `PRESENT`) right before the first phase. A check looks for it in a
 transaction of its own; where there is none it writes a tombstone (same id, `TOMBSTONE`). The key lets only one of the two commit:
 
 * the tombstone committed: the original's row hits the key, it never commits: rollback, proven;
@@ -42,12 +42,10 @@ CLEAN_EVERY_S = 3_600
 
 INSERT = f"INSERT INTO {TOKENS.name} (id, state, created_ms) VALUES (:id, :state, :created_ms)"
 
-_NOT_TOLD = -1
-"""Stands for the id in a serializable transaction: it would conflict by reading the page into which others insert."""
-
+# Serializable transactions would conflict by reading the page into which others insert: their messages carry no id.
 _HOME_IN_POSTGRESQL = (
-    f"CASE WHEN current_setting('transaction_isolation') = 'serializable' THEN {_NOT_TOLD} ELSE (SELECT created_ms "
-    f"FROM {TOKENS.name} WHERE id = '{IDENTITY}') END, (SELECT n.nspname FROM pg_class c "
+    f"CASE WHEN current_setting('transaction_isolation') <> 'serializable' THEN (SELECT created_ms FROM {TOKENS.name} "
+    f"WHERE id = '{IDENTITY}') END, (SELECT n.nspname FROM pg_class c "
     f"JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = CAST('{TOKENS.name}' AS regclass))"
 )
 _HOME = {
@@ -59,10 +57,6 @@ _HOME_WITHOUT_SCHEMA = f"SELECT created_ms, '' FROM {TOKENS.name} WHERE id = '{I
 INSERT_AND_TELL = f"{INSERT} RETURNING {_HOME_IN_POSTGRESQL}"
 """As `INSERT`, in PostgreSQL; gives what `home_query` would."""
 
-DELETE = f"DELETE FROM {TOKENS.name} WHERE id = :id"
-
-SQLITE_FIRST = f"UPDATE {TOKENS.name} SET state = state WHERE id = '{IDENTITY}'"
-"""Goes before the question in SQLite: a transaction that read first may not be let write later."""
 
 DATABASE_PROPERTY, SCHEMA_PROPERTY = "EVENT_DATABASE", "EVENT_SCHEMA"
 
@@ -123,16 +117,10 @@ def home_found(rows: Sequence[Sequence[Any]]) -> Home:
     if named and "." in named[0]:  # MySQL: the statement names another schema than that of the connection
         schema = named[0].rpartition(".")[0].strip("`")
     if schema and not is_schema(schema):
-        if not database or database == _NOT_TOLD:
+        if not database:
             check_schema(schema)
         schema = ""
-    return Home(max(0, int(database or 0)), schema or "")
-
-
-def home_told(rows: Sequence[Sequence[Any]], assumed: Home) -> Home:
-    """Return where the rows lie that `INSERT_AND_TELL` wrote. Raises as `home_found`."""
-    told = home_found(rows)
-    return assumed if rows[0][0] == _NOT_TOLD and told.schema == assumed.schema else told
+    return Home(int(database or 0), schema or "")
 
 
 def of_writer(home: Home, dialect: str) -> Home:
@@ -146,6 +134,12 @@ def of_writer(home: Home, dialect: str) -> Home:
 def values(event_id: str, now_ms: int) -> dict[str, str | int]:
     """Return the values of `INSERT` for an event, in its own transaction. It is refused (`Refused`) when a check was first."""
     return {"id": event_id, "state": PRESENT, "created_ms": now_ms}
+
+
+def delete(event_ids: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """Return the statement that removes rows, and its values: for events that could not be published, in their transaction."""
+    names = {f"id_{letters(number)}": event_id for number, event_id in enumerate(event_ids)}
+    return f"DELETE FROM {TOKENS.name} WHERE id IN ({', '.join(f':{name}' for name in names)})", names
 
 
 def answer(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 KEPT_MAX = 4
 """Idle connections of one database: questions, checks and a relay rarely need more at one time."""
@@ -33,6 +34,11 @@ class OwnConnections(Generic[Connection]):
         self._idle: list[Connection] = []
         self._parents: list[Connection] = []
         self._pid = os.getpid()
+        _all.add(self)
+
+    def forked(self) -> None:
+        """In the child: a thread that held the lock is not there to give it back."""
+        self._lock = threading.Lock()
 
     @contextmanager
     def use(self, begin: Callable[[Connection], None]) -> Iterator[Connection]:
@@ -93,3 +99,15 @@ class OwnConnections(Generic[Connection]):
     def _drop(self, connection: Connection) -> None:
         with suppress(Exception):
             connection.close()
+
+
+_all: weakref.WeakSet[OwnConnections[Any]] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for one in list(_all):
+        one.forked()
+
+
+if hasattr(os, "register_at_fork"):  # not on every platform
+    os.register_at_fork(after_in_child=_after_fork)

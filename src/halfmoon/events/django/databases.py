@@ -219,11 +219,7 @@ def fresh_connections() -> Iterator[None]:
 
 def _begin(connection: BaseDatabaseWrapper, lock_wait_ms: int | None) -> None:
     """Open a connection and begin a transaction on it; see `Database.fresh`."""
-    if lock_wait_ms is None:
-        if connection.vendor == "postgresql":
-            connection.set_autocommit(True)
-            return
-        lock_wait_ms = LOOK_WAIT_MS
+    lock_wait_ms = LOOK_WAIT_MS if lock_wait_ms is None else lock_wait_ms
     waits = {"ms": max(1, int(lock_wait_ms)), "s": int(lock_wait_ms) // 1000}  # MySQL takes 0 s for 1
     _say(connection, _WAIT_BEFORE, waits)
     connection.set_autocommit(False, force_begin_transaction_with_broken_autocommit=True)

@@ -77,6 +77,8 @@ class MemoryBroker:
     def clear(self) -> None:
         """Forget every message. Publishers and consumers stay."""
         with self.lock:
+            for record in self.records:
+                record.cleared = True
             self.records, self.visible = [], []
             self._halves.clear()
             self._seen.clear()
@@ -231,7 +233,7 @@ class MemoryBroker:
         with self.lock:
             if self._losing > 0 or self.down:
                 self._losing -= self._losing > 0
-            elif self._halves.get((record.topic, record.id, record.group)) is record:
+            elif not record.cleared:
                 self.decide(record, State.COMMITTED if commit else State.ROLLED_BACK)
 
     def decide(self, record: Record, state: State) -> None:

@@ -68,6 +68,8 @@ class Record(msgspec.Struct):
     sender: Member | None = None
     asked: Member | None = None
     open: bool = False
+    cleared: bool = False
+    """Whether the bus has forgotten it."""
 
     @property
     def id(self) -> str:

@@ -75,6 +75,8 @@ class Decider:
         """Begin empty: also in a child after a fork, for what is open is the parent's."""
         self._pending: dict[Question, None] = {}
         self._lock = threading.Lock()
+        self._homes: set[tokens.Home] = set()
+        """Where rows were said to lie: the first two places."""
         self._turn = threading.Lock()
         """Held while rows are asked for and decisions sent, so that they keep the order of the commits."""
         self._numbers = count(1)
@@ -92,6 +94,8 @@ class Decider:
     ) -> Question:
         """Decide a half message whose token row was written. Returns what `ask` takes."""
         question = Question(event, prepared, trace, home)
+        if len(self._homes) < 2:
+            self._homes.add(home)
         with self._lock:
             if self._closed or len(self._pending) >= PENDING_MAX:
                 self._transport.leave(prepared)
@@ -169,7 +173,8 @@ class Decider:
 
     def _look_taken(self, questions: list[Question]) -> None:
         with self._turn:
-            absent = self._look(questions, lock_wait_ms=None)
+            # Whoever locks the table of one tenant keeps no other waiting.
+            absent = self._look(questions, lock_wait_ms=None if len(self._homes) < 2 else LOOK_WAIT_MS)
         with self._lock:
             for question in absent:
                 if question in self._pending:

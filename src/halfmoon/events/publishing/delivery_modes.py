@@ -18,11 +18,9 @@ one warning. What is published ``at_once`` is sent, whatever is active.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from typing import NamedTuple
 
 import msgspec
 
@@ -33,12 +31,11 @@ from halfmoon.events.databases import many_rows
 from halfmoon.events.databases.database import Busy, Provider, Refused
 from halfmoon.events.errors import AmbiguousTransaction, NoTransaction, PublishedBefore, PublishFailed, TransactionEnded
 from halfmoon.events.event import Event
-from halfmoon.events.publishing.attempts import RetryPolicy, attempts
+from halfmoon.events.publishing.attempts import Attempted, RetryPolicy, attempts
 from halfmoon.events.publishing.completion import Decision, DeferredSend, RelayWakeUp, RowDecision, published_in
 from halfmoon.events.publishing.decider import Decider
 from halfmoon.events.publishing.flow import Attempt, Flow, Read, Write
 from halfmoon.events.publishing.transport import Prepared, Transport
-from halfmoon.events.tables import in_schema
 from halfmoon.events.tracing import span, step, trace_of
 from halfmoon.events.transaction import LocalTransaction, other_block
 from halfmoon.model import Message, SendResult
@@ -48,19 +45,7 @@ _DECISIONS = "halfmoon decisions"
 TOKEN_PROPERTY, TOKEN = "EVENT_CHECK", "token"
 """A half message with a token row says so: only such a row's absence proves anything."""
 
-ASK_TIMES = 100
-"""So many transactions are asked where their token rows lie, after one whose rows did not lie with those before."""
-
 log = logging.getLogger("halfmoon.events")
-
-
-class _Half(NamedTuple):
-    """A half message that is stored, after so many attempts."""
-
-    event: Event
-    message: Message
-    prepared: Prepared
-    made: int
 
 
 class DeliveryMode(StrEnum):
@@ -123,8 +108,6 @@ class DeliveryModes:
         self.provider = provider
         self._wake_relay = wake_relay
         self._warned = False
-        self._last_home: tokens.Home | None = None
-        self._ask_times = 0
 
     def choose(self, event: Event, transaction: LocalTransaction | None) -> DeliveryMode:
         """Return the way of an event. Raises NoTransaction and AmbiguousTransaction, see the table above, PublishedBefore, and
@@ -201,12 +184,6 @@ class DeliveryModes:
                 event, self.rules.group,
             )  # fmt: skip
 
-    def learn_home(self) -> None:
-        """Ask where the first token rows will lie, on a connection of the provider's own; what fails is left to the publish."""
-        if tokens.tells_home(self.provider.dialect):
-            with suppress(Busy, UsageError), self.provider.fresh() as rows:
-                self._last_home = self._last_home or tokens.home_found(rows.all(tokens.home_query(rows.dialect)))
-
     # ------------------------------------------------------------ the ways
 
     def _defer(self, event: Event, message: Message, transaction: LocalTransaction) -> Published:
@@ -226,39 +203,39 @@ class DeliveryModes:
     def _prepare(
         self, events: Sequence[Event], messages: Sequence[Message], transaction: LocalTransaction, check_after_s: int | None
     ) -> Flow[list[Published]]:
-        """Store half messages, then write the token rows by which they are decided: in this order.
-
-        The messages say where their rows will lie. Where the database tells it with the rows, the place of the last ones is
-        assumed, and half messages that were wrong are taken back and stored again.
-        """
-        decider = self._decider
-        if decider is None:
-            halves = yield from self._store(events, messages, {}, check_after_s)
-            if not transaction.active:
-                for half in halves:
-                    self._undo(half.prepared, half.event, None)
+        """Write the token rows of half messages, then store the half messages, which say where their rows lie."""
+        decider, home = self._decider, tokens.NOWHERE
+        if decider is not None:
+            home = yield from self._write_tokens(events, transaction)
+            for message in messages:
+                message.properties.update({TOKEN_PROPERTY: TOKEN, **home.properties})
+        try:
+            attempted = yield from self._store(events, messages, check_after_s)
+        except GeneratorExit:
+            raise
+        except BaseException:  # whatever was stored is not published: its row goes, so that a check finds none
+            if decider is not None and transaction.active:
+                try:
+                    yield Write(self.provider, transaction, *tokens.delete([event.id for event in events]))
+                except Exception as exc:
+                    log.warning("rows of events that were not published could not be removed: count=%d error=%r", len(events), exc)
+            raise
+        halves = [(event, messages[place], attempted.results[place]) for place, event in enumerate(events)]
+        if decider is None and not transaction.active:
+            for event, _, prepared in halves:
+                self._undo(prepared, event)
             _still_active(transaction, events[0])
-            for half in halves:
-                transaction.register(Decision(self.transport, _known(half.event), half.prepared, trace_of(half.message.properties)))
-        else:
-            assumed = None if self._ask_times else self._last_home
-            self._ask_times = max(0, self._ask_times - 1)
-            home = assumed or (yield from self._ask_home(events, transaction))
-            halves = yield from self._store(events, messages, {TOKEN_PROPERTY: TOKEN, **home.properties}, check_after_s)
-            told = yield from self._write_tokens(decider, halves, transaction, home, assumed=assumed is not None)
-            if told != home:
-                halves = yield from self._store_again(halves, transaction, told, check_after_s)
-            for half in halves:
-                trace = trace_of(half.message.properties)
-                self._await_row(decider, transaction, RowDecision(decider, _known(half.event), half.prepared, trace, told))
-        return [Published(half.event.id, DeliveryMode.PREPARED, half.made, half.prepared.result) for half in halves]
+        for event, message, prepared in halves:
+            step("prepared", event, message_id=prepared.message_id, attempt=attempted.made)
+            trace = trace_of(message.properties)
+            if decider is None:
+                transaction.register(Decision(self.transport, _known(event), prepared, trace))
+            else:
+                self._await_row(decider, transaction, RowDecision(decider, _known(event), prepared, trace, home))
+        return [Published(event.id, DeliveryMode.PREPARED, attempted.made, prepared.result) for event, _, prepared in halves]
 
-    def _store(
-        self, events: Sequence[Event], messages: Sequence[Message], says: Mapping[str, str], check_after_s: int | None
-    ) -> Flow[list[_Half]]:
-        """Store half messages that say something of their rows. When one fails the others are rolled back."""
-        for message in messages:
-            message.properties.update(says)
+    def _store(self, events: Sequence[Event], messages: Sequence[Message], check_after_s: int | None) -> Flow[Attempted]:
+        """Store half messages. When one fails the others are rolled back."""
         with span("prepare", events[0], group=self.rules.group):
             attempted = yield from attempts(
                 lambda numbered, left_ms: Attempt(numbered, left_ms, True, check_after_s), events, messages, self.rules.tries
@@ -269,76 +246,26 @@ class DeliveryModes:
                 for place, prepared in attempted.results.items():
                     self._undo(prepared, events[place], error)
                 raise
-        results, made = attempted.results, attempted.made
-        halves = [_Half(event, messages[place], results[place], made) for place, event in enumerate(events)]
-        for half in halves:
-            step("prepared", half.event, message_id=half.prepared.message_id, attempt=made)
-        return halves
+        return attempted
 
-    def _store_again(
-        self, halves: Sequence[_Half], transaction: LocalTransaction, home: tokens.Home, check_after_s: int | None
-    ) -> Flow[list[_Half]]:
-        """Take half messages back that say a wrong place, and store those that say the right one; if this fails, the rows go."""
-        self._last_home, self._ask_times = home, ASK_TIMES
-        events, messages = [half.event for half in halves], [half.message for half in halves]
-        for half in halves:
-            self._undo(half.prepared, half.event, None)
-        for message in messages:
-            message.properties.pop(tokens.DATABASE_PROPERTY, None)
-            message.properties.pop(tokens.SCHEMA_PROPERTY, None)
-        try:
-            return (yield from self._store(events, messages, home.properties, check_after_s))
-        except Exception:
-            for event in events:
-                yield Write(self.provider, transaction, tokens.DELETE, {"id": event.id})
-            raise
-
-    def _write_tokens(
-        self, decider: Decider, halves: Sequence[_Half], transaction: LocalTransaction, home: tokens.Home, *, assumed: bool
-    ) -> Flow[tokens.Home]:
-        """Write the token rows of half messages; return where they lie: at a home that was asked for, or perhaps elsewhere."""
-        provider, events = self.provider, [half.event for half in halves]
+    def _write_tokens(self, events: Sequence[Event], transaction: LocalTransaction) -> Flow[tokens.Home]:
+        """Write token rows, and return where they lie: the schema may be another than that of the last transaction."""
+        provider = self.provider
+        _still_active(transaction, events[0])
         rows = [tokens.values(event.id, event.published_ms) for event in events]
         try:
-            _still_active(transaction, events[0])
-            if assumed:
-                return tokens.home_told((yield Read(provider, transaction, *many_rows.insert(tokens.INSERT_AND_TELL, rows))), home)
-            insert = in_schema(tokens.INSERT, home.schema, provider.dialect)
-            yield Write(provider, transaction, *many_rows.insert(insert, rows))
-            return home
-        except Exception as exc:
-            for half in halves:
-                self._undo(half.prepared, half.event, exc)
-            self._raise_refused(exc, events, halves[0].made)
-            raise
-        except BaseException:  # cancelled or interrupted: whether the rows were written, the database knows
-            for half in halves:
-                trace = trace_of(half.message.properties)
-                decider.ask(decider.watch(_known(half.event), half.prepared, trace, home))
-            raise
-
-    def _raise_refused(self, error: Exception, events: Sequence[Event], made: int) -> None:
-        """Raise PublishFailed where the database refused token rows."""
-        ids = [event.id for event in events]
-        if isinstance(error, Refused):
-            what = "its token row already exists: a broker's check settled it, or another transaction published the event"
-            raise PublishFailed(ids, f"{what}; let the transaction roll back", made, in_database=True) from error
-        if isinstance(error, Busy):
-            raise PublishFailed(ids, f"the token row could not be written: {error}", made, in_database=True) from error
-
-    def _ask_home(self, events: Sequence[Event], transaction: LocalTransaction) -> Flow[tokens.Home]:
-        """Ask in a transaction where its token rows lie: its schema may be another than that of the last one."""
-        provider = self.provider
-        try:
-            if provider.dialect == "sqlite":
-                yield Write(provider, transaction, tokens.SQLITE_FIRST, {})
-            home = tokens.home_found((yield Read(provider, transaction, tokens.home_query(provider.dialect), {})))
-        except Busy as exc:
-            ids = [event.id for event in events]
-            raise PublishFailed(ids, f"the token row could not be written: {exc}", 0, in_database=True) from exc
-        if tokens.tells_home(provider.dialect):
-            self._last_home = home
-        return home
+            if tokens.tells_home(provider.dialect):
+                return tokens.home_found((yield Read(provider, transaction, *many_rows.insert(tokens.INSERT_AND_TELL, rows))))
+            yield Write(provider, transaction, *many_rows.insert(tokens.INSERT, rows))
+            return tokens.home_found((yield Read(provider, transaction, tokens.home_query(provider.dialect), {})))
+        except (Refused, Busy) as exc:
+            what = f"the token row could not be written: {exc}"
+            if isinstance(exc, Refused):
+                what = (
+                    "its token row already exists: a broker's check settled it, or another transaction published the event; let "
+                    "the transaction roll back"
+                )
+            raise PublishFailed([event.id for event in events], what, 0, in_database=True) from exc
 
     def _await_row(self, decider: Decider, transaction: LocalTransaction, decision: RowDecision) -> None:
         """Ask for the row of an event when its transaction may be over; one that ended meanwhile is asked about now.
@@ -356,7 +283,7 @@ class DeliveryModes:
             decider.ask(decision.question)
             raise
 
-    def _undo(self, prepared: Prepared, event: Event, error: BaseException | None) -> None:
+    def _undo(self, prepared: Prepared, event: Event, error: BaseException | None = None) -> None:
         self.transport.decide(prepared, commit=False)
         step("rolled back at once", event, message_id=prepared.message_id, decision="rollback", error=error)
 

@@ -41,7 +41,6 @@ class Facade:
         body_bytes_max: int = BODY_BYTES_MAX,
     ) -> None:
         self._modes = modes
-        self.learn_home = modes.learn_home
         self._checks = checks
         self._codecs = codecs
         self._topics = topics

@@ -361,7 +361,6 @@ class Publisher:
             require(self.provider, (self._relay_settings or RelaySettings()).tables)
         elif self._checks.provider is not None:
             require(self._checks.provider, (TOKENS,))
-            self._facade.learn_home()
 
     def _open(self) -> None:
         self._connection.use()

@@ -34,7 +34,7 @@ T = TypeVar("T")
 MYSQL_WAITS = "SET innodb_lock_wait_timeout = {}, lock_wait_timeout = {}"
 """In whole seconds, of this session: for rows, and for tables whose form somebody changes. MySQL takes 0 for 1."""
 
-_OURS, _WAIT = "halfmoon_own", "halfmoon_wait_s"
+_OURS, _WAIT, _LEVEL = "halfmoon_own", "halfmoon_wait_s", "halfmoon_level"
 
 _BLOCKING = "this transaction is one of an event loop: use `await publish_async(…)` in it"
 
@@ -179,8 +179,10 @@ class Fresh:
     def _connect(self, wait_ms: int | None) -> Connection:
         connection = self._engine.connect()
         try:
-            if wait_ms is None and dialect_of(self._engine) == "postgresql" and not self.shared:
-                return connection.execution_options(isolation_level="AUTOCOMMIT")
+            if not self.shared and dialect_of(self._engine) == "postgresql":
+                _end_begun(connection)
+                if wait_ms is None and _reads_alone(connection):
+                    return connection.execution_options(isolation_level="AUTOCOMMIT")
             if not self.shared:
                 _bound_waits(connection, wait_ms or LOOK_WAIT_MS)
             if connection.dialect.name == "sqlite" and sqlite.commits_by_itself(connection.connection.driver_connection):
@@ -252,6 +254,20 @@ def _close(connection: Connection) -> None:
         connection.invalidate()
     finally:
         connection.close()
+
+
+def _end_begun(connection: Connection) -> None:
+    """Commit what a listener of the user's has begun on a connection, such as a SET: no driver changes its level inside."""
+    if (driver := connection.connection.dbapi_connection) is not None:
+        driver.commit()
+
+
+def _reads_alone(connection: Connection) -> bool:
+    """Return whether one query of a connection, without a transaction, makes no serializable transaction of others fail."""
+    if _LEVEL not in connection.info:
+        connection.info[_LEVEL] = connection.exec_driver_sql("SHOW default_transaction_isolation").scalar_one()
+        connection.rollback()
+    return bool(connection.info[_LEVEL] != "serializable")
 
 
 def _bound_waits(connection: Connection, wait_ms: int) -> None:
