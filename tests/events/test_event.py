@@ -31,7 +31,7 @@ def test_a_code_that_is_no_tag_is_refused(code: object) -> None:
         check_code(code)
 
 
-@pytest.mark.parametrize("event_id", ["", "x" * 65, "a b", "ä", None])
+@pytest.mark.parametrize("event_id", ["", "x" * 65, "a b", "ä", None, "halfmoon-database"])
 def test_an_id_is_a_short_text_of_letters_digits_and_four_signs(event_id: object) -> None:
     assert check_id("x" * 64) == "x" * 64
     with pytest.raises(NameRefused, match="event id"):

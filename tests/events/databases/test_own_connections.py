@@ -7,6 +7,7 @@ import os
 import pytest
 
 from halfmoon.events.databases.own_connections import KEPT_MAX, OwnConnections
+from tests.events.forking import in_child
 
 
 class Fake:
@@ -107,3 +108,9 @@ def test_a_child_of_a_fork_neither_uses_nor_closes_those_of_its_parent() -> None
         database.own.release()
         os._exit(0 if fresh and not database.opened[0].closed else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_a_child_of_a_fork_waits_for_no_thread_of_the_parent() -> None:
+    database = Database()
+    with database.own._lock:  # as another thread has it at the fork
+        assert in_child(database.own.release, within_s=10)

@@ -230,10 +230,17 @@ async def two_phase_commit(app: Connections) -> None:
 
 one("ping", lambda app: app.connection.ping(reconnect=True), "pymysql")  # reconnects where the connection was killed
 one("ping of the driver", lambda app: app.connection.ping(), "MySQLdb")
-one("reconnect", lambda app: app.connection.reconnect(), "mariadb")
 one("query of the connection", lambda app: app.connection.query("COMMIT"), "pymysql")
 one("query", lambda app: app.connection.query("COMMIT"), "MySQLdb")
 one("begin of the connection", lambda app: app.connection.begin(), "dbapi", dialects=(MYSQL,))
+
+
+@verb("mariadb")
+async def reconnect(app: Connections) -> None:
+    """The session that the driver opens commits each statement by itself until it is told again not to."""
+    app.connection.reconnect()
+    app.autocommit(app.real, True)
+    app.autocommit(app.real, False)
 
 
 @verb("dbapi")

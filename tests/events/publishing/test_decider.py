@@ -17,6 +17,7 @@ from halfmoon.events.event import Event
 from halfmoon.events.publishing.decider import Decider, Question
 from halfmoon.events.publishing.transport import Prepared
 from halfmoon.events.sqlalchemy import provider
+from halfmoon.events.tables import create
 from halfmoon.model import MessageQueue, SendResult, SendStatus
 from tests.events.fakes import Blocks, FakeTransport
 from tests.waiting import until
@@ -29,11 +30,11 @@ class Background(FakeTransport):
         return False
 
 
-def watched(decider: Decider, event_id: str, published_ms: int | None = None) -> Question:
+def watched(decider: Decider, event_id: str, published_ms: int | None = None, home: tokens.Home = tokens.NOWHERE) -> Question:
     now_ms = time.time_ns() // 1_000_000
     event = Event(id=event_id, topic="T", code="C", published_ms=now_ms if published_ms is None else published_ms)
     result = SendResult(SendStatus.SEND_OK, event_id, "0" * 32, MessageQueue("T", "b", 0), 0)
-    return decider.watch(event, Prepared(event_id, result, None), None)
+    return decider.watch(event, Prepared(event_id, result, None), None, home)
 
 
 class Story:
@@ -142,6 +143,29 @@ def test_a_close_comes_in_time_while_somebody_holds_the_table(postgres_url: str)
         assert (transport.decided, transport.gone) == ([], ["E1"])
     engine.dispose()
     database.release()
+
+
+def test_who_holds_the_table_of_one_tenant_keeps_no_other_waiting(postgres_url: str) -> None:
+    engine = create_engine(postgres_url)
+    database, transport = provider(sessionmaker(engine)), Background()
+    with engine.begin() as connection:
+        for schema in ("tenant_a", "tenant_b"):
+            connection.execute(text(f"CREATE SCHEMA {schema}"))
+            for statement in create(tokens.TOKENS, "postgresql", schema):
+                connection.execute(text(statement))
+        connection.execute(text("INSERT INTO tenant_b.halfmoon_event VALUES ('E2', 1, 1)"))
+    decider = Decider(database, transport)
+    with engine.connect() as holder:
+        holder.execute(text("LOCK TABLE tenant_a.halfmoon_event IN ACCESS EXCLUSIVE MODE"))
+        first, second = (watched(decider, f"E{n}", home=tokens.Home(0, f"tenant_{'-ab'[n]}")) for n in (1, 2))
+        decider.ask(first)
+        until(lambda: first.tries, "asked in vain")
+        decider.ask(second)
+        until(lambda: transport.decided == [("E2", True)], "the other tenant's")
+    until(lambda: len(transport.decided) == 2, "the first one's")
+    decider.close(0)
+    database.release()
+    engine.dispose()
 
 
 def test_a_row_that_may_have_been_removed_proves_nothing(story: Story) -> None:

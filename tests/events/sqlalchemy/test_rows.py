@@ -7,8 +7,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, event, text
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
+from sqlalchemy.pool import NullPool
 
 from halfmoon.events import Publisher
 from halfmoon.events.checks import tokens
@@ -96,3 +97,23 @@ def test_a_child_of_a_fork_publishes_on_an_event_loop_of_its_own(postgres_url):
     assert len(bus.events()) == 1
     assert in_child(child)
     events.close()
+
+
+@pytest.mark.parametrize("listens_to", ["connect", "checkout"])
+def test_what_a_listener_of_the_users_begins_keeps_no_look_from_the_database(postgres_url, listens_to):
+    engine = create_engine(postgres_url, poolclass=NullPool)
+    event.listen(engine, listens_to, lambda connection, *_: connection.cursor().execute("SET search_path TO public"))
+    tokens.create_tables(provider(engine))
+    for lock_wait_ms in (None, 100, None):
+        with provider(engine).fresh(lock_wait_ms=lock_wait_ms) as rows:
+            assert rows.all("SHOW search_path") == [("public",)]
+
+
+def test_a_look_makes_no_serializable_transaction_of_the_users_fail(postgres_url):
+    engine = create_engine(postgres_url, connect_args={"options": "-c default_transaction_isolation=serializable"})
+    usual = create_engine(postgres_url)
+    for one, level, alone in ((engine, "read committed", False), (usual, "read committed", True)):
+        with provider(one).fresh(lock_wait_ms=None) as rows:
+            assert rows.all("SHOW transaction_isolation") == [(level,)]
+            assert (rows.all("SELECT now() = statement_timestamp()") == [(True,)]) is alone
+        one.dispose()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import selectors
 import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ class OwnLoop:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._selector: selectors.BaseSelector | None = None
         self._pid = 0
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -36,13 +38,19 @@ class OwnLoop:
             raise
 
     def forked(self) -> None:
-        """In the child: a thread that held the lock is not there to give it back."""
+        """In the child: a thread that held the lock is not there to give it back.
+
+        A child shares its parent's epoll. What drops a connection here would stop the parent from hearing its own.
+        """
         self._lock = threading.Lock()
+        if self._selector is not None:
+            self._selector.close()
 
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None or self._pid != os.getpid():
-                self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
+                self._selector = selectors.DefaultSelector()
+                self._loop, self._pid = asyncio.SelectorEventLoop(self._selector), os.getpid()
                 threading.Thread(target=self._loop.run_forever, name="halfmoon-databases", daemon=True).start()
             return self._loop
 

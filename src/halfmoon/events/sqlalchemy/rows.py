@@ -108,6 +108,7 @@ class Fresh:
         self._schema = schema
         self.shared = isinstance(engine.pool, StaticPool | SingletonThreadPool)
         self._users, self._own, self._pid = engine, engine, 0
+        self._parents: list[Engine] = []
         self._is_async = engine.dialect.is_async
         self._open_elsewhere = open_elsewhere
         self._one = threading.RLock()
@@ -119,8 +120,8 @@ class Fresh:
         if not self.shared and self._pid != os.getpid():
             with self._one:
                 if self._pid != os.getpid():
-                    if self._pid:  # a child leaves the connections to its parent
-                        self._own.dispose(close=False)
+                    if self._pid:  # a child leaves the connections to its parent, and never drops them: some would be closed
+                        self._parents.append(self._own)
                     users = self._users
                     options = dict(users.get_execution_options())
                     self._own = Engine(users.pool.recreate(), users.dialect, users.url, execution_options=options)
