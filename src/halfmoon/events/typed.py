@@ -76,5 +76,8 @@ def type_of(kind: object) -> EventType | None:
 def required_type_of(kind: type[Any]) -> EventType:
     """As `type_of`. Raises UsageError for a class that is no event."""
     if (found := type_of(kind)) is None:
-        raise UsageError(f"{kind.__module__}.{kind.__qualname__} is no event: decorate the class with @event(topic, code)")
+        raise UsageError(
+            f"{kind.__module__}.{kind.__qualname__} is no event: decorate the class with @event(topic, code), "
+            "or build one with events.event(topic, code, payload)"
+        )
     return found

@@ -213,7 +213,8 @@ class DbapiProvider(ProxyProvider):
 
     ways = (
         "Name the connection (publish(…, session=connection), events.bound_to(connection)), or publish where the one that is open "
-        "was made (with database.connect() as connection: …); with autocommit, between BEGIN and COMMIT"
+        "was made (with database.connect() as connection: …, with database.connection(pool) as connection: …); with autocommit, "
+        "between BEGIN and COMMIT"
     )
 
     def rows(self, transaction: LocalTransaction) -> Rows:

@@ -138,7 +138,7 @@ class Shares:
         if self._named == ("",) and self._provider.dialect in _LISTS and not self._said_others:
             self._said_others = True
             if found := listed(self._provider, others=True):
-                log.info(
+                log.warning(
                     "the relay serves one schema; others have an outbox, name them or '*' (schemas=…) if they are its to serve: "
                     "count=%d schemas=%s",
                     len(found), ", ".join(found[:20]),
