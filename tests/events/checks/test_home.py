@@ -284,6 +284,23 @@ def test_an_event_that_could_not_be_stored_leaves_no_row(engine: Engine) -> None
         assert [commit for _, commit in transport.decided] == [False]
 
 
+def test_what_fails_right_after_the_row_was_written_leaves_none(engine: Engine) -> None:
+    maker, transport = sessionmaker(engine), FakeTransport()
+    tokens.create_tables(provider(maker))
+
+    def interrupt(connection: Connection, cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("INSERT"):
+            raise ZeroDivisionError
+
+    with Publisher("P_shop", transport=transport, session=maker) as events, maker() as session:
+        event.listen(engine, "after_cursor_execute", interrupt)
+        with pytest.raises(ZeroDivisionError):
+            events.publish(T, C, 1, transactional=True, session=session)
+        event.remove(engine, "after_cursor_execute", interrupt)
+        session.commit()
+    assert (rows(engine), transport.calls) == ([], [])
+
+
 def test_tenants_in_turn_have_their_rows_each(postgres: Engine) -> None:
     maker, bus = sessionmaker(postgres), MemoryBus()
     with Publisher("P_shop", transport=bus, session=maker) as events, told(postgres) as statements:

@@ -205,20 +205,20 @@ class DeliveryModes:
     ) -> Flow[list[Published]]:
         """Write the token rows of half messages, then store the half messages, which say where their rows lie."""
         decider, home = self._decider, tokens.NOWHERE
-        if decider is not None:
-            home = yield from self._write_tokens(events, transaction)
-            for message in messages:
-                message.properties.update({TOKEN_PROPERTY: TOKEN, **home.properties})
         try:
+            if decider is not None:
+                home = yield from self._write_tokens(events, transaction)
+                for message in messages:
+                    message.properties.update({TOKEN_PROPERTY: TOKEN, **home.properties})
             attempted = yield from self._store(events, messages, check_after_s)
         except GeneratorExit:
             raise
-        except BaseException:  # whatever was stored is not published: its row goes, so that a check finds none
-            if decider is not None and transaction.active:
+        except BaseException as error:  # what was stored is not published: its row goes, so that a check finds none
+            if decider is not None and transaction.active and not (isinstance(error, PublishFailed) and error.in_database):
                 try:
                     yield Write(self.provider, transaction, *tokens.delete([event.id for event in events]))
                 except Exception as exc:
-                    log.warning("rows of events that were not published could not be removed: count=%d error=%r", len(events), exc)
+                    log.info("rows of events that were not published could not be removed: count=%d error=%r", len(events), exc)
             raise
         halves = [(event, messages[place], attempted.results[place]) for place, event in enumerate(events)]
         if decider is None and not transaction.active:
