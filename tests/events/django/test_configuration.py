@@ -162,9 +162,9 @@ def opening() -> Iterator[project.OpenOnRequest]:
 
 
 def test_a_request_opens_the_publisher_so_that_brokers_can_ask(file_bus: MemoryBus, opening: project.OpenOnRequest):
-    assert not [one for one in file_bus._members if one.answers]
+    assert not [one for one in file_bus.members if one.answers]
     Client().get("/nowhere/")
-    until(lambda: [one for one in file_bus._members if one.answers])
+    until(lambda: [one for one in file_bus.members if one.answers])
     until(lambda: opening._opened == (project.project.publisher(), os.getpid()))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from halfmoon.events.checks import tokens
-from halfmoon.events.memory import transport
+from halfmoon.events.memory.records import own_copy
 from halfmoon.events.memory.transport import MemoryTransport
 from halfmoon.events.publishing.completion import RowDecision
 from halfmoon.events.publishing.decider import Decider
@@ -101,4 +101,4 @@ def a_tombstone_is_written_into_the_wrong_schema(patch: pytest.MonkeyPatch) -> N
 def only_checks_decide(patch: pytest.MonkeyPatch) -> None:
     """Lose all decisions, and have the publisher believe in no transaction: the broker's check alone decides, by the token row."""
     patch.setattr(MemoryTransport, "decide", lambda self, prepared, *, commit: None)
-    patch.setattr(transport, "OPEN_MAX", 0)
+    patch.setattr(MemoryTransport, "ask", lambda self, record: self._answer(own_copy(record.stored)))

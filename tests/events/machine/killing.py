@@ -117,6 +117,7 @@ class Mortal(Application):
         """Do what the child asks for until it is dead."""
         member = self.bus.transport(GROUP)
         member.start(lambda stored: None)
+        stored: list[Prepared] = []
         while True:
             try:
                 kind, *request = pipe.recv()
@@ -124,13 +125,13 @@ class Mortal(Application):
                 break
             if kind == "prepare":
                 message, attempt, check_after_s = request
-                prepared = member.prepare(message, attempt=attempt, timeout_ms=1_000, check_after_s=check_after_s)
+                stored.append(member.prepare(message, attempt=attempt, timeout_ms=1_000, check_after_s=check_after_s))
                 try:
-                    pipe.send(prepared)
+                    pipe.send(Prepared(stored[-1].message_id, stored[-1].result, len(stored) - 1))
                 except BrokenPipeError:
                     continue
             elif kind == "decide":
-                member.decide(request[0], commit=request[1])
+                member.decide(stored[request[0].server_data], commit=request[1])
             elif kind == "mistake":
                 self.intruders.append(request[0])
             else:

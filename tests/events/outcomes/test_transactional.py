@@ -70,7 +70,7 @@ def test_8_3_row_3_rolls_back_and_the_decision_arrives(make_shop: MakeShop, capl
     assert any("rollback" in text and event.id in text for text in caplog.messages)
 
 
-@pytest.mark.parametrize("step", ["after prepare", "after token", "after flush", "before commit"])
+@pytest.mark.parametrize("step", ["after prepare", "after flush", "before commit"])
 def test_8_3_row_5_the_process_dies_before_the_commit(shop: Shop, database_url: str, step: str):
     event_id = die(shop, database_url, step)
     assert shop.state_of(event_id) == "PREPARED"

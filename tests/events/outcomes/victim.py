@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 DIE_AT, DIE_ON = "HALFMOON_TEST_DIE_AT", "HALFMOON_TEST_DIE_ON"
 STEPS = (
-    *("begin", "before prepare", "after prepare", "after token", "after flush", "before commit", "after commit before decide"),
+    *("begin", "after token", "before prepare", "after prepare", "after flush", "before commit", "after commit before decide"),
     *("after decide", "after completion"),
 )
 """From the begin of a transaction with a transactional event to what follows its commit."""

@@ -214,25 +214,33 @@ class DeliveryModes:
         except GeneratorExit:
             raise
         except BaseException as error:  # what was stored is not published: its row goes, so that a check finds none
-            if decider is not None and transaction.active and not (isinstance(error, PublishFailed) and error.in_database):
-                try:
-                    yield Write(self.provider, transaction, *tokens.delete([event.id for event in events]))
-                except Exception as exc:
-                    log.info("rows of events that were not published could not be removed: count=%d error=%r", len(events), exc)
+            if decider is not None:
+                yield from self._remove_tokens(events, transaction, error)
             raise
-        halves = [(event, messages[place], attempted.results[place]) for place, event in enumerate(events)]
         if decider is None and not transaction.active:
-            for event, _, prepared in halves:
-                self._undo(prepared, event)
+            for place, event in enumerate(events):
+                self._undo(attempted.results[place], event)
             _still_active(transaction, events[0])
-        for event, message, prepared in halves:
+        for place, event in enumerate(events):
+            prepared, trace = attempted.results[place], trace_of(messages[place].properties)
             step("prepared", event, message_id=prepared.message_id, attempt=attempted.made)
-            trace = trace_of(message.properties)
             if decider is None:
                 transaction.register(Decision(self.transport, _known(event), prepared, trace))
             else:
                 self._await_row(decider, transaction, RowDecision(decider, _known(event), prepared, trace, home))
-        return [Published(event.id, DeliveryMode.PREPARED, attempted.made, prepared.result) for event, _, prepared in halves]
+        return [
+            Published(event.id, DeliveryMode.PREPARED, attempted.made, attempted.results[place].result)
+            for place, event in enumerate(events)
+        ]
+
+    def _remove_tokens(self, events: Sequence[Event], transaction: LocalTransaction, error: BaseException) -> Flow[None]:
+        """Remove token rows after an error, where one of the database is not what kept them from being written."""
+        if not transaction.active or (isinstance(error, PublishFailed) and error.in_database):
+            return
+        try:
+            yield Write(self.provider, transaction, *tokens.delete([event.id for event in events]))
+        except Exception as exc:
+            log.info("rows of events that were not published could not be removed: count=%d error=%r", len(events), exc)
 
     def _store(self, events: Sequence[Event], messages: Sequence[Message], check_after_s: int | None) -> Flow[Attempted]:
         """Store half messages. When one fails the others are rolled back."""
