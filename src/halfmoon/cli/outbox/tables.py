@@ -1,4 +1,4 @@
-"""What `halfmoon outbox` shows: figures and rows, for people."""
+"""Output of `halfmoon outbox` for people: figures and rows. Reads no database."""
 
 from __future__ import annotations
 

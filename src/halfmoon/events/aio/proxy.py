@@ -18,7 +18,7 @@ from halfmoon.events.dbapi.proxy import Block, Noticed, forced
 from halfmoon.events.transaction import LocalTransaction, Status
 
 _NOTICED = {"execute", "commit", "rollback"}
-"""What begins and ends transactions; asyncpg has the first one only."""
+"""Methods of drivers that begin and end transactions; asyncpg has the first one only."""
 
 _TRIED = "SELECT 1"
 """Fails in a transaction that PostgreSQL has given up after an error, whose COMMIT would be a rollback without an error."""

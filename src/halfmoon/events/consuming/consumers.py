@@ -102,7 +102,7 @@ class Consumers:
 
     @property
     def busy(self) -> int:
-        """How many functions run now."""
+        """Return how many functions run now."""
         return sum(member.dispatch.busy for member in self._members)
 
     def assignment(self) -> dict[str, list[MessageQueue]]:

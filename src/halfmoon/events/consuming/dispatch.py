@@ -63,7 +63,7 @@ class Dispatch:
     ) -> None:
         self.group = group
         self.busy = 0
-        """How many functions run now."""
+        """Return how many functions run now."""
         self._counting = threading.Lock()
         self._codecs, self._ledgers = codecs, ledgers
         self._around: Callable[[], AbstractContextManager[Any]] = around or nullcontext
@@ -173,7 +173,7 @@ def _check(handler: Handler, ledger: Ledger | None) -> None:
 
 
 def _ends_the_task(error: BaseException) -> bool:
-    """Whether an error that left a coroutine function is its own task's end."""
+    """Return whether an error that left a coroutine function is the end of its own task."""
     task = asyncio.current_task()
     cancelled = isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
     return cancelled or isinstance(error, GeneratorExit)

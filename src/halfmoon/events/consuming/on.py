@@ -133,7 +133,7 @@ class _TypedOn(Protocol[Payload]):
 
 
 class _TypedOptions(TypedDict, total=False):
-    """What `on` takes beside the class of events and the group; see `Handler`."""
+    """Options of `on` beside the class of events and the group; see `Handler`."""
 
     persistence: bool
     dedup: Any
@@ -143,7 +143,7 @@ class _TypedOptions(TypedDict, total=False):
 
 
 class _Options(_TypedOptions, total=False):
-    """What `on` takes beside group, topic and code."""
+    """Options of `on` beside group, topic and code."""
 
     event_type: str
     payload: Any

@@ -19,7 +19,12 @@ Values = Mapping[str, Any]
 
 
 LOOK_WAIT_MS = 200
-"""How long a query waits for a lock of the whole database or table."""
+"""Longest wait of one query for a lock of the whole database or table, where it has a bound."""
+
+
+def bound_ms(lock_wait_ms: int | None) -> int:
+    """Return how long a transaction waits for locks whose `Database.fresh` was given this: databases take no 0 for "at once"."""
+    return LOOK_WAIT_MS if lock_wait_ms is None else max(1, int(lock_wait_ms))
 
 
 class Refused(Exception):

@@ -1,4 +1,4 @@
-"""What providers have in common: they take the base class, and say only what is particular about theirs. Knows no driver."""
+"""Base class of providers: finds the transaction that is meant, and turns drivers' errors into ours. Knows no driver by name."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class DatabaseProvider:
     """The part of a `Provider` that is alike for most: its statements block, wherever they run, and no test stands in for it."""
 
     schema = ""
-    """Of the tables of events; empty: the one in which the database finds them."""
+    """Schema of the tables of events; empty: the one in which the database finds them."""
 
     handles = "connections"
-    """What its transactions are named by, in words."""
+    """Plural of the handles that a publish names, for errors."""
 
     def __init__(self) -> None:
         self._dropped: deque[LocalTransaction] = deque()

@@ -21,7 +21,7 @@ from typing import Any
 
 from halfmoon.errors import UsageError
 from halfmoon.events.databases import sqlite
-from halfmoon.events.databases.database import LOOK_WAIT_MS, Busy, Rows, Values
+from halfmoon.events.databases.database import Busy, Rows, Values, bound_ms
 from halfmoon.events.databases.listening import CannotListen, ListeningConnection, blocking
 from halfmoon.events.databases.own_connections import OwnConnections
 from halfmoon.events.databases.provider import DatabaseProvider, mapped
@@ -99,7 +99,7 @@ class ProxyProvider(DatabaseProvider):
                 yield rows
             return
 
-        wait_ms = LOOK_WAIT_MS if lock_wait_ms is None else max(1, int(lock_wait_ms))
+        wait_ms = bound_ms(lock_wait_ms)
 
         def begin(connection: Any) -> None:
             self._learn(connection)

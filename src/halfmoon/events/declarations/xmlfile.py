@@ -47,7 +47,7 @@ class Element:
 
 
 class Shape(NamedTuple):
-    """What an element may hold. ``once``: there is exactly one of each child."""
+    """Attributes and children that an element may have. ``once``: there is exactly one of each child."""
 
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()

@@ -52,7 +52,7 @@ class _Shown(_ModelAdmin):
         return super().get_queryset(request).using(configuration().database)
 
     has_again_permission = _ModelAdmin.has_change_permission
-    """Who may change events may have them sent again."""
+    """Return whether a user may have events sent again: one who may change them."""
     has_drop_permission = _ModelAdmin.has_delete_permission
 
     def _act(self, request: HttpRequest, queryset: QuerySet[Any], act: Callable[..., int], done: str) -> None:

@@ -17,7 +17,7 @@ from django.db.transaction import atomic
 from django.utils.connection import ConnectionDoesNotExist
 
 from halfmoon.errors import UsageError
-from halfmoon.events.databases.database import LOOK_WAIT_MS, Busy, Refused, Values
+from halfmoon.events.databases.database import Busy, Refused, Values, bound_ms
 from halfmoon.events.databases.listening import CannotListen, ListeningConnection, blocking
 from halfmoon.events.databases.own_connections import OwnConnections
 from halfmoon.events.databases.provider import DatabaseProvider, mapped
@@ -219,8 +219,8 @@ def fresh_connections() -> Iterator[None]:
 
 def _begin(connection: BaseDatabaseWrapper, lock_wait_ms: int | None) -> None:
     """Open a connection and begin a transaction on it; see `Database.fresh`."""
-    lock_wait_ms = LOOK_WAIT_MS if lock_wait_ms is None else lock_wait_ms
-    waits = {"ms": max(1, int(lock_wait_ms)), "s": int(lock_wait_ms) // 1000}  # MySQL takes 0 s for 1
+    wait_ms = bound_ms(lock_wait_ms)
+    waits = {"ms": wait_ms, "s": wait_ms // 1000}  # MySQL takes 0 s for 1
     _say(connection, _WAIT_BEFORE, waits)
     connection.set_autocommit(False, force_begin_transaction_with_broken_autocommit=True)
     _say(connection, _WAIT_INSIDE, waits)

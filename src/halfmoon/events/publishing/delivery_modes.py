@@ -36,8 +36,10 @@ from halfmoon.events.publishing.completion import Decision, DeferredSend, RelayW
 from halfmoon.events.publishing.decider import Decider
 from halfmoon.events.publishing.flow import Attempt, Flow, Read, Write
 from halfmoon.events.publishing.transport import Prepared, Transport
+from halfmoon.events.tables import TableMissing
 from halfmoon.events.tracing import span, step, trace_of
 from halfmoon.events.transaction import LocalTransaction, other_block
+from halfmoon.logs import listed
 from halfmoon.model import Message, SendResult
 
 _DECISIONS = "halfmoon decisions"
@@ -234,13 +236,15 @@ class DeliveryModes:
         ]
 
     def _remove_tokens(self, events: Sequence[Event], transaction: LocalTransaction, error: BaseException) -> Flow[None]:
-        """Remove token rows after an error, where one of the database is not what kept them from being written."""
-        if not transaction.active or (isinstance(error, PublishFailed) and error.in_database):
+        """Remove token rows after an error, unless it says that the database did not take them."""
+        refused = isinstance(error, TableMissing) or (isinstance(error, PublishFailed) and error.in_database)
+        if refused or not transaction.active:
             return
         try:
             yield Write(self.provider, transaction, *tokens.delete([event.id for event in events]))
         except Exception as exc:
-            log.info("rows of events that were not published could not be removed: count=%d error=%r", len(events), exc)
+            ids = listed([event.id for event in events], 10)
+            log.warning("token rows of events that were not published could not be removed: events=%s error=%r", ids, exc)
 
     def _store(self, events: Sequence[Event], messages: Sequence[Message], check_after_s: int | None) -> Flow[Attempted]:
         """Store half messages. When one fails the others are rolled back."""

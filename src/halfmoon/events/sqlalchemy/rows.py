@@ -21,7 +21,7 @@ from sqlalchemy.util.concurrency import in_greenlet
 
 from halfmoon.errors import UsageError
 from halfmoon.events.databases import sqlite
-from halfmoon.events.databases.database import LOOK_WAIT_MS, Busy, Rows, Values
+from halfmoon.events.databases.database import Busy, Rows, Values, bound_ms
 from halfmoon.events.databases.listening import CannotListen, ListeningConnection
 from halfmoon.events.databases.own_loop import LOOP
 from halfmoon.events.databases.provider import mapped
@@ -169,7 +169,7 @@ class Fresh:
     @contextmanager
     def _transaction(self, lock_wait_ms: int | None) -> Iterator[Rows]:
         with mapped():
-            connection = self._call(self._connect, lock_wait_ms if lock_wait_ms is None else max(1, int(lock_wait_ms)))
+            connection = self._call(self._connect, lock_wait_ms)
         try:
             yield _Called(ConnectionRows(lambda: connection, dialect_of(self._engine), self._schema()), self._call)
             with mapped():
@@ -177,15 +177,15 @@ class Fresh:
         finally:
             self._call(_close, connection)
 
-    def _connect(self, wait_ms: int | None) -> Connection:
+    def _connect(self, lock_wait_ms: int | None) -> Connection:
         connection = self._engine.connect()
         try:
             if not self.shared and dialect_of(self._engine) == "postgresql":
                 _end_begun(connection)
-                if wait_ms is None and _reads_alone(connection):
+                if lock_wait_ms is None and _reads_alone(connection):
                     return connection.execution_options(isolation_level="AUTOCOMMIT")
             if not self.shared:
-                _bound_waits(connection, wait_ms or LOOK_WAIT_MS)
+                _bound_waits(connection, bound_ms(lock_wait_ms))
             if connection.dialect.name == "sqlite" and sqlite.commits_by_itself(connection.connection.driver_connection):
                 connection.exec_driver_sql(sqlite.BEGIN)
             if self._engine.dialect.driver == "aiosqlite" and not self.shared:
