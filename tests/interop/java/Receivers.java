@@ -52,6 +52,8 @@ final class Receivers {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(order.getString("group"), Access.hook(order), new AllocateMessageQueueAveragely(), order.getBooleanValue("trace"), null);
         consumer.setNamesrvAddr(order.getString("nameserver"));
         consumer.setInstanceName("peer-" + name);
+        // 5.3.3 may fail to tell the broker of its newest subscription, and then pulls nothing until its next heartbeat
+        consumer.setHeartbeatBrokerInterval(1_000);
         consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf(order.containsKey("from") ? order.getString("from") : "CONSUME_FROM_FIRST_OFFSET"));
         if (order.getBooleanValue("broadcast")) {
             broadcast(consumer);
