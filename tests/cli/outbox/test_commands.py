@@ -12,6 +12,7 @@ import time
 import pytest
 
 from halfmoon.events.outbox import PARKED_MS
+from halfmoon.events.tables import OUTBOX, create
 from tests.events.outbox.outboxes import Outbox
 from tests.events.real_databases import postgres_server, postgres_url, sqlite_url
 from tests.waiting import until
@@ -152,6 +153,29 @@ def test_what_is_no_address_is_refused_without_being_repeated(run_alone, url):
 
     assert found.code == 2
     assert "secret77" not in found.out + found.err
+
+
+def test_status_counts_the_outboxes_of_all_schemas_and_each(run_alone, postgres_url):
+    outbox, here = Outbox(postgres_url), ("--database", postgres_url)
+    try:
+        outbox.put("A")
+        for statement in ("CREATE SCHEMA tenant_a", *create(OUTBOX, "postgresql", "tenant_a")):
+            outbox.tell(statement)
+        every = run_alone("outbox", "status", "--schema", "*", *here, "--json").json()
+        one = run_alone("outbox", "status", "--schema", "tenant_a", *here, "--json").json()
+        shown = run_alone("outbox", "status", "--schema", "*", *here).out
+        missing = run_alone("outbox", "status", "--schema", "nobodys", *here)
+    finally:
+        outbox.tell("DROP SCHEMA IF EXISTS tenant_a CASCADE")
+        outbox.close()
+
+    assert (every["backlog"], one["backlog"]) == (1, 0)
+    assert {schema: facts["backlog"] for schema, facts in every["schemas"].items()} == {"public": 1, "tenant_a": 0}
+    assert "schemas" not in one
+    assert "1 to be sent" in shown
+    assert re.search(r"^ tenant_a +0", shown, re.MULTILINE)
+    assert missing.code == 2
+    assert "halfmoon_outbox" in missing.err
 
 
 def test_a_database_without_an_outbox_says_how_to_make_one(run_alone, sqlite_url):

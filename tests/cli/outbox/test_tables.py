@@ -11,7 +11,7 @@ from halfmoon.events.outbox.status import Backlog
 @pytest.mark.parametrize(("failed", "hint"), [(0, False), (2, True)])
 def test_figures_are_shown_with_what_to_do_about_failed_events(capsys: pytest.CaptureFixture[str], failed: int, hint: bool):
     backlog = Backlog(backlog=4, waiting=3, sending=1, retrying=0, failed=failed, oldest_age_ms=61_000)
-    show_backlog(backlog)
+    show_backlog(backlog, {})
 
     shown = capsys.readouterr().out
     assert shown.startswith("4 to be sent, the oldest for 1m01s\n")

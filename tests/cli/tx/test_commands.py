@@ -153,12 +153,13 @@ def test_a_check_by_hand_goes_from_member_to_member_until_one_answers_and_each_a
             half.leave()
         run("tx", "check", half.message_id)
         until(lambda: "not mine" in run("tx", "show", half.message_id).out)
+        assert re.search(r"to \S+@\S+ at 127\.0\.0\.1:\d+: not mine", run("tx", "show", half.message_id).out)
         with TransactionProducer(group=group, nameserver=cluster.nameserver, check=lambda message: COMMIT):
             until(lambda: run("tx", "show", half.message_id, "--json").json()["producers"] == 2)
             run("tx", "check", half.message_id)
             until(lambda: run("tx", "show", half.message_id, "--json").json()["state"] == "COMMITTED")
     shown = run("tx", "show", half.message_id).out
-    answers = re.findall(r"to producer (\w+): (.*)", shown)
+    answers = re.findall(r"to producer (\w+), which is not connected: (.*)", shown)
     assert [answer for _, answer in answers][-1] == "commit"
     assert {answer for _, answer in answers[:-1]} == {"not mine"}
     assert answers[-1][0] not in {producer for producer, _ in answers[:-1]}

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import asyncpg
 import psycopg
 import pytest
 from hypothesis import given
@@ -45,6 +46,9 @@ def state(code: str) -> Exception:
         (error_of("psycopg2.errors", "…", pgcode="23505"), "refused duplicate"),
         (error_of("pg8000.exceptions", {"C": "40001", "M": "…"}), "refused busy"),
         (error_of("asyncpg.exceptions", "…", sqlstate="23505"), "refused duplicate"),
+        (asyncpg.InterfaceError("connection is closed"), "busy"),
+        (asyncpg.InternalClientError("cannot switch to state 11; another operation (2) is in progress"), "busy"),
+        (asyncpg.DataError("invalid input for query argument $1"), ""),
         (error_of("pymysql.err", 1062, "Duplicate entry"), "refused duplicate"),
         (error_of("pymysql.err", 1205, "Lock wait timeout"), "refused busy"),
         (error_of("MySQLdb", 2013, "Lost connection"), "busy"),

@@ -84,7 +84,7 @@ def notified(url):
 def listeners(url):
     """The processes of the server that listen."""
     with psycopg.connect(plain(url)) as connection:
-        last = "(query LIKE 'LISTEN %' OR query = 'SELECT pg_backend_pid()')"
+        last = "(query LIKE 'LISTEN %' OR query = 'SELECT pg_backend_pid()') AND application_name = 'halfmoon outbox relay'"
         found = connection.execute(f"SELECT pid FROM pg_stat_activity WHERE {last} AND state = 'idle'")
         return [pid for (pid,) in found]
 

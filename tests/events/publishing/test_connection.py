@@ -237,6 +237,11 @@ assert all(thread.daemon for thread in threading.enumerate() if thread is not th
 """
 
 
+def said(text: str) -> list[str]:
+    """Return the lines of a process with ``-X dev``, without those by which asyncio complains of a busy machine."""
+    return [line for line in text.splitlines() if not line.startswith("Executing <")]
+
+
 @pytest.mark.parametrize("end", ["", "events.close()", "del events; import gc; gc.collect(); time.sleep(0.1)"])
 def test_a_process_without_a_broker_hears_one_warning_and_ends_without_a_word(end: str) -> None:
     with socket.socket() as nobody:
@@ -244,7 +249,7 @@ def test_a_process_without_a_broker_hears_one_warning_and_ends_without_a_word(en
         address = f"127.0.0.1:{nobody.getsockname()[1]}"
         done = run(ALONE + end, address, options=("-X", "dev", "-W", "error"))
     assert (done.returncode, done.stdout) == (0, "")
-    (line,) = done.stderr.splitlines()
+    (line,) = said(done.stderr)
     assert line.startswith(f"routes not refreshed: no name server answers: connect to {address} failed")
 
 
@@ -258,7 +263,7 @@ lifecycle.local_ip = lambda towards: threading.Event().wait()
 events = Publisher("P_stuck", sys.argv[1])
 """
     done = run(source, deaf, options=("-X", "dev"))
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (done.returncode, done.stdout, said(done.stderr)) == (0, "", [])
 
 
 @pytest.mark.parametrize("end", [Publisher.close, lambda publisher: None], ids=["closed", "dropped"])

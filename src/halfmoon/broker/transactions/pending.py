@@ -82,7 +82,7 @@ class Pending:
     def get(self, request: Request) -> Reply:
         """Answer one transaction (31002)."""
         half = self._find(request.header(GetTransaction))
-        return Reply(0, None, None, to_json(self._transaction(half, request.now)))
+        return Reply(0, None, None, to_json(self._with_clients(half, request.now)))
 
     def check(self, request: Request) -> Reply:
         """Ask a producer now (31003). Raises BrokerError when it is decided or there is nobody to ask."""
@@ -90,7 +90,7 @@ class Pending:
         if half.state != State.PREPARED:
             raise BrokerError(f"the transaction is decided: {State(half.state).name}")
         self._checks.ask(half, request.now)
-        return Reply(0, None, None, to_json(self._transaction(half, request.now)))
+        return Reply(0, None, None, to_json(self._with_clients(half, request.now)))
 
     def decide(self, request: Request) -> None:
         """Commit or roll back by hand (31004); the op record and the log ``halfmoon.audit`` say who did it."""
@@ -285,6 +285,15 @@ class Pending:
             return whole_record(record)
         except CorruptRecord as exc:
             raise BrokerError(f"half message {half.index} is damaged: {exc}") from exc
+
+    def _with_clients(self, half: Half, now: int) -> Transaction:
+        """Return one transaction that names the producers that were asked, as far as they are connected."""
+        transaction = self._transaction(half, now)
+        members = self._clients.producers.get(transaction.group, {}).values()
+        connected = {f"{member.short_hash:06x}": f"{member.client_id} at {member.peer.remote}" for member in members}
+        for check in transaction.checks:
+            check.client = connected.get(check.producer, "")
+        return transaction
 
     def _transaction(self, half: Half, now: int) -> Transaction:
         sent, counted, history = self._index.checks(half.index)

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
+import msgspec
 import typer
 
 from halfmoon.cli.outbox.tables import show_backlog, show_entries, show_sent
@@ -55,7 +56,7 @@ Schema = Annotated[str, typer.Option("--schema", metavar="NAME", help="The schem
 Schemas = Annotated[
     list[str] | None,
     typer.Option(
-        "--schema", metavar="NAME", help="A schema whose outbox it serves; may be repeated. '*': every one.", show_default=False
+        "--schema", metavar="NAME", help="A schema that has an outbox; may be repeated. '*': every one.", show_default=False
     ),
 ]
 
@@ -108,10 +109,10 @@ def relay(
     poll_ms = duration_ms(poll, "--poll", at_least="10ms", at_most="1h")
     claim_ms = duration_ms(claim, "--claim", at_least="8s", at_most="1h")
     keep_s = duration_ms(keep, "--keep-sent", at_least="1s", at_most="3650d") / 1000 if keep else None
-    served = "*" if schemas == ["*"] else schemas or None
     settings = RelaySettings(
-        poll_ms=poll_ms, batch_max=batch, claim_ms=claim_ms, attempts_max=attempts or None, keep_sent=keep_s, schemas=served
-    )
+        poll_ms=poll_ms, batch_max=batch, claim_ms=claim_ms, attempts_max=attempts or None, keep_sent=keep_s,
+        schemas=_served(schemas),
+    )  # fmt: skip
     with _opened(database) as provider:
         _require_tables(provider, settings, make=make)
         transport = ClientTransport(group, nameserver)
@@ -131,17 +132,19 @@ def relay(
 
 
 @app.command()
-def status(database: Database = "", schema: Schema = "", as_json: Json = False) -> None:
-    """Show how many events are waiting and for how long. Exit code 1 if some have failed.
+def status(database: Database = "", schemas: Schemas = None, as_json: Json = False) -> None:
+    """Show how many events are waiting and for how long, of several schemas together and of each. Exit code 1 if some have failed.
 
     Example: halfmoon outbox status --database sqlite:///shop.db --json
     """
-    with _opened(database, schema) as provider:
-        backlog = outbox_status.backlog(provider)
+    with _opened(database) as provider:
+        found = {share.schema: outbox_status.backlog(share) for share in Shares(provider, _served(schemas)).all()}
+    backlog = outbox_status.total(found.values())
+    by_schema = found if len(found) > 1 or schemas == [EVERY] else {}
     if as_json:
-        show_json(backlog)
+        show_json({**msgspec.structs.asdict(backlog), "schemas": by_schema} if by_schema else backlog)
     else:
-        show_backlog(backlog)
+        show_backlog(backlog, by_schema)
     if backlog.failed:
         raise typer.Exit(1)
 
@@ -279,6 +282,11 @@ def _show_count(count: int, key: str, what: str, *, required: bool, as_json: boo
 def _period(since: str | None, until: str | None) -> tuple[int, int | None]:
     """Return the times of ``--since`` and ``--until``; 0 and None where they are not given. Raises typer.BadParameter."""
     return time_ms(since) if since else 0, time_ms(until) if until else None
+
+
+def _served(schemas: list[str] | None) -> str | list[str] | None:
+    """Return what ``--schema`` means as the relay's setting."""
+    return EVERY if schemas == [EVERY] else schemas or None
 
 
 def _require_tables(provider: Provider, settings: RelaySettings, *, make: bool) -> None:

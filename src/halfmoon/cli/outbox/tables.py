@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from halfmoon.cli.shared.lines import plain, say
 from halfmoon.cli.shared.output import show_table
@@ -11,11 +12,14 @@ from halfmoon.events.outbox.status import Backlog, Entry
 from halfmoon.shown.texts import span_text, time_text
 
 
-def show_backlog(backlog: Backlog) -> None:
-    """Write the figures of an outbox, one a line."""
+def show_backlog(backlog: Backlog, by_schema: Mapping[str, Backlog]) -> None:
+    """Write the figures of an outbox, one a line, and those of several schemas' as a table."""
     say(f"{backlog.backlog:,} to be sent" + (f", the oldest for {span_text(backlog.oldest_age_ms)}" if backlog.backlog else ""))
     for name in ("waiting", "sending", "retrying", "failed"):
         say(f"  {name:<9}{getattr(backlog, name):>12,}")
+    if by_schema:
+        names = Backlog.__struct_fields__
+        show_table("", ("schema", *names), [(schema, *(getattr(one, name) for name in names)) for schema, one in by_schema.items()])
     if backlog.failed:
         say("see `halfmoon outbox list --failed`, and have them sent by `halfmoon outbox retry`, or removed by `drop`")
 
@@ -34,7 +38,7 @@ def show_entries(entries: list[Entry]) -> None:
                 time_text(entry.created_ms),
                 entry.attempts,
                 f"in {span_text(entry.next_ms - now_ms)}" if entry.next_ms > now_ms else "",
-                plain(entry.error, 80),
+                entry.error,
             )
             for entry in entries
         ],

@@ -42,9 +42,10 @@ CELL_MAX = 1_000
 
 WHOLE = frozenset({
     *("id", "event", "resume by", "msgId", "client id", "access key", "key", "keys"),
-    *("topic", "topics", "source", "target", "to", "group", "groups", "deadGroup", "producerGroup"),
+    *("topic", "topics", "source", "target", "to", "group", "groups", "deadGroup", "producerGroup", "error"),
 })  # fmt: skip
-"""Columns that a next command needs: never shortened and never left out. Where room is short, others are, first ones last."""
+"""Columns that a next command needs, and errors, which say what to do: never shortened and never left out. Where room is short,
+others are, first ones last."""
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -43,9 +43,10 @@ def show_one(tx: Any) -> None:
     for name, value in lines.items():
         say(f"{name:<18} {value!s}".rstrip())
     for check in tx.checks:
-        say(f"{'check':<18} {time_text(check.sent_ms)} to producer {check.producer}: {answer_text(check.answer)}")
+        asked = check.client or f"producer {check.producer}, which is not connected"
+        say(f"{'check':<18} {time_text(check.sent_ms)} to {asked}: {answer_text(check.answer)}")
     if any(check.answer == "NOT_MINE" for check in tx.checks):
-        say(f"{'not mine':<18} the producer has no check of it, or another database: its log says which")
+        say(f"{'not mine':<18} that producer has no check of it, or another database: its log says which")
     show_notes([tx])
 
 

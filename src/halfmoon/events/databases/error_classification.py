@@ -61,8 +61,8 @@ def busy(error: BaseException | None) -> bool:
             return True
         if type(link).__name__ == "OperationalError" and state is None and type(link).__module__.startswith("psycopg"):
             return True  # its errors without a SQLSTATE are those of the connection
-        if type(link).__name__ == "InterfaceError" and type(link).__module__.startswith("asyncpg"):
-            return True
+        if state is None and type(link).__module__.startswith("asyncpg") and not isinstance(link, ValueError):
+            return True  # as above, but for errors of values, which the driver finds itself
         if type(link).__name__ == "TimeoutError" and type(link).__module__.startswith("sqlalchemy"):
             return True  # its pool has no connection that is free
     return False

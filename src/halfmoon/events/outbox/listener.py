@@ -25,6 +25,8 @@ PAUSE_S = 0.005
 """At high rates, notifications that come within this time wake the relay once."""
 
 _QUESTION = "SELECT pg_backend_pid()"
+_NAMED = "SELECT set_config('application_name', 'halfmoon outbox relay', false) WHERE current_setting('application_name') = ''"
+"""Tells administrators of the server what the connection is for, unless whoever opens it says so."""
 
 log = logging.getLogger("halfmoon.events")
 
@@ -77,6 +79,7 @@ class Listener:
         """Wake the relay until the end. Raises what the driver raises."""
         if int(connection.run(_QUESTION)[0][0]) != connection.backend_pid:
             raise CannotListen("the connection goes through a pooler such as PgBouncer: give the relay the address of the server")
+        connection.run(_NAMED)
         with selectors.DefaultSelector() as selector:
             selector.register(self._nudged, selectors.EVENT_READ)
             if (descriptor := connection.listen(CHANNEL, self._nudge)) is not None:

@@ -407,7 +407,7 @@ class Publisher:
         try:
             self.start()
         except TableMissing as missing:
-            log.warning("publisher %s is not ready yet: %s", self.group, missing)
+            log.warning("publisher %s is not ready yet, unless each tenant's schema has its tables: %s", self.group, missing)
             self._open()
         return self
 

@@ -14,12 +14,14 @@ from halfmoon.wire.table import I32, I64
 class TransactionCheck(Body):
     """One check: when it was sent, to whom (a hash of the client id), and the answer.
 
-    Answers are NONE, UNKNOWN, COMMIT, ROLLBACK, OPEN and NOT_MINE.
+    Answers are NONE, UNKNOWN, COMMIT, ROLLBACK, OPEN and NOT_MINE. ``client``: id and address of the producer, where one
+    transaction was asked for and the producer is connected; else empty.
     """
 
     sent_ms: I64 = 0
     producer: str = ""
     answer: str = "NONE"
+    client: str = ""
 
 
 class Transaction(Body):
