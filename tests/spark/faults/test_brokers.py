@@ -33,7 +33,7 @@ class Running(NamedTuple):
 
     def caught_up(self) -> bool:
         """Whether all is there; a query that failed will not come to that."""
-        assert self.query.isActive, self.query.exception()
+        assert self.query.isActive, str(self.query.exception())
         return self.at.count(self.target) >= self.at.sent
 
 
