@@ -13,6 +13,8 @@ from typing import Any
 from halfmoon.client.aio import AsyncProducer
 from halfmoon.client.anonymous import of_process
 from halfmoon.client.blocking import Blocking
+from halfmoon.client.core.masters import queues
+from halfmoon.client.core.names import check_topic, wrap
 from halfmoon.client.core.produce.bulk import Encoded, deliver
 from halfmoon.client.settings import ProducerSettings, settings_of
 from halfmoon.model import MessageQueue, SendResult
@@ -38,8 +40,11 @@ class BulkProducer(Blocking):
         super().__init__(loop.plain(AsyncProducer, settings, **values), loop)
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues that messages of a topic may go to, sorted. Raises NoRoute."""
-        return sorted(self._loop.call(self._client.queues(topic)))
+        """Return the queues that messages of a topic may go to, as `halfmoon.client.core.masters.queues`."""
+        client = self._client
+        check_topic(topic)
+        found = queues(client._sender.routes, topic, wrap(topic, client.settings.namespace), client.settings.retries_max)
+        return self._loop.call(client._run(found))
 
     def submit(self, encoded: Encoded, queues: Sequence[MessageQueue]) -> Future[SendResult]:
         """Begin to send and return at once; the future says where it went, or raises as `client.core.produce.bulk.deliver`.

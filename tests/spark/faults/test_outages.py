@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,11 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from halfmoon import Admin
+from halfmoon.client.batches import BatchName, BatchTransactions
+from halfmoon.client.bulk import bulk
+from halfmoon.model import MessageQueue
+from halfmoon.wire.record import encode_batch
 from tests.spark.faults.conftest import job_of
 from tests.spark.faults.driver import Job, started
 from tests.spark.faults.processes import Servers
@@ -48,6 +54,26 @@ def copying(spark: Any, servers: Servers, tmp_path: Path) -> Iterator[tuple[Topi
         finally:
             query.stop()
         assert at.contents(copy.target) == at.contents(copy.origin)
+
+
+def test_a_task_that_begins_while_the_only_broker_is_started_again_waits_for_it(servers: Servers):
+    """As a worker without routes: the name server knows neither the topic nor any broker then."""
+    with topics(servers.nameserver) as at, ThreadPoolExecutor() as aside:
+        at.make("orders")
+        servers.broker.kill()
+        with Admin(nameserver=servers.nameserver) as admin:
+            until(lambda: not admin.cluster().broker_addr_table, "the name server to notice")
+        with BatchTransactions(nameserver=servers.nameserver) as client, BatchTransactions(nameserver=servers.nameserver) as other:
+            producer = bulk(nameserver=servers.nameserver, group="P_jobs", retries_max=20)
+            queues = [aside.submit(each.queues, "orders") for each in (client, producer)]
+            place = MessageQueue("orders", "broker-a", 0)
+            stored = other.prepare(BatchName("q", 0), "a", 0, place, 0, 1, encode_batch([(b"paid", b"", 0)]))
+            time.sleep(0.5)
+            assert not any(each.done() for each in queues)
+            assert not stored.done()
+            servers.broker.start()
+            assert all(place in each.result(60) for each in queues)
+            assert stored.result(60).coordinator == "broker-a"
 
 
 def test_a_query_waits_for_a_name_server_and_a_broker_that_are_gone(spark: Any, servers: Servers, tmp_path: Path):

@@ -57,15 +57,20 @@ def busy(error: BaseException | None) -> bool:
             return True
         if code is not None and code & 0xFF in {SQLITE_BUSY, SQLITE_LOCKED}:
             return True
-        if _mysql(link) in _MYSQL_BUSY or getattr(link, "connection_invalidated", False):
+        if _mysql(link) in _MYSQL_BUSY or (state is None and _of_connection(link)):
             return True
-        if type(link).__name__ == "OperationalError" and state is None and type(link).__module__.startswith("psycopg"):
-            return True  # its errors without a SQLSTATE are those of the connection
-        if state is None and type(link).__module__.startswith("asyncpg") and not isinstance(link, ValueError):
-            return True  # as above, but for errors of values, which the driver finds itself
-        if type(link).__name__ == "TimeoutError" and type(link).__module__.startswith("sqlalchemy"):
-            return True  # its pool has no connection that is free
     return False
+
+
+def _of_connection(error: BaseException) -> bool:
+    """Return whether an error without a SQLSTATE is about the connection, and not about the statement."""
+    name, module = type(error).__name__, type(error).__module__
+    return (
+        getattr(error, "connection_invalidated", False)
+        or (module.startswith("psycopg") and name == "OperationalError")
+        or (module.startswith("asyncpg") and not isinstance(error, ValueError))  # the driver checks values itself
+        or (module.startswith("sqlalchemy") and name == "TimeoutError")  # its pool has no connection that is free
+    )
 
 
 def no_table(error: BaseException | None) -> bool:

@@ -28,12 +28,14 @@ from tests.client.scripted import REFUSED, Reply, Scripted
 
 BATCH = BatchName("job-1", 7)
 QUEUE = MessageQueue("orders", "broker-a", 1)
+THERE = Reply(body=to_json(ClusterInfo({"broker-a": BrokerData("c", "broker-a", {0: "broker-a:1"})}, {"c": ["broker-a"]})))
+NOBODY = Reply(body=to_json(ClusterInfo({}, {})))
+"""What a name server knows of the cluster once the connection to its only broker is lost."""
 
 
 def batches(script: Scripted, **values) -> BatchesCore:
     settings = settings_of(BatchSettings, {"nameserver": "ns:1", "retries_max": 2, **values})
-    info = ClusterInfo({"broker-a": BrokerData("c", "broker-a", {0: "broker-a:1"})}, {"c": ["broker-a"]})
-    script.on(GetBrokerClusterInfo, Reply(body=to_json(info)))
+    script.on(GetBrokerClusterInfo, THERE)
     script.on(CoordinateBatches, Reply(header=CoordinateBatchesReply(coordinator="broker-a", last=-1)))
     return BatchesCore(Instance(settings, "jobs", Random(1)), settings)
 
@@ -67,6 +69,15 @@ def test_a_broker_that_holds_less_says_why():
     script.on(VoteBatch, Reply(header=VoteBatchReply(result="NO", reason="a piece is missing")))
 
     assert script.run(core.vote(BATCH, "broker-a", "broker-a", {})) == "a piece is missing"
+
+
+def test_a_piece_waits_for_a_broker_that_is_started_again():
+    script = Scripted()
+    core = batches(script)
+    script.on(GetBrokerClusterInfo, NOBODY, NOBODY, THERE)
+    script.on(PrepareBatch, Reply(header=PrepareBatchReply(result="STORED", coordinator="broker-a")))
+
+    assert not script.run(core.prepare(BATCH, "a1", 0, QUEUE, 0, 1, b"body")).decided
 
 
 def test_a_broker_without_batch_transactions_is_refused_with_what_works_there():

@@ -135,6 +135,11 @@ def test_brokers_without_batch_transactions_are_no_coordinators():
         run([apache])
 
 
+def test_without_any_broker_nothing_is_known_of_what_brokers_can():
+    with pytest.raises(NetworkError, match="name servers know no broker now"):
+        run([])
+
+
 def test_of_two_that_were_chosen_at_once_the_one_that_decided_stays():
     brokers = [Broker("a", "a", 4), Broker("b", "b"), Broker("c", "b")]
     assert run(brokers) == "a"

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from halfmoon.client.core.ask import ask
 from halfmoon.client.core.instance import Instance
+from halfmoon.client.core.masters import Masters, masters, queues
 from halfmoon.client.core.names import check_topic
 from halfmoon.client.core.produce import coordinator
 from halfmoon.client.core.ranges import pause_ms
@@ -20,7 +21,7 @@ from halfmoon.effects import Op, sleep, steady
 from halfmoon.errors import NetworkError, PeerError, RequestNotSupported, ServiceNotAvailable, SystemBusy, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.settings import setting
-from halfmoon.wire.bodies import ClusterInfo, from_json, to_json
+from halfmoon.wire.bodies import from_json, to_json
 from halfmoon.wire.bodies.batches import BATCH_BODY, BatchDecision, BatchPromise, BatchPromises, piece_checksum
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.batch import (
@@ -37,7 +38,6 @@ from halfmoon.wire.headers.batch import (
     VoteBatch,
     VoteBatchReply,
 )
-from halfmoon.wire.headers.route import GetBrokerClusterInfo
 from halfmoon.wire.table import Header
 
 CLUSTER_MS = 30_000
@@ -92,13 +92,6 @@ class DecideResult(NamedTuple):
     last: int = -1
 
 
-class _Masters(NamedTuple):
-    """The masters that name servers know: name → address; ``absent`` are brokers without one."""
-
-    addresses: dict[str, str]
-    absent: list[str]
-
-
 class _Coordinator(NamedTuple):
     """Who coordinates an id, as all of ``brokers`` knew at a time."""
 
@@ -112,15 +105,14 @@ class BatchesCore:
 
     def __init__(self, instance: Instance, settings: BatchSettings) -> None:
         self._instance, self._settings = instance, settings
-        self._masters: _Masters | None = None
+        self._masters: Masters | None = None
         self._known_ms = 0
         self._coordinators: dict[str, _Coordinator] = {}
 
     def queues(self, topic: str) -> Op[list[MessageQueue]]:
-        """Return the queues that messages of a topic may go to, sorted. Raises NoRoute."""
+        """Return the queues that messages of a topic may go to, as `halfmoon.client.core.masters.queues`."""
         check_topic(topic)
-        info = yield from self._instance.routes.publish_info(self._instance.wire(topic))
-        return sorted(MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in info.queues)
+        return (yield from queues(self._instance.routes, topic, self._instance.wire(topic), self._settings.retries_max))
 
     def prepare(
         self, batch: tuple[str, int], attempt: str, partition: int, queue: MessageQueue, first_seq: int, count: int, body: bytes,
@@ -185,8 +177,8 @@ class BatchesCore:
         failures = 0
         while True:
             try:
-                masters = yield from self._brokers(anew=failures > 0)
-                if (address := masters.addresses.get(broker)) is None:
+                there = yield from self._brokers(anew=failures > 0)
+                if (address := there.addresses.get(broker)) is None:
                     raise NetworkError(f"name servers know no broker {broker}")
                 return (yield from ask(address, request, body, self._settings.request_timeout_ms))
             except RequestNotSupported as exc:
@@ -205,12 +197,12 @@ class BatchesCore:
         failures = 0
         while True:
             try:
-                masters = yield from self._brokers(anew=failures > 0)
+                there = yield from self._brokers(anew=failures > 0)
                 moment, known = (yield from steady()), self._coordinators.get(owner)
-                brokers = frozenset(masters.addresses)
+                brokers = frozenset(there.addresses)
                 if known is not None and known.brokers == brokers and moment - known.asked_ms <= CLUSTER_MS:
                     return known.name
-                name = yield from coordinator.coordinator(owner, masters.addresses, masters.absent, self._once)
+                name = yield from coordinator.coordinator(owner, there.addresses, there.absent, self._once)
                 if len(self._coordinators) >= OWNERS_MAX:
                     self._coordinators.clear()
                 self._coordinators[owner] = _Coordinator(name, brokers, moment)
@@ -224,14 +216,10 @@ class BatchesCore:
     def _once(self, address: str, request: Header) -> Op[Command]:
         return (yield from ask(address, request, b"", min(COORDINATOR_TIMEOUT_MS, self._settings.request_timeout_ms)))
 
-    def _brokers(self, *, anew: bool) -> Op[_Masters]:
+    def _brokers(self, *, anew: bool) -> Op[Masters]:
         moment = yield from steady()
         if self._masters is None or anew or moment - self._known_ms > CLUSTER_MS:
-            reply = yield from self._instance.name_servers.ask(GetBrokerClusterInfo())
-            info = from_json(ClusterInfo, bytes(reply.body))
-            addresses = {name: data.broker_addrs[0] for name, data in info.broker_addr_table.items() if 0 in data.broker_addrs}
-            absent = sorted({name for names in info.cluster_addr_table.values() for name in names} - addresses.keys())
-            self._masters, self._known_ms = _Masters(addresses, absent), moment
+            self._masters, self._known_ms = (yield from masters(self._instance.name_servers)), moment
         return self._masters
 
 

@@ -33,7 +33,7 @@ def coordinator(owner: str, masters: Mapping[str, str], absent: Sequence[str], a
     Raises:
         UsageError: no broker knows batch transactions; the coordinator knows nothing of an id that others know (its store was
             lost); or two have decided batches of it.
-        NetworkError: the coordinator cannot be reached; or nobody knows one, and a broker that may cannot.
+        NetworkError: the coordinator cannot be reached; or nobody knows one, and a broker that may cannot; or there is no broker.
     """
     for _ in range(ROUNDS_MAX):
         name = yield from _round(owner, masters, absent, ask)
@@ -109,9 +109,11 @@ def _first(
     if silent:
         name, reason = next(iter(sorted(silent.items())))
         raise NetworkError(f"no broker that answers knows who coordinates {owner}, and {name} may: {reason}")
+    if not masters:
+        raise NetworkError(f"who coordinates {owner} is not known: name servers know no broker now")
     if not known:
         raise UsageError(
-            f"no broker of {', '.join(sorted(masters)) or 'none'} knows batch transactions, so nothing can be written exactly once "
+            f"no broker of {', '.join(sorted(masters))} knows batch transactions, so nothing can be written exactly once "
             "there: delivery=at-least-once works with every broker"
         )
     name = coordinator_of(owner, known)
