@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -63,6 +64,13 @@ class Connections(Application):
         """The driver's own connection."""
         self.lent = False
         """Whether the handle ends with its outermost block."""
+
+    def drop(self) -> None:
+        """As of any application. The driver mariadb never frees the frames of a statement that failed, nor what they refer to."""
+        lost = None if self.connection is None else weakref.ref(self.connection)
+        super().drop()
+        if lost is not None and (kept := lost()) is not None:
+            kept.close()
 
     async def open(self) -> None:
         self.wrap(self.connect())
