@@ -16,7 +16,7 @@ from halfmoon.broker.access.access import Access
 from halfmoon.broker.access.administration import Administration
 from halfmoon.broker.access.files import RuleFiles
 from halfmoon.broker.access.reading import CheckedReading
-from halfmoon.broker.admin.admin import SAVED, Admin
+from halfmoon.broker.admin.admin import Admin
 from halfmoon.broker.admin.cleaning import Cleaning
 from halfmoon.broker.admin.configuration import Configuration
 from halfmoon.broker.batches.batches import Batches
@@ -138,10 +138,11 @@ class Broker:
             ReplyMessages(self.context, self.gate, self.sends, self.relay),
             self.administration,
         )  # fmt: skip
-        declared = {header: handler for service in services for header, handler in service.handlers().items()}
-        for header, paths in SAVED.items():
-            declared[header] = self._after_save(declared[header], *paths)
-        return {request_type(header).code: handler for header, handler in declared.items()}
+        return {
+            request_type(header).code: handler if hasattr(handler, "saved_later") else self._after_save(handler)
+            for service in services
+            for header, handler in service.handlers().items()
+        }
 
     def codes(self) -> frozenset[int]:
         """Return the codes of the requests that it answers."""
@@ -483,15 +484,20 @@ class Broker:
     def _registered(self, reply: RegistrationReply) -> None:
         self.topics.set_ordered(set(reply.order_topics))
 
-    def _after_save(self, handler: Handler, *paths: str) -> Handler:
-        """A handler that changes tables: it is refused while one of them cannot be saved, and replies once all are saved.
+    def _after_save(self, handler: Handler) -> Handler:
+        """Have a handler reply once the tables that it changed are saved, and refuse it while one that it `saves` cannot be.
 
         So what an operator was told is done is still done after a kill.
         """
+        tables, paths = self.tables, getattr(handler, "saves", ())
 
-        def handle(request: Request) -> None:
-            self.tables.check(*paths)
-            reply = handler(request) or Reply()
+        def handle(request: Request) -> Reply | None:
+            tables.check(*paths)
+            tables.changes.clear()
+            reply = handler(request)
+            changed = tables.changes.union(paths)  # the same may have been changed a moment ago, and not be saved yet
+            if reply is None or not changed:
+                return reply
 
             def saved(reason: str | None, now: int) -> None:
                 if reason is not None:
@@ -502,7 +508,8 @@ class Broker:
                 else:
                     self.pending_replies.reply_now(request, reply)
 
-            self.tables.when_saved(paths, saved, request.now)
+            tables.when_saved(changed, saved, request.now)
+            return None
 
         return handle
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from halfmoon.broker.admin.configuration import PATH as SETTINGS
 from halfmoon.broker.admin.configuration import Configuration
 from halfmoon.broker.consumers.assignment import PATH as REQUEST_MODES
 from halfmoon.broker.consumers.groups import PATH as GROUPS
 from halfmoon.broker.consumers.offsets import PATH as OFFSETS
 from halfmoon.broker.context import Context
 from halfmoon.broker.names import BATCH_TOPIC, SYSTEM_TOPICS, TIMER_TOPIC
-from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.request import Handlers, Reply, Request, saves
 from halfmoon.broker.send.pending_replies import WAITING_MAX
 from halfmoon.broker.stats import Item
 from halfmoon.broker.topics import PATH as TOPICS
@@ -37,14 +36,11 @@ from halfmoon.wire.bodies import (
 )
 from halfmoon.wire.codes import VERSION
 from halfmoon.wire.headers.admin import (
-    CleanUnusedTopic,
     GetBrokerConfig,
     GetBrokerConfigReply,
     GetBrokerRuntimeInfo,
-    UpdateBrokerConfig,
     ViewBrokerStatsData,
 )
-from halfmoon.wire.headers.client import SetMessageRequestMode
 from halfmoon.wire.headers.group import (
     DeleteSubscriptiongroup,
     GetAllSubscriptiongroupConfig,
@@ -53,7 +49,6 @@ from halfmoon.wire.headers.group import (
     UpdateAndCreateSubscriptiongroupList,
     UpdateAndGetGroupForbidden,
 )
-from halfmoon.wire.headers.offset import CloneGroupOffset
 from halfmoon.wire.headers.topic import (
     DeleteTopicInBroker,
     GetAllTopicConfig,
@@ -63,22 +58,6 @@ from halfmoon.wire.headers.topic import (
     UpdateAndCreateTopic,
     UpdateAndCreateTopicList,
 )
-from halfmoon.wire.table import Header
-
-SAVED: Mapping[type[Header], tuple[str, ...]] = {
-    UpdateBrokerConfig: (SETTINGS,),
-    UpdateAndCreateTopic: (TOPICS,),
-    UpdateAndCreateTopicList: (TOPICS,),
-    DeleteTopicInBroker: (OFFSETS, TOPICS),
-    CleanUnusedTopic: (OFFSETS,),
-    UpdateAndCreateSubscriptiongroup: (GROUPS,),
-    UpdateAndCreateSubscriptiongroupList: (GROUPS,),
-    DeleteSubscriptiongroup: (OFFSETS, GROUPS),
-    UpdateAndGetGroupForbidden: (GROUPS,),
-    CloneGroupOffset: (OFFSETS,),
-    SetMessageRequestMode: (GROUPS, REQUEST_MODES),
-}
-"""Requests that change tables, which are saved before the answer: what an operator was told is done is done after a kill, too."""
 
 NO_SETTINGS: Mapping[str, str] = {
     "aclEnable": "false", "brokerRole": "ASYNC_MASTER", "duplicationEnable": "false", "enableConsumeQueueExt": "false",
@@ -126,6 +105,7 @@ class Admin:
 
     # ------------------------------------------------------------ topics
 
+    @saves(TOPICS)
     def create_topic(self, request: Request) -> Reply:
         """Create or replace a topic (17). ``order`` is kept from what name servers said, as in the original 4.x."""
         header = request.header(UpdateAndCreateTopic)
@@ -137,6 +117,7 @@ class Admin:
         self._topics.command(config, request.now)
         return Reply()
 
+    @saves(TOPICS)
     def create_topics(self, request: Request) -> Reply:
         """Create or replace topics (18, as in 5.3.3), all or, where one is refused (29), none. Attributes are not heeded, as in 17.
 
@@ -157,6 +138,7 @@ class Admin:
             self._topics.command(config, request.now)
         return Reply()
 
+    @saves(OFFSETS, TOPICS, REQUEST_MODES)
     def delete_topic(self, request: Request) -> Reply:
         """Delete a topic, its queues and the groups' progress in it (215); the log keeps the bytes until they expire."""
         topic = request.header(DeleteTopicInBroker).topic
@@ -201,11 +183,13 @@ class Admin:
 
     # ------------------------------------------------------------ groups
 
+    @saves(GROUPS)
     def create_group(self, request: Request) -> Reply:
         """Create or replace a consumer group (200)."""
         self._groups.put(request.body(SubscriptionGroupConfig), request.now)
         return Reply()
 
+    @saves(GROUPS)
     def create_groups(self, request: Request) -> Reply:
         """Create or replace consumer groups (225, as in 5.3.3), all or, where one is refused, none."""
         configs = request.body(SubscriptionGroupList).group_config_list
@@ -214,6 +198,7 @@ class Admin:
             self._groups.put(config, request.now)
         return Reply()
 
+    @saves(OFFSETS, GROUPS, REQUEST_MODES)
     def delete_group(self, request: Request) -> Reply:
         """Delete a consumer group and, when asked, its progress (207)."""
         header = request.header(DeleteSubscriptiongroup)
@@ -236,6 +221,7 @@ class Admin:
             raise GroupNotFound(f"subscription group [{group}] does not exist")
         return Reply(body=to_json(config))
 
+    @saves(GROUPS)
     def forbid(self, request: Request) -> Reply:
         """Forbid a group to read a topic, or let it, where that is asked for; return whether it may (353, as in 5.3.3)."""
         header = request.header(UpdateAndGetGroupForbidden)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from halfmoon.broker.consumers.offsets import PATH as OFFSETS
 from halfmoon.broker.context import Context
 from halfmoon.broker.names import check_group
 from halfmoon.broker.pull.deleted_topics import NOTHING
-from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.request import Handlers, Reply, Request, saved_later, saves
 from halfmoon.broker.topics import check_birth
 from halfmoon.errors import BrokerError, QueryNotFound, TopicRecreated
 from halfmoon.model import MessageQueue
@@ -91,6 +92,7 @@ class Progress:
         not_found = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
         return Reply(QueryNotFound.code, not_found, TopicBirth(topic_birth_ms=birth_ms))
 
+    @saved_later("members report their progress again and again")
     def update(self, request: Request) -> Reply:
         """Store a group's offset in a queue (15); also backwards.
 
@@ -116,6 +118,7 @@ class Progress:
         """Return the progress of all groups (43)."""
         return Reply(body=self._offsets.everything())
 
+    @saves(OFFSETS)
     def clone(self, request: Request) -> Reply:
         """Give a group the progress of another in one topic, or in all its topics (314); what it had there is forgotten.
 

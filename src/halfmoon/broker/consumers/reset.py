@@ -6,8 +6,9 @@ Has no state. Follows Broker2Client.resetOffset (RocketMQ 4.9.8), with the field
 from __future__ import annotations
 
 from halfmoon.broker.consumers.clients import ConsumerGroup
+from halfmoon.broker.consumers.offsets import PATH as OFFSETS
 from halfmoon.broker.context import Context
-from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.request import Handlers, Reply, Request, saves
 from halfmoon.errors import BrokerError, ConsumerNotOnline, GroupNotFound
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import ResetOffsetBody, TopicConfig, to_json
@@ -33,6 +34,7 @@ class Resets:
             MoveGroupOffsets: self.move,
         }
 
+    @saves(OFFSETS)
     def reset(self, request: Request) -> Reply:
         """Move a group to the messages of a time (222): notify every member (220) and answer the offsets.
 
@@ -87,6 +89,7 @@ class Resets:
             raise BrokerError(f"offset {offset} of queue {queue_id} of topic {topic} is outside {low} to {high}")
         return offset
 
+    @saves(OFFSETS)
     def move(self, request: Request) -> Reply:
         """Move a group to the offsets of the body (31010), online or not; all of them, or none when one is refused.
 
