@@ -36,6 +36,7 @@ from halfmoon.broker.pull.ranges import RangeReads
 from halfmoon.broker.registration import Registration, RegistrationReply
 from halfmoon.broker.relay import Relay
 from halfmoon.broker.request import Handler, Reply, Request, refusal_of, reply_to
+from halfmoon.broker.saving import after_save
 from halfmoon.broker.send.gate import Gate
 from halfmoon.broker.send.pending_replies import refused
 from halfmoon.broker.send.reply_messages import ReplyMessages
@@ -43,7 +44,7 @@ from halfmoon.broker.send.sends import Sends
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.transactions.transactions import Transactions
 from halfmoon.effects import CoreEffect, Op, Start, Work
-from halfmoon.errors import AccessRefused, BadHeader, ResponseCode, ServiceNotAvailable, SystemBusy
+from halfmoon.errors import AccessRefused, BadHeader, ResponseCode, SystemBusy
 from halfmoon.hot import NATIVE, Completions, Frame, pull_header_json
 from halfmoon.logs import CountedLog
 from halfmoon.ports import Disk
@@ -139,7 +140,7 @@ class Broker:
             self.administration,
         )  # fmt: skip
         return {
-            request_type(header).code: handler if hasattr(handler, "saved_later") else self._after_save(handler)
+            request_type(header).code: after_save(handler, self.tables, self.pending_replies, self._answer_saved)
             for service in services
             for header, handler in service.handlers().items()
         }
@@ -484,34 +485,11 @@ class Broker:
     def _registered(self, reply: RegistrationReply) -> None:
         self.topics.set_ordered(set(reply.order_topics))
 
-    def _after_save(self, handler: Handler) -> Handler:
-        """Have a handler reply once the tables that it changed are saved, and refuse it while one that it `saves` cannot be.
-
-        So what an operator was told is done is still done after a kill.
-        """
-        tables, paths = self.tables, getattr(handler, "saves", ())
-
-        def handle(request: Request) -> Reply | None:
-            tables.check(*paths)
-            tables.changes.clear()
-            reply = handler(request)
-            changed = tables.changes.union(paths)  # the same may have been changed a moment ago, and not be saved yet
-            if reply is None or not changed:
-                return reply
-
-            def saved(reason: str | None, now: int) -> None:
-                if reason is not None:
-                    remark = f"service not available now: it is done, but may be undone by a restart: not saved: {reason}"
-                    self.pending_replies.reply_now(request, refused(ServiceNotAvailable(remark)))
-                elif request.command.code in CREATE_TOPIC and self.registration.name_servers:
-                    self._starts.append(Start(self._reply_once_registered(request, reply), "announce a topic"))
-                else:
-                    self.pending_replies.reply_now(request, reply)
-
-            tables.when_saved(changed, saved, request.now)
-            return None
-
-        return handle
+    def _answer_saved(self, request: Request, reply: Reply) -> None:
+        if request.command.code in CREATE_TOPIC and self.registration.name_servers:
+            self._starts.append(Start(self._reply_once_registered(request, reply), "announce a topic"))
+        else:
+            self.pending_replies.reply_now(request, reply)
 
     def _reply_once_registered(self, request: Request, reply: Reply) -> Op[None]:
         """Reply once the name servers know a topic, so that the caller can use it at once."""

@@ -56,29 +56,7 @@ Handler = Callable[[Request], Reply | None]
 """Returns the reply to a request; None: the handler replies itself, now or later."""
 
 Handlers = Mapping[type[Header], Handler]
-"""Handlers by the class of the request's header. What one changes in a table is saved before its answer; see `saves`."""
-
-M = TypeVar("M", bound=Callable[..., Any])
-
-
-def saves(*paths: str) -> Callable[[M], M]:
-    """Declare the tables that a handler may change, so that it is refused while one of them cannot be saved."""
-
-    def declare(handler: M) -> M:
-        handler.saves = paths  # type: ignore[attr-defined]
-        return handler
-
-    return declare
-
-
-def saved_later(why: str) -> Callable[[M], M]:
-    """Declare that a handler answers before its changes are saved. ``why`` that is no loss after a kill."""
-
-    def declare(handler: M) -> M:
-        handler.saved_later = why  # type: ignore[attr-defined]
-        return handler
-
-    return declare
+"""Handlers by the class of the request's header. What one changes in a table is saved before its answer (`halfmoon.broker.saving`)."""
 
 
 def refusal_of(error: Exception, what: str) -> BrokerError:

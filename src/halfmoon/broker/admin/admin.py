@@ -5,6 +5,7 @@ Follows AdminBrokerProcessor (RocketMQ 4.9.8).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 
 from halfmoon.broker.admin.configuration import Configuration
@@ -13,7 +14,8 @@ from halfmoon.broker.consumers.groups import PATH as GROUPS
 from halfmoon.broker.consumers.offsets import PATH as OFFSETS
 from halfmoon.broker.context import Context
 from halfmoon.broker.names import BATCH_TOPIC, SYSTEM_TOPICS, TIMER_TOPIC
-from halfmoon.broker.request import Handlers, Reply, Request, saves
+from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.saving import saves
 from halfmoon.broker.send.pending_replies import WAITING_MAX
 from halfmoon.broker.stats import Item
 from halfmoon.broker.topics import PATH as TOPICS
@@ -28,6 +30,7 @@ from halfmoon.wire.bodies import (
     KVTable,
     SubscriptionGroupConfig,
     SubscriptionGroupList,
+    TopicConfig,
     TopicConfigList,
     TopicList,
     TopicOffset,
@@ -58,6 +61,8 @@ from halfmoon.wire.headers.topic import (
     UpdateAndCreateTopic,
     UpdateAndCreateTopicList,
 )
+
+log = logging.getLogger("halfmoon.broker")
 
 NO_SETTINGS: Mapping[str, str] = {
     "aclEnable": "false", "brokerRole": "ASYNC_MASTER", "duplicationEnable": "false", "enableConsumeQueueExt": "false",
@@ -115,7 +120,19 @@ class Admin:
         known = self._topics.get(header.topic)
         config.order = known.order if known is not None else False
         self._topics.command(config, request.now)
+        self._say_hidden(config, known, request)
         return Reply()
+
+    def _say_hidden(self, config: TopicConfig, known: TopicConfig | None, request: Request) -> None:
+        """Warn where queues with messages are not read any more."""
+        topic, read_count = config.topic_name, config.read_queue_nums
+        removed = range(read_count, read_count if known is None else known.read_queue_nums)
+        hidden = sum(self._store.queue_max(topic, each) - self._store.queue_min(topic, each) for each in removed)
+        if hidden > 0:
+            log.warning(
+                "a topic has fewer queues to read, as %s asks: topic=%s queues=%d before=%d messages that nobody is given: %d",
+                request.peer.remote, topic, read_count, read_count + len(removed), hidden,
+            )  # fmt: skip
 
     @saves(TOPICS)
     def create_topics(self, request: Request) -> Reply:
@@ -136,6 +153,7 @@ class Admin:
             known = self._topics.get(config.topic_name)
             config.order, config.attributes = known.order if known is not None else False, None
             self._topics.command(config, request.now)
+            self._say_hidden(config, known, request)
         return Reply()
 
     @saves(OFFSETS, TOPICS, REQUEST_MODES)

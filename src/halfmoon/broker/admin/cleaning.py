@@ -12,7 +12,8 @@ from collections.abc import Callable
 from halfmoon.broker.consumers.offsets import PATH as OFFSETS
 from halfmoon.broker.context import Context
 from halfmoon.broker.names import is_system_topic
-from halfmoon.broker.request import Handlers, Reply, Request, saves
+from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.saving import saves
 from halfmoon.logs import listed
 from halfmoon.wire.headers.admin import CleanExpiredConsumequeue, CleanUnusedTopic, DeleteExpiredCommitlog
 

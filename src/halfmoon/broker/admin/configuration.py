@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from halfmoon.broker.context import Context
 from halfmoon.broker.names import TEMPLATE_TOPIC
-from halfmoon.broker.request import Handlers, Reply, Request, saves
+from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.saving import saves
 from halfmoon.broker.settings import CHANGEABLE, BrokerSettings
 from halfmoon.errors import BrokerError, NoPermission, SettingError
 from halfmoon.settings import Loaded, describe, load, overwrite, properties_text

@@ -15,7 +15,8 @@ from halfmoon.allocation import STRATEGIES
 from halfmoon.broker.consumers.groups import PATH as GROUPS
 from halfmoon.broker.context import Context
 from halfmoon.broker.names import RETRY_PREFIX
-from halfmoon.broker.request import Handlers, Reply, Request, saves
+from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.saving import saves
 from halfmoon.effects import Call, Op
 from halfmoon.errors import (
     BrokerError,

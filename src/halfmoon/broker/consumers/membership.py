@@ -13,7 +13,8 @@ from halfmoon.broker.consumers.clients import Member
 from halfmoon.broker.context import Context
 from halfmoon.broker.names import check_group, retry_topic
 from halfmoon.broker.pull.filters import EXPRESSION_LENGTH_MAX
-from halfmoon.broker.request import Handlers, Reply, Request, saved_later
+from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.saving import saved_later
 from halfmoon.broker.topics import UNIT_SUB
 from halfmoon.errors import BrokerError, ConsumerNotOnline, SubscriptionParseFailed
 from halfmoon.limits import TOPIC_LENGTH_MAX

@@ -11,7 +11,8 @@ from halfmoon.broker.consumers.offsets import PATH as OFFSETS
 from halfmoon.broker.context import Context
 from halfmoon.broker.names import check_group
 from halfmoon.broker.pull.deleted_topics import NOTHING
-from halfmoon.broker.request import Handlers, Reply, Request, saved_later, saves
+from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.saving import saved_later, saves
 from halfmoon.broker.topics import check_birth
 from halfmoon.errors import BrokerError, QueryNotFound, TopicRecreated
 from halfmoon.model import MessageQueue
@@ -192,7 +193,7 @@ class Progress:
             if config is None or (subscribed and topic not in subscribed):
                 continue
             per_second += self._stats.per_second("GROUP_GET_NUMS", f"{topic}@{group}")[0]
-            for queue_id in range(config.read_queue_nums):
+            for queue_id in range(self._topics.queue_count(config)):
                 offset = max(0, self._offsets.get(group, topic, queue_id) or 0)
                 table[MessageQueue(topic, self._settings.name, queue_id)] = OffsetWrapper(
                     broker_offset=max(0, self._store.queue_max(topic, queue_id)), consumer_offset=offset,

@@ -29,7 +29,8 @@ from halfmoon.broker.names import (
     dead_letter_topic,
     retry_topic,
 )
-from halfmoon.broker.request import Handlers, Reply, Request, saved_later
+from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.saving import saved_later
 from halfmoon.broker.send.sends import SendHeaderOf, Sends
 from halfmoon.broker.topics import UNIT_SUB
 from halfmoon.errors import BadMessage, BrokerError, CorruptRecord, GroupNotFound, MessageRefused, NoPermission

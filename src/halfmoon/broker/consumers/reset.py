@@ -8,7 +8,8 @@ from __future__ import annotations
 from halfmoon.broker.consumers.clients import ConsumerGroup
 from halfmoon.broker.consumers.offsets import PATH as OFFSETS
 from halfmoon.broker.context import Context
-from halfmoon.broker.request import Handlers, Reply, Request, saves
+from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.saving import saves
 from halfmoon.errors import BrokerError, ConsumerNotOnline, GroupNotFound
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import ResetOffsetBody, TopicConfig, to_json
