@@ -40,8 +40,7 @@ def test_a_topic_that_is_to_be_shown_and_is_missing_is_said_to_be_with_near_name
 
 
 def test_creating_a_topic_that_is_there_changes_what_is_named_and_hides_no_message_unless_forced(run, topic):
-    for number in range(4):
-        run("produce", "--topic", topic, "--count", "1", str(number))
+    run("produce", "--topic", topic, "--count", "4", "order")  # two to each queue
     assert run("topic", "create", topic, "--perm", "4").code == 0
     assert run("topic", "show", topic, "--json").json()["brokers"][0] == {
         "broker": "broker-a", "read_queues": 2, "write_queues": 2, "perm": 4,
