@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -10,13 +9,13 @@ from msgspec.structs import replace
 from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.client.core.ask import ask
 from halfmoon.client.core.names import check_topic, is_system_topic
+from halfmoon.client.core.queue_ends import topic_ends
 from halfmoon.effects import Op, sleep
 from halfmoon.errors import TopicNotFound, UsageError
-from halfmoon.wire.bodies import ConsumeStats, GroupList, TopicConfig, TopicConfigTable, TopicStatsTable, from_json
+from halfmoon.wire.bodies import ConsumeStats, GroupList, TopicConfig, TopicConfigTable, from_json
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.group import GetConsumeStats
-from halfmoon.wire.headers.offset import GetMaxOffset, GetMinOffset, OffsetReply
-from halfmoon.wire.headers.topic import GetAllTopicConfig, GetTopicStatsInfo, QueryTopicConsumeByWho, UpdateAndCreateTopic
+from halfmoon.wire.headers.topic import GetAllTopicConfig, QueryTopicConsumeByWho, UpdateAndCreateTopic
 from halfmoon.wire.table import Header
 
 T = TypeVar("T")
@@ -111,7 +110,8 @@ def _check_read(admin: AdminCore, address: str, topic: str, removed: range) -> O
     """Raise UsageError if queues of a topic hold messages that a group has not read, or that no group reads."""
     if not removed:
         return
-    ends = yield from _ends(admin, address, topic, removed)
+    known = yield from topic_ends(admin.name_servers, address, admin.wire(topic), admin.settings.request_timeout_ms)
+    ends = {queue.queue_id: (each.min_offset, each.max_offset) for queue, each in known.items() if queue.queue_id in removed}
     groups = (yield from _answer(admin, address, QueryTopicConsumeByWho(topic=admin.wire(topic)), GroupList)).group_list
     unread: dict[str, int] = {}
     for group in sorted(groups):
@@ -136,19 +136,3 @@ def _asked(admin: AdminCore, address: str, request: Header) -> Op[Command]:
 
 def _answer(admin: AdminCore, address: str, request: Header, cls: type[T]) -> Op[T]:
     return from_json(cls, (yield from _asked(admin, address, request)).body)
-
-
-def _ends(admin: AdminCore, address: str, topic: str, queue_ids: Iterable[int]) -> Op[dict[int, tuple[int, int]]]:
-    """Return the lowest and the next offset of queues, also of those that are only read."""
-    stats = (yield from _answer(admin, address, GetTopicStatsInfo(topic=admin.wire(topic)), TopicStatsTable)).offset_table
-    told = {queue.queue_id: (ends.min_offset, ends.max_offset) for queue, ends in stats.items()}
-    ends: dict[int, tuple[int, int]] = {}
-    for queue_id in queue_ids:
-        if queue_id not in told:
-            offsets = []
-            for request in (GetMinOffset, GetMaxOffset):
-                reply = yield from _asked(admin, address, request(topic=admin.wire(topic), queue_id=queue_id))
-                offsets.append(max(0, reply.header(OffsetReply).offset))
-            told[queue_id] = (offsets[0], max(offsets))
-        ends[queue_id] = told[queue_id]
-    return ends

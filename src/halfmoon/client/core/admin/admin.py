@@ -12,6 +12,7 @@ from halfmoon.client.core.ask import ask
 from halfmoon.client.core.consume.pull import max_offset, min_offset, offset_at
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.names import DLQ_PREFIX, check_group, check_topic, retry_topic, unwrap, wrap
+from halfmoon.client.core.queue_ends import topic_ends
 from halfmoon.effects import Op, gather
 from halfmoon.errors import (
     BrokerError,
@@ -46,7 +47,6 @@ from halfmoon.wire.bodies import (
     TopicList,
     TopicOffset,
     TopicRouteData,
-    TopicStatsTable,
     config_text,
     from_json,
     parse_config_text,
@@ -84,7 +84,6 @@ from halfmoon.wire.headers.route import (
 from halfmoon.wire.headers.topic import (
     DeleteTopicInBroker,
     GetAllTopicConfig,
-    GetTopicStatsInfo,
     QueryTopicConsumeByWho,
 )
 from halfmoon.wire.table import Header
@@ -186,8 +185,7 @@ class AdminCore:
         """Return the lowest and the next offset of every queue of a topic. Raises TopicNotFound."""
         stats: dict[MessageQueue, TopicOffset] = {}
         for address in (yield from self._masters_of(self.wire(topic))):
-            reply = yield from self._ask(address, GetTopicStatsInfo(topic=self.wire(topic)))
-            stats |= from_json(TopicStatsTable, reply.body).offset_table
+            stats |= yield from topic_ends(self.name_servers, address, self.wire(topic), self.settings.request_timeout_ms)
         return {self.user_queue(queue): stats[queue] for queue in sorted(stats)}
 
     # ------------------------------------------------------------ groups
