@@ -9,7 +9,10 @@ def test_a_topic_is_made_shown_listed_and_deleted(run):
     listed = run("topic", "list", "--json").json()
     deleted = run("topic", "delete", "orders", "--yes", "--json")
 
-    assert made.json() == {"topic": "orders", "queues": 3, "perm": 6}
+    (of_broker,) = made.json()["brokers"].values()
+    assert {**made.json(), "brokers": of_broker} == {
+        "topic": "orders", "queues": 3, "perm": 6, "brokers": {"queues": 3, "perm": 6},
+    }  # fmt: skip
     assert shown["brokers"] == [{"broker": "broker-a", "read_queues": 3, "write_queues": 3, "perm": 6}]
     assert [queue["queue_id"] for queue in shown["queues"]] == [0, 1, 2]
     assert "orders" in listed
@@ -34,6 +37,22 @@ def test_a_topic_that_is_to_be_shown_and_is_missing_is_said_to_be_with_near_name
 
     assert ran.code == 1
     assert f"there is no topic {topic}s; did you mean '{topic}'?" in ran.err
+
+
+def test_creating_a_topic_that_is_there_changes_what_is_named_and_hides_no_message_unless_forced(run, topic):
+    run("produce", "--topic", topic, "--count", "4", "order")  # two to each queue
+    assert run("topic", "create", topic, "--perm", "4").code == 0
+    assert run("topic", "show", topic, "--json").json()["brokers"][0] == {
+        "broker": "broker-a", "read_queues": 2, "write_queues": 2, "perm": 4,
+    }  # fmt: skip
+
+    refused = run("topic", "create", topic, "--queues", "1")
+    assert refused.code == 2
+    assert "hold 2 messages which no group reads" in refused.err
+    assert run("topic", "show", topic, "--json").json()["brokers"][0]["read_queues"] == 2
+
+    forced = run("topic", "create", topic, "--queues", "1", "--force")
+    assert (forced.code, forced.out) == (0, f"topic {topic} has 1 queues on each broker\n")
 
 
 def test_an_unknown_topic_is_refused_by_name(run):

@@ -63,6 +63,20 @@ def test_ends_queues_and_topics_are_told(cluster: LocalCluster, topic: str, clie
     assert topic in client.topics()
 
 
+def test_queues_that_are_only_read_have_the_ends_that_they_have(cluster: LocalCluster, topic: str, client: Ranges):
+    fill(cluster, topic, 100)
+    with Admin(nameserver=cluster.nameserver) as admin:
+        admin.create_group("G_reader")
+        admin.create_topic(topic, write_queue_count=1)  # RocketMQ's way of removing queues
+        ends = {queue.queue_id: end.max_offset for queue, end in admin.topic_stats(topic).items()}
+        moves = admin.reset_offsets("G_reader", topic, "earliest")
+        again = admin.reset_offsets("G_reader", topic, "latest")
+    assert client.bounds(topic) == {("broker-a", 0): (0, 60), ("broker-a", 1): (0, 40)}
+    assert ends == {0: 60, 1: 40}
+    assert [(move.queue.queue_id, move.then) for move in (*moves, *again)] == [(0, 0), (1, 0), (0, 60), (1, 40)]
+    assert client.committed("G_reader", topic) == {("broker-a", 0): 60, ("broker-a", 1): 40}
+
+
 def test_a_range_is_read_exactly_in_pieces_of_about_the_size_asked_for(cluster: LocalCluster, topic: str, client: Ranges):
     fill(cluster, topic, 2_000, 500)
 

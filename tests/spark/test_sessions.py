@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 
+from halfmoon import Admin, Message, Producer
 from halfmoon.errors import UsageError
 from halfmoon.spark.sessions import check_java, cores_of
+from halfmoon.testing.local import LocalCluster
 
 
 @pytest.mark.parametrize(
@@ -80,3 +85,50 @@ def test_the_session_has_the_settings_that_the_source_is_quick_with(spark: Any):
     assert spark.conf.get("spark.sql.streaming.checkpointFileManagerClass").endswith("FileSystemBasedCheckpointFileManager")
     assert spark.sparkContext.master == "local[2]"
     assert halfmoon.spark.session(master="local[2]").sparkContext is spark.sparkContext
+
+
+HOME = Path(pyspark.__file__).parent
+JOB = """
+import json, sys
+from halfmoon.spark import session
+spark = session()
+frame = spark.read.format("halfmoon").options(endpoints=sys.argv[1], topic=sys.argv[2]).load()
+facts = {
+    "master": spark.sparkContext.master, "shuffle": spark.conf.get("spark.sql.shuffle.partitions"),
+    "partitions": frame.rdd.getNumPartitions(), "rows": frame.count(),
+}
+print("facts", json.dumps(facts))
+spark.stop()
+"""
+
+
+def facts_of(cluster: LocalCluster, topic: str, place: Path, command: list[str], **environment: str) -> dict[str, Any]:
+    """Run a program in a process of its own that reads a topic of four queues; return what it says of its session."""
+    with Admin(nameserver=cluster.nameserver) as admin, Producer(group="P", nameserver=cluster.nameserver) as producer:
+        admin.create_topic(topic, queue_count=4)
+        for queue in producer.queues(topic):
+            producer.send(Message(topic, b"paid"), queue=queue)
+    (place / "job.py").write_text(JOB)
+    own = {"SPARK_HOME": str(HOME), "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [*command, str(place / "job.py"), cluster.nameserver, topic],
+        capture_output=True, text=True, timeout=240, env={**os.environ, **own, **environment}, check=False,
+    )  # fmt: skip
+    (said,) = [line for line in done.stdout.splitlines() if line.startswith("facts ")] or [done.stderr[-3000:]]
+    found: dict[str, Any] = json.loads(said.removeprefix("facts "))
+    return found
+
+
+@pytest.mark.slow
+def test_a_submitted_program_runs_where_and_as_its_submitter_says(cluster: LocalCluster, topic: str, tmp_path: Path):
+    command = [str(HOME / "bin" / "spark-submit"), "--master", "local[1]", "--conf", "spark.sql.shuffle.partitions=5"]
+    said = facts_of(cluster, topic, tmp_path, command, SPARK_MASTER="local[7]")
+
+    assert (said["master"], said["shuffle"], said["rows"]) == ("local[1]", "5", 4)
+
+
+@pytest.mark.slow
+def test_a_cluster_gets_a_task_for_each_queue(cluster: LocalCluster, topic: str, tmp_path: Path):
+    said = facts_of(cluster, topic, tmp_path, [sys.executable], SPARK_MASTER="local-cluster[2,1,1024]")
+
+    assert (said["master"], said["partitions"], said["rows"]) == ("local-cluster[2,1,1024]", 4, 4)

@@ -16,7 +16,7 @@ from halfmoon.broker.access.access import Access
 from halfmoon.broker.access.administration import Administration
 from halfmoon.broker.access.files import RuleFiles
 from halfmoon.broker.access.reading import CheckedReading
-from halfmoon.broker.admin.admin import SAVED, Admin
+from halfmoon.broker.admin.admin import Admin
 from halfmoon.broker.admin.cleaning import Cleaning
 from halfmoon.broker.admin.configuration import Configuration
 from halfmoon.broker.batches.batches import Batches
@@ -36,6 +36,7 @@ from halfmoon.broker.pull.ranges import RangeReads
 from halfmoon.broker.registration import Registration, RegistrationReply
 from halfmoon.broker.relay import Relay
 from halfmoon.broker.request import Handler, Reply, Request, refusal_of, reply_to
+from halfmoon.broker.saving import after_save
 from halfmoon.broker.send.gate import Gate
 from halfmoon.broker.send.pending_replies import refused
 from halfmoon.broker.send.reply_messages import ReplyMessages
@@ -43,7 +44,7 @@ from halfmoon.broker.send.sends import Sends
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.transactions.transactions import Transactions
 from halfmoon.effects import CoreEffect, Op, Start, Work
-from halfmoon.errors import AccessRefused, BadHeader, ResponseCode, ServiceNotAvailable, SystemBusy
+from halfmoon.errors import AccessRefused, BadHeader, ResponseCode, SystemBusy
 from halfmoon.hot import NATIVE, Completions, Frame, pull_header_json
 from halfmoon.logs import CountedLog
 from halfmoon.ports import Disk
@@ -138,10 +139,11 @@ class Broker:
             ReplyMessages(self.context, self.gate, self.sends, self.relay),
             self.administration,
         )  # fmt: skip
-        declared = {header: handler for service in services for header, handler in service.handlers().items()}
-        for header, paths in SAVED.items():
-            declared[header] = self._after_save(declared[header], *paths)
-        return {request_type(header).code: handler for header, handler in declared.items()}
+        return {
+            request_type(header).code: after_save(handler, self.tables, self.pending_replies, self._answer_saved)
+            for service in services
+            for header, handler in service.handlers().items()
+        }
 
     def codes(self) -> frozenset[int]:
         """Return the codes of the requests that it answers."""
@@ -483,28 +485,11 @@ class Broker:
     def _registered(self, reply: RegistrationReply) -> None:
         self.topics.set_ordered(set(reply.order_topics))
 
-    def _after_save(self, handler: Handler, *paths: str) -> Handler:
-        """A handler that changes tables: it is refused while one of them cannot be saved, and replies once all are saved.
-
-        So what an operator was told is done is still done after a kill.
-        """
-
-        def handle(request: Request) -> None:
-            self.tables.check(*paths)
-            reply = handler(request) or Reply()
-
-            def saved(reason: str | None, now: int) -> None:
-                if reason is not None:
-                    remark = f"service not available now: it is done, but may be undone by a restart: not saved: {reason}"
-                    self.pending_replies.reply_now(request, refused(ServiceNotAvailable(remark)))
-                elif request.command.code in CREATE_TOPIC and self.registration.name_servers:
-                    self._starts.append(Start(self._reply_once_registered(request, reply), "announce a topic"))
-                else:
-                    self.pending_replies.reply_now(request, reply)
-
-            self.tables.when_saved(paths, saved, request.now)
-
-        return handle
+    def _answer_saved(self, request: Request, reply: Reply) -> None:
+        if request.command.code in CREATE_TOPIC and self.registration.name_servers:
+            self._starts.append(Start(self._reply_once_registered(request, reply), "announce a topic"))
+        else:
+            self.pending_replies.reply_now(request, reply)
 
     def _reply_once_registered(self, request: Request, reply: Reply) -> Op[None]:
         """Reply once the name servers know a topic, so that the caller can use it at once."""

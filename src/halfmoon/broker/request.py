@@ -56,7 +56,7 @@ Handler = Callable[[Request], Reply | None]
 """Returns the reply to a request; None: the handler replies itself, now or later."""
 
 Handlers = Mapping[type[Header], Handler]
-"""Handlers by the class of the request's header."""
+"""Handlers by the class of the request's header. Changes of tables are saved before the answer: `halfmoon.broker.saving`."""
 
 
 def refusal_of(error: Exception, what: str) -> BrokerError:

@@ -47,6 +47,8 @@ class Tables:
         self._in_a_hurry = False
         self.touched = False
         """A table may have changes to save."""
+        self.changes: set[str] = set()
+        """Paths that changed since somebody cleared this."""
         self.failed: dict[str, str] = {}
         """Paths whose last save failed, with the reason; tried again with the next change or `save_changed`."""
 
@@ -104,6 +106,7 @@ class Tables:
 
         def changed() -> None:
             table.changed = self.touched = True
+            self.changes.add(path)
 
         return changed
 

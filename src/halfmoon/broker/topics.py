@@ -52,6 +52,8 @@ class Topics:
         self.on_recreated: Callable[[str], None] = lambda topic: None
         self._deleted: dict[str, None] = {}
         self._deleted_birth_ms = -1  # the newest of a deleted topic: one created in the same millisecond gets another
+        self._most_queues: dict[str, int] = {}
+        """Of topics that have fewer queues now than before."""
         self._texts: dict[str, bytes] = {}
         """Topics encoded as JSON, so that one more in a large table does not cost encoding all."""
         self._changed = tables.add(PATH, self._dump)
@@ -108,6 +110,10 @@ class Topics:
         if config is None:
             raise TopicNotFound(f"topic[{topic}] not exist{advice}")
         return config
+
+    def queue_count(self, config: TopicConfig) -> int:
+        """Return how many queues of a topic are read, or may have messages of the time when it had more."""
+        return max(config.read_queue_nums, self._most_queues.get(config.topic_name, 0))
 
     def names(self) -> list[str]:
         """Return the names of all topics."""
@@ -179,6 +185,8 @@ class Topics:
             raise SystemBusy(f"the broker has {len(self._table)} topics, its bound (topics_max)")
         known = self._table.get(config.topic_name)
         config.birth_ms = max(now, self._deleted_birth_ms + 1) if known is None else known.birth_ms
+        if known is not None and known.read_queue_nums > config.read_queue_nums:
+            self._most_queues[config.topic_name] = self.queue_count(known)
         if config.topic_name in self._deleted:
             del self._deleted[config.topic_name]
             self.on_recreated(config.topic_name)
@@ -199,6 +207,8 @@ class Topics:
         for topic, queue_count in queue_counts.items():
             if topic not in self._table:
                 self._enter(topic_config(topic, queue_count), now)
+            elif queue_count > self._table[topic].read_queue_nums:
+                self._most_queues[topic] = queue_count
 
     def command(self, config: TopicConfig, now: int) -> None:
         """Create or replace a topic by command (17). Raises BrokerError 1 where `check` does."""
@@ -240,6 +250,7 @@ class Topics:
         if deleted is not None:
             self._deleted_birth_ms = max(self._deleted_birth_ms, deleted.birth_ms or 0)
             self._texts.pop(topic, None)
+            self._most_queues.pop(topic, None)
             self._deleted[topic] = None
             if len(self._deleted) > self._settings.topics_max:
                 del self._deleted[next(iter(self._deleted))]

@@ -26,23 +26,32 @@ app = App(
 @app.command()
 def create(
     topic: Topic,
-    queues: Annotated[int, typer.Option("--queues", min=1, max=65_535, help="Queues on each broker.")] = 8,
-    permission: Annotated[int, typer.Option("--perm", min=0, max=7, help="2 write, 4 read, 6 both.")] = 6,
+    queues: Annotated[int | None, typer.Option("--queues", min=1, max=65_535, help="Queues on each broker; 8 if new.")] = None,
+    permission: Annotated[int | None, typer.Option("--perm", min=0, max=7, help="2 write, 4 read, 6 both; 6 if new.")] = None,
     cluster: Cluster = None,
     broker: Annotated[str | None, typer.Option("--broker", metavar="HOST:PORT", help="Only this broker.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Remove queues even if they hold unread messages.")] = False,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Create a topic on every broker, or change an existing one.
+    """Create a topic on every broker, or change what is named of an existing one.
 
     Example: halfmoon topic create orders --queues 4
     """
     with Admin(nameserver=nameserver) as admin:
-        admin.create_topic(topic, queue_count=queues, perm=permission, cluster=cluster, broker_address=broker)
+        made = admin.create_topic(topic, queue_count=queues, perm=permission, cluster=cluster, broker_address=broker, force=force)
+    numbers = {address: (config.read_queue_nums, config.perm) for address, config in made.items()}
+    same = set(numbers.values())
     if as_json:
-        show_json({"topic": topic, "queues": queues, "perm": permission})
+        count, perm = same.pop() if len(same) == 1 else (None, None)
+        show_json({"topic": topic, "queues": count, "perm": perm, "brokers": {
+            address: {"queues": count, "perm": perm} for address, (count, perm) in numbers.items()
+        }})  # fmt: skip
+    elif len(same) == 1:
+        say(f"topic {topic} has {same.pop()[0]} queues on each broker")
     else:
-        say(f"topic {topic} has {queues} queues on each broker")
+        for address, (count, perm) in numbers.items():
+            say(f"topic {topic} has {count} queues on {address}, with permission {perm}")
 
 
 @app.command("list", finds=True)

@@ -36,6 +36,7 @@ from halfmoon.client.core.admin.transactions import (
     transaction,
     transaction_stats,
 )
+from halfmoon.client.core.topic_changes import create_topic
 from halfmoon.client.lifecycle import values_of
 from halfmoon.client.settings import AdminSettings, settings_of
 from halfmoon.effects import Op
@@ -92,7 +93,7 @@ class Operations:
     name_server_config = Operation(AdminCore.name_server_config)
     update_name_server_config = Operation(AdminCore.update_name_server_config)
 
-    create_topic = Operation(AdminCore.create_topic)
+    create_topic = Operation(create_topic)
     delete_topic = Operation(AdminCore.delete_topic)
     topics = Operation(AdminCore.topics)
     topic_configs = Operation(AdminCore.topic_configs)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from halfmoon.errors import UsageError
@@ -36,6 +37,9 @@ LOCAL = {
     "spark.sql.shuffle.partitions": "8",
 }
 
+ONE_PER_QUEUE = 100_000
+"""Tasks side by side of a cluster, whose size is not known: more than there are queues."""
+
 GET_JAVA = (
     f"Spark needs Java {JAVA_MIN} or newer. Debian and Ubuntu: apt-get install openjdk-17-jre-headless; macOS: "
     "brew install openjdk@17. Set JAVA_HOME if it is not on the PATH"
@@ -43,7 +47,7 @@ GET_JAVA = (
 
 
 def session(
-    name: str = "halfmoon",
+    name: str = "",
     *,
     master: str | None = None,
     settings: Mapping[str, str] | None = None,
@@ -52,32 +56,42 @@ def session(
 ) -> SparkSession:
     """Return the Spark session of this process, started if there is none.
 
-    ``master`` is Spark's (``local[4]``, ``spark://…``, ``yarn``, ``k8s://…``), None: SPARK_MASTER, or this machine with all its
-    cores. ``settings`` are Spark's own and win over ours. ``warehouse`` is the directory of its tables. ``archive``: a local
-    session uses `halfmoon.spark.jvm_archive` to start faster, unless ``settings`` have Java options of their own; the first one
-    writes 160 MB into the user's cache. A session that runs already keeps its core settings; those of SQL change.
+    ``name`` is the application's. ``master`` is Spark's (``local[4]``, ``spark://…``, ``yarn``, ``k8s://…``). What is not given is
+    taken from ``spark-submit`` where the program was submitted; else the master is SPARK_MASTER, or this machine with all cores.
+    ``settings`` are Spark's own and win over ours, as do those that ``spark-submit`` was given. ``warehouse`` is the directory of
+    its tables. ``archive``: a local session uses `halfmoon.spark.jvm_archive` to start faster, unless ``settings`` have Java
+    options of their own; the first one writes 160 MB into the user's cache. A session that runs already keeps its core settings;
+    those of SQL change.
 
     Raises:
         UsageError: there is no Java, or an old one.
     """
     java = check_java()
-    master = master or os.environ.get("SPARK_MASTER") or "local[*]"
-    is_local = master.startswith("local")
-    merged = {**ALWAYS, **(LOCAL if is_local else {}), **(settings or {})}
+    given = submitted()
+    master = master or given.get("spark.master") or os.environ.get("SPARK_MASTER") or "local[*]"
+    is_local = re.match(r"local(\[|$)", master) is not None
+    merged = {**ALWAYS, **(LOCAL if is_local else {}), **given, **(settings or {})}
     if warehouse is not None:
         merged.setdefault("spark.sql.warehouse.dir", str(warehouse))
     if archive and is_local and JAVA_OPTIONS not in merged and SparkSession.getActiveSession() is None:
         merged[JAVA_OPTIONS] = java_options(java, cache())
     if is_local:
         _use_this_python(merged)
-    if width := cores_of(master):
-        os.environ["PYSPARK_HALFMOON_CORES"] = str(width)
-    builder = SparkSession.builder.appName(name).master(master)
+    os.environ["PYSPARK_HALFMOON_CORES"] = str(cores_of(master) or ONE_PER_QUEUE)
+    builder = SparkSession.builder.appName(name or given.get("spark.app.name", "halfmoon")).master(master)
     for key, value in merged.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def submitted() -> dict[str, str]:
+    """Return the settings that ``spark-submit`` was given; none where this program was not submitted."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    SparkContext._ensure_initialized()  # the JVM that runs already has them
+    return dict(SparkConf().getAll())
 
 
 def _use_this_python(settings: dict[str, str]) -> None:

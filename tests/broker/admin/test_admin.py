@@ -8,6 +8,7 @@ from halfmoon.broker.stats import Item
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import (
     BrokerStatsData,
+    ConsumeStats,
     KVTable,
     SubscriptionGroupConfig,
     SubscriptionGroupList,
@@ -25,6 +26,7 @@ from halfmoon.wire.headers.admin import GetBrokerConfig, GetBrokerRuntimeInfo, V
 from halfmoon.wire.headers.group import (
     DeleteSubscriptiongroup,
     GetAllSubscriptiongroupConfig,
+    GetConsumeStats,
     GetSubscriptiongroupConfig,
     UpdateAndCreateSubscriptiongroup,
     UpdateAndCreateSubscriptiongroupList,
@@ -403,6 +405,29 @@ def encode_reply():
 @pytest.mark.parametrize("topic", ["broker-a", "DefaultCluster", "DefaultCluster_REPLY_TOPIC", "TBW102", "rmq_sys_x"])
 def test_the_brokers_own_topics_are_not_made_by_command(talk, topic):
     assert create(talk, topic).remark == f"The topic[{topic}] is conflict with system topic."
+
+
+def lag(talk):
+    table = from_json(ConsumeStats, talk.ask(GetConsumeStats(consumer_group="G", topic="orders")).body).offset_table
+    return {queue.queue_id: wrapper.broker_offset - wrapper.consumer_offset for queue, wrapper in table.items()}
+
+
+def test_a_topic_with_fewer_queues_is_said_to_hide_messages_and_its_lag_counts_them(talk, caplog):
+    create(talk, write_queue_nums=3)
+    talk.consume("orders")
+    for _ in range(4):
+        talk.send("orders", queue_id=2)
+    assert create(talk, read_queue_nums=1, write_queue_nums=1).code == 0
+
+    (said,) = [text for text in caplog.messages if "fewer queues" in text]
+    assert "topic=orders queues=1 before=3 messages that nobody is given: 4" in said
+    assert lag(talk) == {0: 0, 1: 0, 2: 4}
+    talk.restart()
+    talk.consume("orders")
+    assert lag(talk) == {0: 0, 1: 0, 2: 4}
+
+    create(talk, read_queue_nums=3, write_queue_nums=1)
+    assert len([text for text in caplog.messages if "fewer queues" in text]) == 1
 
 
 def test_rates_are_those_of_the_last_10_seconds_minute_and_10_minutes(talk):

@@ -45,6 +45,13 @@ def test_a_topic_is_a_table_by_both_short_names(spark: Any, given: dict[str, str
     assert bodies(spark.read.format(name).options(**given).load()) == EVERY
 
 
+def test_rows_of_queues_that_are_only_read_come_too(spark: Any, cluster: LocalCluster, given: dict[str, str], made: str):
+    """Queues are removed from a topic so: first they are written no more, later read no more."""
+    with Admin(nameserver=cluster.nameserver) as admin:
+        admin.create_topic(made, write_queue_count=2)
+    assert bodies(spark.read.format("halfmoon").options(**given).load()) == EVERY
+
+
 def test_filters_columns_and_ends_of_a_batch(spark: Any, given: dict[str, str], made: str):
     frame = spark.read.format("halfmoon").options(**given).load()
     rows = frame.where("queueId = 1 and queueOffset >= 5 and tags = 'red' and storeTimestamp > timestamp'2020-01-01'").collect()

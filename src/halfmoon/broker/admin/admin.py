@@ -5,9 +5,9 @@ Follows AdminBrokerProcessor (RocketMQ 4.9.8).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 
-from halfmoon.broker.admin.configuration import PATH as SETTINGS
 from halfmoon.broker.admin.configuration import Configuration
 from halfmoon.broker.consumers.assignment import PATH as REQUEST_MODES
 from halfmoon.broker.consumers.groups import PATH as GROUPS
@@ -15,6 +15,7 @@ from halfmoon.broker.consumers.offsets import PATH as OFFSETS
 from halfmoon.broker.context import Context
 from halfmoon.broker.names import BATCH_TOPIC, SYSTEM_TOPICS, TIMER_TOPIC
 from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.saving import saves
 from halfmoon.broker.send.pending_replies import WAITING_MAX
 from halfmoon.broker.stats import Item
 from halfmoon.broker.topics import PATH as TOPICS
@@ -29,6 +30,7 @@ from halfmoon.wire.bodies import (
     KVTable,
     SubscriptionGroupConfig,
     SubscriptionGroupList,
+    TopicConfig,
     TopicConfigList,
     TopicList,
     TopicOffset,
@@ -37,14 +39,11 @@ from halfmoon.wire.bodies import (
 )
 from halfmoon.wire.codes import VERSION
 from halfmoon.wire.headers.admin import (
-    CleanUnusedTopic,
     GetBrokerConfig,
     GetBrokerConfigReply,
     GetBrokerRuntimeInfo,
-    UpdateBrokerConfig,
     ViewBrokerStatsData,
 )
-from halfmoon.wire.headers.client import SetMessageRequestMode
 from halfmoon.wire.headers.group import (
     DeleteSubscriptiongroup,
     GetAllSubscriptiongroupConfig,
@@ -53,7 +52,6 @@ from halfmoon.wire.headers.group import (
     UpdateAndCreateSubscriptiongroupList,
     UpdateAndGetGroupForbidden,
 )
-from halfmoon.wire.headers.offset import CloneGroupOffset
 from halfmoon.wire.headers.topic import (
     DeleteTopicInBroker,
     GetAllTopicConfig,
@@ -63,22 +61,8 @@ from halfmoon.wire.headers.topic import (
     UpdateAndCreateTopic,
     UpdateAndCreateTopicList,
 )
-from halfmoon.wire.table import Header
 
-SAVED: Mapping[type[Header], tuple[str, ...]] = {
-    UpdateBrokerConfig: (SETTINGS,),
-    UpdateAndCreateTopic: (TOPICS,),
-    UpdateAndCreateTopicList: (TOPICS,),
-    DeleteTopicInBroker: (OFFSETS, TOPICS),
-    CleanUnusedTopic: (OFFSETS,),
-    UpdateAndCreateSubscriptiongroup: (GROUPS,),
-    UpdateAndCreateSubscriptiongroupList: (GROUPS,),
-    DeleteSubscriptiongroup: (OFFSETS, GROUPS),
-    UpdateAndGetGroupForbidden: (GROUPS,),
-    CloneGroupOffset: (OFFSETS,),
-    SetMessageRequestMode: (GROUPS, REQUEST_MODES),
-}
-"""Requests that change tables, which are saved before the answer: what an operator was told is done is done after a kill, too."""
+log = logging.getLogger("halfmoon.broker")
 
 NO_SETTINGS: Mapping[str, str] = {
     "aclEnable": "false", "brokerRole": "ASYNC_MASTER", "duplicationEnable": "false", "enableConsumeQueueExt": "false",
@@ -126,6 +110,7 @@ class Admin:
 
     # ------------------------------------------------------------ topics
 
+    @saves(TOPICS)
     def create_topic(self, request: Request) -> Reply:
         """Create or replace a topic (17). ``order`` is kept from what name servers said, as in the original 4.x."""
         header = request.header(UpdateAndCreateTopic)
@@ -135,8 +120,21 @@ class Admin:
         known = self._topics.get(header.topic)
         config.order = known.order if known is not None else False
         self._topics.command(config, request.now)
+        self._say_hidden(config, known, request)
         return Reply()
 
+    def _say_hidden(self, config: TopicConfig, known: TopicConfig | None, request: Request) -> None:
+        """Warn where queues with messages are not read any more."""
+        topic, read_count = config.topic_name, config.read_queue_nums
+        removed = range(read_count, read_count if known is None else known.read_queue_nums)
+        hidden = sum(self._store.queue_max(topic, each) - self._store.queue_min(topic, each) for each in removed)
+        if hidden > 0:
+            log.warning(
+                "a topic has fewer queues to read, as %s asks: topic=%s queues=%d before=%d messages that nobody is given: %d",
+                request.peer.remote, topic, read_count, read_count + len(removed), hidden,
+            )  # fmt: skip
+
+    @saves(TOPICS)
     def create_topics(self, request: Request) -> Reply:
         """Create or replace topics (18, as in 5.3.3), all or, where one is refused (29), none. Attributes are not heeded, as in 17.
 
@@ -155,8 +153,10 @@ class Admin:
             known = self._topics.get(config.topic_name)
             config.order, config.attributes = known.order if known is not None else False, None
             self._topics.command(config, request.now)
+            self._say_hidden(config, known, request)
         return Reply()
 
+    @saves(OFFSETS, TOPICS, REQUEST_MODES)
     def delete_topic(self, request: Request) -> Reply:
         """Delete a topic, its queues and the groups' progress in it (215); the log keeps the bytes until they expire."""
         topic = request.header(DeleteTopicInBroker).topic
@@ -201,11 +201,13 @@ class Admin:
 
     # ------------------------------------------------------------ groups
 
+    @saves(GROUPS)
     def create_group(self, request: Request) -> Reply:
         """Create or replace a consumer group (200)."""
         self._groups.put(request.body(SubscriptionGroupConfig), request.now)
         return Reply()
 
+    @saves(GROUPS)
     def create_groups(self, request: Request) -> Reply:
         """Create or replace consumer groups (225, as in 5.3.3), all or, where one is refused, none."""
         configs = request.body(SubscriptionGroupList).group_config_list
@@ -214,6 +216,7 @@ class Admin:
             self._groups.put(config, request.now)
         return Reply()
 
+    @saves(OFFSETS, GROUPS, REQUEST_MODES)
     def delete_group(self, request: Request) -> Reply:
         """Delete a consumer group and, when asked, its progress (207)."""
         header = request.header(DeleteSubscriptiongroup)
@@ -236,6 +239,7 @@ class Admin:
             raise GroupNotFound(f"subscription group [{group}] does not exist")
         return Reply(body=to_json(config))
 
+    @saves(GROUPS)
     def forbid(self, request: Request) -> Reply:
         """Forbid a group to read a topic, or let it, where that is asked for; return whether it may (353, as in 5.3.3)."""
         header = request.header(UpdateAndGetGroupForbidden)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from halfmoon.broker.consumers.offsets import PATH as OFFSETS
 from halfmoon.broker.context import Context
 from halfmoon.broker.names import is_system_topic
 from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.saving import saves
 from halfmoon.logs import listed
 from halfmoon.wire.headers.admin import CleanExpiredConsumequeue, CleanUnusedTopic, DeleteExpiredCommitlog
 
@@ -49,6 +51,7 @@ class Cleaning:
         self._store.maintenance.clean_now(request.now)
         return Reply()
 
+    @saves(OFFSETS)
     def unused_topics(self, request: Request) -> Reply:
         """Remove the queues of topics that do not exist (316).
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from halfmoon.broker.context import Context
 from halfmoon.broker.names import TEMPLATE_TOPIC
 from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.saving import saves
 from halfmoon.broker.settings import CHANGEABLE, BrokerSettings
 from halfmoon.errors import BrokerError, NoPermission, SettingError
 from halfmoon.settings import Loaded, describe, load, overwrite, properties_text
@@ -79,6 +80,7 @@ class Configuration:
         """Return what answers which request."""
         return {UpdateBrokerConfig: self.update}
 
+    @saves(PATH)
     def update(self, request: Request) -> Reply:
         """Change settings (25): all that the text names, or none. RocketMQ's keys without a meaning here are named in the remark.
 

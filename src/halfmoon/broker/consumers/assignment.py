@@ -12,9 +12,11 @@ import logging
 from collections.abc import Callable, Iterable
 
 from halfmoon.allocation import STRATEGIES
+from halfmoon.broker.consumers.groups import PATH as GROUPS
 from halfmoon.broker.context import Context
 from halfmoon.broker.names import RETRY_PREFIX
 from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.saving import saves
 from halfmoon.effects import Call, Op
 from halfmoon.errors import (
     BrokerError,
@@ -92,6 +94,7 @@ class Assignment:
         """Return all modes that were set (402)."""
         return Reply(body=to_json(self._table()))
 
+    @saves(GROUPS, PATH)
     def set_mode(self, request: Request) -> Reply:
         """Set how a group reads a topic (401); the group is created where the broker creates groups by itself.
 

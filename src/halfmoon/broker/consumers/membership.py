@@ -14,6 +14,7 @@ from halfmoon.broker.context import Context
 from halfmoon.broker.names import check_group, retry_topic
 from halfmoon.broker.pull.filters import EXPRESSION_LENGTH_MAX
 from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.saving import saved_later
 from halfmoon.broker.topics import UNIT_SUB
 from halfmoon.errors import BrokerError, ConsumerNotOnline, SubscriptionParseFailed
 from halfmoon.limits import TOPIC_LENGTH_MAX
@@ -83,6 +84,7 @@ class Membership:
 
     # ------------------------------------------------------------ joining and leaving
 
+    @saved_later("the next heartbeat makes groups and retry topics again")
     def heartbeat(self, request: Request) -> Reply:
         """Add a client to its groups, each by itself (34): a refusal of one does not affect the others."""
         data = request.body(HeartbeatData)

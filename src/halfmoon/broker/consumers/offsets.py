@@ -50,6 +50,11 @@ class Offsets:
         """Call it before progress is acknowledged. Raises ServiceNotAvailable while it cannot be saved."""
         self._tables.check(PATH)
 
+    @property
+    def can_be_saved(self) -> bool:
+        """Whether the last save did not fail."""
+        return PATH not in self._tables.failed
+
     def put(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Store progress; negative offsets are ignored. Raises SystemBusy when the table is at its bound."""
         if offset < 0:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from halfmoon.broker.consumers.offsets import PATH as OFFSETS
 from halfmoon.broker.context import Context
 from halfmoon.broker.names import check_group
 from halfmoon.broker.pull.deleted_topics import NOTHING
 from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.saving import saved_later, saves
 from halfmoon.broker.topics import check_birth
 from halfmoon.errors import BrokerError, QueryNotFound, TopicRecreated
 from halfmoon.model import MessageQueue
@@ -91,6 +93,7 @@ class Progress:
         not_found = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
         return Reply(QueryNotFound.code, not_found, TopicBirth(topic_birth_ms=birth_ms))
 
+    @saved_later("members report their progress again and again")
     def update(self, request: Request) -> Reply:
         """Store a group's offset in a queue (15); also backwards.
 
@@ -116,6 +119,7 @@ class Progress:
         """Return the progress of all groups (43)."""
         return Reply(body=self._offsets.everything())
 
+    @saves(OFFSETS)
     def clone(self, request: Request) -> Reply:
         """Give a group the progress of another in one topic, or in all its topics (314); what it had there is forgotten.
 
@@ -189,7 +193,7 @@ class Progress:
             if config is None or (subscribed and topic not in subscribed):
                 continue
             per_second += self._stats.per_second("GROUP_GET_NUMS", f"{topic}@{group}")[0]
-            for queue_id in range(config.read_queue_nums):
+            for queue_id in range(self._topics.queue_count(config)):
                 offset = max(0, self._offsets.get(group, topic, queue_id) or 0)
                 table[MessageQueue(topic, self._settings.name, queue_id)] = OffsetWrapper(
                     broker_offset=max(0, self._store.queue_max(topic, queue_id)), consumer_offset=offset,

@@ -30,6 +30,7 @@ from halfmoon.broker.names import (
     retry_topic,
 )
 from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.saving import saved_later
 from halfmoon.broker.send.sends import SendHeaderOf, Sends
 from halfmoon.broker.topics import UNIT_SUB
 from halfmoon.errors import BadMessage, BrokerError, CorruptRecord, GroupNotFound, MessageRefused, NoPermission
@@ -82,6 +83,7 @@ class Redelivery:
 
     # ------------------------------------------------------------ sent back
 
+    @saved_later("the next message that is given back makes its topic again")
     def send_back(self, request: Request) -> Reply | None:
         """Store a message again that a group could not consume (36), or refuse it; nothing changes then."""
         header = request.header(ConsumerSendMsgBack)

@@ -6,8 +6,10 @@ Has no state. Follows Broker2Client.resetOffset (RocketMQ 4.9.8), with the field
 from __future__ import annotations
 
 from halfmoon.broker.consumers.clients import ConsumerGroup
+from halfmoon.broker.consumers.offsets import PATH as OFFSETS
 from halfmoon.broker.context import Context
 from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.saving import saves
 from halfmoon.errors import BrokerError, ConsumerNotOnline, GroupNotFound
 from halfmoon.model import MessageQueue
 from halfmoon.wire.bodies import ResetOffsetBody, TopicConfig, to_json
@@ -33,6 +35,7 @@ class Resets:
             MoveGroupOffsets: self.move,
         }
 
+    @saves(OFFSETS)
     def reset(self, request: Request) -> Reply:
         """Move a group to the messages of a time (222): notify every member (220) and answer the offsets.
 
@@ -50,6 +53,8 @@ class Resets:
         table = {}
         for queue_id in self._queue_ids(config, ALL if header.queue_id is None else header.queue_id):
             known = self._offsets.get(header.group, header.topic, queue_id)
+            if known is None and queue_id >= config.write_queue_nums:
+                continue  # only read, and not by this group
             if known is None:
                 raise BrokerError(f"THe consumer group <{header.group}> not exist")
             wanted = self._wanted(header, queue_id)
@@ -66,13 +71,17 @@ class Resets:
 
     def _queue_ids(self, config: TopicConfig, queue_id: int) -> range:
         if queue_id == ALL:
-            return range(config.write_queue_nums)
+            return range(self._queue_count(config))
         self._check_queue(config, queue_id)
         return range(queue_id, queue_id + 1)
 
     def _check_queue(self, config: TopicConfig, queue_id: int) -> None:
-        if not 0 <= queue_id < config.write_queue_nums:
-            raise BrokerError(f"queueId[{queue_id}] is illegal, topic {config.topic_name} has {config.write_queue_nums} queues")
+        if not 0 <= queue_id < self._queue_count(config):
+            raise BrokerError(f"queueId[{queue_id}] is illegal, topic {config.topic_name} has {self._queue_count(config)} queues")
+
+    def _queue_count(self, config: TopicConfig) -> int:
+        """Return how many queues are read or written: a topic that is to have fewer has some that are only read."""
+        return max(config.write_queue_nums, config.read_queue_nums)
 
     def _wanted(self, header: InvokeBrokerToResetOffset, queue_id: int) -> int:
         if header.offset is not None and header.offset != NO_OFFSET:
@@ -87,6 +96,7 @@ class Resets:
             raise BrokerError(f"offset {offset} of queue {queue_id} of topic {topic} is outside {low} to {high}")
         return offset
 
+    @saves(OFFSETS)
     def move(self, request: Request) -> Reply:
         """Move a group to the offsets of the body (31010), online or not; all of them, or none when one is refused.
 

@@ -166,7 +166,7 @@ class Pulls:
         return True
 
     def _commit(self, peer: Peer, header: PullHeader) -> None:
-        """Store the progress that a pull carries.
+        """Store the progress that a pull carries; not while progress cannot be saved, which the member's own report (15) is told.
 
         Differs: it never moves progress back. In the original a late pull undoes what was stored since, and the next owner of the
         queue begins too early. Clients that want to go back send a request of its own (15).
@@ -176,7 +176,7 @@ class Pulls:
         ):
             return
         known = self._offsets.get(header.consumerGroup, header.topic, header.queueId)
-        if known is None or header.commitOffset > known:
+        if (known is None or header.commitOffset > known) and self._offsets.can_be_saved:
             self._offsets.put(header.consumerGroup, header.topic, header.queueId, header.commitOffset)
 
     def stepped(self, by_ms: int) -> None:

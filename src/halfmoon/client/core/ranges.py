@@ -15,6 +15,7 @@ from halfmoon.client.core.ask import ask, call
 from halfmoon.client.core.consume.pull import read_request
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.core.names import check_group, check_topic
+from halfmoon.client.core.queue_ends import single_ends
 from halfmoon.client.settings import ClientSettings
 from halfmoon.effects import Op, gather, sleep
 from halfmoon.errors import (
@@ -284,7 +285,10 @@ class RangesCore:
         tables = yield from side_by_side([self._ends(self.wire(topic), broker) for broker in brokers])
         ends: QueueEnds = {}
         for queue in queues:
-            ends[queue.broker_name, queue.queue_id] = tables[brokers.index(queue.broker_name)].get(queue.queue_id, (0, 0))
+            table = tables[brokers.index(queue.broker_name)]
+            if queue.queue_id not in table:  # it is only read
+                table[queue.queue_id] = yield from self._single(MessageQueue(self.wire(topic), queue.broker_name, queue.queue_id))
+            ends[queue.broker_name, queue.queue_id] = table[queue.queue_id]
         return ends
 
     def offsets_at(self, topic: str, timestamp_ms: int, ends: QueueEnds) -> Op[dict[tuple[str, int], int]]:
@@ -358,6 +362,10 @@ class RangesCore:
         if table.topic_birth_ms is not None:
             self.births[topic, broker] = table.topic_birth_ms
         return {queue.queue_id: (max(0, ends.min_offset), max(0, ends.max_offset)) for queue, ends in table.offset_table.items()}
+
+    def _single(self, queue: MessageQueue) -> Op[tuple[int, int]]:
+        ends = yield from single_ends(lambda request: self.asked(queue, request), queue.topic, [queue.queue_id])
+        return ends[queue.queue_id].min_offset, ends[queue.queue_id].max_offset
 
     def _committed(self, group: str, topic: str, queue: MessageQueue) -> Op[int]:
         request = QueryConsumerOffset(consumer_group=group, topic=topic, queue_id=queue.queue_id)

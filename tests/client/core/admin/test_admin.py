@@ -75,45 +75,6 @@ def addresses(script, request):
     return [seen.address for seen in script.asked(request)]
 
 
-def test_a_topic_is_made_on_every_master_and_waited_for():
-    script = Scripted()
-    core = admin(script)
-    script.on(GetRouteinfoByTopic, Reply(17), Reply(17), routes(fresh=route({"broker-a": 4, "broker-b": 4})))
-
-    script.run(core.create_topic("fresh", queue_count=4))
-
-    assert addresses(script, UpdateAndCreateTopic) == ["broker-a:1", "broker-b:1"]
-    made = script.asked(UpdateAndCreateTopic)[0].request
-    assert (made.topic, made.read_queue_nums, made.write_queue_nums, made.perm, made.topic_filter_type) == (
-        "fresh",
-        4,
-        4,
-        6,
-        "SINGLE_TAG",
-    )
-    assert len(script.asked(GetRouteinfoByTopic)) == 3
-
-
-def test_a_topic_can_be_made_on_one_broker_only():
-    script = Scripted()
-    core = admin(script)
-
-    script.run(core.create_topic("orders", broker_address="broker-b:1"))
-
-    assert addresses(script, UpdateAndCreateTopic) == ["broker-b:1"]
-
-
-@pytest.mark.parametrize("topic", ["TBW102", "SCHEDULE_TOPIC_XXXX", "rmq_sys_x", "a b"])
-def test_system_topics_are_not_made(topic):
-    script = Scripted()
-    core = admin(script)
-
-    with pytest.raises(UsageError):
-        script.run(core.create_topic(topic))
-
-    assert script.seen == []
-
-
 def test_a_deleted_topic_is_forgotten_by_brokers_and_every_name_server():
     script = Scripted()
     core = admin(script)

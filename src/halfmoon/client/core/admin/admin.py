@@ -11,8 +11,9 @@ from typing import TypeVar
 from halfmoon.client.core.ask import ask
 from halfmoon.client.core.consume.pull import max_offset, min_offset, offset_at
 from halfmoon.client.core.instance import Instance
-from halfmoon.client.core.names import DLQ_PREFIX, check_group, check_topic, is_system_topic, retry_topic, unwrap, wrap
-from halfmoon.effects import Op, gather, sleep
+from halfmoon.client.core.names import DLQ_PREFIX, check_group, check_topic, retry_topic, unwrap, wrap
+from halfmoon.client.core.queue_ends import topic_ends
+from halfmoon.effects import Op, gather
 from halfmoon.errors import (
     BrokerError,
     ConsumerNotOnline,
@@ -46,7 +47,6 @@ from halfmoon.wire.bodies import (
     TopicList,
     TopicOffset,
     TopicRouteData,
-    TopicStatsTable,
     config_text,
     from_json,
     parse_config_text,
@@ -84,9 +84,7 @@ from halfmoon.wire.headers.route import (
 from halfmoon.wire.headers.topic import (
     DeleteTopicInBroker,
     GetAllTopicConfig,
-    GetTopicStatsInfo,
     QueryTopicConsumeByWho,
-    UpdateAndCreateTopic,
 )
 from halfmoon.wire.table import Header
 
@@ -96,8 +94,6 @@ SILENCE_MS = 2_000
 """How long an answer to a request is waited for that old brokers do not know: 4.7.1 answers nothing to such."""
 GROUPS_AT_ONCE = 64
 """Groups that one broker is asked for side by side."""
-KNOWN_TRIES, KNOWN_PAUSE_MS = 40, 50
-"""How often and how long a new topic is waited for: two seconds."""
 
 
 class AdminCore:
@@ -152,53 +148,6 @@ class AdminCore:
 
     # ------------------------------------------------------------ topics
 
-    def create_topic(
-        self,
-        topic: str,
-        *,
-        queue_count: int = 8,
-        write_queue_count: int | None = None,
-        perm: int = 6,
-        order: bool = False,
-        cluster: str | None = None,
-        broker_address: str | None = None,
-    ) -> Op[None]:
-        """Create or change a topic on one broker, or on every master of a cluster (of all clusters when none is named).
-
-        ``perm``: 2 write, 4 read, 6 both. Returns when the name servers know the topic, or after two seconds: brokers register
-        new topics in their own time.
-        """
-        check_topic(topic)
-        if is_system_topic(topic):
-            raise UsageError(f"The topic[{topic}] is conflict with system topic.")
-        request = UpdateAndCreateTopic(
-            topic=self.wire(topic),
-            default_topic="TBW102",
-            read_queue_nums=queue_count,
-            write_queue_nums=queue_count if write_queue_count is None else write_queue_count,
-            perm=perm,
-            topic_filter_type="SINGLE_TAG",
-            topic_sys_flag=0,
-            order=order,
-        )
-        addresses = [broker_address] if broker_address else (yield from self.masters(cluster))
-        for address in addresses:
-            yield from self._ask(address, request)
-        yield from self._wait_for_route(self.wire(topic), set(addresses))
-
-    def _wait_for_route(self, topic: str, addresses: set[str]) -> Op[None]:
-        """Wait until the route of a topic has these brokers, or until `KNOWN_TRIES` looks were in vain."""
-        for _ in range(KNOWN_TRIES):
-            try:
-                route = yield from self._route(topic)
-            except TopicNotFound:
-                known: set[str] = set()
-            else:
-                known = {address for broker in route.broker_datas for address in broker.broker_addrs.values()}
-            if known >= addresses:
-                return
-            yield from sleep(KNOWN_PAUSE_MS)
-
     def delete_topic(self, topic: str, *, cluster: str | None = None) -> Op[None]:
         """Delete a topic and its messages on every master of a cluster (of all when none is named) and at every name server."""
         check_topic(topic)
@@ -236,8 +185,7 @@ class AdminCore:
         """Return the lowest and the next offset of every queue of a topic. Raises TopicNotFound."""
         stats: dict[MessageQueue, TopicOffset] = {}
         for address in (yield from self._masters_of(self.wire(topic))):
-            reply = yield from self._ask(address, GetTopicStatsInfo(topic=self.wire(topic)))
-            stats |= from_json(TopicStatsTable, reply.body).offset_table
+            stats |= yield from topic_ends(self.name_servers, address, self.wire(topic), self.settings.request_timeout_ms)
         return {self.user_queue(queue): stats[queue] for queue in sorted(stats)}
 
     # ------------------------------------------------------------ groups

@@ -16,6 +16,7 @@ import msgspec
 from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.client.core.ask import ask, call
 from halfmoon.client.core.names import check_group, check_topic
+from halfmoon.client.core.queue_ends import topic_ends
 from halfmoon.effects import Op, now
 from halfmoon.errors import ConsumerNotOnline, GroupNotFound, OffsetIllegal, RequestNotSupported, UsageError, broker_error
 from halfmoon.model import MessageQueue
@@ -27,7 +28,6 @@ from halfmoon.wire.bodies import (
     ResetOffsetBody,
     SubscriptionGroupTable,
     TopicOffset,
-    TopicStatsTable,
     from_json,
     to_json,
 )
@@ -42,7 +42,6 @@ from halfmoon.wire.headers.offset import (
     SearchOffsetByTimestamp,
     UpdateConsumerOffset,
 )
-from halfmoon.wire.headers.topic import GetTopicStatsInfo
 from halfmoon.wire.ids import parse_offset_msg_id
 from halfmoon.wire.table import Header
 
@@ -138,8 +137,7 @@ def _checked(admin: AdminCore, to: Target) -> Op[_WireTarget]:
 
 
 def _plan(admin: AdminCore, address: str, group: str, topic: str, to: _WireTarget, wanted: set[MessageQueue] | None) -> Op[_Plan]:
-    stats = yield from _asked(admin, address, GetTopicStatsInfo(topic=topic))
-    ends = from_json(TopicStatsTable, stats.body).offset_table
+    ends = yield from topic_ends(admin.name_servers, address, topic, admin.settings.request_timeout_ms)
     chosen = [queue for queue in sorted(ends) if wanted is None or queue in wanted]
     members = yield from _members(admin, address, group)
     all_queues = wanted is None and not isinstance(to, Mapping)

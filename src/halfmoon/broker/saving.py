@@ -1,0 +1,64 @@
+"""What requests change in tables is saved before their answer, so that what an operator was told is done is done after a kill.
+
+Which tables a handler changed is seen while it runs. `saves` declares those that it may change, so that it is refused while one of
+them cannot be saved; `saved_later` says why a handler answers at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from halfmoon.broker.request import Handler, Reply, Request
+from halfmoon.broker.send.pending_replies import PendingReplies, refused
+from halfmoon.broker.tables import Tables
+from halfmoon.errors import ServiceNotAvailable
+
+M = TypeVar("M", bound=Callable[..., Any])
+
+
+def saves(*paths: str) -> Callable[[M], M]:
+    """Declare the tables that a handler may change, so that it is refused while one of them cannot be saved."""
+
+    def declare(handler: M) -> M:
+        handler.saves = paths  # type: ignore[attr-defined]
+        return handler
+
+    return declare
+
+
+def saved_later(why: str) -> Callable[[M], M]:
+    """Declare that a handler answers before its changes are saved. ``why`` that is no loss after a kill."""
+
+    def declare(handler: M) -> M:
+        handler.saved_later = why  # type: ignore[attr-defined]
+        return handler
+
+    return declare
+
+
+def after_save(handler: Handler, tables: Tables, replies: PendingReplies, answer: Callable[[Request, Reply], None]) -> Handler:
+    """Return a handler that has ``answer(request, reply)`` called once the tables that ``handler`` changed are saved."""
+    if hasattr(handler, "saved_later"):
+        return handler
+    paths = getattr(handler, "saves", ())
+
+    def handle(request: Request) -> Reply | None:
+        tables.check(*paths)
+        tables.changes.clear()
+        reply = handler(request)
+        changed = tables.changes.union(paths)  # the same may have been changed a moment ago, and not be saved yet
+        if reply is None or not changed:
+            return reply
+
+        def saved(reason: str | None, now: int) -> None:
+            if reason is None:
+                answer(request, reply)
+            else:
+                remark = f"service not available now: it is done, but may be undone by a restart: not saved: {reason}"
+                replies.reply_now(request, refused(ServiceNotAvailable(remark)))
+
+        tables.when_saved(changed, saved, request.now)
+        return None
+
+    return handle
