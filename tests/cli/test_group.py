@@ -24,6 +24,18 @@ def test_a_group_is_made_listed_and_deleted(run):
     assert "C_made" not in run("group", "list", "--json").json()
 
 
+def test_deleting_a_group_says_which_messages_go_with_it(run):
+    run("group", "create", "C_dead")
+    for prefix, count in (("%RETRY%", 2), ("%DLQ%", 3)):
+        run("topic", "create", f"{prefix}C_dead", "--queues", "1")
+        run("produce", "--topic", f"{prefix}C_dead", "--count", str(count), "order")
+    refused = run("group", "delete", "C_dead")
+    assert (refused.code, "2 messages in its retry topic and 3 dead letters" in refused.err) == (2, True)
+
+    deleted = run("group", "delete", "C_dead", "--yes", "--json").json()
+    assert deleted == {"group": "C_dead", "deleted": True, "retries": 2, "dead_letters": 3}
+
+
 def test_groups_of_the_protocol_are_listed_when_asked_for(run):
     assert "TOOLS_CONSUMER" not in run("group", "list", "--json").json()
     assert "TOOLS_CONSUMER" in run("group", "list", "--all", "--json").json()
@@ -152,7 +164,10 @@ def test_a_group_with_a_member_online_consumes_again_from_where_it_was_put(run, 
 
 def test_a_group_is_deleted_or_moved_only_when_that_is_confirmed(run, topic, group, at_terminal):
     for words, said in (
-        (("delete", group), f"delete consumer group {group} and its progress in every topic?"),
+        (
+            ("delete", group),
+            f"delete consumer group {group}, its progress in every topic, 0 messages in its retry topic and 0 dead letters?",
+        ),
         (("reset", group, topic, "--to-earliest"), f"move the progress of group {group} in topic {topic} to the oldest message?"),
         (("reset", group, topic, "--to-offset", "0", "--queue", "1"), f"in queue 1 of topic {topic} to offset 0?"),
         (("reset", group, topic, "--to-latest"), f"in topic {topic} to the end, skipping the backlog?"),

@@ -106,18 +106,28 @@ def create(group: Group, cluster: Cluster = None, nameserver: NameServer = LOCAL
 
 @app.command()
 def delete(group: Group, cluster: Cluster = None, yes: Yes = False, nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
-    """Delete a consumer group and its progress.
+    """Delete a consumer group, its progress, and its messages that wait for a retry or are dead letters.
 
     Example: halfmoon group delete C_shop
     """
     with Admin(nameserver=nameserver) as admin:
         _must_exist(admin, group)
-        confirm(f"delete consumer group {group} and its progress in every topic", yes=yes)
+        retries, dead = (_held(admin, f"{prefix}{group}") for prefix in ("%RETRY%", "%DLQ%"))
+        lost = f"{retries:,} messages in its retry topic and {dead:,} dead letters"
+        confirm(f"delete consumer group {group}, its progress in every topic, {lost}", yes=yes)
         admin.delete_group(group, cluster=cluster)
     if as_json:
-        show_json({"group": group, "deleted": True})
+        show_json({"group": group, "deleted": True, "retries": retries, "dead_letters": dead})
     else:
-        say(f"group {group} is deleted")
+        say(f"group {group} is deleted, with {lost}")
+
+
+def _held(admin: Admin, topic: str) -> int:
+    """Return how many messages a topic holds; 0 where it is not there."""
+    try:
+        return sum(ends.max_offset - ends.min_offset for ends in admin.topic_stats(topic).values())
+    except TopicNotFound:
+        return 0
 
 
 ToTime = Annotated[
