@@ -181,6 +181,7 @@ class Pulls:
 
     def stepped(self, by_ms: int) -> None:
         """The clock was set: held pulls wait as long as they would have."""
+        self.filters.log.stepped(by_ms)
         for hold in self._holds.stepped(by_ms):
             hold.pull.until_ms += by_ms
 
@@ -188,6 +189,7 @@ class Pulls:
         """A turn of the loop or a tick begins: property filters get a new budget."""
         self._now = now
         self.filters.turn()
+        self.filters.log.tick(now)
 
     def resume(self, hold: Hold) -> None:
         """Resume a held pull: messages came, its time is up, or it was deferred."""
