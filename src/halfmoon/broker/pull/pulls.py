@@ -302,7 +302,8 @@ class Pulls:
                 raise NoPermission(f"the consumer group[{header.consumerGroup}] can not consume by broadcast way")
             known = info.subscriptions.get(header.topic)
             if known is None:
-                raise SubscriptionNotFound(f"the consumer's subscription not exist{FAQ}")
+                why = f": {different}" if (different := info.difference()) else ""
+                raise SubscriptionNotFound(f"the consumer's subscription not exist{why}{FAQ}")
             if known.version < header.subVersion:
                 raise SubscriptionNotLatest("the consumer's subscription not latest")
             wanted = self.filters.of_subscription(known, header.consumerGroup)
