@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from halfmoon.errors import MessageIllegal, UsageError
 from halfmoon.hot import tag_hash
-from halfmoon.model import Message, java_hash, one_line, split_address, split_addresses, subscription
+from halfmoon.model import Message, java_hash, one_line, split_address, split_addresses, subscription, tags_of
 from halfmoon.wire import properties
 
 SLOTS = 5_000_000
@@ -98,6 +98,49 @@ def test_a_message_travels_with_its_own_properties_and_the_protocol_s():
 def test_what_a_property_cannot_hold_is_refused(message, reason):
     with pytest.raises(MessageIllegal, match=reason):
         message.wire_properties()
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (Message("t", b"", keys=["o-1", "order 7"]), "key 'order 7' has a blank, .*use 'order-7', or a user property"),
+        (Message("t", b"", keys=["a\tb"]), "use 'a-b'"),
+        (Message("t", b"", tag="a || b"), r"tag 'a \|\| b' cannot be subscribed to.*use 'a-b', or a user property"),
+        (Message("t", b"", tag=" paid"), "use 'paid', or a user property, which SQL92 finds"),
+        (Message("t", b"", tag="*"), "use a user property"),
+        (Message("t", b"", tag=" "), "use a user property"),
+    ],
+)
+def test_keys_and_tags_that_nothing_finds_are_refused_with_the_alternative(message, reason):
+    with pytest.raises(MessageIllegal, match=reason):
+        message.wire_properties()
+
+
+@given(st.text("ab |*\t\u2003", min_size=1))
+def test_each_tag_that_is_sent_is_what_a_list_of_tags_reads_it_as(tag):
+    try:
+        sent = Message("t", b"", tag=tag).wire_properties()["TAGS"]
+    except MessageIllegal:
+        assert tag == "*" or tag not in {*(part.strip() for part in tag.split("||"))}
+    else:
+        assert tags_of(sent) == {sent} != {"*"}
+
+
+@given(st.lists(st.text("ab \t\u2003", min_size=1)))
+def test_each_key_that_is_sent_is_found_as_it_was_given(keys):
+    try:
+        sent = Message("t", b"", keys=keys).wire_properties().get("KEYS", "")
+    except MessageIllegal:
+        assert any(key.split() != [key] for key in keys)
+    else:
+        assert sent.split() == keys
+
+
+def test_one_text_of_keys_may_hold_several_and_a_tag_may_hold_blanks_inside():
+    found = Message("t", b"", keys="k1 k2", tag="not paid").wire_properties()
+
+    assert (found["KEYS"], found["TAGS"]) == ("k1 k2", "not paid")
+    assert Message("t", b"", keys=["k1", ""]).wire_properties()["KEYS"].split() == ["k1"]
 
 
 @pytest.mark.parametrize(

@@ -59,10 +59,10 @@ class MessageQueue(msgspec.Struct, frozen=True, order=True):
 class Message(msgspec.Struct, kw_only=False):
     """A message to send.
 
-    ``tag`` is one tag that consumers may subscribe to; ``keys`` are searchable texts without blanks; ``properties`` are the
-    user's own name and value texts; ``flag`` is a number that travels untouched; ``wait_store`` asks to wait for the broker's
-    sync where the broker is set so. ``transaction_id`` is set on the message that a local transaction is given; sending does not
-    look at it.
+    ``tag`` is one tag that consumers may subscribe to (`check_tag`); ``keys`` are searchable texts without blanks, or one text
+    that holds several, separated by blanks; ``properties`` are the user's own name and value texts; ``flag`` is a number that
+    travels untouched; ``wait_store`` asks to wait for the broker's sync where the broker is set so. ``transaction_id`` is set on
+    the message that a local transaction is given; sending does not look at it.
 
     Delivery later, at most one of: ``delay_level``, 1 to 18 (every broker); ``delay``, seconds or a timedelta; ``deliver_at``, ms
     since the epoch or an aware datetime (Halfmoon's brokers, and 5.x ones with its timer on; others deliver at once).
@@ -124,15 +124,18 @@ class Message(msgspec.Struct, kw_only=False):
         """Return all properties as they travel, the protocol's own included, in a new dict.
 
         Raises:
-            MessageIllegal: a user property has a reserved or blank name, a blank value, or a separator inside.
+            MessageIllegal: a user property has a reserved or blank name, a blank value, or a separator inside; nothing finds the
+                tag, or one of several keys.
         """
         if self.properties:
             self._check_names()
         properties = dict(self.properties)
         keys = self.keys if isinstance(self.keys, str) else " ".join(self.keys)
         if keys:
+            self._check_keys(keys)
             properties[KEYS] = keys
         if self.tag:
+            check_tag(self.tag)
             properties[TAGS] = self.tag
         if self.delay_level:
             properties[DELAY] = str(self.delay_level)
@@ -154,6 +157,27 @@ class Message(msgspec.Struct, kw_only=False):
                 raise MessageIllegal(f"The Property<{name}> is used by system, input another please")
             if not name.strip() or not value.strip():
                 raise MessageIllegal("The name or value of property can not be null or blank string!")
+
+    def _check_keys(self, joined: str) -> None:
+        if isinstance(self.keys, str) or joined.split() == [*self.keys]:
+            return
+        for key in self.keys:
+            if (parts := key.split()) != [key] and key:
+                raise MessageIllegal(
+                    f"key {key!r:.80} has a blank, by which brokers tell keys apart, so that nobody finds it: use "
+                    f"{'-'.join(parts)!r:.80}, or a user property for texts"
+                )
+
+
+def check_tag(tag: str) -> None:
+    """Raise MessageIllegal for a tag that no list of tags asks for, because it would be read as another tag, several, or all."""
+    if tag == "*" or "||" in tag or tag.strip() != tag:
+        plain = "-".join(part.strip() for part in tag.split("||") if part.strip(" *"))
+        instead = f"use {plain!r:.80}, or " if plain else "use "
+        raise MessageIllegal(
+            f"tag {tag!r:.80} cannot be subscribed to: a list of tags is joined by '||', '*' is all, and blanks around a tag are "
+            f"cut off: {instead}a user property, which SQL92 finds"
+        )
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -45,6 +45,13 @@ def test_a_tree_says_how_an_expression_is_read(run_alone, expression, shown):
     assert run_alone("filter", "explain", expression).out.split("\n\n")[0].splitlines() == shown
 
 
+def test_a_condition_that_says_the_same_of_every_message_is_reported(run_alone):
+    said = "'TAGS' = 'a' reads no property and is always false; the name of a property has no quotes"
+
+    assert run_alone("filter", "explain", "'TAGS' = 'a'").out.splitlines()[-1] == f"warning    {said}"
+    assert json.loads(run_alone("filter", "explain", "'TAGS' = 'a'", "--json").out)["constants"] == [said]
+
+
 def test_given_properties_are_tried(run_alone):
     passing = run_alone("filter", "explain", EXPRESSION, "--property", "a=7", "-p", "b=y")
     unfit = run_alone("filter", "explain", EXPRESSION, "-p", "a=6.5", "-p", "b=y")

@@ -41,7 +41,13 @@ def test_tables_of_other_programs_in_a_toml_file_are_left_alone(tmp_path):
     assert configuration(NAME_SERVER, files=[file]).nameserver.port == 1
 
 
-@pytest.mark.parametrize(("host", "address"), [("192.0.2.1", "192.0.2.1"), ("127.0.0.1", "127.0.0.1"), ("localhost", "127.0.0.1")])
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        *((same, same) for same in ("192.0.2.1", "127.0.0.1", "127.0.0.2", "::1", "2001:db8::1")),
+        *(("localhost", "127.0.0.1"), ("[::1]", "::1")),
+    ],
+)
 def test_a_broker_tells_clients_the_host_it_listens_on(host, address):
     assert configuration(BROKER, host=host).broker.address == address
 

@@ -13,8 +13,8 @@ import pytest
 from halfmoon import AsyncAdmin, AsyncProducer, Message
 from halfmoon.broker.settings import VipChannel
 from halfmoon.errors import HalfmoonError, SettingError, StoreError, StoreLocked
-from halfmoon.programs.configuration import Configuration
-from halfmoon.programs.embedded import NAME_SERVER_DIRECTORY, both, broker, name_server, start, stop
+from halfmoon.programs.configuration import BROKER, NAME_SERVER, Configuration, configuration
+from halfmoon.programs.embedded import NAME_SERVER_DIRECTORY, SMALL, both, broker, name_server, start, stop
 from halfmoon.programs.ports import PortTaken
 from halfmoon.wire.signature import Credentials
 from tests.programs.test_ports import pair_of_ports
@@ -42,6 +42,35 @@ async def test_both_take_messages_as_soon_as_they_are_started(tmp_path):
     assert sent.queue.broker_name == "broker-a"
     assert (tmp_path / NAME_SERVER_DIRECTORY).is_dir()
     assert not (tmp_path / "abort").exists()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1"])
+async def test_clients_reach_a_server_on_the_loopback_address_that_it_listens_on(tmp_path, host, caplog):
+    assignments = ["nameserver.port=0", "broker.port=0", *(f"{key}={value}" for key, value in SMALL.items())]
+    programs = await both(configuration({**NAME_SERVER, **BROKER}, host=host, assignments=assignments), tmp_path)
+    await start(programs)
+    try:
+        async with AsyncProducer(group="P", nameserver=programs[0].address) as producer:
+            sent = await producer.send(Message("orders", b"1"))
+        async with AsyncAdmin(nameserver=programs[0].address) as admin:
+            found = await admin.message_by_offset_id(sent.offset_msg_id)
+    finally:
+        await stop(programs)
+
+    assert found.store_host.rpartition(":")[0].strip("[]") == host
+    assert "cannot connect" not in caplog.text
+
+
+async def test_a_broker_that_tells_clients_an_address_where_nothing_listens_says_so_at_its_start(tmp_path, caplog):
+    found = settings()
+    elsewhere = found._replace(broker=replace(found.broker, address="127.0.0.3"))
+    programs = await both(elsewhere, tmp_path)
+    await start(programs)
+    await stop(programs)
+
+    (said,) = [text for record in caplog.records if "cannot connect" in (text := record.getMessage())]
+    assert f"clients are told 127.0.0.3:{programs[1].port}" in said
+    assert "listening on 127.0.0.1, brokerIP1 (broker.address) must be" in said
 
 
 def with_accounts(file="", **changes):

@@ -194,3 +194,20 @@ def test_the_worst_message_for_the_worst_expression_takes_no_long_time():
 
             assert not wanted.matches(block)
             assert time.process_time() - began < 0.1
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("'TAGS' = 'a'", ["'TAGS' = 'a' reads no property and is always false; the name of a property has no quotes"]),
+        ("a > 1 AND 1 = 1", ["1 = 1 reads no property and is always true"]),
+        ("5 BETWEEN 1 AND 3", ["5 >= 1 reads no property and is always true", "5 <= 3 reads no property and is always false"]),
+        ("NOT (1 > 2)", ["1 > 2 reads no property and is always false"]),
+        ("a", ["a alone is never true: compare it, or write a IS NOT NULL"]),
+        ("TRUE", []),
+        ("a = 'x' OR b IN ('y') OR c IS NULL OR d CONTAINS 'z' OR e > f", []),
+        (" OR ".join(["1 = 2"] * 20), ["1 = 2 reads no property and is always false"] * 8),
+    ],
+)
+def test_conditions_that_say_the_same_of_every_message_are_named(expression, said):
+    assert sql92.compile(expression).constants() == said

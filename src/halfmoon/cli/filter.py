@@ -135,6 +135,7 @@ def _facts(compiled: Filter) -> dict[str, Any]:
         "steps": compiled.steps,
         "scans": compiled.scans,
         "literals": [_literal(literal) for literal in compiled.literals],
+        "constants": compiled.constants(),
     }
 
 
@@ -146,6 +147,8 @@ def _show(compiled: Filter) -> None:
     say(f"reads      {', '.join(compiled.names) or 'no property'}")
     say(f"cost       at most {compiled.steps:,} steps a message, of 0.1 to 0.2 microseconds where properties are short")
     say(f"prefilter  {f'only messages that contain {literals} are evaluated' if literals else 'none: every message is evaluated'}")
+    for constant in compiled.constants():
+        say(f"warning    {constant}")
 
 
 def _literal(literal: bytes) -> str:

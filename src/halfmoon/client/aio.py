@@ -15,7 +15,7 @@ from halfmoon.allocation import Strategy
 from halfmoon.client.core.admin.delay import recall
 from halfmoon.client.core.consume.listener import ConsumeContext
 from halfmoon.client.core.consume.member import GroupMember
-from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets
+from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets, offsets_of
 from halfmoon.client.core.consume.orderly import push_core
 from halfmoon.client.core.consume.pull_consumer import HandedOut, PullConsumerCore
 from halfmoon.client.core.consume.push_consumer import PushConsumerCore
@@ -489,4 +489,4 @@ def _offsets(settings: ConsumerSettings, instance: Instance) -> RemoteOffsets | 
     group = instance.wire(settings.group)
     if settings.model is MessageModel.CLUSTERING:
         return RemoteOffsets(group, instance.routes, settings.request_timeout_ms)
-    return LocalOffsets(OffsetsOnDisk(settings.offsets_dir, instance.client_id, group))
+    return LocalOffsets(OffsetsOnDisk(settings.offsets_dir, instance.client_id, group, offsets_of))

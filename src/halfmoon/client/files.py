@@ -1,30 +1,68 @@
-"""The file in which a broadcasting consumer keeps its progress. Replaces it whole; knows nothing of what it holds."""
+"""The file in which a broadcasting consumer keeps its progress. Replaces it whole; what it holds is for its caller to check."""
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
+from halfmoon.errors import PeerError
 from halfmoon.runtime.files.permissions import make_directory, open_new
+
+_MISSING, _EMPTY = "is missing", "is empty"
+
+log = logging.getLogger("halfmoon.client")
 
 
 class OffsetsOnDisk:
-    """``<directory>/<client id>/<group>/offsets.json`` with the previous version beside it. Follows LocalFileOffsetStore."""
+    """``<directory>/<client id>/<group>/offsets.json`` with the previous version beside it. Follows LocalFileOffsetStore.
 
-    def __init__(self, directory: str, client_id: str, group: str) -> None:
+    ``check`` raises PeerError for content that is damaged.
+    """
+
+    def __init__(self, directory: str, client_id: str, group: str, check: Callable[[bytes], object] = bytes) -> None:
         root = Path(directory) if directory else Path.home() / ".rocketmq_offsets"
         self.path = root / client_id.replace(os.sep, "_") / group / "offsets.json"
+        self._backup = self.path.with_suffix(".json.bak")
+        self._check = check
         self._lock = threading.Lock()
 
     def load(self) -> bytes | None:
-        """Return the content, that of the backup when it is missing or empty, or None."""
-        for path in (self.path, self.path.with_suffix(".json.bak")):
-            try:
-                if data := path.read_bytes():
-                    return data
-            except FileNotFoundError:
+        """Return the content, that of the backup when it is missing, empty or damaged, or None.
+
+        Raises PeerError: what is there is damaged.
+        """
+        reasons: list[str] = []
+        for path in (self.path, self._backup):
+            data = self._whole(path, reasons)
+            if data is None:
                 continue
+            if path != self.path:
+                log.warning("%s: using the older copy %s, later progress is lost", reasons[0], path)
+                if self.path.exists():  # the next save would put it in the place of the good copy
+                    os.replace(self.path, self.path.with_suffix(".json.damaged"))
+            return data
+        if damaged := [reason for reason in reasons if not reason.endswith((_MISSING, _EMPTY))]:
+            raise PeerError(
+                f"saved offsets cannot be read: {'; '.join(damaged)}. Put back a copy of {self.path}, or remove it and "
+                f"{self._backup} to begin as a new group"
+            )
+        return None
+
+    def _whole(self, path: Path, reasons: list[str]) -> bytes | None:
+        """Return what a file holds, or None and add why it is of no use."""
+        try:
+            data = path.read_bytes()
+            if data.strip():
+                self._check(data)
+                return data
+            reasons.append(f"{path} {_EMPTY}")
+        except FileNotFoundError:
+            reasons.append(f"{path} {_MISSING}")
+        except PeerError as exc:
+            reasons.append(f"{path}: {exc}")
         return None
 
     def save(self, data: bytes) -> None:
@@ -44,5 +82,5 @@ class OffsetsOnDisk:
             file.flush()
             os.fsync(file.fileno())
         if self.path.exists():
-            os.replace(self.path, self.path.with_suffix(".json.bak"))
+            os.replace(self.path, self._backup)
         os.replace(temporary, self.path)

@@ -74,7 +74,7 @@ def configuration(
     where = host if host is not None else name_server.host
     if not forms.HOST.fits(where):
         raise SettingError(f"--host {where!r:.200}: must be {forms.HOST.what}")
-    if broker.address == BrokerSettings().address and not forms.is_loopback(where):
+    if broker.address == BrokerSettings().address:
         values["broker"] = replace(broker, address=outward_address(where))
     return Configuration(where, ignored=tuple(loaded.ignored), **values)
 

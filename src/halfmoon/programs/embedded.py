@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from halfmoon.broker.access.files import RuleFiles
 from halfmoon.broker.broker import Broker
 from halfmoon.errors import HalfmoonError, SettingError
+from halfmoon.model import split_address
 from halfmoon.nameserver.nameserver import NameServer
 from halfmoon.programs.configuration import Configuration
 from halfmoon.programs.ports import server_on
@@ -43,6 +45,9 @@ if TYPE_CHECKING:
 REGISTERED_MS = 3000
 """How long a start waits for name servers; a broker goes on trying without it."""
 
+REACHED_MS = 1000
+"""How long a start waits for its own address to accept a connection."""
+
 NAME_SERVER_DIRECTORY = "nameserver"
 """Where, inside the data directory, an embedded name server keeps its table: beside the store, under a name no store uses."""
 
@@ -61,6 +66,9 @@ of other things."""
 
 RULES = "conf/plain_acl.yml"
 """Where RocketMQ keeps its accounts, in the directory that ``ROCKETMQ_HOME`` names."""
+
+
+log = logging.getLogger("halfmoon.serve")
 
 
 class NotSaved(HalfmoonError):
@@ -207,6 +215,7 @@ async def start(programs: Programs) -> None:
     for program in programs:
         await program.server.start()
     await _registered(programs)
+    await _reached(programs)
 
 
 async def stop(programs: Programs, within_ms: int = STOP_MS) -> None:
@@ -245,6 +254,7 @@ async def _run(make: Callable[[], Awaitable[Programs]], ready: Callable[[Program
 
     async def tell() -> None:
         await _registered(programs)
+        await _reached(programs)
         ready(programs, watching[0].server.url if watching else "")
         notify(READY)
         gc.freeze()  # what lives since the start lives to the end: collections need not walk it
@@ -282,6 +292,24 @@ async def _registered(programs: Programs) -> None:
     for program in programs:
         if program.broker is not None and program.broker.registration.name_servers:
             await wait_signal(program.broker.registration.tried, REGISTERED_MS)
+
+
+async def _reached(programs: Programs) -> None:
+    """Connect to each broker at the address that clients are told, and warn where nothing accepts; it may be right for others."""
+    await asyncio.gather(*(_reached_at(each.address, each) for each in programs if each.broker is not None))
+
+
+async def _reached_at(address: str, program: Program) -> None:
+    host, port = split_address(address)
+    try:
+        async with asyncio.timeout(REACHED_MS / 1000):
+            _, writer = await asyncio.open_connection(host, port)
+        writer.close()
+    except OSError as exc:  # a timeout is one
+        log.warning(
+            "clients are told %s, where this machine cannot connect to the broker: listening on %s, brokerIP1 (broker.address) "
+            "must be an address that leads there: %s", address, program.host or "all addresses", exc or "no answer",
+        )  # fmt: skip
 
 
 def reachable(host: str) -> str:

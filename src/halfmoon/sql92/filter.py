@@ -19,10 +19,11 @@ from halfmoon.sql92.numbers import Unfit
 from halfmoon.sql92.parser import parse
 from halfmoon.sql92.predicates import Test, is_true, three_valued
 from halfmoon.sql92.property_access import TABLE_FROM, PropertyAccess, table
-from halfmoon.sql92.tree import Name, Node, scans, steps, walk
+from halfmoon.sql92.tree import Bare, Constant, Equal, IsNull, Name, Node, Order, Search, inner, lines, scans, steps, walk
 
 _REPLACEMENT = "\ufffd"
 _SMALL_STEPS = 8
+_CONSTANTS_SHOWN = 8
 
 
 class Verdict(Enum):
@@ -90,6 +91,21 @@ class Filter:
     def _pays(self, literal: bytes) -> bool:
         """Whether looking for the literal first saves time: one that says only that a property is there saves a small test none."""
         return not literal.endswith(b"\x01") or self.steps > _SMALL_STEPS
+
+    def constants(self) -> list[str]:
+        """Return a sentence on each of the first conditions that say the same of every message; TRUE and FALSE are meant so."""
+        found = []
+        for node in walk(self.tree):
+            if isinstance(node, Bare):
+                found.append(f"{node.name.name} alone is never true: compare it, or write {node.name.name} IS NOT NULL")
+            elif isinstance(node, Equal | Order | IsNull | Search) and not any(isinstance(each, Name) for each in walk(node)):
+                quoted = any(isinstance(side, Constant) and side.kind == "text" for side in inner(node))
+                remedy = "; the name of a property has no quotes" if quoted else ""
+                verdict = Filter("", node).outcome(b"").verdict.value
+                found.append(f"{' '.join(text for _, text in lines(node))} reads no property and is always {verdict}{remedy}")
+            if len(found) == _CONSTANTS_SHOWN:
+                break
+        return found
 
     def matches(self, properties: bytes) -> bool:
         """Return whether a message with these properties passes. Never raises."""

@@ -91,3 +91,6 @@ feature, and a pull consumer's pull."""
 
 TOPIC_UNIT, TOPIC_UNIT_SUB = 0x1, 0x2
 """Bits of a topic's sysFlag."""
+
+UNLIKE = "must subscribe alike"
+"""Words of a remark (24): the members of a group subscribe to different things. What each subscribes to is around it."""

@@ -264,3 +264,43 @@ def test_a_consumer_that_is_refused_hides_neither_the_producers_nor_the_other_co
     assert [header.msg_id for header, _ in checks(talk)] == ["u1"]
     assert set(talk.broker.clients.producers) == {GROUP}
     assert set(talk.broker.clients.consumers) == {"G"}
+
+
+def test_members_that_do_not_subscribe_alike_are_named_with_their_subscriptions_once(talk, caplog):
+    for peer, topic in ((1, "orders"), (2, "paid"), (1, "orders"), (2, "paid")):
+        talk.consume(topic, "%RETRY%G", peer=peer)
+
+    (said,) = [text for record in caplog.records if "must subscribe alike" in (text := record.getMessage())]
+    assert "members of group G must subscribe alike, but subscribe client-1 to orders (*); client-2 to paid (*)" in said
+
+
+def test_a_pull_that_another_members_subscription_took_is_refused_with_the_difference(talk):
+    talk.send("orders")
+    for peer, topic in ((1, "orders"), (2, "paid")):
+        talk.consume(topic, peer=peer)
+
+    refused = talk.ask(pull_header("orders", expression=None), peer=1)
+
+    assert refused.code == 24
+    assert (
+        "subscription not exist: members of group G must subscribe alike, but subscribe client-1 to orders (*); " in refused.remark
+    )
+
+
+def test_members_that_subscribe_alike_again_are_warned_of_anew_when_they_differ_again(talk, caplog):
+    for peer, topic in ((1, "orders"), (2, "paid"), (2, "orders"), (2, "paid")):
+        talk.consume(topic, peer=peer)
+    talk.ask(UnregisterClient(client_id="client-2", consumer_group="G"), peer=2)
+
+    assert len([record for record in caplog.records if "must subscribe alike" in record.getMessage()]) == 2
+    assert talk.broker.clients.group("G").difference() == ""
+
+
+def test_long_subscriptions_are_told_apart_by_more_than_what_is_shown(talk):
+    for peer, last in ((1, "a"), (2, "b")):
+        talk.consume("orders", peer=peer, expression=" || ".join([*(f"t{number}" for number in range(200)), last]))
+
+    said = talk.broker.clients.group("G").difference()
+    assert "client-1" in said
+    assert "client-2" in said
+    assert len(said) < 700

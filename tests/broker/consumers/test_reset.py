@@ -46,6 +46,16 @@ def test_a_reset_by_time_moves_the_broker_itself_so_that_a_queue_nobody_holds_is
     assert told(moving) == [{FIRST: 2} | {MessageQueue(T, "broker-a", q): 0 for q in (1, 2, 3)}]
 
 
+@pytest.mark.parametrize(("time_ms", "offset"), [(1, 0), (START_MS + 4000, 4), (START_MS + 4001, 5), (2**62, 5)])
+def test_a_reset_to_a_time_after_the_newest_message_gives_the_end_and_to_one_long_ago_the_first(moving, time_ms, offset):
+    moving.consume(T, peer=2)
+
+    assert reset(moving, time_ms).code == 0
+
+    assert moving.broker.offsets.get("G", T, 0) == offset
+    assert told(moving)[0][FIRST] == offset
+
+
 def test_one_queue_may_be_moved_to_an_offset_as_5_x_asks_for_it(moving):
     moving.consume(T, peer=2)
 
@@ -74,15 +84,6 @@ def test_times_queues_and_offsets_that_cannot_be_are_refused_and_nobody_is_told(
 
     assert told(moving) == []
     assert moving.broker.offsets.get("G", T, 0) == 5
-
-
-def test_a_time_in_the_far_future_is_the_last_message_and_one_long_ago_the_first(moving):
-    moving.consume(T, peer=2)
-
-    reset(moving, 2**62)
-    reset(moving, 1)
-
-    assert [table[FIRST] for table in told(moving)] == [4, 0]
 
 
 def test_a_group_whose_progress_is_not_known_cannot_be_reset_by_time(moving):

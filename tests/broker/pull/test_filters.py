@@ -377,3 +377,13 @@ def test_what_comes_is_what_the_expression_says_of_each_message(talk):
             offset = reply.header(PullMessageReply).next_begin_offset
         assert seen == expected
         assert 0 < len(seen) < 300
+
+
+def test_a_filter_with_a_condition_that_no_message_changes_is_logged_once(talk, caplog):
+    for version in (1, 2):
+        subscribe(talk, by_sql("'TAGS' = 'a'", version=version))
+        talk.ask(sql_header("'TAGS' = 'a'"))
+    subscribe(talk, by_sql("TAGS = 'a'", version=3))
+
+    (said,) = [text for record in caplog.records if "filter" in (text := record.getMessage())]
+    assert "'TAGS' = 'a' reads no property and is always false" in said

@@ -72,7 +72,7 @@ one_row = st.builds(
     times=times,
     body=st.binary(min_size=1, max_size=30),
     topic=st.sampled_from(["orders", "paid", "T3"]),
-    tags=st.none() | text | st.just(""),
+    tags=st.none() | text.map(str.strip) | st.just(""),
     keys=st.none() | text | st.just(""),
     properties=st.none()
     | st.dictionaries(text.filter(str.strip), text.filter(str.strip), max_size=3).map(lambda d: list(d.items())),
@@ -168,6 +168,9 @@ def test_ids_are_those_of_their_names():
         ({"properties": [("a", "x" * 40_000)]}, "properties are longer than 32767"),
         ({"tags": "a\x02b"}, "tags contains a separator"),
         ({"keys": "a\x01b"}, "keys contains a separator"),
+        ({"tags": "a || b"}, "tag 'a .. b' cannot be subscribed to: .*use 'a-b', or a user property"),
+        ({"tags": " paid"}, "tag ' paid' cannot be subscribed to"),
+        ({"tags": "*"}, "tag '.' cannot be subscribed to"),
         ({"properties": [("color", "red"), ("TAGS", "x")]}, "'TAGS': the name is used by the protocol"),
         ({"properties": [(" ", "x")]}, "' ': a name or value is blank"),
         ({"properties": [("x", "")]}, "'x': a name or value is blank"),
@@ -190,6 +193,14 @@ def test_what_cannot_be_sent_is_refused_by_the_number_of_its_row(row: dict, why:
 
     with pytest.raises(MessageIllegal, match=f"row 12 of the task: .*{why}"):
         list(chunks_of(batch, IDS, 10, encoding))
+
+
+def test_rows_that_were_read_keep_the_tags_that_other_clients_gave_them():
+    batch = pa.RecordBatch.from_pydict({"body": [b"a"], "tags": [" paid"], "msgId": ["ID1"]})
+
+    (piece,) = chunks_of(batch, IDS, 0, Encoding(topic="orders"))
+
+    assert sent([piece])[0][3]["TAGS"] == " paid"
 
 
 def test_the_protocols_own_names_are_all_refused():

@@ -7,13 +7,16 @@ Learns from heartbeats, unregistering and lost connections. Follows ConsumerMana
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from zlib import crc32
 
 import msgspec
 
+from halfmoon.broker.names import RETRY_PREFIX
 from halfmoon.errors import SystemBusy
 from halfmoon.hot import tag_hash
 from halfmoon.model import ConsumeType, MessageModel, Subscription
 from halfmoon.wire.bodies import ConsumeFromWhere
+from halfmoon.wire.codes import UNLIKE
 from halfmoon.wire.peer import Peer
 
 MEMBERS_MAX = 10_000
@@ -22,6 +25,8 @@ GROUPS_OF_PEER_MAX = 1_000
 """Groups that one connection may belong to, for the same reason."""
 SUBSCRIPTION_BYTES_MAX = 32 * 1024 * 1024
 """Memory of all subscriptions together, for the same reason; an ordinary one takes some 300 bytes."""
+
+_SHOWN_MAX, _EXAMPLES = 200, 4
 
 
 class Member(msgspec.Struct):
@@ -50,6 +55,35 @@ class ConsumerGroup(msgspec.Struct):
     subscriptions: dict[str, Subscription] = {}
     size_bytes: int = 0
     """About how much memory the subscriptions take."""
+    wanted: dict[int, str] = {}
+    """What each member subscribes to, as `_shown` says it, by connection."""
+    alike: dict[str, int] = {}
+    """How many members subscribe to each of these."""
+    warned: bool = False
+
+    def told(self, number: int, shown: str | None) -> None:
+        """Note what a member subscribes to; None: it leaves."""
+        before = self.wanted.pop(number, None)
+        if before is not None and self.alike.get(before, 0) > 1:
+            self.alike[before] -= 1
+        elif before is not None:
+            self.alike.pop(before, None)
+        if shown is not None:
+            self.wanted[number] = shown
+            self.alike[shown] = self.alike.get(shown, 0) + 1
+
+    def difference(self) -> str:
+        """Return members that do not subscribe alike, one of each kind up to four, and to what; empty where all do."""
+        if len(self.alike) < 2:
+            return ""
+        examples: dict[str, str] = {}
+        for number, shown in self.wanted.items():
+            if shown not in examples and number in self.members:
+                examples[shown] = self.members[number].client_id
+                if len(examples) == min(len(self.alike), _EXAMPLES):
+                    break
+        listed = "; ".join(f"{client_id} to {shown}" for shown, client_id in examples.items())
+        return f"members of group {self.name} {UNLIKE}, but subscribe {listed}"
 
     def client_ids(self) -> list[str]:
         """Return the ids of the members, each once."""
@@ -102,6 +136,7 @@ class Clients:
         self.consumers[group] = info
         changed = member.peer.number not in info.members
         info.members[member.peer.number] = member
+        info.told(member.peer.number, _shown(wanted.values()))
         info.consume_type, info.model, info.consume_from = consume_type, model, consume_from
         for topic, subscription in wanted.items():
             known = info.subscriptions.get(topic)
@@ -180,6 +215,7 @@ class Clients:
         info = self.consumers.get(group)
         if info is None or info.members.pop(peer, None) is None:
             return False
+        info.told(peer, None)
         if not info.members:
             del self.consumers[group]
             self._subscription_bytes -= info.size_bytes
@@ -208,6 +244,13 @@ class Clients:
     def groups_of_topic(self, topic: str) -> list[str]:
         """Return the consumer groups that subscribe to a topic now."""
         return sorted(name for name, info in self.consumers.items() if topic in info.subscriptions)
+
+
+def _shown(wanted: Iterable[Subscription]) -> str:
+    """Return subscriptions for people, the retry topic left out; long ones are cut, and told apart by their sum."""
+    texts = sorted(f"{each.topic} ({each.expression})" for each in wanted if not each.topic.startswith(RETRY_PREFIX))
+    shown = ", ".join(texts) or "nothing"
+    return shown if len(shown) <= _SHOWN_MAX else f"{shown[:_SHOWN_MAX]}… (sum {crc32(shown.encode()):08x})"
 
 
 def _size_bytes(subscription: Subscription) -> int:

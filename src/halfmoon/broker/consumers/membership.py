@@ -6,6 +6,7 @@ Differs: a group or client id that breaks the rules of names is refused with cod
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from itertools import islice
 
@@ -18,6 +19,7 @@ from halfmoon.broker.saving import saved_later
 from halfmoon.broker.topics import UNIT_SUB
 from halfmoon.errors import BrokerError, ConsumerNotOnline, SubscriptionParseFailed
 from halfmoon.limits import TOPIC_LENGTH_MAX
+from halfmoon.logs import RateLimitedLog
 from halfmoon.model import ConsumeType, MessageModel, Subscription
 from halfmoon.wire.bodies import (
     CheckClientBody,
@@ -65,6 +67,7 @@ class Membership:
         self._notifies = context.settings.notify_members
         self._rejects_pulling = context.settings.reject_pull_consumers
         self._notices = 0
+        self._log = RateLimitedLog(logging.getLogger("halfmoon.broker"), 0)
         self.changed: dict[str, None] = {}
         """Consumer groups whose members are to be notified at the end of this turn, in order."""
         self.owed: dict[tuple[str, int], None] = {}
@@ -130,6 +133,12 @@ class Membership:
         )  # fmt: skip
         if changed:
             self.changed[data.group_name] = None
+        info = self._clients.consumers[data.group_name]
+        different = len(info.alike) > 1
+        if different and not info.warned:
+            self._log.tick(now)
+            self._log.warning("%s: each gets only a part of the messages", info.difference())
+        info.warned = different
 
     def unregister(self, request: Request) -> Reply:
         """Take a client out of the groups it names (35)."""

@@ -86,9 +86,12 @@ class Resets:
     def _wanted(self, header: InvokeBrokerToResetOffset, queue_id: int) -> int:
         if header.offset is not None and header.offset != NO_OFFSET:
             return self._existing(header.topic, queue_id, header.offset)
+        end = max(0, self._store.queue_max(header.topic, queue_id))
         if header.timestamp == -1:
-            return max(0, self._store.queue_max(header.topic, queue_id))
-        return max(0, self._store.offset_at(header.topic, queue_id, header.timestamp))
+            return end
+        offset = max(0, self._store.offset_at(header.topic, queue_id, header.timestamp))
+        newest = offset == end - 1 and 0 < self._store.store_ms(header.topic, queue_id, offset) < header.timestamp
+        return end if newest else offset  # as in 5.x; with 4.x the newest message comes again
 
     def _existing(self, topic: str, queue_id: int, offset: int) -> int:
         low, high = max(0, self._store.queue_min(topic, queue_id)), max(0, self._store.queue_max(topic, queue_id))

@@ -8,6 +8,7 @@ subscription is made of the subscription itself.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from halfmoon import sql92
@@ -16,6 +17,7 @@ from halfmoon.broker.names import RETRY_PREFIX
 from halfmoon.broker.pull.bitmaps import STEPS_OF_ARRIVALS, BitMaps, Expressions
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import BrokerError, SubscriptionParseFailed, SystemBusy, UsageError
+from halfmoon.logs import RateLimitedLog
 from halfmoon.model import Subscription, java_hash, tags_of
 from halfmoon.sql92.bulk_filter import ALL_UNSURE
 from halfmoon.store.store import Arrival, Store
@@ -125,6 +127,7 @@ class Filters:
         self._settings, self._clients = settings, clients
         self._compiled: dict[str, sql92.Filter] = {}
         self._characters = 0
+        self.log = RateLimitedLog(logging.getLogger("halfmoon.broker"), 0)
         self.budget = Budget()
         self.bitmaps = BitMaps(_bloom(settings)) if settings.filter_bitmap else None
         self._expressions: dict[str, Expressions] = {}
@@ -230,6 +233,8 @@ class Filters:
             if len(self._compiled) >= _COMPILED_MAX or self._characters + len(expression) > _COMPILED_CHARACTERS_MAX:
                 self._compiled.clear()
                 self._characters = 0
+            if constants := compiled.constants():
+                self.log.warning("filter %r, as consumers asked for it: %s", expression[:200], "; ".join(constants))
             self._compiled[expression] = compiled
             self._characters += len(expression)
         return compiled

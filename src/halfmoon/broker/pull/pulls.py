@@ -181,6 +181,7 @@ class Pulls:
 
     def stepped(self, by_ms: int) -> None:
         """The clock was set: held pulls wait as long as they would have."""
+        self.filters.log.stepped(by_ms)
         for hold in self._holds.stepped(by_ms):
             hold.pull.until_ms += by_ms
 
@@ -188,6 +189,7 @@ class Pulls:
         """A turn of the loop or a tick begins: property filters get a new budget."""
         self._now = now
         self.filters.turn()
+        self.filters.log.tick(now)
 
     def resume(self, hold: Hold) -> None:
         """Resume a held pull: messages came, its time is up, or it was deferred."""
@@ -300,7 +302,8 @@ class Pulls:
                 raise NoPermission(f"the consumer group[{header.consumerGroup}] can not consume by broadcast way")
             known = info.subscriptions.get(header.topic)
             if known is None:
-                raise SubscriptionNotFound(f"the consumer's subscription not exist{FAQ}")
+                why = f": {different}" if (different := info.difference()) else ""
+                raise SubscriptionNotFound(f"the consumer's subscription not exist{why}{FAQ}")
             if known.version < header.subVersion:
                 raise SubscriptionNotLatest("the consumer's subscription not latest")
             wanted = self.filters.of_subscription(known, header.consumerGroup)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from halfmoon.columns.batch import ITEM_BYTES_MIN
 from halfmoon.errors import MessageIllegal, UsageError
 from halfmoon.limits import BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
-from halfmoon.model import RESERVED_PROPERTIES, MessageQueue, java_hash
+from halfmoon.model import RESERVED_PROPERTIES, MessageQueue, check_tag, java_hash
 from halfmoon.spark.sink.too_large import DeadLetters, with_dead_letters
 from halfmoon.wire.compression import compress
 
@@ -214,7 +214,7 @@ def _measured(rows: _Rows, ids: Ids, encoding: Encoding) -> _Measured:
     rows.refuse(body_bytes == 0, "the body is empty")
     property_fields = [
         *_named(rows, "keys", "KEYS"),
-        *_named(rows, "tags", "TAGS"),
+        *_named(rows, "tags", "TAGS", check_tag),
         *_given(rows),
         *_times(rows),
         _tail(rows, ids, encoding),
@@ -250,14 +250,23 @@ def _field(array: pa.BinaryArray) -> _Field:
     return _Field([array], _lengths(array))
 
 
-def _named(rows: _Rows, column: str, name: str) -> list[_Field]:
-    """Return one of the protocol's own properties for each row, nothing where it is null or empty."""
+def _named(rows: _Rows, column: str, name: str, check: Callable[[str], None] | None = None) -> list[_Field]:
+    """Return one of the protocol's own properties for each row, nothing where it is null or empty.
+
+    ``check`` refuses a value, but not one that a row read from a topic has: another client may have sent it there.
+    """
     values = rows.column(column)
     if values is None:
         return []
     values = values.cast(pa.string())
     if _may_hold_separators(values):
         rows.refuse(pc.match_substring_regex(values, _SEPARATORS), f"{column} contains a separator (0x01 or 0x02)")
+    if check is not None and MADE_BY_SOURCE not in rows.batch.schema.names:
+        for value in pc.unique(values).to_pylist():
+            try:
+                check(value or "")
+            except MessageIllegal as exc:
+                rows.refuse(pc.equal(values, value), str(exc))
     return [_pairs(name, values)]
 
 

@@ -100,6 +100,11 @@ def test_properties_of_the_protocol_cannot_be_edited(name):
         edited(DeadLetter("C", message(0, topic="%DLQ%C"), "a:1"), "orders", Edit(properties={name: "x"}))
 
 
+def test_an_edited_tag_that_no_subscription_asks_for_is_refused():
+    with pytest.raises(MessageIllegal, match="cannot be subscribed to"):
+        edited(DeadLetter("C", message(0, topic="%DLQ%C"), "a:1"), "orders", Edit(tag="a || b"))
+
+
 def test_an_empty_body_is_refused():
     house = House()
     house.send(b"x")

@@ -85,6 +85,19 @@ def test_a_broker_of_ours_is_given_all_offsets_at_once(to, expected):
     assert {move.queue: move.then for move in moves} == expected
 
 
+@pytest.mark.parametrize(("ours", "online", "server_side"), [(True, True, ""), (False, False, ""), (False, True, "true")])
+def test_a_time_after_the_newest_message_of_a_queue_is_its_end(ours, online, server_side):
+    script, core = scripted(ours=ours, online=online, server_side=server_side)
+    newest = START_MS - 1000
+    stats = {ONE: TopicOffset(2, 9, newest), TWO: TopicOffset(0, 4, newest + 1)}
+    script.on(GetTopicStatsInfo, Reply(body=to_json(TopicStatsTable(stats))))
+    script.on(SearchOffsetByTimestamp, lambda seen: Reply(header=OffsetReply(offset=3 if seen.request.queue_id else 8)))
+
+    moves = script.run(reset_offsets(core, "C", "orders", newest + 1))
+
+    assert {move.queue: move.then for move in moves} == {ONE: 9, TWO: 3}
+
+
 def test_each_queue_is_told_with_what_it_was_and_the_difference():
     script, core = scripted(online=True)
 

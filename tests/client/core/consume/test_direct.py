@@ -70,13 +70,24 @@ def test_what_the_listener_raises_is_told():
     assert script.asked(ConsumerSendMsgBack) == []
 
 
-def test_a_redelivered_message_is_shown_with_its_own_topic():
+@pytest.mark.parametrize("namespace", ["", "shop"])
+@pytest.mark.parametrize("kind", ["%RETRY%", "%DLQ%"])
+def test_a_redelivery_and_a_dead_letter_of_the_group_are_shown_with_their_own_topic(kind, namespace):
+    seen, before = [], f"{namespace}%" if namespace else ""
+    script, core = consuming(lambda messages: seen.append(messages[0].topic), model=MessageModel.CLUSTERING, namespace=namespace)
+
+    asked(script, core, record(0, topic=f"{kind}{before}C", RETRY_TOPIC=f"{before}orders"), group=f"{before}C")
+
+    assert seen == ["orders"]
+
+
+def test_a_dead_letter_of_another_group_is_shown_with_the_topic_where_it_lies():
     seen = []
     script, core = consuming(lambda messages: seen.append(messages[0].topic), model=MessageModel.CLUSTERING)
 
-    asked(script, core, record(0, topic="%RETRY%C", RETRY_TOPIC="orders"))
+    asked(script, core, record(0, topic="%DLQ%X", RETRY_TOPIC="orders"))
 
-    assert seen == ["orders"]
+    assert seen == ["%DLQ%X"]
 
 
 @pytest.mark.parametrize("body", [b"", b"nonsense", record(0)[:-1]])

@@ -138,3 +138,16 @@ def test_a_topic_that_appears_later_is_found():
     script.run_for(25_000)
 
     assert [message.topic for message in got] == ["fresh"]
+
+
+def test_a_filter_with_a_condition_that_no_message_changes_is_warned_of_once(caplog):
+    script = Scripted()
+    Queues(script)
+    core = push(script)
+
+    core.subscribe("orders", sql="'TAGS' = 'a'")
+    core.subscribe("paid", sql="TAGS = 'a'")
+    core.subscribe("odd", sql="what is this")
+
+    (record,) = caplog.records
+    assert "of topic orders: 'TAGS' = 'a' reads no property and is always false" in record.getMessage()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.model import ConsumeFrom
+from halfmoon.wire.codes import UNLIKE
 from halfmoon.wire.headers.pull import PullMessage
 from tests.client.queue_of import Queues, listening
-from tests.client.scripted import Later, Scripted
+from tests.client.scripted import Later, Reply, Scripted
 
 
 def pulled(queue_count: int, **values: int) -> list[int]:
@@ -47,3 +48,23 @@ def test_the_queues_of_a_topic_share_its_bytes():
 
 def test_a_share_of_nothing_is_one_message():
     assert pulled(4, cached_topic_max=0) == [1] * 4
+
+
+def test_members_that_do_not_subscribe_alike_are_warned_of_once_though_pulls_work_between(caplog):
+    script, number = Scripted(), 0
+    queues = Queues(script, 2)
+    remark = f"not exist: members of group C {UNLIKE}, but subscribe c1 to orders (*); c2 to paid (*)"
+
+    def answer(seen):
+        nonlocal number
+        number += 1
+        return Reply(24, remark=remark) if number % 3 == 0 else queues._pull(seen)
+
+    script.on(PullMessage, answer)
+    listening(script, lambda messages: None)
+    script.run_for(20_000)
+
+    (said,) = [text for record in caplog.records if record.levelname == "WARNING" and UNLIKE in (text := record.getMessage())]
+    assert "group C loses messages" in said
+    assert "subscribe c1 to orders (*); c2 to paid (*)" in said
+    assert number > 6  # refused, worked, and refused again

@@ -37,6 +37,7 @@ from halfmoon.model import (
     Message,
     Replayed,
     StoredMessage,
+    check_tag,
 )
 from halfmoon.wire.codes import COMPRESSED, COMPRESSION_MASK, ZLIB
 from halfmoon.wire.compression import compress
@@ -128,6 +129,8 @@ def edited(letter: DeadLetter, target: str, edit: Edit, namespace: str = "") -> 
     own = {name for name in edit.properties if name in _NOT_EDITED}
     if own:
         raise MessageIllegal(f"properties that belong to the protocol cannot be edited: {', '.join(sorted(own))}")
+    if edit.tag:
+        check_tag(edit.tag)
     for name, value in [*edit.properties.items(), (TAGS, edit.tag), (KEYS, edit.keys)]:
         if value:
             properties[name] = value

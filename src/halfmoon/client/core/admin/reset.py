@@ -169,7 +169,9 @@ def _then(admin: AdminCore, address: str, queue: MessageQueue, to: _WireTarget, 
     assert isinstance(to, int)
     request = SearchOffsetByTimestamp(topic=queue.topic, queue_id=queue.queue_id, timestamp=to)
     reply = yield from _asked(admin, address, request)
-    return min(max(reply.header(OffsetReply).offset, low), high)
+    offset = min(max(reply.header(OffsetReply).offset, low), high)
+    newest = offset == high - 1 and 0 < end.last_update_timestamp < to  # the answer of 4.x, and of ours, to a time after it
+    return high if newest else offset
 
 
 def _members(admin: AdminCore, address: str, group: str) -> Op[int]:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Collection
 from typing import Any
 
+from halfmoon import sql92
 from halfmoon.allocation import Strategy, strategy
 from halfmoon.client.core.ask import ask, call
 from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets
@@ -104,6 +105,7 @@ class GroupMember:
         check_topic(topic)
         name = wrap(topic, self.settings.namespace)
         wanted = subscription(name, expression, expression_type, sql=sql, version=version)
+        warn_of_constants(wanted)
         if name not in self.subscriptions:
             self.routes.register(name)
         self.subscriptions[name] = wanted
@@ -424,3 +426,15 @@ class GroupMember:
 
 def _versioned(wanted: Subscription, version: int) -> Subscription:
     return Subscription(wanted.topic, wanted.expression, wanted.expression_type, wanted.tags, wanted.codes, version)
+
+
+def warn_of_constants(wanted: Subscription) -> None:
+    """Log the conditions of an SQL92 expression that say the same of every message; brokers refuse what does not parse."""
+    if wanted.expression_type != "SQL92":
+        return
+    try:
+        constants = sql92.compile(wanted.expression).constants()
+    except sql92.ExpressionRefused:
+        return
+    if constants:
+        log.warning("filter %r of topic %s: %s", wanted.expression[:200], wanted.topic, "; ".join(constants))

@@ -31,7 +31,7 @@ class OffsetFile(Protocol):
     """A small file that is replaced whole."""
 
     def load(self) -> bytes | None:
-        """Return its content, that of its backup when it is missing, or None."""
+        """Return its content, that of its backup when it is missing or damaged, or None. Raises PeerError: both are damaged."""
 
     def save(self, data: bytes) -> None:
         """Replace its content; the old one is kept as a backup. May wait."""
@@ -155,7 +155,7 @@ class LocalOffsets(OffsetTable):
         """Read the file. Raises PeerError when it does not parse: to begin anew in silence would repeat or lose messages."""
         data = yield from run(self._file.load)
         if data:
-            table = from_json(LocalOffsetTable, data)
+            table = offsets_of(data)
             self.offsets.update(table.offset_table)
             self._births.update(table.topic_births or {})
             self._saved = self._snapshot()
@@ -192,6 +192,11 @@ class LocalOffsets(OffsetTable):
 
     def _snapshot(self) -> tuple[dict[MessageQueue, int], dict[MessageQueue, int]]:
         return dict(self.offsets), {queue: birth_ms for queue, birth_ms in self._births.items() if queue in self.offsets}
+
+
+def offsets_of(data: bytes) -> LocalOffsetTable:
+    """Return what `offsets_json` or a Java client wrote. Raises PeerError."""
+    return from_json(LocalOffsetTable, data)
 
 
 def offsets_json(offsets: dict[MessageQueue, int], births: dict[MessageQueue, int] | None = None) -> bytes:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from halfmoon.allocation import Strategy
-from halfmoon.client.core.consume.member import HeldQueue
+from halfmoon.client.core.consume.member import HeldQueue, warn_of_constants
 from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets, same_topic, stored_offset
 from halfmoon.client.core.consume.pull import max_offset, min_offset, offset_at
 from halfmoon.client.core.consume.pull_loop import FULL_PAUSE_MS, PullLoop
@@ -102,6 +102,8 @@ class PullConsumerCore(PullLoop):
             check_topic(queue.topic)
             assigned.setdefault(wrap(queue.topic, self.settings.namespace), set()).add(self.wire_queue(queue))
         wanted = {topic: subscription(topic, expression, sql=sql) for topic in assigned}
+        for each in wanted.values():
+            warn_of_constants(each)
         for topic in sorted(assigned.keys() - (self._manual or {}).keys()):
             self.routes.register(topic)
         for topic in sorted((self._manual or {}).keys() - assigned.keys()):

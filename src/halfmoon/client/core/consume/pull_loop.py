@@ -16,6 +16,7 @@ from halfmoon.client.settings import PullSettings, PushSettings
 from halfmoon.effects import Op, now, sleep, steady
 from halfmoon.errors import BrokerError, ConnectFailed, HalfmoonError, NetworkError, PeerError, TopicRecreated
 from halfmoon.model import MessageQueue, PullResult, Subscription
+from halfmoon.wire.codes import UNLIKE
 from halfmoon.wire.headers.pull import PullMessage
 
 FULL_PAUSE_MS = 50
@@ -140,8 +141,9 @@ class PullLoop(GroupMember):
         # It does not know the group, or not its present subscription: a heartbeat tells both.
         if code in (24, 25, 26):
             self.instance.beat_soon()
-        if code != 215:
-            self.instance.troubles.failed(self._pulled_from(held), exc, (yield from steady()))
+        if code != 215:  # the heartbeats of unlike members take turns, so that pulls work again and again: one line for the group
+            what = f"group {self.group} loses messages" if UNLIKE in str(exc) else self._pulled_from(held)
+            self.instance.troubles.failed(what, exc, (yield from steady()))
         # A slave may be what failed: the master is next.
         held.broker_id = 0
         yield from sleep(THROTTLED_PAUSE_MS if code == 215 else self.settings.pull_pause_ms)

@@ -19,7 +19,7 @@ from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets
 from halfmoon.client.core.consume.pull_loop import PullLoop
 from halfmoon.client.core.consume.running_info import running_info
 from halfmoon.client.core.instance import Instance
-from halfmoon.client.core.names import INNER_PRODUCER, retry_topic, unwrap
+from halfmoon.client.core.names import DLQ_PREFIX, INNER_PRODUCER, retry_topic, unwrap
 from halfmoon.client.core.produce.outgoing import Outgoing, properties_text
 from halfmoon.client.core.produce.send import Sender
 from halfmoon.client.core.produce.tracing import Tracer
@@ -323,7 +323,8 @@ class PushConsumerCore(PullLoop):
         listener = self.listener
         assert listener is not None
         context = ConsumeContext(self.user_queue(MessageQueue(message.topic, message.broker_name, message.queue_id)))
-        self._show(message, message.topic, (yield from now()))
+        dead = message.topic == DLQ_PREFIX + self.group  # it goes to its own group as a redelivery does
+        self._show(message, self._retry_topic if dead else message.topic, (yield from now()))
         status = yield from run(listener.function, *listener.given([message], context))
         return status, context.auto_commit
 
