@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from halfmoon.client.aio import AsyncProducer
@@ -41,10 +42,10 @@ class BulkProducer(Blocking):
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues that messages of a topic may go to, as `halfmoon.client.core.masters.queues`."""
-        client = self._client
+        client, sender = self._client, self._client._sender
         check_topic(topic)
-        found = queues(client._sender.routes, topic, wrap(topic, client.settings.namespace), client.settings.retries_max)
-        return self._loop.call(client._run(found))
+        asked = partial(sender.publish_info, wrap(topic, client.settings.namespace))
+        return self._loop.call(client._run(queues(sender.routes.name_servers, topic, asked, client.settings.retries_max)))
 
     def submit(self, encoded: Encoded, queues: Sequence[MessageQueue]) -> Future[SendResult]:
         """Begin to send and return at once; the future says where it went, or raises as `client.core.produce.bulk.deliver`.

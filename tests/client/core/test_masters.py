@@ -27,7 +27,8 @@ def cluster(*brokers: BrokerData) -> Reply:
 
 def asked(script: Scripted, retries_max: int = 5) -> list[MessageQueue]:
     instance = Instance(settings_of(ProducerSettings, {"group": "P", "nameserver": "ns:1"}), "jobs", Random(1))
-    found: list[MessageQueue] = script.run(queues(instance.routes, "orders", "orders", retries_max))
+    wanted = queues(instance.name_servers, "orders", lambda: instance.routes.publish_info("orders"), retries_max)
+    found: list[MessageQueue] = script.run(wanted)
     return found
 
 

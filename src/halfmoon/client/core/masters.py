@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from halfmoon.client.core.nameservers import NameServers
 from halfmoon.client.core.ranges import pause_ms
-from halfmoon.client.core.route import RouteTable
+from halfmoon.client.core.route import PublishInfo
 from halfmoon.effects import Op, sleep
 from halfmoon.errors import NetworkError, NoRoute
 from halfmoon.model import MessageQueue
@@ -30,21 +31,21 @@ def masters(name_servers: NameServers) -> Op[Masters]:
     return Masters(addresses, absent)
 
 
-def queues(routes: RouteTable, topic: str, wire: str, retries_max: int) -> Op[list[MessageQueue]]:
-    """Return the queues that messages of a topic, called ``wire`` on the wire, may go to, sorted. Raises NoRoute.
+def queues(name_servers: NameServers, topic: str, asked: Callable[[], Op[PublishInfo]], retries_max: int) -> Op[list[MessageQueue]]:
+    """Return the queues that messages of a topic may go to, sorted. ``asked`` asks for them; raises NoRoute.
 
     While name servers know no broker, or one without its master, the topic may come back with it, and is waited for.
     """
     failures, all_there = 0, False
     while True:
         try:
-            info = yield from routes.publish_info(wire)
+            info = yield from asked()
             return sorted(MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in info.queues)
         except NoRoute:
             failures += 1
             if all_there or failures > retries_max:
                 raise
-        all_there = yield from _all_there(routes.name_servers)  # asked before the route: what comes back between the two is found
+        all_there = yield from _all_there(name_servers)  # asked before the route: what comes back between the two is found
         if not all_there:
             yield from sleep(pause_ms(failures))
 

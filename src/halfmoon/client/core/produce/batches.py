@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from halfmoon.client.core.ask import ask
@@ -112,7 +113,9 @@ class BatchesCore:
     def queues(self, topic: str) -> Op[list[MessageQueue]]:
         """Return the queues that messages of a topic may go to, as `halfmoon.client.core.masters.queues`."""
         check_topic(topic)
-        return (yield from queues(self._instance.routes, topic, self._instance.wire(topic), self._settings.retries_max))
+        instance = self._instance
+        asked = partial(instance.routes.publish_info, instance.wire(topic))
+        return (yield from queues(instance.name_servers, topic, asked, self._settings.retries_max))
 
     def prepare(
         self, batch: tuple[str, int], attempt: str, partition: int, queue: MessageQueue, first_seq: int, count: int, body: bytes,
