@@ -54,7 +54,7 @@ def test_an_event_for_a_topic_that_may_not_be_written_to_is_parked_at_once_and_s
         direct = Publisher("P_direct", cluster.nameserver, provider=mine.provider)
         with mine.begin(), pytest.raises(PublishFailed, match="may not be written to"):
             direct.publish(topic, "EC_PAID", 3, transactional=True)
-        admin.create_topic(topic, queue_count=1)
+        admin.create_topic(topic, perm=6)
         outbox_status.retry(mine.provider)
         until(lambda: outbox_status.entries(mine.provider) == [])
 
