@@ -8,14 +8,15 @@ from pyspark.sql.datasource import DataSource
 
 try:
     from halfmoon.spark.source.source import HalfmoonSource as DefaultSource
-except ImportError as exc:
-    MISSING = f"the source halfmoon cannot be used here: {exc}. pip install 'halfmoon[spark]' brings what it needs"
+except Exception as exc:  # whatever it was: it is raised when somebody uses this source
+    _cause = exc
 
     class DefaultSource(DataSource):  # type: ignore[no-redef]
-        """Raises ImportError, with what is missing, when it is used."""
+        """Raises ImportError when it is used, with what kept our own source from being imported."""
 
         def __init__(self, options: dict[str, str]) -> None:
-            raise ImportError(MISSING)
+            text = f"the source halfmoon cannot be used here: {_cause}. pip install 'halfmoon[spark]' brings what it needs"
+            raise ImportError(text) from _cause
 
         @classmethod
         def name(cls) -> str:

@@ -172,6 +172,7 @@ def test_in_a_group_of_thirteen_the_one_member_that_knows_the_topic_decides_ever
 
         assert bodies(cluster, topic, 21)[:20] == [b"%02d" % number for number in range(20)]
         assert not [one for one in admin.expired_transactions() if one.group == names["group"]]
-        answers = {check.answer for half in halves for check in admin.transaction(half.message_id).checks}
+        answers = [check.answer for half in halves for check in admin.transaction(half.message_id).checks]
         # "NONE": a member asked just before the decision; its answer arrives later, on a busy machine
-        assert answers - {"NONE"} == {"NOT_MINE", "COMMIT"}
+        assert set(answers) - {"NONE"} == {"NOT_MINE", "COMMIT"}
+        assert answers.count("NONE") <= len(halves)

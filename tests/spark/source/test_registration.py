@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 LOOKUP = """
 import io, sys
-sys.modules["pyarrow"] = None
+import pyspark.sql.datasource
+exec(sys.argv[1])
 from pyspark.sql.worker import lookup_data_sources
 from pyspark.serializers import read_int, CPickleSerializer
 out = io.BytesIO()
@@ -36,12 +39,21 @@ class DefaultSource(DataSource):
 """
 
 
-def test_where_something_is_missing_other_python_sources_are_found_and_ours_says_what(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        ("sys.modules['pyarrow'] = None", "import of pyarrow halted"),
+        ("del pyspark.sql.datasource.DataSourceStreamArrowWriter", "cannot import name 'DataSourceStreamArrowWriter'"),  # older
+        ("import pyarrow; del pyarrow.schema", "module 'pyarrow' has no attribute 'schema'"),
+    ],
+)
+def test_where_something_is_missing_other_python_sources_are_found_and_ours_says_what(broken: str, reason: str, tmp_path: Path):
     Path(tmp_path, "pyspark_other.py").write_text(OTHER)
 
-    found = subprocess.run([sys.executable, "-c", LOOKUP], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    command = [sys.executable, "-c", LOOKUP, broken]
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
 
     assert found.stderr == ""
     assert "other ok\n" in found.stdout
-    assert "halfmoon ImportError the source halfmoon cannot be used here: import of pyarrow halted" in found.stdout
+    assert f"halfmoon ImportError the source halfmoon cannot be used here: {reason}" in found.stdout
     assert "pip install 'halfmoon[spark]'" in found.stdout
