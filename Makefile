@@ -15,6 +15,7 @@ SPARK_4_2 := .venv-spark-4.2
 SEED ?= 7
 SEEDS ?= 1
 BYTES ?= 1000000000
+ROUNDS ?= 20000
 BLAST ?= $(shell command -v blast)
 ARGS ?=
 PURE := tests/columns tests/wire tests/store tests/broker tests/integration
@@ -39,10 +40,10 @@ $(INSTALLED): $(PACKAGES) pyproject.toml
 	@touch $@
 
 # The compiled twin is never needed. Where it cannot be built, a line says so, and Python does its work.
-$(NATIVE): $(PACKAGES) native/Cargo.toml native/pyproject.toml $(wildcard native/src/*.rs)
+$(NATIVE): $(PACKAGES) native/Cargo.toml native/crates.txt native/pyproject.toml $(wildcard native/src/*.rs)
 	@if ! command -v cargo >/dev/null; then \
 		echo "halfmoon-native is not built, cargo is not there: Python does its work"; \
-	elif rm -rf build/native && $(BIN)/maturin build --release -m native/Cargo.toml -i $(BIN)/python -o build/native \
+	elif rm -rf build/native && $(BIN)/python tools/pin_crates.py && $(BIN)/maturin build --release --locked -m native/Cargo.toml -i $(BIN)/python -o build/native \
 		&& $(PIP) install --quiet --no-deps --no-index --force-reinstall build/native/*.whl; then touch $@; \
 	else \
 		echo "halfmoon-native is not built, see above: Python does its work"; \
@@ -61,7 +62,8 @@ wheel: $(TOOLS)/.installed  ## wheels of halfmoon and, where cargo is, of halfmo
 	@if ! command -v cargo >/dev/null; then \
 		echo "no wheel of halfmoon-native, cargo is not there: Python does its work"; \
 	else \
-		$(TOOLS)/bin/maturin build --quiet --release -m native/Cargo.toml -i $(TOOLS)/bin/python -o $(DIST) \
+		$(TOOLS)/bin/python tools/pin_crates.py \
+			&& $(TOOLS)/bin/maturin build --quiet --release --locked -m native/Cargo.toml -i $(TOOLS)/bin/python -o $(DIST) \
 			|| echo "no wheel of halfmoon-native, see above: Python does its work"; \
 	fi
 	@ls $(DIST)/halfmoon*.whl
@@ -113,8 +115,9 @@ mission: $(INSTALLED)  ## which lines of docs/mission.md had a passing test in t
 simulate: $(INSTALLED)  ## one simulated history again: make simulate SEED=7
 	$(BIN)/python -m simulation --seed $(SEED) --seeds $(SEEDS) $(ARGS)
 
-fuzz: $(INSTALLED) $(NATIVE)  ## hostile frames for a broker with each twin, then both twins compared: make fuzz BYTES=1000000000 SEED=7
+fuzz: $(INSTALLED) $(NATIVE)  ## hostile frames for a broker, hostile name servers and bombs, twins compared: make fuzz BYTES=1000000000
 	$(BIN)/python -m tests.integration.hostile --bytes $(BYTES) --seed $(SEED)
+	$(BIN)/python -m tests.integration.hostile_routes --rounds $(ROUNDS) --seed $(SEED)
 	$(BIN)/python -m pytest --hypothesis-profile fuzz tests/columns tests/spark/source/test_rows.py $(ARGS)
 
 bench: $(INSTALLED) $(NATIVE)  ## ours, native and pure, beside an Apache broker: make bench BLAST=/path/to/load-generator

@@ -24,6 +24,7 @@ from simulation.order import history as order
 from simulation.polls import history as polls
 from simulation.redelivery.history import RedeliveryFaults, simulate_redelivery
 from simulation.topics import history as topics
+from simulation.topics import waiting
 from simulation.transactions.faults import TxFaults
 from simulation.transactions.history import simulate_transactions
 from simulation.verdict import Verdict
@@ -44,6 +45,7 @@ WORKLOADS = {
     "order": Workload(order.simulate_order, order.KINDS),
     "polls": Workload(polls.simulate_polls, polls.KINDS),
     "redelivery": Workload(simulate_redelivery, RedeliveryFaults.KINDS),
+    "waiting": Workload(waiting.simulate_waiting, waiting.KINDS),
     "transactions": Workload(simulate_transactions, TxFaults.KINDS),
 }
 

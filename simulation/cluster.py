@@ -143,7 +143,8 @@ class Cluster:
         broker.disk.now_ms = broker.host.now()
         broker.leaving = False
         disk = self._wrap_disk(broker.disk)
-        broker.host.boot(lambda now: self._make_broker(settings, self._store_settings, disk, chance, now))
+        core: Any = broker.host.boot(lambda now: self._make_broker(settings, self._store_settings, disk, chance, now))
+        broker.host.on_disconnected = core.registration.disconnected  # as the program does
 
     def crash(self, broker: BrokerNode, *, power: bool = False) -> None:
         """Kill a broker's process (kill -9), or take its machine's power: then what was not synced may be lost or torn."""

@@ -13,6 +13,7 @@ from random import Random
 
 from halfmoon.errors import StoreLocked
 from halfmoon.ports import Buffer, DiskUsage, File
+from halfmoon.store.layout import LOCK, RESTORED
 
 PAGE_BYTES = 4096
 
@@ -198,6 +199,19 @@ class SimDisk:
                 if path not in durable_names and self._files.get(path) is None:
                     durable_names[path] = file
         self._durable_names = durable_names
+
+    def backup(self) -> SimDisk:
+        """Return a disk that holds what a backup of this one would, while no process runs on it."""
+        other = SimDisk(self.random, write_back=self.write_back, total_bytes=self.total_bytes)
+        other.now_ms, other.boots, other.machine_boots = self.now_ms, self.boots, self.machine_boots
+        for path, file in self._files.items():
+            if path != LOCK:
+                other._files[path] = SimFile(other, path, bytearray(file.data), bytearray(file.data), set())
+        other._durable_names, other._directories = dict(other._files), set(self._directories)
+        other.save(RESTORED, b"1", keep_previous=False)
+        other.sync_directory("")
+        other.crash(power=False)  # the files are opened by another process
+        return other
 
     def vanish(self, start: str) -> int:
         """Let every file whose path begins so be gone, as if somebody removed it while nobody ran; return how many that were."""

@@ -39,7 +39,7 @@ class CoreHost:
     ``host`` is its name in the network, ``ports`` where it listens. ``work_us`` are the least and the most microseconds that a
     `Work` takes (a sync of its disk); both may be changed while the world runs. ``core`` is the running core or None.
     ``closed`` are the connections that the core had closed. ``on_stopped`` is called when the disk stopped the process in the
-    middle of a write (`simulation.disk.Stopped`).
+    middle of a write (`simulation.disk.Stopped`), ``on_disconnected`` with the address of a connection that its operations lost.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class CoreHost:
         self.closed: list[Closed] = []
         self.core: Core | None = None
         self.on_stopped: Callable[[], None] = self.kill
+        self.on_disconnected: Callable[[str], None] = lambda address: None
         self.lives = 0
         self.peers = count(1)  # never starts again: a peer's number is never used twice
         self._world, self._network = world, network
@@ -143,7 +144,9 @@ class _Life:
         self._works_running = 0
         self._leaving: Callable[[], None] | None = None
         self._endings = 0
-        self.driver = Driver(world, Calls(world, network, host.host), host.now, f"{host.name}/{host.lives}")
+        self.driver = Driver(
+            world, Calls(world, network, host.host, lost=self._disconnected), host.now, f"{host.name}/{host.lives}"
+        )
 
     def start(self) -> None:
         for address in self._host.addresses:
@@ -312,6 +315,10 @@ class _Life:
         end.on_data = partial(self._data, peer)
         end.on_closed = partial(self._lost, peer)
         self._guarded(lambda: self._core.connected(peer, end.remote, self._host.now()))
+
+    def _disconnected(self, address: str) -> None:
+        if self.alive:
+            self._host.on_disconnected(address)
 
     def _data(self, peer: int, data: bytes) -> None:
         if self.alive and peer in self._ends:

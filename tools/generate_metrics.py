@@ -57,7 +57,9 @@ last collection. And some are missing: `rocketmq_client_…`, because only consu
 
 The port listens on 127.0.0.1. Another `http_host` is refused without `--allow-remote`. It knows no accounts: whoever reaches it can
 read figures and the names of topics and groups, and change nothing. Where the servers have a certificate ([TLS](tls.md)), it speaks
-HTTPS alone, and asks for certificates of clients if they do.
+HTTPS alone, and asks for certificates of clients if they do. Else it answers only requests whose Host is an address, a name
+without a dot, one that no public DNS answers (`.local`, `.internal`), or one that `http_names` has: a site whose name points here
+could read it in somebody's browser (421).
 
 A request may have 8 KB and take 5 s, its answer 10 s to be made and read; at most 32 connections are open at a time. What is
 refused or cut is logged, at most 100 lines a minute.

@@ -94,7 +94,7 @@ def _contents() -> str:
         )
         for line in _lines()
     ]  # fmt: skip
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def answered() -> dict[str, frozenset[int]]:
@@ -109,7 +109,7 @@ def answered() -> dict[str, frozenset[int]]:
 def _refused() -> str:
     rows: Table = [("code", "name", "why")]
     rows += [(str(code), refused.name, refused.reason) for code, refused in sorted(REFUSED.items())]
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def _request(line: RequestType) -> str:
@@ -128,7 +128,7 @@ def _fields(cls: type[Header], empty: str) -> str:
         return f"{empty}\n" if empty else ""
     rows: Table = [("field", "attribute", "type", "required")]
     rows += [(f"`{field.encode_name}`", f"`{field.name}`", _kind(field.type), "yes" if field.required else "") for field in fields]
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def _kind(kind: Any) -> str:
@@ -147,7 +147,8 @@ def _first_sentence(cls: type[Header]) -> str:
     return _text(cls).partition(". ")[0].removesuffix(".") + "."
 
 
-def _markdown(rows: Table) -> str:
+def markdown(rows: Table) -> str:
+    """Return a table, its head first."""
     head, *rest = rows
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (head, *rest)]
     lines.insert(1, "|" + " --- |" * len(head))

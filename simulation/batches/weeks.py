@@ -4,7 +4,8 @@ verdict = simulate_weeks(seed=7)
 assert verdict.problems == []
 
 Meanwhile other ids need the room, log files go, brokers are killed, and clocks are set a week forward and back. What a job wrote is
-known for as long as its messages are in the log, or the run is refused: no message is there twice.
+known for as long as its messages are in the log, or the run is refused: no message is there twice. A disk that is full gets room:
+no log file stays for an id that is idle, known or forgotten.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from random import Random
 from typing import Any
 
 from halfmoon.broker.settings import BrokerSettings
+from halfmoon.wire.bodies.batches import ONE_RUN
 from simulation.batches.checkers import copies
 from simulation.batches.drivers import BatchDriver
 from simulation.batches.queries import LEVELS, QUEUES, TOPIC, Query
-from simulation.cluster import Cluster
+from simulation.cluster import SMALL, Cluster
 from simulation.history import History
 from simulation.ledger import Ledger
 from simulation.verdict import Verdict, judging
@@ -28,8 +30,12 @@ SHORT_WEEK_MS = 60_000
 """A week of brokers that live through it."""
 RUN_MS = 60_000
 """So long a job may take."""
-KINDS = ("kill", "power", "crowded", "pass", "step", "set_right")
-"""What may happen in a week: a broker ends, log files of one go, time passes or is stepped over, clocks are set right."""
+DRAWN = ("kill", "power", "crowded", "pass", "step", "set_right")
+KINDS = (*DRAWN, "once", "full")
+"""What may happen in a week: a broker ends, log files of one go, time passes or is stepped over, clocks are set right. Asked for by
+name: jobs run under ids of their own, which expire, and a disk is full."""
+MAKES_WAY_MS = 150_000
+"""Within so long a full disk has room."""
 FILLER, FILLER_BYTES = "filler", 1500
 STORE = {"clean_interval_ms": 400}
 
@@ -39,7 +45,10 @@ class WeeksVerdict(Verdict):
     """What came of a history of weeks."""
 
     workload = "weeks"
-    counts = "{runs} runs again, {already} batches decided already, {refused} runs refused, {anew} messages written anew"
+    counts = (
+        "{runs} runs again, {already} batches decided already, {refused} runs refused, {anew} messages written anew,"
+        " {freed} full disks that had room again"
+    )
     runs: int = 0
     already: int = 0
     """Batches of which a run was told that they are decided."""
@@ -47,6 +56,8 @@ class WeeksVerdict(Verdict):
     """Messages that a run wrote again, of which none was left."""
     refused: int = 0
     """Runs that were refused."""
+    freed: int = 0
+    """Full disks that had room again."""
 
 
 def simulate_weeks(
@@ -55,11 +66,13 @@ def simulate_weeks(
     """Run the history of a seed and judge it; ``kinds`` (of `KINDS`) are drawn when not given; ``options`` go to `Cluster`."""
     chance = Random(f"weeks {seed}")
     flush = chance.choice(("sync", "async"))
-    kinds = kinds or tuple(kind for kind in KINDS if chance.random() < 0.6) or KINDS
+    kinds = kinds or tuple(kind for kind in DRAWN if chance.random() < 0.6) or DRAWN
     messages, verdict = Ledger(flush), WeeksVerdict(seed, flush, sorted(kinds))
     settings = {
         "batch_ids_max": ids_max, "delay_levels": LEVELS, "batch_retention_ms": SHORT_WEEK_MS if "pass" in kinds else WEEK_MS
     }  # fmt: skip
+    if "full" in kinds:  # until then an attempt that was left alone keeps its files
+        settings["batch_timeout_ms"] = MAKES_WAY_MS // 3
     options = {"brokers": chance.choice((1, 1, 2)), "nameservers": 1, "store": STORE, **options}
     with judging(verdict, messages, broker=settings, **options) as cluster:
         verdict.problems = _History(cluster, messages, chance, kinds, verdict).run(weeks)
@@ -78,7 +91,7 @@ class _History(History):
     def run(self, weeks: int) -> list[str]:
         self.create_topics(TOPIC, FILLER, queues=QUEUES)
         for _ in range(weeks):
-            for _ in range(self.chance.randint(0, 2)):
+            for _ in range(0 if "once" in self.kinds else self.chance.randint(0, 2)):
                 self._new_job()
             self._fill()
             for kind in self.kinds:
@@ -171,6 +184,23 @@ class _History(History):
         self.cluster.world.note(broker.name, "has a disk of which 80% is used")
         self.cluster.run(ms=3000)
         broker.disk.used_bytes = 0
+
+    def _once(self) -> None:
+        self._finish(Query(f"{ONE_RUN}{self.cluster.world.elapsed_ms}", self.plan.brokers, 2, 2, 1, wandering=False))
+
+    def _full(self) -> None:
+        """A disk is so full that it takes nothing, until the log has let go of what nobody needs."""
+        broker = self.chance.choice(self.cluster.brokers)
+        broker.disk.used_bytes = broker.disk.total_bytes * 95 // 100
+        self.cluster.world.note(broker.name, "has a disk of which 95% is used")
+        end = broker.core.store.end_offset - 2 * SMALL["commit_log_file_bytes"]
+        if self.cluster.world.run_until(lambda: broker.core.store.min_offset >= end, MAKES_WAY_MS):
+            self.verdict.freed += 1
+        else:
+            pins = {pin.what: pin.needed_from() for pin in broker.core.store.maintenance.pins}
+            self.problems.append(f"stays: the log of {broker.name} from {broker.core.store.min_offset} on, pinned from {pins}")
+        broker.disk.used_bytes = 0
+        self.cluster.run(ms=2000)
 
     def _pass(self) -> None:
         self.cluster.run(ms=self.chance.randint(SHORT_WEEK_MS, 2 * SHORT_WEEK_MS))

@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from simulation.ledger import Ledger
 from simulation.verdict import by_checker
 
+LATE_MS_MAX = 1000
+"""How late a message may come where nothing goes wrong."""
+
 
 @dataclass
 class Wish:
@@ -41,10 +44,11 @@ class Delivered:
 
 @dataclass
 class DelayLedger:
-    """What a history writes down. ``once``: nothing may come more often than it was sent."""
+    """What a history writes down. ``once``: nothing may come more often than it was sent. ``ended_ms``: what was due is there."""
 
     messages: Ledger
     once: bool
+    ended_ms: int = 1 << 62
     wishes: dict[bytes, Wish] = field(default_factory=dict)
     delivered: list[Delivered] = field(default_factory=list)
 
@@ -75,12 +79,12 @@ def early(ledger: DelayLedger) -> list[str]:
 
 
 def lost(ledger: DelayLedger) -> list[str]:
-    """Everything that was acknowledged, and that nobody tried to recall, is there, but for what a disk damaged."""
+    """Everything that was acknowledged, is due, and nobody tried to recall, is there, but for what a disk damaged."""
     there = {one.body for one in ledger.delivered} | {hit.body for hits in ledger.messages.hits.values() for hit in hits}
     return [
         f"{body!r} was acknowledged and never came: {wish}"
         for body, wish in ledger.wishes.items()
-        if wish.acked and not wish.recall_tried and body not in there
+        if wish.acked and not wish.recall_tried and body not in there and wish.due_ms + LATE_MS_MAX < ledger.ended_ms
     ]
 
 

@@ -9,6 +9,7 @@ With power failures the flush is sync, so that nothing acknowledged may be lost;
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 from zlib import crc32
@@ -19,9 +20,9 @@ from halfmoon.model import UNIQ_KEY
 from halfmoon.wire.headers.delay import RecallMessage
 from halfmoon.wire.headers.send import SendMessageReply, SendMessageV2
 from halfmoon.wire.record import decode_record
-from simulation.cluster import Cluster
+from simulation.cluster import BrokerNode, Cluster
 from simulation.delays.checkers import DelayLedger, Delivered, Wish, check_delays
-from simulation.faults import Faults
+from simulation.faults import HOUR_MS, Faults
 from simulation.history import BROKER, FaultHistory
 from simulation.ledger import Ledger
 from simulation.verdict import Verdict, judging
@@ -33,11 +34,28 @@ TIMED_MS_MAX = 8000
 STEPS = 8
 
 
+FAR_MS_MAX = 1_800_000
+"""In histories in which a broker's clock is ahead by an hour for a moment, some messages are due within so long: they come then."""
+
+
 class DelayFaults(Faults):
-    """The faults of a history. Clocks do not step: when a message is due is judged by them."""
+    """The faults of a history. A clock is never behind: when a message is due is judged by it."""
 
     DRAWN = ("kill", "torn", "stop", "slow_disk", "cut", "lose")
-    KINDS = (*DRAWN, "power", "damage")
+    KINDS = (*DRAWN, "power", "damage", "ahead")
+
+    def ahead(self) -> None:
+        """Let a broker's clock be ahead for a moment, if it is right; a broker that goes on stays ahead, so it starts anew."""
+        broker = self._random.choice(self.cluster.brokers)
+        if not broker.host.clock_ahead_ms:
+            broker.host.step_clock(self._random.choice((2000, HOUR_MS)))
+            self._later((100, 1500), partial(self._set_back, broker))
+
+    def _set_back(self, broker: BrokerNode) -> None:
+        self._note(broker, "kill")
+        self.cluster.crash(broker)
+        broker.host.step_clock(-broker.host.clock_ahead_ms)
+        self._later((10, 500), partial(self._restart, broker))
 
 
 @dataclass
@@ -88,6 +106,7 @@ class _History(FaultHistory):
         self.strike(steps, (20, 2500), 1300)
         self.plan.closing = True
         cluster.run(ms=TIMED_MS_MAX + 12_000)
+        self.ledger.ended_ms = cluster.world.now
         for place, queue in self.contents(self.places([TOPIC], QUEUES)).items():
             for offset, seen in sorted(queue.messages.items()):
                 message = decode_record(memoryview(seen.record))
@@ -110,8 +129,11 @@ class _History(FaultHistory):
         while not self.plan.closing:
             body, unique = f"{name}/{number}".encode(), f"{name}-{number}"
             now: int = yield Now()
-            level = random.choice((0, 0, 1, 1, 2, 3))
-            due_ms = now + (LEVELS_MS[level - 1] if level else random.randint(1, TIMED_MS_MAX))
+            # A level counts from when the broker took the message, by a clock that may have been ahead.
+            ahead = "ahead" in self.faults.kinds
+            level = 0 if ahead else random.choice((0, 0, 1, 1, 2, 3))
+            timed_ms_max = FAR_MS_MAX if ahead and random.random() < 0.1 else TIMED_MS_MAX
+            due_ms = now + (LEVELS_MS[level - 1] if level else random.randint(1, timed_ms_max))
             wish = self.ledger.wishes[body] = Wish(name, number, random.randrange(QUEUES), level, due_ms)
             asked = {"DELAY": str(level)} if level else {"TIMER_DELIVER_MS": str(due_ms)}
             handle = yield from self._send_until_acked(address, wish, body, {UNIQ_KEY: unique, **asked}, random)

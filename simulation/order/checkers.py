@@ -45,6 +45,8 @@ class OrderLedger:
     acked: dict[bytes, str] = field(default_factory=dict)
     upset: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     cut_off: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    late: list[str] = field(default_factory=list)
+    """Brokers that a name server did not know soon enough after its start."""
     unexpected: list[str] = field(default_factory=list)
 
     def was_upset(self, call: Call, until_ms: int, from_ms: int | None = None) -> bool:
@@ -67,6 +69,8 @@ def check_order(ledger: OrderLedger) -> list[str]:
         "order": order_of_calls(ledger),
         "keys": order_of_keys(ledger),
         "never consumed": never_consumed(ledger),
+        "key": queues_of_keys(ledger),
+        "late": ledger.late,
         "unexpected": ledger.unexpected,
     }
     return by_checker(problems)
@@ -140,6 +144,16 @@ def order_of_keys(ledger: OrderLedger) -> list[str]:
             problems.append(f"{_name(call)}, number {number} of its key, was consumed after number {before}")
         last[call.queue, key] = number
     return problems
+
+
+def queues_of_keys(ledger: OrderLedger) -> list[str]:
+    """A key keeps its queue, whatever a name server knows, unless a broker was killed."""
+    if any(name.startswith("broker-") for name, times in ledger.upset.items() if times):
+        return []
+    queues: dict[bytes, set[str]] = defaultdict(set)
+    for body, where in ledger.acked.items():
+        queues[body.partition(b"/")[0]].add(where.partition("@")[0])
+    return [f"{key!r} was sent to {', '.join(sorted(where))}" for key, where in queues.items() if len(where) > 1]
 
 
 def never_consumed(ledger: OrderLedger) -> list[str]:

@@ -5,7 +5,7 @@ assert verdict.problems == []
 
 The consumers are our own client. ``join``, ``leave`` and ``crash`` happen to them, ``lose`` to one of their connections; ``cut``
 lets nothing through between one and a broker for a while, and nobody is told; ``broker`` kills a broker, which forgets its locks,
-and starts it again.
+and starts it again; ``nameserver`` kills the name server and starts it again, which knows no broker then.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ from simulation.order.checkers import Call, OrderLedger, check_order
 from simulation.verdict import Verdict, judging
 
 TOPIC, GROUP, QUEUES, KEYS = "orders", "C_orderly", 4, 9
-KINDS = ("join", "leave", "crash", "lose", "cut", "broker")
+KINDS = ("join", "leave", "crash", "lose", "cut", "broker", "nameserver")
 """What a seed may draw; ``clock_set`` besides is asked for by name."""
 STEPS = 8
 CLIENT: dict[str, Any] = {"heartbeat_ms": 1000, "request_timeout_ms": 1000, "route_refresh_ms": 5000}
+KNOWN_AGAIN_MS = 1_000
+"""A name server that restarted knows its brokers after so long."""
 CUT_MS = (500, 70_000)
 """How long a cut lasts: longer than a broker keeps a lock."""
 
@@ -143,6 +145,8 @@ class _History(MemberHistory["_Consumer"]):
         """Let one thing happen, if it can."""
         if kind == "clock_set":
             self._set_a_clock()
+        elif kind == "nameserver":
+            self._restart_nameserver()
         else:
             super().happen(kind)
 
@@ -151,6 +155,18 @@ class _History(MemberHistory["_Consumer"]):
         self.upset(broker.name)
         super().kill_broker(broker)
         self.upset(broker.name)
+
+    def _restart_nameserver(self) -> None:
+        """Kill the name server and start it again; within a second it must know every broker that ran all the time."""
+        cluster, node = self.cluster, self.cluster.nameservers[0]
+        node.kill()
+        cluster.run(ms=self.chance.choice((1, self.chance.randint(1, 2_000))))
+        cluster.start_nameserver(node)
+        cluster.run(ms=KNOWN_AGAIN_MS)
+        core: Any = node.core
+        known = {group.name for group in core.routes.groups()}
+        if late := [broker.name for broker in cluster.brokers if broker.name not in known]:
+            self.ledger.late.append(f"{', '.join(late)} unknown to a name server {KNOWN_AGAIN_MS} ms after its start")
 
     def upset(self, name: str) -> None:
         """Write down that a client, or a broker, has lost its locks."""

@@ -5,8 +5,9 @@ assert verdict.problems == []
 
 The members are our own client: ``push``, ``orderly``, ``poll`` and ``broadcast``, or ``foreign`` and ``foreign poll``, which know
 nothing of births, as those of other makers. ``cut`` keeps them from the broker meanwhile; ``kill`` kills the broker between the
-deletion and the new topic, which only our own client survives without a loss. With ``clean`` an operator has expired and unused
-files removed again and again, which takes nothing that is in use.
+deletion and the new topic, which only our own client survives without a loss. With ``restore`` no topic is deleted: the broker is
+stopped for a backup, goes on, and is replaced by one on the backup, which has less than the members were given. With ``clean`` an
+operator has expired and unused files removed again and again, which takes nothing that is in use.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from simulation.verdict import Verdict, judging
 TOPIC, GROUP, QUEUES = "orders", "C_deleted", 2
 MEMBERS = ("push", "orderly", "poll", "broadcast", "foreign", "foreign poll")
 FOREIGN = ("foreign", "foreign poll")
-KINDS = ("cut", "busy", "kill", "clean")
+KINDS = ("cut", "busy", "kill", "clean", "restore")
 CLEANING = (CleanExpiredConsumequeue, CleanUnusedTopic, DeleteExpiredCommitlog)
 STEPS = 2
 CLIENT: dict[str, Any] = {"heartbeat_ms": 1000, "request_timeout_ms": 1000, "route_refresh_ms": 5000, "persist_offsets_ms": 500}
@@ -181,8 +182,11 @@ class _History:
         for _ in range(steps):
             if self.problems:
                 return
-            self._delete()
-            self._make()
+            if "restore" in self.verdict.kinds:
+                self._restore()
+            else:
+                self._delete()
+                self._make()
             count += self.chance.randint(1, 6)  # more than before: no offset of the old topic lies behind the end
             self._fill(count)
             self._count_messages()
@@ -211,6 +215,25 @@ class _History:
             cluster.crash(node, power=self.chance.random() < 0.5)
             cluster.restart(node)
         cluster.run(ms=self.chance.choice((0, 0, 5, 100, 2_000)))
+
+    def _restore(self) -> None:
+        """Have a broker go on from a backup behind which its members are."""
+        cluster, node = self.cluster, self._node
+        cluster.stop(node)
+        backup, held = node.disk.backup(), {queue_id: dict(bodies) for queue_id, bodies in self.queues.items()}
+        cluster.restart(node)
+        self._make()  # it is there; this only connects again
+        self._deletions += 1
+        self._fill(self.chance.randint(20, 30))
+        self._settle()
+        cluster.run(ms=self.chance.randint(1, 3_000))
+        self._deletions += 1
+        self.queues.clear()
+        self.queues.update(held)
+        cluster.crash(node)
+        node.disk = backup
+        cluster.restart(node)
+        self._make()
 
     def _make(self) -> None:
         assert self.cluster.request(self._node.address, topic_request(TOPIC, QUEUES)).code == 0
@@ -241,7 +264,7 @@ class _History:
             self.problems.append(f"lost: {body.decode()} was not given to {kind}")
 
     def _count_messages(self) -> None:
-        """A topic made anew holds what was sent to it, and nothing of the old one."""
+        """A topic made anew holds what was sent to it, and nothing of the old one. So does one of a backup."""
         store = self._node.core.store
         for queue_id, bodies in self.queues.items():
             held = store.queue_max(TOPIC, queue_id) - store.queue_min(TOPIC, queue_id)

@@ -20,6 +20,18 @@ TOPIC_LENGTH_MAX = 127
 GROUP_LENGTH_MAX = 255
 """Follows Validators.CHARACTER_MAX_LENGTH."""
 
+NAME_LENGTH_MAX = 255
+"""Name of a broker, a cluster or a topic in a name server's tables; topics of RocketMQ 5.x may be longer than ours."""
+
+ADDRESS_LENGTH_MAX = 300
+"""A host name has 253 characters at most, and a port six with its colon."""
+
+ROUTE_BROKERS_MAX = 1_000
+"""Brokers of one topic, and members of one broker. Clusters have some dozens."""
+
+ROUTE_QUEUES_MAX = 65_536
+"""Queues of one topic, over all its brokers: 10 MB in each client. Topics have some hundreds."""
+
 PROPERTIES_BYTES_MAX = 32767
 """A stored record keeps the length of its properties in a signed short."""
 

@@ -186,7 +186,6 @@ class StoredMessage:
 
     ``properties`` are all of them, the protocol's own included. ``body`` is as the sender gave it when the message came through
     a consumer, and as stored (perhaps compressed, see ``sys_flag``) when a record was decoded raw. Hosts are ``ip:port``.
-
     One that a broker sent reads its fields from its record when they are first asked for (`halfmoon.wire.record`).
     """
 
@@ -239,6 +238,14 @@ class StoredMessage:
         """Bytes of the body as it came."""
         return len(self.body)
 
+    def beginning(self, size_max: int) -> bytes:
+        """Return the first bytes of the body. No more of a compressed one is unpacked, and nothing of it is kept."""
+        return self.body[:size_max]
+
+    def as_stored(self) -> tuple[bytes, int]:
+        """Return body and ``sys_flag`` as they are stored, or as they are now where the message was unpacked already."""
+        return self.body, self.sys_flag
+
     def note(self, properties: dict[str, str]) -> None:
         """Add properties that are not in the record. The dict is not changed, now or later."""
         self.properties.update(properties)
@@ -263,7 +270,6 @@ class StoredMessage:
 
 class DeadLetter(msgspec.Struct):
     """A message that a group gave up. ``message`` is its record in the dead-letter topic, its body as the sender gave it.
-
     ``address`` is where its broker listens. Names are the user's.
     """
 
@@ -389,8 +395,7 @@ class PullStatus(Enum):
 
 class PullResult(msgspec.Struct):
     """What one pull brought. ``next_offset`` is where the next pull of the queue begins; ``skipped`` are the offsets of records
-    that do not decode and are left out; ``topic_birth_ms`` is when the topic was made, if told (0: it does not know).
-    """
+    that do not decode and are left out; ``topic_birth_ms`` is when the topic was made, if told (0: it does not know)."""
 
     status: PullStatus
     next_offset: int
@@ -451,7 +456,7 @@ class Subscription(msgspec.Struct, frozen=True):
 
 
 _SEPARATOR = re.compile("[\x01\x02]")
-_NO_TAG = re.compile(r"[\s|&<>=!()'\"]")
+_NO_TAG = re.compile(r"[\s|&<>=!()'\",]|^\*$")
 """What no tag of a list has in it. A message may have such a tag; it is asked for with SQL92: ``TAGS = 'a b'``."""
 
 
@@ -484,8 +489,8 @@ def subscription(
     for tag in sorted(tags):
         if _NO_TAG.search(tag):
             raise UsageError(
-                f"{expression[:200]!r} is no list of tags: they are joined by '||', and {tag[:80]!r} has a space or an "
-                "operator in it; an expression over properties is SQL92: give it as sql= (--sql)"
+                f"{expression[:200]!r} is no list of tags: they are joined by '||', and {tag[:80]!r} has a space, a comma or an "
+                "operator in it, or is '*' beside others; for properties there is SQL92: give it as sql= (--sql, sqlFilter)"
             )
     return Subscription(topic, expression, "TAG", tags, frozenset(java_hash(tag) for tag in tags), version)
 
@@ -500,14 +505,9 @@ def tags_of(expression: str) -> frozenset[str]:
 
 def java_hash(text: str) -> int:
     """Return Java's ``String.hashCode``: base 31 over UTF-16 units, 32 bits, signed."""
-    value = 0
-    if text.isascii():
-        for unit in text.encode():
-            value = value * 31 + unit & 0xFFFFFFFF
-    else:
-        data = text.encode("utf-16-be", "surrogatepass")
-        for i in range(0, len(data), 2):
-            value = value * 31 + (data[i] << 8 | data[i + 1]) & 0xFFFFFFFF
+    value, data = 0, b"" if text.isascii() else text.encode("utf-16-be", "surrogatepass")
+    for unit in text.encode() if not data else (data[i] << 8 | data[i + 1] for i in range(0, len(data), 2)):
+        value = value * 31 + unit & 0xFFFFFFFF
     return value - 0x1_0000_0000 if value & 0x8000_0000 else value
 
 

@@ -38,7 +38,7 @@ class Scene:
         addresses = ";".join(host.address for host in self.hosts)
         self.settings = BrokerSettings(nameserver=addresses, **settings)
         self.registration = Registration(self.settings, ADDRESS, "10.0.0.1:10912", lambda: self.table, self.replies.append)
-        self.calls = Calls(self.world, self.network, "10.0.0.1")
+        self.calls = Calls(self.world, self.network, "10.0.0.1", lost=self.registration.disconnected)
         self.driver = Driver(self.world, self.calls, lambda: self.world.now, "broker")
 
     def boot(self, host: CoreHost) -> None:
@@ -142,20 +142,47 @@ def test_a_dead_name_server_delays_no_other_and_is_registered_with_soon_after_it
     assert scene.knows(index=1)
     assert scene.registration.registered == [scene.hosts[1].address]
     scene.boot(scene.hosts[0])
-    scene.world.run(3_500)
+    scene.world.run(1_000)
     assert scene.knows(index=0)
     assert scene.registration.registered == scene.registration.name_servers
 
 
-def test_a_restarted_name_server_learns_everything_again() -> None:
-    scene = Scene(force_register=False)
+@pytest.mark.parametrize("down_ms", [0, 300, 20_000, 100_000])
+@pytest.mark.parametrize("force", [False, True])
+def test_a_restarted_name_server_knows_the_broker_again_within_a_second(force: bool, down_ms: int) -> None:
+    scene = Scene(force_register=force)
     scene.keep()
     scene.world.run(5_000)
     scene.hosts[0].kill()
+    scene.world.run(down_ms)
     scene.boot(scene.hosts[0])
     assert not scene.knows()
-    scene.world.run(35_000)
+    scene.world.run(1_000)
     assert scene.knows()
+    assert scene.registration.registered == scene.registration.name_servers
+
+
+def test_a_lost_connection_alone_is_enough_to_register_again_within_a_second() -> None:
+    scene = Scene(force_register=False)
+    scene.keep()
+    scene.world.run(5_000)
+    (end,) = scene.network.connections("10.0.0.1")
+    scene.network.lose(end)
+    assert scene.world.run_until(lambda: not scene.knows(), 100)
+    scene.world.run(1_000)
+    assert scene.knows()
+
+
+def test_a_name_server_that_hangs_up_after_each_registration_is_not_asked_in_a_circle() -> None:
+    scene = Scene()
+    scene.keep()
+    scene.world.run(5_000)
+    scene.replies.clear()
+    for _ in range(10_000):
+        for end in scene.network.connections("10.0.0.1"):
+            scene.network.lose(end)
+        scene.world.run(1)
+    assert len(scene.replies) <= 20
 
 
 def test_an_announcement_that_was_lost_is_made_good_by_the_next() -> None:

@@ -310,13 +310,16 @@ def test_other_machines_are_let_in_only_with_a_warning(start, tmp_path):
     assert server.process.stderr is not None
     text = server.process.stderr.read()
     assert "without accounts: other machines may read, send and administer" in text
-    assert "name servers know no accounts" in text
+    assert "other machines may register brokers there: see register_secret" in text
 
 
-def test_with_accounts_other_machines_are_let_in_and_only_the_name_server_is_warned_of(start, tmp_path):
+PLAIN = ("--set", "acl_without_tls=true")
+
+
+def test_with_accounts_other_machines_are_let_in_without_a_warning(start, tmp_path):
     rules = tmp_path / "plain_acl.yml"
     rules.write_text("accounts:\n- {accessKey: account1, secretKey: secret-1, defaultTopicPerm: PUB}\n")
-    server = start("serve", "--data", tmp_path / "data", *FREE, "--host", "0.0.0.0", "--allow-remote", "--acl", rules)
+    server = start("serve", "--data", tmp_path / "data", *FREE, "--host", "0.0.0.0", "--allow-remote", "--acl", rules, *PLAIN)
     own = {"group": "P", "nameserver": server.nameserver, "retries_max": 0}
     with Producer(**own, access_key="account1", secret_key="secret-1") as producer:
         producer.send(Message("orders", b"1"))
@@ -326,8 +329,7 @@ def test_with_accounts_other_machines_are_let_in_and_only_the_name_server_is_war
 
     assert server.process.stderr is not None
     text = server.process.stderr.read()
-    assert "name servers know no accounts" in text
-    assert "without accounts" not in text
+    assert "other machines may" not in text
 
 
 @pytest.mark.parametrize("text", [None, "accounts:\n- accessKey: account1\n"])
@@ -406,13 +408,26 @@ def test_a_host_that_others_reach_is_refused_unless_allowed():
 
 @pytest.mark.parametrize("name", ["serve", "broker"])
 def test_other_machines_are_let_in_only_with_accounts_or_on_purpose(name):
-    remote = {"host": "0.0.0.0", "allow_remote": True}
+    remote = {"host": "0.0.0.0", "allow_remote": True, "set": ["acl_without_tls=true"]}
     with pytest.raises(UsageError, match=r"--acl FILE .* or --insecure"):
         servers.settings_from(name, remote, {})
 
     assert servers.settings_from(name, {**remote, "acl": "a.yml"}, {}).broker.acl_file == "a.yml"
-    assert servers.settings_from(name, {**remote, "set": ["aclEnable=true"]}, {}).broker.acl_enable
+    assert servers.settings_from(name, {**remote, "set": [*remote["set"], "aclEnable=true"]}, {}).broker.acl_enable
     assert not servers.settings_from(name, {**remote, "insecure": True}, {}).broker.acl_enable
+
+
+@pytest.mark.parametrize("name", ["serve", "broker"])
+def test_accounts_without_tls_are_refused_beyond_loopback_unless_they_are_allowed(name, tmp_path):
+    remote = {"host": "0.0.0.0", "allow_remote": True, "acl": "a.yml"}
+    with pytest.raises(UsageError, match=r"accounts without TLS.* acl_without_tls=true"):
+        servers.settings_from(name, remote, {})
+    with pytest.raises(UsageError, match="accounts without TLS"):
+        servers.settings_from(name, {**remote, "set": ["tls.server.mode=permissive"]}, {})
+
+    assert servers.settings_from(name, {**remote, "set": ["acl_without_tls=true"]}, {}).broker.acl_enable
+    assert servers.settings_from(name, {**remote, "set": ["tls.server.mode=enforcing"]}, {}).broker.acl_enable
+    assert servers.settings_from(name, {**remote, "host": "127.0.0.1"}, {}).broker.acl_enable
 
 
 def test_a_name_server_has_no_accounts_that_could_be_asked_for():

@@ -98,6 +98,28 @@ async def test_no_answer_can_be_framed_sniffed_or_given_scripts(console: Site, p
     assert ("immutable" if "static" in path else "no-store") in answer.headers["cache-control"]
 
 
+@pytest.mark.parametrize("path", ["/", "/login", "/static/halfmoon.svg", "/none"])
+async def test_who_asks_for_another_host_gets_nothing_so_that_no_site_reads_along(console: Site, path: str):
+    """A name that its owner points at this machine would make the console's answers those of the owner's site."""
+    for host in ("evil.com", "127.0.0.1.evil.com:8080", "", "["):
+        answer = await console.http.get(path, headers={"Host": host, "Accept": "application/json"})
+        assert (answer.status_code, "set-cookie" in answer.headers) == (421, False)
+    for host in ("127.0.0.1:8080", "[::1]", "localhost", "console"):
+        assert (await console.http.get(path, headers={"Host": host})).status_code != 421
+    behind_proxy = Console(console.services._replace(secure=True, public_url="https://halfmoon.example.com"), ())
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(behind_proxy), base_url="https://halfmoon.example.com") as client:
+        assert (await client.get("/login")).status_code == 200
+        assert (await client.get("/login", headers={"Host": "evil.com"})).status_code == 421
+
+
+async def test_behind_tls_browsers_are_told_to_come_by_nothing_else(console: Site):
+    secure = Console(console.services._replace(secure=True), ())
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(secure), base_url="https://halfmoon.example.com") as client:
+        for path in ("/login", "/none"):
+            assert (await client.get(path)).headers["strict-transport-security"] == "max-age=31536000"
+    assert "strict-transport-security" not in (await console.get("/login")).headers
+
+
 async def test_templates_and_scripts_hold_nothing_that_the_policy_forbids():
     from halfmoon.console.render import HERE
 

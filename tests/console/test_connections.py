@@ -121,3 +121,28 @@ async def test_a_request_that_never_ends_is_cut(monkeypatch: pytest.MonkeyPatch)
 
     async with serving(endless) as port:
         assert await asked(port, b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n1") == b""
+
+
+async def test_half_of_a_form_gives_way_to_who_asks():
+    begun = asyncio.Event()
+
+    async def reading(_scope: Any, receive: Any, send: Any) -> None:
+        if _scope["method"] == "POST":
+            begun.set()
+            while (await receive()).get("more_body"):
+                pass
+        await hello(_scope, receive, send)
+
+    half = b"POST /login HTTP/1.1\r\nHost: console.test\r\nContent-Length: 100\r\n\r\nname=a"
+    async with serving(reading) as port:
+        slow = [await asyncio.open_connection("127.0.0.1", port) for _ in range(REQUESTS_MAX + 50)]
+        for _, writer in slow:
+            writer.write(half)
+        await begun.wait()
+        await asyncio.sleep(0.5)
+
+        answers = [await asked(port) for _ in range(5)]
+
+        assert answers == [b"HTTP/1.1 200"] * 5
+        for _, writer in slow:
+            writer.close()

@@ -39,11 +39,11 @@ class Cluster:
             self.now, health if any(broker.version for broker in self.brokers) else "down", faults, self.brokers, {}
         )
 
-    async def groups(self):
+    async def groups(self, *, failing):
         self.asked.append("groups")
         return self.names
 
-    async def backlogs(self, names):
+    async def backlogs(self, names, *, failing):
         self.asked.append(("backlogs", len(names)))
         if self.group_error:
             raise self.group_error

@@ -43,7 +43,8 @@ def test_every_option_of_the_source_exists_and_is_what_its_error_says():
 
 
 def test_every_name_that_an_error_translates_is_in_the_table():
-    listed = {name.lower() for theirs, *_ in rows("Options of the source") for name in names(theirs)}
+    sections = ("Options of the source", "The sink")
+    listed = {name.lower() for section in sections for theirs, *_ in rows(section) for name in names(theirs)}
 
     assert KAFKA_NAMES.keys() <= listed
 

@@ -59,6 +59,16 @@ def test_a_route_has_raw_keys_for_old_askers_and_quoted_ones_for_those_that_say_
         assert reply.serialization == serialization
 
 
+def test_a_route_names_brokers_that_left_to_those_who_ask_for_them() -> None:
+    house = House()
+    for name in ("broker-a", "broker-b"):
+        house.register(name)
+    house.ask(104, register_fields("broker-b"))
+    assert "absentBrokers" not in house.route()
+    reply = house.ask(105, {"topic": "t", "absentBrokers": "true"}, version=401)
+    assert json.loads(bytes(reply.body))["absentBrokers"] == ["broker-b"]
+
+
 def test_an_unknown_topic_is_answered_17_with_the_originals_remark() -> None:
     reply = House().ask(105, {"topic": "nope"})
     assert (reply.code, reply.remark) == (17, f"No topic route info in name server for the topic: nope{FAQ}")

@@ -62,3 +62,35 @@ def test_names_values_and_their_number_are_bounded() -> None:
     table.put("m", "b", "2")
     table.delete("n", "a")
     table.put("m", "c", "1")
+
+
+def test_554_entries_of_64_kb_are_not_rewritten_at_each_change() -> None:
+    table = KeyValues()
+    for number in range(63):
+        table.put("n", f"k{number}", "v" * 65_536)
+    with pytest.raises(SystemError_, match="all entries together have at most 4194304 bytes"):
+        table.put("n", "k63", "v" * 65_536)
+    assert len(table.dump()) < 4.5 * 1024 * 1024
+    table.put("n", "k0", "short")
+    table.put("n", "more", "v" * 60_000)
+
+
+def test_what_was_saved_by_an_older_version_and_is_too_much_is_kept_and_may_only_shrink() -> None:
+    big, table = KeyValues(bytes_max=2**30), KeyValues(bytes_max=1000)
+    for number in range(50):
+        big.put("n", f"k{number}", "v" * 50)
+    table.load(big.dump())
+    with pytest.raises(SystemError_):
+        table.put("n", "one more", "v")
+    table.put("n", "k1", "v")
+    assert table.delete("n", "k2")
+    assert len(table.namespace("n") or {}) == 49
+
+
+def test_namespaces_without_keys_take_no_room_for_ever() -> None:
+    table = KeyValues(bytes_max=2000)
+    for number in range(1000):
+        table.put(f"namespace {number}", "k", "v")
+        assert table.delete(f"namespace {number}", "k")
+    assert len(table.dump()) < 6000
+    assert table.namespace("namespace 999") == {}

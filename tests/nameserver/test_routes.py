@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from halfmoon.limits import ROUTE_BROKERS_MAX, ROUTE_QUEUES_MAX
 from halfmoon.nameserver.routes import Master, Queues, Registration, Routes, TableFull
 
 Q = Queues(4, 4, 6)
@@ -37,6 +38,95 @@ def test_a_registered_topic_has_its_broker_as_route() -> None:
     assert found[1] == {"a": Q}
     assert brokers(routes) == {"a": {0: "10.0.0.1:a0"}}
     assert routes.route("unknown") is None
+
+
+@pytest.mark.parametrize("queues", [Queues(2**31 - 1, 4, 6), Queues(4, ROUTE_QUEUES_MAX + 1, 6)])
+def test_a_topic_with_more_queues_than_a_client_takes_is_left_out(queues: Queues) -> None:
+    routes = Routes()
+    routes.register(sent(topics={"t": queues, "good": Q}), 1, 0)
+    assert (routes.topics(), routes.left_out, routes.last_left_out) == (["good"], 1, "t")
+
+
+def test_600_brokers_that_each_say_many_queues_make_no_route_that_a_client_refuses() -> None:
+    routes = Routes()
+    for number in range(600):
+        routes.register(sent(f"b{number}", topics={"t": Queues(ROUTE_QUEUES_MAX // 100, 1, 6), "small": Q}), number, 0)
+    found, small = routes.route("t"), routes.route("small")
+    assert found is not None
+    assert small is not None
+    assert sum(queues.read_count for queues in found[1].values()) <= ROUTE_QUEUES_MAX
+    assert (len(found[1]), len(small[1]), routes.left_out) == (100, 600, 500)
+    assert routes.route("t") == found
+
+
+def test_what_a_broker_had_of_a_topic_stays_when_it_wants_too_much_and_its_room_is_free_when_it_leaves() -> None:
+    routes = Routes()
+    routes.register(sent("a", topics={"t": Queues(ROUTE_QUEUES_MAX - 4, 4, 6)}), 1, 0)
+    routes.register(sent("b", topics={"t": Q}), 2, 0)
+    routes.register(sent("b", topics={"t": Queues(5, 5, 6)}, version=2), 2, 0)
+    found = routes.route("t")
+    assert found is not None
+    assert found[1]["b"] == Q
+    routes.lost(1)
+    routes.register(sent("b", topics={"t": Queues(5, 5, 6)}, version=3), 2, 0)
+    assert found[1]["b"].read_count == 5
+
+
+def test_a_topic_has_so_many_brokers_at_most_and_a_broker_so_many_members() -> None:
+    routes = Routes()
+    for number in range(ROUTE_BROKERS_MAX + 3):
+        routes.register(sent(f"b{number}"), number, 0)
+        if number < ROUTE_BROKERS_MAX:
+            routes.register(sent("a", number, topics={}), -number, 0)
+    found = routes.route("t")
+    assert found is not None
+    assert len(found[1]) == ROUTE_BROKERS_MAX
+    with pytest.raises(TableFull, match="1000 members of a are registered"):
+        routes.register(sent("a", ROUTE_BROKERS_MAX, topics={}), 1, 0)
+
+
+@pytest.mark.parametrize(
+    "facts", [{"name": "b" * 256}, {"cluster": "c" * 900_000}, {"address": "a" * 301}, {"ha_address": "a" * 900_000}]
+)
+def test_a_broker_with_a_name_or_address_as_nobody_has_one_is_refused(facts: dict[str, str]) -> None:
+    routes = Routes()
+    with pytest.raises(TableFull, match=r"a .* has at most (255|300) characters, not \d+"):
+        routes.register(sent(**facts), 1, 0)  # type: ignore[arg-type]
+    assert (routes.live_count, routes.groups(), routes.clusters()) == (0, [], {})
+
+
+@pytest.mark.parametrize("topic", ["t" * 256, "t" * 900_000, "a\nb", "\u0001"])
+def test_a_topic_with_a_name_as_nobody_has_one_is_left_out(topic: str) -> None:
+    routes = Routes()
+    routes.register(sent(topics={topic: Q}), 1, 0)
+    assert (routes.topics(), routes.left_out) == ([], 1)
+    assert len(routes.last_left_out) <= 255
+
+
+def test_all_names_of_topics_fit_into_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("halfmoon.nameserver.routes.NAMES_BYTES_MAX", 1000)
+    routes = Routes()
+    for version in range(3):
+        routes.register(sent(topics={f"{number:0100}": Q for number in range(20)}, version=version), 1, 0)
+        assert len(routes.topics()) == 10
+        routes.delete_topic(f"{version:0100}")
+        routes.register(sent("b", topics={"x" * 100: Q}, version=version), 2, 0)
+        assert "x" * 100 in routes.topics()
+        routes.delete_topic("x" * 100)
+    routes.lost(1)
+    routes.lost(2)
+    assert (routes.topics(), routes._entries, routes._names_bytes) == ([], 0, 0)
+
+
+def test_all_tables_together_have_so_many_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("halfmoon.nameserver.routes.ENTRIES_MAX", 10)
+    routes = Routes()
+    for name in "abc":
+        routes.register(sent(name, topics={f"t{number}": Q for number in range(4)}), ord(name), 0)
+    assert (routes._entries, routes.left_out) == (10, 2)
+    routes.lost(ord("a"))
+    routes.register(sent("d", topics={"t0": Q}), 4, 0)
+    assert (routes._entries, routes.left_out) == (7, 2)
 
 
 def test_topics_change_only_with_the_version() -> None:
@@ -84,6 +174,24 @@ def test_a_dead_master_with_a_live_slave_keeps_its_topics() -> None:
     assert routes.lost(2) == ["10.0.0.1:a1"]
     assert routes.route("t") is None
     assert (routes.topics(), routes.groups(), routes.clusters(), routes.live_count) == ([], [], {}, 0)
+
+
+def test_a_broker_that_left_is_missed_until_it_is_back_or_its_topic_is_deleted() -> None:
+    routes = Routes(brokers_max=2)
+    topics = {"t": Q, "u": Q, "a": Q, "closed": Queues(4, 4, 2)}
+    for name, peer in (("a", 1), ("b", 2)):
+        routes.register(sent(name, topics=topics), peer, 0)
+    routes.lost(1)
+    routes.unregister("C", "b", "10.0.0.1:b0", 0)
+    assert (routes.absent("t"), routes.absent("closed"), routes.absent("other")) == (["a", "b"], [], [])
+    assert routes.topics() == []
+    assert sorted(routes.topics(absent=True)) == ["a", "t", "u"]
+    routes.delete_topic("u", "D")
+    assert routes.absent("u") == ["a", "b"]
+    routes.delete_topic("u", "C")
+    assert routes.absent("u") == []
+    routes.register(sent("b", topics=topics), 2, 0)
+    assert routes.absent("t") == ["a"]
 
 
 def test_all_brokers_of_a_connection_go_with_it_and_no_others() -> None:
@@ -276,6 +384,8 @@ class AnyHistory(RuleBasedStateMachine):
             assert set(found[1]) == {group.name for group in found[0]} <= groups
         held = {(name, topic) for topic, by_broker in routes._topics.items() for name in by_broker}
         assert held == {(name, topic) for name, topics in routes._topics_of.items() for topic in topics}
+        assert not groups & routes._absent.keys()
+        assert len(routes._absent) <= 5
         assert {key for keys in routes._brokers_of.values() for key in keys} == set(routes._live)
 
 

@@ -179,7 +179,7 @@ def test_with_accounts_it_is_healthy_and_takes_requests_from_them_alone(image: P
         (image / "data" / name).write_text(text)
         os.chown(image / "data" / name, *map(int, OF_THE_IMAGE["USER"].split(":")))
         (image / "data" / name).chmod(0o600)
-    with container(image, "--acl", "/data/accounts.yml") as started:
+    with container(image, "--acl", "/data/accounts.yml", "--set", "acl_without_tls=true") as started:
         ready(started)
         healthy = started.run(*words("HEALTHCHECK"))
         stranger = started.run("halfmoon", "produce", "--topic", "orders", "unsigned")

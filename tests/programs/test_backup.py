@@ -15,7 +15,8 @@ from threading import Event
 
 import pytest
 
-from halfmoon import Admin, Message, Producer, PullConsumer
+from halfmoon import Admin, ConsumeFrom, Message, MessageModel, Producer, PullConsumer, PushConsumer
+from halfmoon.client.ranges import Ranges
 from halfmoon.errors import StoreError, StoreLocked, UsageError
 from halfmoon.programs import backup as backing
 from halfmoon.programs.backup import back_up, copy_stopped
@@ -23,9 +24,11 @@ from halfmoon.programs.replacing import MANIFEST
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.runtime.files.filesystems import Kind
 from halfmoon.store.check.fsck import fsck
+from halfmoon.store.layout import RESTORED
 from halfmoon.store.queues.inventory import Inventory
 from halfmoon.store.settings import StoreSettings
 from halfmoon.testing.local import SMALL, LocalCluster
+from halfmoon.wire.bodies import DelayOffsetTable, from_json
 from tests.waiting import until
 
 INDEX = StoreSettings(hash_slots=SMALL["maxHashSlotNum"], index_entries_max=SMALL["maxIndexNum"])
@@ -268,6 +271,90 @@ def test_a_target_may_be_a_symbolic_link_or_the_directory_one_is_in(store, tmp_p
     assert (tmp_path / "here" / MANIFEST).exists()
 
 
+def test_a_backup_has_what_its_tables_speak_of_though_the_log_rolls_meanwhile(tmp_path, monkeypatch):
+    """A delayed message is delivered, into a new file of the log, before the tables are copied."""
+
+    def rolls(copy):
+        if not ends:
+            send(cluster, range(20, 220), more_bytes=90_000)  # a file has 16 MiB
+            with Producer(group="P", nameserver=cluster.nameserver) as producer:
+                producer.send(Message("orders", b"later", delay_level=1))
+            until(lambda: read_offsets(tmp_path / "store").get(1) == 1)
+            ends.append(max(int(path.name) for path in (tmp_path / "store" / "commitlog").iterdir()))
+        return paths(copy)
+
+    ends: list[int] = []
+    paths = backing._Copy._paths
+    monkeypatch.setattr("halfmoon.programs.backup._Copy._paths", rolls)
+    with LocalCluster(tmp_path / "store") as cluster:
+        send(cluster, range(20))
+        made = back_up(tmp_path / "store", tmp_path / "backup")
+
+    assert made.running
+    assert made.log_end > ends[0] > 0
+    assert read_offsets(tmp_path / "backup")[1] == 1
+    assert b"later" in read(tmp_path / "backup")
+
+
+def read_offsets(directory):
+    path = directory / "config" / "delayOffset.json"
+    return from_json(DelayOffsetTable, path.read_bytes()).offset_table if path.exists() else {}
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_the_topics_of_a_restored_backup_have_another_birth_and_keep_it(tmp_path, running):
+    with LocalCluster(tmp_path / "store") as cluster:
+        send(cluster, range(20))
+        born = births(cluster)
+        if running:
+            back_up(tmp_path / "store", tmp_path / "backup")
+    if not running:
+        back_up(tmp_path / "store", tmp_path / "backup")
+    back_up(tmp_path / "backup", tmp_path / "restored")
+    later = []
+    for _ in range(2):
+        with LocalCluster(tmp_path / "restored") as cluster:
+            later.append(births(cluster))
+
+    assert later[0] == later[1]
+    assert later[0] > born
+    assert not (tmp_path / "restored" / RESTORED).exists()
+    with LocalCluster(tmp_path / "store") as cluster:
+        assert births(cluster) == born, "the original is what it was"
+
+
+def births(cluster):
+    with Ranges(nameserver=cluster.nameserver) as ranges:
+        ranges.bounds("orders")
+        [born] = ranges.births("orders").values()
+        return born
+
+
+def test_a_consumer_that_was_ahead_of_the_backup_is_given_all_that_the_restored_broker_stores(tmp_path):
+    """Its offsets file speaks of messages that the original stored after the backup."""
+
+    def given(directory, numbers):
+        got = set()
+        with LocalCluster(directory) as cluster:
+            send(cluster, numbers)
+            consumer = PushConsumer(
+                group="B", nameserver=cluster.nameserver, model=MessageModel.BROADCASTING, instance_name="one",
+                consume_from=ConsumeFrom.FIRST_OFFSET, offsets_dir=str(tmp_path / "offsets"),
+            )  # fmt: skip
+            consumer.subscribe("orders")
+            consumer.on_message(lambda messages: got.update(bytes(each.body) for each in messages))
+            with consumer:
+                until(lambda: bodies(numbers) <= got)
+        return got
+
+    with LocalCluster(tmp_path / "store") as cluster:
+        send(cluster, range(20))
+    back_up(tmp_path / "store", tmp_path / "backup")
+    assert given(tmp_path / "store", range(20, 80)) == bodies(range(80))
+
+    assert bodies(range(100, 140)) <= given(tmp_path / "backup", range(100, 140))
+
+
 def test_a_linked_directory_in_a_store_is_not_left_out_silently(store, tmp_path):
     (store / "consumequeue" / "orders").rename(tmp_path / "elsewhere")
     (store / "consumequeue" / "orders").symlink_to(tmp_path / "elsewhere")
@@ -277,12 +364,12 @@ def test_a_linked_directory_in_a_store_is_not_left_out_silently(store, tmp_path)
 
 
 def test_a_first_file_of_the_log_without_bytes_stops_no_backup(tmp_path, monkeypatch):
-    def opens(copy, held):
+    def opens(copy, logs, held):
         [first] = [path for path in (tmp_path / "store" / "commitlog").iterdir() if not int(path.name)]
         first.rename(tmp_path / "first")
         first.write_bytes(b"")
         try:
-            return open_logs(copy, held)
+            return open_logs(copy, logs, held)
         finally:  # at once: the running broker reads it as well
             (tmp_path / "first").rename(first)
 

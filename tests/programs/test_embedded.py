@@ -12,10 +12,15 @@ import pytest
 
 from halfmoon import AsyncAdmin, AsyncProducer, Message
 from halfmoon.broker.settings import VipChannel
+from halfmoon.cli.console.child import cluster_of
 from halfmoon.errors import HalfmoonError, SettingError, StoreError, StoreLocked
+from halfmoon.programs.cluster import cluster
 from halfmoon.programs.configuration import BROKER, NAME_SERVER, Configuration, configuration
-from halfmoon.programs.embedded import NAME_SERVER_DIRECTORY, SMALL, both, broker, name_server, start, stop
+from halfmoon.programs.embedded import NAME_SERVER_DIRECTORY, SMALL, both, broker, kill, name_server, start, stop
 from halfmoon.programs.ports import PortTaken
+from halfmoon.runtime.connections.asyncio_connections import Connections
+from halfmoon.wire.bodies import RegisterBrokerBody, to_json
+from halfmoon.wire.headers.route import RegisterBroker
 from halfmoon.wire.signature import Credentials
 from tests.programs.test_ports import pair_of_ports
 
@@ -100,12 +105,46 @@ async def test_accounts_are_in_the_file_that_is_given_or_in_rocketmqs_home_or_in
         await stop(programs)
 
 
+@pytest.mark.parametrize("count", [1, 2])
+async def test_beside_accounts_nobody_else_registers_a_broker_to_be_sent_signed_requests(tmp_path, count):
+    rules = tmp_path / "plain_acl.yml"
+    rules.write_text("accounts:\n- {accessKey: operator, secretKey: secret-1, admin: true}\n")
+    programs = await cluster(with_accounts(rules), tmp_path / "data", count)
+    await start(programs)
+    names, stranger = programs[0], Connections()
+    header = RegisterBroker(broker_name="broker-x", broker_addr="127.0.0.1:9", cluster_name="DefaultCluster", broker_id=0)
+    try:
+        refused = await stranger.call(names.address, header, to_json(RegisterBrokerBody()), 3000)
+        async with AsyncAdmin(nameserver=names.address, access_key="operator", secret_key="secret-1") as admin:
+            known = {each.name for each in await admin.brokers()}
+            await admin.create_topic("orders", queue_count=1)
+            await admin.delete_topic("orders")  # changes routes, as an administrator may
+    finally:
+        await stranger.close()
+        await stop(programs)
+
+    assert (refused.code, "needs the right to register" in (refused.remark or "")) == (1, True)
+    assert known == {f"broker-{letter}" for letter in "ab"[:count]}
+
+
+async def test_the_console_signs_only_what_goes_to_servers_of_its_own_process(tmp_path):
+    rules = tmp_path / "plain_acl.yml"
+    rules.write_text("accounts:\n- {accessKey: operator, secretKey: secret-1, admin: true}\n")
+    programs = await cluster(with_accounts(rules), tmp_path / "data", 2)
+    try:
+        client = AsyncAdmin(**cluster_of(programs))
+        assert all(client.signs(each.address) is not None for each in programs)
+        assert client.signs("127.0.0.1:9") is None  # what a name server may call a broker
+    finally:
+        await kill(programs)
+
+
 async def test_a_broker_signs_what_it_asks_others_with_the_account_of_its_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("HALFMOON_ACCESS_KEY", "account1")
     monkeypatch.setenv("HALFMOON_SECRET_KEY", "secret-1")
     alone = await broker(settings(), tmp_path)
     try:
-        assert alone.connections.credentials == Credentials("account1", "secret-1")
+        assert alone.connections.signs("127.0.0.1:1") == Credentials("account1", "secret-1")
     finally:
         await alone.kill()
 

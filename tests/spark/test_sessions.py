@@ -125,6 +125,7 @@ def test_a_submitted_program_runs_where_and_as_its_submitter_says(cluster: Local
     said = facts_of(cluster, topic, tmp_path, command, SPARK_MASTER="local[7]")
 
     assert (said["master"], said["shuffle"], said["rows"]) == ("local[1]", "5", 4)
+    assert said["partitions"] == 4  # one for each queue: what plans does not know the cluster
 
 
 @pytest.mark.slow

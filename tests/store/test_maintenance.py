@@ -1,4 +1,4 @@
-"""What a store does beside its messages: indexing in slices, and log files that are pinned."""
+"""What a store does beside its messages: indexing in slices."""
 
 from __future__ import annotations
 
@@ -17,12 +17,3 @@ def test_the_key_index_catches_up_while_nobody_appends_or_reads():
         store.tick(now)
         carry_out(store, now)
     assert store._indexing.position == store.end_offset
-
-
-def test_pins_add_up_to_the_lowest_offset():
-    store = open_store(SimDisk(Random(1)))
-    store.maintenance.pin(lambda: 500)
-    store.maintenance.pin(lambda: 300)
-    store.maintenance.pin(lambda: 400)
-    assert store.maintenance.undecided_from is not None
-    assert store.maintenance.undecided_from() == 300

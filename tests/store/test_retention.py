@@ -131,12 +131,12 @@ def test_files_that_are_not_durable_are_not_deleted():
 
 def test_files_wait_for_what_is_undecided_in_them_and_then_until_its_decision_is_durable():
     disk, store = filled(file_reserved_hours=1)
-    upkeep, undecided = store.maintenance, [3 * 65536 + 5]
-    upkeep.undecided_from = lambda: undecided[0]
+    undecided = [3 * 65536 + 5]
+    pin = store.maintenance.pin("a test", lambda: undecided[0])
     tick(store, FOUR)
     tick(store, FOUR + 10_000)
     assert disk.list("commitlog")[0] == f"{3 * 65536:020d}"
-    assert upkeep.wanted_below == 0, "only time asks for the others"
+    assert pin.in_the_way_below == 0, "only time asks for the others"
     undecided[0] = store.end_offset
     store.append("t", 0, [draft(b"the decision")], FOUR + 15_000)
     end = store.end_offset
@@ -150,22 +150,33 @@ def test_files_wait_for_what_is_undecided_in_them_and_then_until_its_decision_is
     assert disk.list("commitlog") == [f"{9 * 65536:020d}"]
 
 
+def test_files_stay_from_the_lowest_place_on_that_is_needed():
+    disk, store = filled(file_reserved_hours=1)
+    for firm, place in ((True, 5), (False, 3), (True, 4)):
+        store.maintenance.pin(f"{place}", lambda place=place: place * 65536, firm=firm)
+    tick(store, FOUR)
+    tick(store, FOUR + 10_000)
+    assert disk.list("commitlog")[0] == f"{3 * 65536:020d}"
+
+
 def test_where_the_disk_needs_room_it_says_what_is_in_the_way():
     disk, store = filled()
     upkeep = store.maintenance
-    upkeep.undecided_from = lambda: 3 * 65536 + 5
+    pin, other = upkeep.pin("a test", lambda: 3 * 65536 + 5), upkeep.pin("another", lambda: store.end_offset)
     disk.used_bytes = disk.total_bytes * 95 // 100
     for later in (60_000, 70_000):
         tick(store, NOW + later)
-    assert (store.min_offset, upkeep.wanted_below) == (3 * 65536, 9 * 65536)
+    assert (store.min_offset, pin.in_the_way_below, other.in_the_way_below) == (3 * 65536, 9 * 65536, 0)
     with pytest.raises(StoreNotWritable):
         store.append("t", 0, [draft()], NOW + 70_000)
-    with upkeep.making_room():
+    with upkeep.making_room(other), pytest.raises(StoreNotWritable):
+        store.append("t", 0, [draft()], NOW + 70_000)
+    with upkeep.making_room(pin):
         store.append("t", 0, [draft()], NOW + 70_000)
     assert store.refusal is not None
     disk.used_bytes = 0
     tick(store, NOW + 80_000)
-    assert (upkeep.wanted_below, store.refusal) == (0, None)
+    assert (pin.in_the_way_below, store.refusal) == (0, None)
 
 
 @pytest.mark.parametrize(("percent", "clean", "forcibly", "full"), [(75, False, False, False), (76, True, False, False),
@@ -182,7 +193,7 @@ def test_several_hours_can_be_named():
 
 def test_on_request_expired_files_go_at_any_hour_but_neither_others_nor_undecided_ones():
     disk, store = filled(file_reserved_hours=1, delete_batch_max=3)
-    store.maintenance.undecided_from = lambda: 5 * 65536
+    store.maintenance.pin("a test", lambda: 5 * 65536)
     noon = FOUR + 8 * HOUR
 
     store.maintenance.clean_now(noon)
@@ -201,13 +212,14 @@ def test_on_request_expired_files_go_at_any_hour_but_neither_others_nor_undecide
 
 def test_a_request_to_delete_ends_after_its_rounds():
     disk, store = filled(file_reserved_hours=1)
-    store.maintenance.undecided_from = lambda: 0
+    needed = [0]
+    store.maintenance.pin("a test", lambda: needed[0])
     noon = FOUR + 8 * HOUR
     store.maintenance.clean_now(noon)
     for number in range(MANUAL_ROUNDS):
         tick(store, noon + number * 10_000)
 
-    store.maintenance.undecided_from = lambda: store.end_offset
+    needed[0] = store.end_offset
     for number in range(MANUAL_ROUNDS, MANUAL_ROUNDS + 3):
         tick(store, noon + number * 10_000)
 

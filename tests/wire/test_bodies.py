@@ -18,6 +18,7 @@ from halfmoon.wire.bodies import (
     ConsumeFromWhere,
     ConsumeResult,
     MessageRequestMode,
+    QueueData,
     config_text,
     from_json,
     parse_config_text,
@@ -44,10 +45,14 @@ def strategy(kind: Any) -> st.SearchStrategy[Any]:
         return st.floats(allow_nan=False, allow_infinity=False)
     if kind is MessageQueue:
         return st.builds(MessageQueue, TEXT, TEXT, st.integers(0, 99))
+    if kind is QueueData:  # a route of more queues than a client takes is refused
+        return st.builds(QueueData, TEXT, st.integers(-9, 99), st.integers(-9, 99), st.integers(0, 7), st.integers(0, 7))
     if kind in (ConsumeType, MessageModel, ConsumeFromWhere, ConsumeResult, MessageRequestMode):
         return st.sampled_from(list(kind))
     if origin is list:
         return st.lists(strategy(parts[0]), max_size=2)
+    if origin is tuple:
+        return st.tuples(*map(strategy, parts))
     if origin is dict:
         return st.dictionaries(strategy(parts[0]), strategy(parts[1]), max_size=2)
     if type(None) in parts:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from halfmoon.errors import BadMessage, UsageError
 from halfmoon.wire.codes import COMPRESSED, LZ4, ZLIB, ZSTD
-from halfmoon.wire.compression import compress, decompress, inflate
+from halfmoon.wire.compression import beginning, compress, decompress, inflate
 
 KINDS = [ZLIB, LZ4, ZSTD]
 PACKAGES = {LZ4: "lz4.frame", ZSTD: "zstandard"}
@@ -121,3 +121,35 @@ def test_a_zlib_stream_is_inflated_within_a_bound():
     assert inflate(zlib.compress(b"abc"), 3) == b"abc"
     with pytest.raises(BadMessage):
         inflate(zlib.compress(b"abcd"), 3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(body=st.binary(max_size=2000), size_max=st.integers(1, 2500))
+def test_the_beginning_of_a_body_is_as_long_as_asked(kind, body, size_max):
+    needs(kind)
+
+    assert beginning(compress(body, kind, 3), COMPRESSED | kind, size_max) == body[:size_max]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_beginning_of_a_bomb_takes_no_more_memory_than_one_block(kind):
+    needs(kind)
+    bomb = compress(bytes(64 * 2**20), kind, 1)
+
+    tracemalloc.start()
+    try:
+        assert beginning(bomb, COMPRESSED | kind, 240) == bytes(240)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("sys_flag", [0, COMPRESSED, *(COMPRESSED | kind for kind in KINDS), COMPRESSED | 0x700])
+def test_the_beginning_of_what_does_not_unpack_is_as_it_is_stored(sys_flag):
+    assert beginning(b"no stream at all", sys_flag, 5) == b"no st"
+
+
+def test_the_beginning_of_what_no_package_unpacks_is_as_it_is_stored(monkeypatch):
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+
+    assert beginning(b"(\xb5/\xfd...", COMPRESSED | ZSTD, 4) == b"(\xb5/\xfd"

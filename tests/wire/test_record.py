@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import zlib
 from dataclasses import fields, replace
 
 import pytest
@@ -477,6 +478,28 @@ def test_a_body_is_unpacked_once_when_it_is_asked_for_though_two_ask_at_the_same
     assert (message.body, message.sys_flag) == (b"HELLO", 0)
     assert asked == [(b"hello", 1)] * 2
     assert (message.body, message.sys_flag, len(asked)) == (b"HELLO", 0, 2)
+
+
+def test_a_large_body_is_unpacked_each_time_so_that_a_page_of_messages_does_not_grow(monkeypatch):
+    monkeypatch.setattr("halfmoon.wire.record.KEPT_BYTES_MAX", 8)
+    large, small = decode_record(example(sys_flag=1)), decode_record(example(sys_flag=1))
+    large.unpack_later(lambda one, body, sys_flag: (body * 2, sys_flag & ~1))
+    small.unpack_later(lambda one, body, sys_flag: (body + b"...", sys_flag & ~1))
+
+    assert [(one.body, one.sys_flag) for one in (large, small)] == [(b"hellohello", 0), (b"hello...", 0)]
+    assert (large.body is large.body, small.body is small.body) == (False, True)
+    assert (large.as_stored(), small.as_stored()) == ((b"hello", 1), (b"hello...", 0))
+    assert pickle.loads(pickle.dumps(large)) == large
+
+
+def test_the_beginning_of_a_compressed_body_leaves_the_rest_packed():
+    bomb = zlib.compress(bytes(2**20))
+    message, asked = decode_record(example(body=bomb, sys_flag=1)), []
+    message.unpack_later(lambda one, body, sys_flag: (zlib.decompress(body), asked.append(one) or 0))
+
+    assert (message.beginning(10), message.held_bytes, message.as_stored(), asked) == (bytes(10), len(bomb), (bomb, 1), [])
+    assert (len(message.body), message.beginning(10), len(asked)) == (2**20, bytes(10), 1)
+    assert decode_record(example(sys_flag=1)).beginning(2) == b"he"  # a raw record is as it is stored
 
 
 def test_a_message_has_no_other_names():

@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any
 
 from halfmoon.broker.access.access import Access
 from halfmoon.broker.access.administration import Administration
 from halfmoon.broker.access.files import RuleFiles
+from halfmoon.broker.access.places import topic_at
 from halfmoon.broker.access.reading import CheckedReading
 from halfmoon.broker.admin.admin import Admin
 from halfmoon.broker.admin.cleaning import Cleaning
@@ -41,7 +43,7 @@ from halfmoon.broker.send.gate import Gate
 from halfmoon.broker.send.pending_replies import refused
 from halfmoon.broker.send.reply_messages import ReplyMessages
 from halfmoon.broker.send.sends import Sends
-from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.settings import AclMode, BrokerSettings
 from halfmoon.broker.transactions.transactions import Transactions
 from halfmoon.effects import CoreEffect, Op, Start, Work
 from halfmoon.errors import AccessRefused, BadHeader, ResponseCode, SystemBusy
@@ -83,9 +85,9 @@ class Broker:
         address, ha_address = f"{settings.address}:{settings.port}", f"{settings.address}:{settings.port + 1}"
         host, levels = pack_host(address), Levels(settings.delay_levels)
         self.settings = settings
-        self.access = Access(rule_files or RuleFiles(disk, store_settings.data), now) if settings.acl_enable else None
+        self.access = _access(settings, rule_files or RuleFiles(disk, store_settings.data), now)
         self.store = Store.open(disk, store_settings, host, now, tag_code=levels.tag_code)
-        self.context = context = Context.open(settings, self.store, disk, host, random, now)
+        self.context = context = Context.open(settings, self.store, disk, host, random, now, self.access)
         self.configuration = Configuration(context)
         self.tables, self.topics, self.groups, self.offsets = context.tables, context.topics, context.groups, context.offsets
         self.clients, self.stats, self.peers = context.clients, context.stats, context.peers
@@ -100,7 +102,7 @@ class Broker:
         self._read = self.gate.read if self.access is None else CheckedReading(self.access, self.gate.read).read
         self.pulls = Pulls(context, self.holds)
         self.membership = Membership(context, self.pulls.filters.check)
-        self.locks = Locks(settings, self.topics, self.membership.tell)
+        self.locks = Locks(settings, self.topics, self.clients, self.membership.tell)
         self.progress, self.resets, self.relay, self.queries = Progress(context), Resets(context), Relay(context), Queries(context)
         self.admin = Admin(context, self.configuration, self._topic_deleted, self._group_deleted, self._runtime_texts)
         self.cleaning = Cleaning(context, self.admin.forget_topic)
@@ -119,16 +121,7 @@ class Broker:
         self._sync_flush = self.store.sync_flush
         self._stopping = False
         self._next_save_ms, self._next_expire_ms = now + settings.save_offsets_ms, now + EXPIRE_SCAN_MS
-        self._recover_tables(now)
-
-    def _recover_tables(self, now: int) -> None:
-        """Make the tables agree with the store: a kill may have come between the two."""
-        queues, counts = self.store.queues, dict[str, int]()
-        for topic, queue_id in sorted(queues):
-            counts[topic] = queue_id + 1
-        self.topics.adopt(counts, now)
-        self.offsets.drop_unknown(set(self.topics.names()))
-        self.offsets.clamp((*key, queue.max_offset) for key, queue in queues.items())
+        context.recover(now)
 
     def _table(self) -> dict[int, Handler]:
         """Return the handler of each request code, as the services declare them."""
@@ -156,7 +149,7 @@ class Broker:
         self.topics.on_change = lambda _topic: self.registration.changed()
         self.configuration.on_change = self._settings_changed
         if self.access is not None:
-            self.access.on_change = self._rules_changed
+            self.access.on_change, self.access.topic_at = self._rules_changed, partial(topic_at, self.store)
         if self.registration.name_servers:
             self._starts.append(Start(self.registration.keep(), "registration"))
 
@@ -210,8 +203,7 @@ class Broker:
         try:
             if requests or pulls or self.holds.count or self._notes_arrivals:
                 self.pulls.turn(now)
-            while self._completions:
-                self.transactions.decisions.settle(self._completions.pop(0), now)
+            self._settle(now)
             if self.batches.recovery.answers:
                 self.batches.turn(now)
         except Exception:  # our own mistake: what connections asked in this turn is handled all the same
@@ -224,6 +216,13 @@ class Broker:
             self._handle_each(pulls, self._handle_pull, now)
         for peer, by_us in self.backlog.emptied():
             self._forget(peer.number, by_us=by_us)
+
+    def _settle(self, now: int) -> None:
+        while self._completions:
+            try:
+                self.transactions.decisions.settle(self._completions.pop(0), now)
+            except Exception:  # our own mistake: no others are affected, and these stay pending
+                log.exception("decisions of a turn failed")
 
     def _handle_each(self, requests: list[Asked], handle: Callable[[Peer, bytes, Frame, int], None], now: int) -> None:
         """Handle requests; those of connections that are to be sent enough already wait."""
@@ -258,6 +257,8 @@ class Broker:
 
     def lost(self, peer: int, now: int) -> None:
         """A connection was lost: forget it, once what it asked one-way is carried out."""
+        if self.access is not None:
+            self._settle(now)  # as long as it is known who decided
         known = self.peers.get(peer)
         if known is None or not self.backlog.lost(known):
             self._forget(peer, by_us=known is not None and known.closing)
@@ -513,3 +514,7 @@ class Broker:
 
     def _group_deleted(self, group: str) -> None:
         self.assignment.forget(group=group)
+
+
+def _access(settings: BrokerSettings, files: RuleFiles, now: int) -> Access | None:
+    return Access(files, now, rocketmq=settings.acl_mode is AclMode.ROCKETMQ) if settings.acl_enable else None

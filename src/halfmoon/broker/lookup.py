@@ -12,10 +12,10 @@ COPIES_MAX = 16
 FOR_EVER_MS = 2**62
 
 
-def messages_with(store: Store, topic: str, key: str) -> list[StoredMessage]:
-    """Return the messages of a topic with an id, the newest first; with sync flush only durable ones."""
+def messages_with(store: Store, topic: str, key: str, *, deleted: bool = False) -> list[StoredMessage]:
+    """Return the messages of a topic with an id, the newest first; with sync flush only durable ones. See `Store.query`."""
     messages: list[StoredMessage] = []
-    for record in reversed(store.query(topic, key, COPIES_MAX, 0, FOR_EVER_MS).records) if key else ():
+    for record in reversed(store.query(topic, key, COPIES_MAX, 0, FOR_EVER_MS, deleted=deleted).records) if key else ():
         message = message_of(record)
         if message is not None and message.properties.get(UNIQ_KEY) == key:
             messages.append(message)

@@ -30,8 +30,8 @@ from halfmoon.wire.headers.topic import QueryDataVersion, QueryDataVersionReply
 
 log = logging.getLogger("halfmoon.broker")
 
-RETRY_MS = 3_000
-"""Retry after a failure, sooner than the period: a name server that restarted knows no broker until it registers."""
+RETRY_MS = 500
+"""Pause after a failure or a lost connection: a name server that restarted knows no broker until it registers."""
 
 ANNOUNCE_GAP_MS = 10
 """Shortest time between two announcements, and a millisecond more for each 100 topics: a burst of new topics costs a few tables,
@@ -91,6 +91,18 @@ class Registration:
             link.has_news = True
             link.wake.fire()
 
+    def disconnected(self, address: str) -> None:
+        """Register again soon: whoever closed this connection has forgotten the broker, or has restarted and knows none.
+
+        Differs: the original registers with the next period, up to 30 s later, and no client finds the broker until then.
+        """
+        for link in self._links:
+            if link.address == address and not self._leaving:
+                if link.is_up:
+                    log.warning("connection lost: nameserver=%s", address)
+                link.is_up, link.is_lost = False, True
+                link.wake.fire()
+
     def settings_changed(self) -> None:
         """The interval may be another: the loops look at it again."""
         for link in self._links:
@@ -116,7 +128,7 @@ class Registration:
     def _keep(self, link: _Link) -> Op[None]:
         force = True
         while not self._leaving:
-            link.has_news = False
+            link.has_news = link.is_lost = False
             ok = yield from self._try(link, force=force)
             force = not ok or self._settings.force_register
             yield from self._announce_until_next(link, ok=ok)
@@ -143,7 +155,8 @@ class Registration:
         """Wait for the next registration; announce changes meanwhile, one-way."""
         began = at = yield from steady()
         while not self._leaving:
-            due = began + (self._settings.register_ms if ok else min(RETRY_MS, self._settings.register_ms))
+            soon = not ok or link.is_lost
+            due = began + (min(RETRY_MS, self._settings.register_ms) if soon else self._settings.register_ms)
             if at >= due:
                 return
             if not link.has_news:
@@ -179,7 +192,7 @@ class Registration:
         except NetworkError as exc:
             if link.is_up:  # else it is said already, and topics come by the thousand
                 log.warning("announcement failed: nameserver=%s error=%s", link.address, exc)
-                link.is_up = False
+            link.is_up, link.is_lost = False, True
 
     def _has_changed(self, link: _Link) -> Op[bool]:
         s = self._settings
@@ -220,12 +233,12 @@ class Registration:
 class _Link:
     """One name server and the state of its loop."""
 
-    __slots__ = ("address", "has_news", "is_up", "wake", "was_tried")
+    __slots__ = ("address", "has_news", "is_lost", "is_up", "wake", "was_tried")
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.wake = Signal()
-        self.has_news = self.is_up = self.was_tried = False
+        self.has_news = self.is_lost = self.is_up = self.was_tried = False
 
 
 def _checked(reply: Command, address: str) -> Command:

@@ -43,6 +43,11 @@ class Request(msgspec.Struct):
             raise BrokerError(f"the body is not a {cls.__name__}: {exc}") from exc
 
 
+def account_of(request: Request) -> str:
+    """Return the access key of the account that a request comes from; empty: it needs none."""
+    return "" if request.account is None else request.account.access_key
+
+
 class Reply(msgspec.Struct):
     """A reply: response code, remark, header and body."""
 

@@ -8,6 +8,13 @@ from enum import Enum
 from halfmoon.settings import forms, setting
 
 
+class AclMode(Enum):
+    """By what an account's permissions are checked."""
+
+    OBJECTS = 0
+    ROCKETMQ = 1
+
+
 class VipChannel(Enum):
     """Whether a broker listens two ports below its own, where clients with vipChannelEnabled send."""
 
@@ -67,6 +74,9 @@ class BrokerSettings:
     nameserver: str = setting(
         "", java="namesrvAddr", form=forms.ADDRESSES, why="Name servers to register with, separated by semicolons."
     )
+    register_secret: str = setting(
+        "", form=forms.SECRET, secret=True, why="Secret that the name servers want for a registration; see access.md."
+    )
     region: str = setting(
         "DefaultRegion", java="regionId", form=forms.NAME, why="Region name in every reply to a send, and in every message."
     )
@@ -82,6 +92,17 @@ class BrokerSettings:
         "",
         form=forms.PATH,
         why="File of accounts; further ones are in the directory acl beside it. Empty: conf/plain_acl.yml in the data directory.",
+    )
+
+    acl_mode: AclMode = setting(
+        AclMode.OBJECTS,
+        why="OBJECTS: permissions are for the messages, queues and groups that a request is about; ROCKETMQ: for the names in its "
+        "header alone, as in 4.9; see access.md.",
+    )
+
+    acl_without_tls: bool = setting(
+        False,
+        why="Let other machines connect without TLS although there are accounts: whoever overhears a signed request can repeat it.",
     )
 
     auto_create_topics: bool = setting(True, java="autoCreateTopicEnable", why="A send to an unknown topic creates it.")

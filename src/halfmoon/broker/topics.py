@@ -31,6 +31,7 @@ from halfmoon.wire.codes import Perm
 
 PATH = "config/topics.json"
 UNIT, UNIT_SUB = 1, 2
+NOWHERE = 2**63 - 1
 FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
 
@@ -41,8 +42,8 @@ class Topics:
     a topic that was deleted since the start.
     """
 
-    def __init__(self, settings: BrokerSettings, tables: Tables, now: int) -> None:
-        self._settings, self._tables = settings, tables
+    def __init__(self, settings: BrokerSettings, tables: Tables, now: int, log_end: Callable[[], int] = lambda: 0) -> None:
+        self._settings, self._tables, self._log_end = settings, tables, log_end
         self.epoch = 0
         """Counts changes, so that caches derived from the table can be checked cheaply."""
         self.on_change: Callable[[str | None], None] = lambda topic: None
@@ -185,6 +186,7 @@ class Topics:
             raise SystemBusy(f"the broker has {len(self._table)} topics, its bound (topics_max)")
         known = self._table.get(config.topic_name)
         config.birth_ms = max(now, self._deleted_birth_ms + 1) if known is None else known.birth_ms
+        config.birth_offset = self._log_end() if known is None else known.birth_offset
         if known is not None and known.read_queue_nums > config.read_queue_nums:
             self._most_queues[config.topic_name] = self.queue_count(known)
         if config.topic_name in self._deleted:
@@ -209,6 +211,33 @@ class Topics:
                 self._enter(topic_config(topic, queue_count), now)
             elif queue_count > self._table[topic].read_queue_nums:
                 self._most_queues[topic] = queue_count
+
+    def begin_at(self, log_end: int, now: int) -> bool:
+        """Take back births that lie behind the end of a log whose end was lost; return whether there were any."""
+        late = [config for config in self._table.values() if (config.birth_offset or 0) > log_end]
+        for config in late:
+            self._enter(structs.replace(config, birth_offset=log_end), now)
+        return bool(late)
+
+    def renew(self, now: int) -> None:
+        """Give all topics another birth: offsets of the store that this one is a copy of may name other messages here."""
+        for config in list(self._table.values()):
+            self._enter(structs.replace(config, birth_ms=max(now, (config.birth_ms or 0) + 1)), now)
+
+    def accepts_from(self, topic: str) -> int:
+        """Return the physical offset from which on delayed and half messages are for the topic that is there.
+
+        Those before it were accepted for a topic that was deleted. They go to the one of the same name if a send would create it
+        (0); otherwise to none: where there is no topic, none is accepted.
+        """
+        if self._settings.auto_create_topics or topic.startswith(RETRY_PREFIX):
+            return 0
+        config = self._table.get(topic)
+        return NOWHERE if config is None else config.birth_offset or 0
+
+    def gone(self, topic: str) -> str:
+        """Return what became of the topic that a message was accepted for which is before `accepts_from`."""
+        return f"topic {topic} was deleted{'' if self._table.get(topic) is None else ' and created again'} after it was accepted"
 
     def command(self, config: TopicConfig, now: int) -> None:
         """Create or replace a topic by command (17). Raises BrokerError 1 where `check` does."""
@@ -274,7 +303,7 @@ class Topics:
 
 
 def check_birth(topic: str, birth_ms: int | None, claimed: int | None) -> None:
-    """Check that an offset speaks of the topic that is there, made at ``birth_ms``; ``said`` is the birth that came with it.
+    """Check that an offset speaks of the topic that is there, made at ``birth_ms``; ``claimed`` is the birth that came with it.
 
     None and numbers below 0 say nothing. A topic whose birth is not known (`Topics.adopt`) may be any. Peers are told 0 of it; one
     that comes back with 0 for a known birth speaks of another topic, for nothing else gives a topic a birth.
@@ -282,7 +311,8 @@ def check_birth(topic: str, birth_ms: int | None, claimed: int | None) -> None:
     """
     if claimed is not None and claimed >= 0 and birth_ms is not None and claimed != birth_ms:
         raise TopicRecreated(
-            f"topic {topic} was deleted and made again: the offset is one of the topic made at {claimed}, not at {birth_ms}"
+            f"topic {topic} was deleted and made again, or restored from a backup: the offset is one of the topic made at"
+            f" {claimed}, not at {birth_ms}"
         )
 
 

@@ -193,7 +193,7 @@ async def _keep_polling(consumer: AsyncPullConsumer, total: int, until_ns: int, 
         if messages:
             tally.spans_ns.append(time.perf_counter_ns() - begin)
             tally.messages += len(messages)
-            tally.bytes += sum(len(message.body) for message in messages)
+            tally.bytes += sum(message.held_bytes for message in messages)
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:

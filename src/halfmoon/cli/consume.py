@@ -10,13 +10,14 @@ from typing import Annotated
 import typer
 
 from halfmoon.cli.shared.app import App
+from halfmoon.cli.shared.bodies import Bodies
 from halfmoon.cli.shared.lines import check_reader, say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, Topic, duration_ms, time_ms
 from halfmoon.cli.shared.output import body_text, show_json
 from halfmoon.cli.shared.reading import FIRST, LAST, check_topic, read, starts_and_ends
 from halfmoon.client.sync import PullConsumer
 from halfmoon.model import ConsumeFrom, MessageQueue, StoredMessage, subscription
-from halfmoon.shown.texts import TIME_FORMS, message_facts, time_text
+from halfmoon.shown.texts import TIME_FORMS, time_text
 
 app = App(add_completion=False)
 
@@ -59,7 +60,8 @@ def consume(
 ) -> int:
     """Show the messages of a topic; with --follow, also new ones as they arrive.
 
-    Without --group, nothing is marked as consumed.
+    Without --group, nothing is marked as consumed. Compressed bodies that take more than 16 MiB and 32 times what is stored are
+    left out of JSON, which says why.
 
     Example: halfmoon consume --topic orders --filter 'paid || refunded' --since 1h --follow
 
@@ -70,7 +72,8 @@ def consume(
     idle_ms = duration_ms(idle, "--idle", at_least="1ms")
     subscription(topic, expression, sql=sql)  # a wrong filter is refused before any server is asked
     check_topic(nameserver, topic)
-    show = _show_json if as_json else _show
+    bodies = Bodies()
+    show: Show = (lambda message: show_json(bodies.facts(message))) if as_json else _show
     if group is None:
         shown = _browse(nameserver, topic, expression, sql, at, show, follow=follow)
     else:
@@ -127,12 +130,8 @@ def _consume(
             check_reader()
 
 
-def _show_json(message: StoredMessage) -> None:
-    show_json(message_facts(message))
-
-
 def _show(message: StoredMessage) -> None:
     tag = f" [{message.tag}]" if message.tag else ""
     keys = f" ({', '.join(message.keys)})" if message.keys else ""
     where = f"{message.broker_name}/{message.queue_id}@{message.queue_offset}"
-    say(f"{time_text(message.store_ms)} {where}{tag}{keys} {body_text(message.body, BODY_WIDTH)}")
+    say(f"{time_text(message.store_ms)} {where}{tag}{keys} {body_text(message.beginning(4 * BODY_WIDTH), BODY_WIDTH)}")

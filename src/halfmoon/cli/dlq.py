@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from halfmoon.cli.shared.app import App
+from halfmoon.cli.shared.bodies import Bodies
 from halfmoon.cli.shared.confirmation import Yes, check_terminal, confirm
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, Limit, NameServer, OneGroup, time_ms
@@ -16,7 +17,7 @@ from halfmoon.cli.shared.output import body_text, show_json, show_table
 from halfmoon.client.admin import Admin
 from halfmoon.errors import HalfmoonError
 from halfmoon.model import DeadLetter
-from halfmoon.shown.texts import TIME_FORMS, message_facts, time_text
+from halfmoon.shown.texts import TIME_FORMS, time_text
 
 app = App(
     no_args_is_help=True,
@@ -25,6 +26,7 @@ app = App(
 )
 
 ALL_MAX = 100_000
+BODY_WHOLE = 4000
 """Most dead letters that one `replay` sends."""
 
 To = Annotated[
@@ -114,16 +116,15 @@ def show(
     """
     with Admin(nameserver=nameserver) as admin:
         letter = admin.dead_letter(name, group)
-        facts = {**_facts(admin, letter), "message": message_facts(letter.message)}
+        facts = _facts(admin, letter)
     if as_json:
-        show_json(facts)
+        show_json({**facts, "message": Bodies().facts(letter.message)})
         return
-    message = facts.pop("message")
     for line in ("dead_lettered_ms", "born_ms"):
         facts[line] = time_text(facts[line])
     facts["replayed_to"] = ", ".join(facts["replayed_to"]) or "nowhere"
-    facts["properties"] = " ".join(f"{name}={value}" for name, value in message["properties"].items())
-    facts["body"] = body_text(letter.message.body, 4000)
+    facts["properties"] = " ".join(f"{name}={value}" for name, value in letter.message.properties.items())
+    facts["body"] = body_text(letter.message.beginning(4 * BODY_WHOLE), BODY_WHOLE)
     for line, value in facts.items():
         say(f"{line.removesuffix('_ms').replace('_', ' '):<16} {value!s}".rstrip())
 

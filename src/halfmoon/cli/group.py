@@ -9,7 +9,7 @@ import typer
 
 from halfmoon.cli.shared.app import App
 from halfmoon.cli.shared.confirmation import Yes, confirm
-from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.lines import say, say_failing
 from halfmoon.cli.shared.options import LOCAL, All, Cluster, Group, Json, NameServer, OneTopic, Topic, time_ms
 from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.client.admin import Admin
@@ -32,13 +32,15 @@ def list_groups(topic: OneTopic = None, everything: All = False, nameserver: Nam
 
     Example: halfmoon group list --topic orders
     """
+    failing: list[str] = []
     with Admin(nameserver=nameserver) as admin:
-        shown = [name for name in admin.groups(topic) if everything or is_users_group(name)]
+        shown = [name for name in admin.groups(topic, failing=failing) if everything or is_users_group(name)]
     if as_json:
         show_json(shown)
     else:
         for name in shown or ["no groups"]:
             say(name)
+    say_failing(failing)
     return len(shown)
 
 

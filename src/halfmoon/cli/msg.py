@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from halfmoon.cli.shared.app import App
+from halfmoon.cli.shared.bodies import Bodies
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, Topic, time_ms
 from halfmoon.cli.shared.output import body_text, show_json, show_table
@@ -56,7 +57,7 @@ def get(
             message = admin.message_by_offset_id(msg_id) if topic is None else admin.message_by_id(topic, msg_id)
             _name_broker(admin, message)
     if as_json:
-        show_json(message_facts(message))
+        show_json(Bodies().facts(message))
     else:
         _show_whole(message)
 
@@ -89,7 +90,8 @@ def find(
             by_key = admin.messages_by_key(topic, key, count_max=count, begin_ms=begin, end_ms=end)
             messages = [message for message in by_key if not tags or message.tag in tags]
     if as_json:
-        show_json([message_facts(message) for message in messages])
+        bodies = Bodies()
+        show_json([bodies.facts(message) for message in messages])
     else:
         show_table("", ("stored", "queue", "offset", "tag", "keys", "id", "body"), map(_row, messages))
     return len(messages)
@@ -204,7 +206,7 @@ def _row(message: StoredMessage) -> tuple[object, ...]:
         message.tag or "",
         " ".join(message.keys),
         message.msg_id,
-        body_text(message.body, BODY_LINE),
+        body_text(message.beginning(4 * BODY_LINE), BODY_LINE),
     )
 
 
@@ -212,7 +214,7 @@ def _show_whole(message: StoredMessage) -> None:
     facts = message_facts(message)
     facts["born_ms"], facts["store_ms"] = time_text(message.born_ms), time_text(message.store_ms)
     facts["keys"], facts["properties"] = " ".join(message.keys), " ".join(f"{k}={v}" for k, v in message.properties.items())
-    facts["body"] = body_text(message.body, BODY_WHOLE)
+    facts["body"] = body_text(message.beginning(4 * BODY_WHOLE), BODY_WHOLE)
     for name, value in facts.items():
         say(f"{name.removesuffix('_ms').replace('_', ' '):<16} {'' if value is None else str(value)}")
 

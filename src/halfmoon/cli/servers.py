@@ -27,6 +27,7 @@ from halfmoon.programs.embedded import SMALL, Program, Programs, broker, kill, n
 from halfmoon.programs.ephemeral import temporary_directory
 from halfmoon.settings.forms import is_loopback
 from halfmoon.settings.java_keys import PLACES
+from halfmoon.settings.tls import TlsMode
 
 if TYPE_CHECKING:
     from halfmoon.cli.console.child import ConsoleChild
@@ -63,8 +64,8 @@ REGISTER_WITH = Option(
 )
 SET = Option("--set", "KEY=VALUE", None, "Any setting, by its name here or in RocketMQ's broker.conf; may be repeated.", many=True)
 ACL = Option("--acl", "FILE", None, "File of accounts (plain_acl.yml): take requests from these alone.")
-ALLOW_REMOTE = Option("--allow-remote", "", None, "Accept connections from other machines; requires --acl or --insecure.")
-NAMES_REMOTE = Option("--allow-remote", "", None, "Accept connections from other machines; a name server knows no accounts.")
+ALLOW_REMOTE = Option("--allow-remote", "", None, "Accept connections from other machines; requires --acl and TLS, or --insecure.")
+NAMES_REMOTE = Option("--allow-remote", "", None, "Accept connections from other machines; see register_secret for who registers.")
 INSECURE = Option("--insecure", "", None, "With --allow-remote: let every machine send, read and administer, without accounts.")
 BROKERS = Option(
     "--brokers", "N", None, f"A cluster of N brokers, up to {BROKERS_MAX}, to try and test with; ports ten apart.", "1"
@@ -239,7 +240,18 @@ def _check_remote(name: str, settings: Configuration, values: Mapping[str, Any])
     if not values.get("allow_remote"):
         how = "" if name == "nameserver" else ", and --acl FILE with accounts for it (docs/access.md)"
         raise UsageError(f"--host {settings.host} lets other machines connect: add --allow-remote to allow it{how}")
-    if name != "nameserver" and not settings.broker.acl_enable and not values.get("insecure"):
+    broker = settings.broker
+    if (
+        name != "nameserver"
+        and broker.acl_enable
+        and not broker.acl_without_tls
+        and settings.tls.server_mode is not TlsMode.ENFORCING
+    ):
+        raise UsageError(
+            "accounts without TLS: whoever overhears a signed request can repeat it: let all connections be TLS "
+            "(tls.server.mode=enforcing, docs/tls.md); or --set acl_without_tls=true, where the network keeps strangers out"
+        )
+    if name != "nameserver" and not broker.acl_enable and not values.get("insecure"):
         raise UsageError(
             "--allow-remote without accounts lets every machine send, read and administer: give --acl FILE (or aclEnable=true) "
             "with accounts, see docs/access.md; or --insecure, where the network keeps strangers out"
@@ -305,8 +317,9 @@ def _begin_log(name: str, level: str, settings: Configuration) -> None:
         level_of_it = logging.WARNING if missed else logging.INFO
         log.log(level_of_it, "setting ignored: key=%s source=%s reason=%s", ignored.key, ignored.source, ignored.reason)
     if not is_loopback(settings.host):
-        if name != "broker":
-            log.warning("listening on %s: name servers know no accounts: other machines may register brokers there", settings.host)
+        registrars = settings.nameserver.register_from or settings.nameserver.register_secret
+        if name != "broker" and not registrars and not settings.broker.acl_enable:
+            log.warning("listening on %s: other machines may register brokers there: see register_secret", settings.host)
         if name != "nameserver" and not settings.broker.acl_enable:
             log.warning("listening on %s without accounts: other machines may read, send and administer", settings.host)
     if settings.http.http_port is not None and not is_loopback(settings.http.http_host):

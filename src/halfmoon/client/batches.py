@@ -65,6 +65,10 @@ class BatchTransactions(Blocking):
         """Return the queues that messages of a topic may go to, sorted. Raises NoRoute."""
         return self._wait(self._core.queues(topic))
 
+    def births(self, topic: str) -> list[int]:
+        """Return when a topic was created, ms since the epoch, at each broker that takes its messages and says so; sorted."""
+        return self._wait(self._core.births(topic))
+
     def prepare(
         self, batch: tuple[str, int], attempt: str, partition: int, queue: MessageQueue, first_seq: int, count: int, body: bytes,
         *, sys_flag: int = 0,

@@ -44,7 +44,7 @@ class Blocking:
         if client.blocking_requests and client._driver is not None:
             connections = BlockingConnections(
                 serialization=client._driver.connections.serialization,
-                credentials=client.credentials,
+                signs=client.signs,
                 tls=client.tls,
                 reconnected=lambda address: self._loop.soon(client._instance.connected, address),
             )

@@ -14,6 +14,7 @@ from halfmoon.client.core.instance import Instance, client_id
 from halfmoon.client.settings import ENVIRONMENT, ClientSettings, settings_of, with_environment
 from halfmoon.effects import Op
 from halfmoon.errors import NoNameServer, NotRunning, UsageError
+from halfmoon.model import split_addresses
 from halfmoon.runtime.clock import Clock
 from halfmoon.runtime.connections.asyncio_connections import Connections, local_ip
 from halfmoon.runtime.connections.encrypted import OutgoingTls
@@ -24,6 +25,7 @@ from halfmoon.runtime.tls import ClientTls
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.command import Command
 from halfmoon.wire.ids import UniqueIds, pack_ip
+from halfmoon.wire.signature import Credentials
 
 S = TypeVar("S", bound=ClientSettings)
 T = TypeVar("T")
@@ -45,6 +47,7 @@ class Client(Generic[S]):
             os.environ, settings.access_key, settings.secret_key, settings.security_token, settings.credentials
         )
         """Who signs what this client asks; None: nobody."""
+        self._signed = frozenset(split_addresses(getattr(settings, "signed_addresses", "")))
         ip = local_ip(settings.nameserver.split(";")[0] or None)
         process = f"{os.getpid()}#{time.monotonic_ns() + random.SystemRandom().randrange(1000)}"
         self.client_id = client_id(ip, settings, process, stable=stable_id)
@@ -59,6 +62,10 @@ class Client(Generic[S]):
         self.blocking_requests: frozenset[type[Any]] = frozenset()
         """Requests that threads of blocking clients send over connections of their own (`runtime.drivers.blocking_driver`)."""
 
+    def signs(self, address: str) -> Credentials | None:
+        """Return who signs requests to an address; None: nobody does."""
+        return self.credentials if not self._signed or address in self._signed else None
+
     async def start(self) -> None:
         """Connect: find routes, register with the brokers, start background work. A client starts once."""
         if self._state != "new":
@@ -71,7 +78,7 @@ class Client(Generic[S]):
             Connections(
                 self._asked,
                 serialization=serialization,
-                credentials=self.credentials,
+                signs=self.signs,
                 opened=self._instance.connected,
                 lost=self._instance.disconnected,
                 tls=self.tls,

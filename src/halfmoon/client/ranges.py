@@ -17,6 +17,7 @@ from halfmoon.client.core.ranges import (
     COUNT_MAX,
     NOT_SUPPORTED,
     Answer,
+    BrokersAbsent,
     Missing,
     OffsetsLost,
     QueueEnds,
@@ -56,6 +57,9 @@ IDLE_MAX = 16
 BEHIND_TRIES = 4
 """How often a queue is looked at that ends before the range does, until its messages count as lost: 1.5 s."""
 
+NO_QUEUE = 1
+"""What a broker answers that has no queue of that number any more, among other things."""
+
 MAY_NOT_FILTER = (1, 23)
 """What a broker answers that filters nothing by SQL92, or does not take the expression."""
 
@@ -63,7 +67,7 @@ T = TypeVar("T")
 
 log = logging.getLogger("halfmoon.client")
 
-__all__ = ["MAX_BYTES", "OffsetsLost", "RangeSettings", "Ranges", "Selection", "Weighed", "ranges"]
+__all__ = ["MAX_BYTES", "BrokersAbsent", "OffsetsLost", "RangeSettings", "Ranges", "Selection", "Weighed", "ranges"]
 
 
 class BrokerBehind(NetworkError):
@@ -102,19 +106,36 @@ class Ranges(Blocking):
         super().close()
 
     def topics(self) -> list[str]:
-        """Return the names of all topics that the name servers know, those of the protocol included."""
+        """Return the names of all topics that the name servers know, those of the protocol and of brokers that left included."""
         return self._ask(self._core.topics())
+
+    def own_topics(self) -> list[str]:
+        """Return the names of the topics that clusters and brokers have for themselves."""
+        return self._ask(self._core.own_topics())
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues of a topic, from a fresh route. Raises NoRoute where there is none (any more)."""
         return self._ask(self._core.queues(topic))
 
-    def bounds(self, topic: str) -> QueueEnds:
+    def bounds(self, topic: str, *, partial: bool = False) -> QueueEnds:
         """Return (broker name, queue id) → (offset of the oldest message, offset behind the newest that readers may see).
 
-        One request a broker, side by side. Raises NoRoute, NetworkError, BrokerError; an answer has all brokers or there is none.
+        One request a broker, side by side. Raises NoRoute, NetworkError, BrokerError. An answer has all brokers that our name
+        servers know to hold the topic, or there is none; ``partial``: brokers that left are left out, and `absent` names them.
         """
-        return self._ask(self._core.bounds(topic))
+        return self._ask(self._core.bounds(topic, partial=partial))
+
+    def absent(self, topic: str) -> tuple[str, ...]:
+        """Return the brokers that left with queues of a topic, as of the last `bounds`. Sends no request.
+
+        Our name servers know them from when they were started; others know none.
+        """
+        route = self._core.routes.known(self._core.wire(topic))
+        return () if route is None else route.absent
+
+    def end_of(self, topic: str, broker: str, queue: int) -> int:
+        """Return the offset behind the newest message of a queue, also of one that is not read any more."""
+        return self._ask(self._core.single(topic, broker, queue))[1]
 
     def births(self, topic: str) -> dict[str, int]:
         """Return when a topic was created at each broker, ms since the epoch, as of the last `bounds`. Sends no request.
@@ -210,7 +231,7 @@ class Ranges(Blocking):
             address,
             settings.request_timeout_ms,
             serialization=ROCKETMQ if settings.serialization == "ROCKETMQ" else JSON,
-            credentials=self._client.credentials,
+            credentials=self._client.signs(address),
             tls=self._client.tls,
         )
 
@@ -299,12 +320,28 @@ class _Reading:
 
     def _refused(self, refusal: BrokerError) -> list[bytes]:
         """A broker that does not want to filter, as its settings may say, sends everything; what else it refuses is an error."""
+        if refusal.code == NO_QUEUE and self._removed():
+            log.warning("a queue is not read any more: queue=%s reason=%s", self._queue, refusal)
+            rest = Segment(self._window.head, self._window.end)
+            if self._missing is None:
+                raise refusal
+            self._drop()
+            self._missing(*rest)
+            self._window.again(rest.end)
+            return []
         if self._selection is None or self._short or refusal.code not in MAY_NOT_FILTER:
             raise refusal
         log.info("the broker does not filter: queue=%s reason=%s", self._queue, refusal)
         self._selection = None
         self._drop()
         return []
+
+    def _removed(self) -> bool:
+        """Whether the topic is read at the broker, and this queue of it is not, as name servers know now."""
+        core = self._client._core
+        self._client._ask(core.routes.refresh(self._queue.topic))
+        queues = self._client._ask(core.routes.read_queues(self._queue.topic))
+        return self._queue not in queues and any(queue.broker_name == self._queue.broker_name for queue in queues)
 
     def _suit(self, address: str) -> None:
         """Ask as the broker understands it: by long answers, one after the other, or by many pulls at once."""

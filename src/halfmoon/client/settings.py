@@ -276,6 +276,11 @@ class AdminSettings(ClientSettings):
     request_timeout_ms: int = setting(
         5_000, java="mqClientApiTimeout", why="Timeout of a request; follows DefaultMQAdminExt.", low=1
     )
+    signed_addresses: str = setting(
+        "",
+        form=forms.ADDRESSES,
+        why="Servers to which requests are signed; empty: all. Others, which a name server may name, are asked without an account.",
+    )
 
 
 _TLS = ("tls_ca", "tls_cert", "tls_key", "tls_key_password", "tls_verify", "tls_server_name")

@@ -90,7 +90,8 @@ def _facts(messages: Sequence[Message | StoredMessage]) -> dict[str, Any]:
         return {"batch.message_count": len(messages)}
     (message,) = messages
     keys = message.keys.split() if isinstance(message.keys, str) else [*message.keys]
-    size = {"message.id": message.msg_id, "message.body.size": len(message.body)}
+    size_bytes = message.held_bytes if isinstance(message, StoredMessage) else len(message.body)
+    size = {"message.id": message.msg_id, "message.body.size": size_bytes}
     return {**size, "rocketmq.message.tag": message.tag, "rocketmq.message.keys": keys}
 
 

@@ -38,6 +38,7 @@ from halfmoon.errors import (
     UsageError,
 )
 from halfmoon.logs import escaped
+from halfmoon.settings.http import is_own_host
 
 log = logging.getLogger("halfmoon.console")
 
@@ -71,6 +72,7 @@ class Console:
 
     def __init__(self, services: Services, pages: Iterable[Page | Change]) -> None:
         pages = list(pages)
+        self._names = frozenset({urlsplit(services.public_url).hostname or ""})
         self.services, self.renderer = services, Renderer([page for page in pages if isinstance(page, Page) and page.menu])
         self._answers: dict[tuple[str, str], Callable[[Request], Awaitable[Response]]] = {
             ("GET", f"/static/{path.name}"): partial(self._static, path) for path in STATIC.iterdir()
@@ -96,6 +98,8 @@ class Console:
         method = "GET" if request.method == "HEAD" else request.method
         answer = self._answers.get((method, scope["path"]), self._unknown)
         try:
+            if not self.services.shows_certificate and not is_own_host(request.headers.get("host", ""), self._names):
+                raise Refused("This is not the console's address: name it with --behind-proxy.", HTTPStatus.MISDIRECTED_REQUEST)
             response = await answer(request)
         except HalfmoonError as exc:
             response = self._failed(request, exc)
@@ -104,6 +108,8 @@ class Console:
             mistake = Refused("The console made a mistake; its log says more.", HTTPStatus.INTERNAL_SERVER_ERROR)
             response = self._failed(request, mistake)
         response.headers.update(HEADERS)
+        if self.services.secure:
+            response.headers["Strict-Transport-Security"] = "max-age=31536000"
         response.headers.setdefault("Cache-Control", "no-store")
         await response(scope, receive, send)
 

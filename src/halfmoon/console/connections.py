@@ -16,7 +16,8 @@ REQUEST_S = 300.0
 
 
 class Connection(H11Protocol):
-    """One connection. Where all are taken, the one that has waited longest for a request is closed for a new one.
+    """One connection. Where all are taken, the one that has waited longest for a request, or for the rest of one, is closed for a
+    new one: nobody keeps others out by half of a form.
 
     uvicorn alone waits for ever for the first request and for the rest of its headers, and counts all who wait as busy. It knows
     nothing of connections before they have shaken hands, and asyncio bounds neither them nor its log: in a subclass that has a
@@ -28,14 +29,21 @@ class Connection(H11Protocol):
     _early = b""
     _deadline: asyncio.TimerHandle
     _serving: RequestResponseCycle | None = None
+    _since_s: float
+
+    @property
+    def _is_waiting(self) -> bool:
+        """Whether the browser is to say something: a request, or the rest of it."""
+        return self._serving is None or self._serving.more_body
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn says it
         """Give way to it, if need be, and wait for a request."""
         if len(self.connections) >= REQUESTS_MAX - 1:
-            waiting = [other for other in self.connections if isinstance(other, Connection) and other._serving is None]
+            waiting = [other for other in self.connections if isinstance(other, Connection) and other._is_waiting]
             if waiting:
-                min(waiting, key=lambda other: other._deadline.when())._drop()
+                min(waiting, key=lambda other: other._since_s)._drop()
         self.transport = transport
+        self._since_s = self.loop.time()
         self._deadline = self.loop.call_later(WAIT_S, transport.abort)
         if self.context is None:
             super().connection_made(transport)
@@ -82,6 +90,6 @@ class Connection(H11Protocol):
         """Begin a new time if a request has begun or ended; single bytes give none."""
         serving = None if self.cycle is None or self.cycle.response_complete else self.cycle
         if serving is not self._serving:
-            self._serving = serving
+            self._serving, self._since_s = serving, self.loop.time()
             self._deadline.cancel()
             self._deadline = self.loop.call_later(REQUEST_S if serving else WAIT_S, self.transport.abort)

@@ -32,7 +32,8 @@ TEXT_MAX, CURSOR_MAX = 512, 8192
 
 
 class Services(NamedTuple):
-    """What pages and changes work with. ``public_url``: where browsers find the console behind a proxy, empty without one."""
+    """What pages and changes work with. ``secure``: browsers speak TLS, with a proxy or with the console, which then shows a
+    certificate. ``public_url``: where browsers find the console behind a proxy, empty without one."""
 
     admin: AsyncAdmin
     sampler: Sampler
@@ -42,6 +43,11 @@ class Services(NamedTuple):
     audit: Audit
     secure: bool = False
     public_url: str = ""
+
+    @property
+    def shows_certificate(self) -> bool:
+        """Whether browsers have checked that the name which they ask is the console's."""
+        return self.secure and not self.public_url
 
 
 class Asked(NamedTuple):

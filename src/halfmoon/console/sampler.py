@@ -28,6 +28,8 @@ SPAN_MS = 2 * 60_000
 """Least time that the charts show; they grow with what was measured, up to all that is kept."""
 GROUPS_MAX, BEHIND_MAX = 500, 10
 """Groups whose backlog is asked for, the first by name, and those of them that are shown, the furthest behind."""
+FAILING_MAX = 3
+"""Brokers whose failure is told with the backlog."""
 LIST_EVERY_MAX = 60
 """The more groups, the fewer rounds list them anew, down to one in so many: the list of 100,000 is 20 MB."""
 
@@ -88,17 +90,18 @@ class Sampler:
         self.facts = self._found(status)
 
     async def _sample_backlog(self) -> None:
-        at_ms, total, self._behind, self._backlog_fault = self._now_ms(), None, {}, ""
+        at_ms, total, self._behind, failing = self._now_ms(), None, {}, list[str]()
         try:
             if self._failing_since_ms is None:
                 if self._rounds % min(LIST_EVERY_MAX, 1 + self._group_count // GROUPS_MAX) == 0:
-                    names = [*filter(is_users_group, await self._admin.groups())]
+                    names = [*filter(is_users_group, await self._admin.groups(failing=failing))]
                     self._groups, self._group_count = names[:GROUPS_MAX], len(names)
-                self._behind = await self._admin.backlogs(self._groups)
+                self._behind = await self._admin.backlogs(self._groups, failing=failing)
                 total = sum(behind.messages for behind in self._behind.values())
                 self._rounds += 1
         except Exception as exc:
-            self._backlog_fault = _reason(exc)
+            failing.append(_reason(exc))
+        self._backlog_fault = "; ".join(failing[:FAILING_MAX])
         self._keep("backlog", at_ms, total, BACKLOG_MS)
 
     def _keep(self, name: str, at_ms: int, value: float | None, every_ms: int) -> None:

@@ -159,7 +159,8 @@ class Handlers:
 
     def _warn(self, registration: Registration, left_out: int) -> None:
         if self._routes.left_out > left_out:
-            log.warning("topics beyond the bound left out: broker=%s count=%d", registration.name, self._routes.left_out - left_out)
+            count, last = self._routes.left_out - left_out, self._routes.last_left_out
+            log.warning("topics beyond a bound left out: broker=%s count=%d, the last: %.100s", registration.name, count, last)
 
     def _registered(self, registration: Registration) -> Reply:
         master = self._routes.master_of(registration)
@@ -226,13 +227,16 @@ class Handlers:
             queue_datas=[_queue_data(name, counts) for name, counts in queues.items()],
             order_topic_conf=self._values.get(kv.ORDER_TOPICS, sent.topic) if settings.order_message_enable else None,
         )
+        if sent.absent_brokers:
+            data.absent_brokers = self._routes.absent(sent.topic) or None
         quoted = request.command.version >= VERSION_V4_9_4 or bool(sent.accept_standard_json_only)
         return Reply(body=to_json(data, quoted=quoted))
 
     def _all_topics(self, request: Request) -> Reply:
         if not self.settings.enable_all_topic_list:
             raise SystemError_("disable")
-        return _topic_list(self._routes.topics())
+        absent = bool(request.command.header(headers.GetAllTopicListFromNameserver).absent_brokers)
+        return _topic_list(self._routes.topics(absent=absent))
 
     def _topics_of_cluster(self, request: Request) -> Reply:
         return _topic_list(self._routes.topics_of_cluster(request.command.header(headers.GetTopicsByCluster).cluster))

@@ -13,17 +13,21 @@ from typing import Any
 
 from halfmoon.effects import CoreEffect, Work
 from halfmoon.errors import BadHeader, BrokerError, PeerError, StoreError, SystemBusy
+from halfmoon.logs import RateLimitedLog
 from halfmoon.nameserver import kv
 from halfmoon.nameserver.handlers import CHANGES_PATH, Handlers, Reply, Request, refusal
 from halfmoon.nameserver.kv import KeyValues
+from halfmoon.nameserver.registrars import Registrars
 from halfmoon.nameserver.routes import Routes
 from halfmoon.nameserver.settings import NameServerSettings
 from halfmoon.ports import Disk
 from halfmoon.wire.command import Command, decode, encode, reply_command
 from halfmoon.wire.peer import ANSWERED_BYTES_A_TURN, OVERLOAD, Asked, Backlog, Peer, Peers
 from halfmoon.wire.refused import not_supported
+from halfmoon.wire.table import REQUESTS, shortened
 
 log = logging.getLogger("halfmoon.nameserver")
+audit = logging.getLogger("halfmoon.audit")
 
 FIRST_SCAN_MS = 5_000
 """When silent brokers are first looked for. Follows NamesrvController (4.9.8)."""
@@ -45,11 +49,15 @@ class NameServer:
 
     def __init__(self, settings: NameServerSettings, disk: Disk | None = None, *, now: int = 0) -> None:
         self.routes = Routes(expiry_ms=settings.broker_expiry_ms, brokers_max=settings.brokers_max, topics_max=settings.topics_max)
-        self.values = KeyValues(entries_max=settings.kv_entries_max, value_bytes_max=settings.kv_value_bytes_max)
+        self.values = KeyValues(
+            entries_max=settings.kv_entries_max, value_bytes_max=settings.kv_value_bytes_max, bytes_max=settings.kv_bytes_max
+        )
         self._handlers = Handlers(settings, self.routes, self.values)
         self._handlers.answer_later = self._answer_later
+        self.registrars = Registrars(settings)
         self.peers = Peers()
         self._backlog = Backlog()
+        self._refusals = RateLimitedLog(audit, now)
         self._saves = _Saves(disk, self._handlers.dump)
         self.start(now)
         self._stopping = False
@@ -97,10 +105,12 @@ class NameServer:
         self._handlers.started_ms += by_ms
         self._scan_ms += by_ms
         self.peers.stepped(by_ms)
+        self._refusals.stepped(by_ms)
         self.routes.stepped(by_ms)
 
     def commit(self, now: int) -> bool:
         """Answer what was fed since the last call, of each connection a share; return whether more is left."""
+        self._refusals.tick(now)
         waits = []
         for asked in self._backlog.turn(self.peers.take(now)):
             if asked[0].out_bytes < ANSWERED_BYTES_A_TURN:
@@ -204,6 +214,7 @@ class NameServer:
             self._answer(peer, command, 3, not_supported(command.code))
             return
         try:
+            self.registrars.check(command, peer, now)
             reply = handler(Request(command, peer.number, now))
         except Exception as exc:
             self._refuse(peer, command, exc)
@@ -236,6 +247,9 @@ class NameServer:
             self._answer(peer, command, 1, f"changed in memory, but not saved: {error}")
 
     def _answer(self, peer: Peer, command: Command, code: int, remark: str | None, reply: Reply | None = None) -> None:
+        line = REQUESTS.get(command.code)
+        if line is not None and line.operated:
+            self._tell(peer, line.asked(command.fields, command.body), code, remark or "")
         if command.is_oneway or self.peers.get(peer.number) is not peer:
             return
         header, body = (reply.header, reply.body) if reply is not None else (None, b"")
@@ -245,6 +259,13 @@ class NameServer:
         self.peers.answer(peer, answer)
         if code:
             self.peers.refused(code)
+
+    def _tell(self, peer: Peer, asked: str, code: int, remark: str) -> None:
+        """Log an administrative request and what came of it; refusals at a bounded rate. Name servers know no accounts."""
+        if code == 0:
+            audit.info("%s from %s: done", asked, peer.remote)
+        else:
+            self._refusals.warning("%s from %s: refused (%d): %s", asked, peer.remote, code, shortened(remark))
 
 
 # ---------------------------------------------------------------- files

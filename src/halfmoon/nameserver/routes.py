@@ -7,11 +7,19 @@ JSON and no clock; answers nobody. Follows RouteInfoManager (RocketMQ 4.9.8), wi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
 
+from halfmoon.limits import ADDRESS_LENGTH_MAX, NAME_LENGTH_MAX, ROUTE_BROKERS_MAX, ROUTE_QUEUES_MAX
 from halfmoon.wire.codes import Perm
+
+ENTRIES_MAX = 2_000_000
+"""Topics at a broker, in all: some 200 bytes each. A cluster of 50,000 topics on 20 masters has a million."""
+
+NAMES_BYTES_MAX = 7 * 1024 * 1024
+"""Bytes of all topics' names: a list of them is one frame, also where JSON doubles each of their characters."""
 
 MASTER_ID = 0
 UNIT, UNIT_SUB = 1, 2
@@ -25,6 +33,11 @@ class Queues(msgspec.Struct, frozen=True, gc=False):
     write_count: int
     perm: int
     sys_flag: int = 0
+
+    @property
+    def queue_count(self) -> int:
+        """How many queues there are to read or to write."""
+        return max(0, self.read_count, self.write_count)
 
 
 class Registration(NamedTuple):
@@ -46,6 +59,21 @@ class Master(NamedTuple):
 
     address: str
     ha_address: str
+
+
+def _overlong(sent: Registration) -> str | None:
+    """Return which name or address of a broker is longer than allowed; None: none is."""
+    names = {"cluster name": sent.cluster, "broker name": sent.name}
+    addresses = {"address": sent.address, "address for slaves": sent.ha_address}
+    for texts, length_max in ((names, NAME_LENGTH_MAX), (addresses, ADDRESS_LENGTH_MAX)):
+        for what, text in texts.items():
+            if len(text) > length_max:
+                return f"a {what} has at most {length_max} characters, not {len(text)}"
+    return None
+
+
+def _bytes_of(topics: Iterable[str]) -> int:
+    return sum(len(topic.encode()) for topic in topics)
 
 
 class BrokerGroup:
@@ -87,8 +115,12 @@ class Routes:
         self._clusters: dict[str, dict[str, None]] = {}
         self._live: dict[tuple[str, str], LiveBroker] = {}
         self._brokers_of: dict[int, set[tuple[str, str]]] = {}
+        self._absent: dict[str, tuple[str, set[str]]] = {}
+        """Brokers that left: name → cluster, and the topics that could be read there. Beyond a bound the first go."""
         self.left_out = 0
-        """Topics that a registration brought and the bound kept out, in all."""
+        """Topics that a registration brought and a bound kept out, in all."""
+        self.last_left_out = ""
+        self._entries = self._names_bytes = self._absent_bytes = 0
 
     # ------------------------------------------------------------ brokers come
 
@@ -115,7 +147,7 @@ class Routes:
         names stay (delete them by `delete_topic`). Topics beyond the bound are left out and counted.
 
         Raises:
-            TableFull: the bound on brokers is reached.
+            TableFull: the bound on brokers, or on the members of one, is reached, or a name or address is too long.
 
         Differs: the original has no bounds.
         """
@@ -123,9 +155,14 @@ class Routes:
         known = self._live.get(key)
         if known is None and len(self._live) >= self._brokers_max:
             raise TableFull(f"{len(self._live)} brokers are registered, the bound")
+        if (reason := _overlong(sent)) is not None:
+            raise TableFull(reason)
         group = self._groups.get(sent.name)
+        if group is not None and sent.broker_id not in group.addresses and len(group.addresses) >= ROUTE_BROKERS_MAX:
+            raise TableFull(f"{len(group.addresses)} members of {sent.name} are registered, the bound")
         if group is None:
             group = self._groups[sent.name] = BrokerGroup(sent.cluster, sent.name)
+            self._is_back(sent.name)
         group.enable_acting_master = bool(sent.enable_acting_master)
         self._clusters.setdefault(sent.cluster, {})[sent.name] = None
         for other_id, address in list(group.addresses.items()):
@@ -139,16 +176,37 @@ class Routes:
 
     def take_topics(self, sent: Registration) -> None:
         """Enter topics of a broker; those beyond the bound are left out and counted."""
-        mine = self._topics_of.setdefault(sent.name, set())
         for topic, queues in sent.topics.items():
-            by_broker = self._topics.get(topic)
-            if by_broker is None:
-                if len(self._topics) >= self._topics_max:
-                    self.left_out += 1
-                    continue
-                by_broker = self._topics[topic] = {}
-            by_broker[sent.name] = queues
-            mine.add(topic)
+            self._enter(topic, sent.name, queues)
+
+    def _enter(self, topic: str, name: str, queues: Queues) -> None:
+        """Enter what a broker holds of a topic, or leave it out and count it: a bound says so, and what was known of it stays."""
+        by_broker = self._topics.get(topic, {})
+        known = by_broker.get(name)
+        if known == queues:
+            return
+        if not self._fits(topic, by_broker, name, queues):
+            self.left_out += 1
+            self.last_left_out = topic[:NAME_LENGTH_MAX]
+            return
+        if not by_broker:
+            self._topics[topic] = by_broker
+            self._names_bytes += len(topic.encode())
+        self._entries += known is None
+        by_broker[name] = queues
+        self._topics_of.setdefault(name, set()).add(topic)
+
+    def _fits(self, topic: str, by_broker: Mapping[str, Queues], name: str, queues: Queues) -> bool:
+        if not by_broker:
+            size = self._names_bytes + len(topic.encode())
+            if len(topic) > NAME_LENGTH_MAX or not topic.isprintable():
+                return False
+            if len(self._topics) >= self._topics_max or size > NAMES_BYTES_MAX:
+                return False
+        if name not in by_broker and (self._entries >= ENTRIES_MAX or len(by_broker) >= ROUTE_BROKERS_MAX):
+            return False
+        others = sum(each.queue_count for broker, each in by_broker.items() if broker != name)
+        return others + queues.queue_count <= ROUTE_QUEUES_MAX
 
     def _hear(self, key: tuple[str, str], sent: Registration, peer: int, now: int) -> None:
         before = self._live.get(key)
@@ -221,13 +279,30 @@ class Routes:
             del self._clusters[cluster][group.name]
             if not self._clusters[cluster]:
                 del self._clusters[cluster]
-        for topic in self._topics_of.pop(group.name, ()):
-            self._remove_queues(topic, group.name)
+        topics = self._topics_of.pop(group.name, set())
+        read = {topic for topic in topics if self._remove_queues(topic, group.name)} - {group.name}  # that of its own is no user's
+        if read:
+            self._absent[group.name] = (group.cluster, read)
+            self._absent_bytes += _bytes_of(read)
+        while len(self._absent) > self._brokers_max or self._absent_bytes > NAMES_BYTES_MAX:
+            self._is_back(next(iter(self._absent)))
 
-    def _remove_queues(self, topic: str, name: str) -> None:
-        by_broker = self._topics.get(topic)
-        if by_broker is not None and by_broker.pop(name, None) is not None and not by_broker:
+    def _is_back(self, name: str) -> None:
+        """A broker is absent no more."""
+        _, topics = self._absent.pop(name, ("", ()))
+        self._absent_bytes -= _bytes_of(topics)
+
+    def _remove_queues(self, topic: str, name: str) -> bool:
+        """Forget what a broker holds of a topic; return whether it could be read there."""
+        by_broker = self._topics.get(topic, {})
+        queues = by_broker.pop(name, None)
+        if queues is None:
+            return False
+        self._entries -= 1
+        if not by_broker:
             del self._topics[topic]
+            self._names_bytes -= len(topic.encode())
+        return queues.read_count > 0 and bool(queues.perm & Perm.READ)
 
     def _forget_peer(self, peer: int, key: tuple[str, str]) -> None:
         keys = self._brokers_of.get(peer)
@@ -245,6 +320,13 @@ class Routes:
             return None
         groups = [self._groups[name] for name in by_broker if name in self._groups]
         return (groups, by_broker) if groups else None
+
+    def absent(self, topic: str) -> list[str]:
+        """Return the names of brokers that left with queues of a topic that were read: their messages may come back with them.
+
+        Differs: the original forgets a broker that leaves, so that readers take the rest of a topic for the whole.
+        """
+        return sorted(name for name, (_, topics) in self._absent.items() if topic in topics)
 
     def set_permission(self, name: str, *, writable: bool) -> int:
         """Give or take the write permission of all topics of a broker name; return how many topics it has.
@@ -264,26 +346,23 @@ class Routes:
             if cluster is None or name in self._clusters.get(cluster, ()):
                 self._topics_of.get(name, set()).discard(topic)
                 self._remove_queues(topic, name)
+        for left, topics in self._absent.values():
+            if cluster in (None, left) and topic in topics:
+                topics.remove(topic)
+                self._absent_bytes -= len(topic.encode())
 
     def add_topic(self, topic: str, queues: Mapping[str, Queues]) -> None:
         """Enter queues of brokers that are registered; others, and what is known already, are left alone. Follows 5.x."""
         for name, counts in queues.items():
             by_broker = self._topics.get(topic)
-            if name not in self._groups or (by_broker is not None and name in by_broker):
-                continue
-            if by_broker is None:
-                if len(self._topics) >= self._topics_max:
-                    self.left_out += 1
-                    return
-                by_broker = self._topics[topic] = {}
-            by_broker[name] = counts
-            self._topics_of.setdefault(name, set()).add(topic)
+            if name in self._groups and name not in (by_broker or {}):
+                self._enter(topic, name, counts)
 
     # ------------------------------------------------------------ lists
 
-    def topics(self) -> list[str]:
-        """Return all topics."""
-        return list(self._topics)
+    def topics(self, *, absent: bool = False) -> list[str]:
+        """Return all topics; ``absent``: also those of which all brokers left."""
+        return list(dict.fromkeys(chain(self._topics, *(sorted(left) for _, left in self._absent.values() if absent))))
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
         """Return the topics of a cluster's brokers, each once."""

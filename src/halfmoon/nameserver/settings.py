@@ -31,6 +31,18 @@ class NameServerSettings:
         why="Maximum number of connections of one IPv4 address or IPv6 /64 network; at most four fifths of all. 0: no limit. "
         "Clients behind a NAT share an address; those behind a proxy in proxy_protocol_from have their own.",
     )
+    register_from: str = setting(
+        "",
+        form=forms.NETWORKS,
+        why="Machines that may register brokers and change routes and values; others must sign that with register_secret. Empty, "
+        "and without a secret: everybody may; see access.md.",
+    )
+    register_secret: str = setting(
+        "",
+        form=forms.SECRET,
+        secret=True,
+        why="Secret by which others may register brokers and change routes and values: it signs the request, as an account's does.",
+    )
     order_message_enable: bool = setting(
         False, java="orderMessageEnable", why="Routes carry the topic's entry of the namespace ORDER_TOPIC_CONFIG."
     )
@@ -54,6 +66,12 @@ class NameServerSettings:
     )
     kv_entries_max: int = setting(
         100_000, low=1, high=10_000_000, why="Maximum number of KV entries; one more is refused with code 1."
+    )
+    kv_bytes_max: int = setting(
+        4 * 1024 * 1024,
+        low=1024,
+        high=12 * 1024 * 1024,
+        why="Maximum size of all KV entries together: each change writes the file whole.",
     )
     kv_value_bytes_max: int = setting(65_536, low=1, high=2**20, why="Longest value, in UTF-8.")
 

@@ -8,10 +8,11 @@ What makes the copy of a *running* store one moment of it:
 * So what is derived is copied first, and only then the end of the copied log is chosen: behind the last whole record there is,
   found from the running broker's checkpoint on. Nothing in the copy speaks of a message that the copy lacks.
 * The copy is marked as left behind by a loss of power (``abort`` names no boot). A start then believes of it what the checkpoint
-  calls durable and finds the rest in the log, as after any loss of power: queues go on behind their reservations, so that no queue
-  offset that the original gives out later names another message here. The file of the key index that is being written is left out.
+  calls durable and finds the rest in the log, as after any loss of power. The file of the key index that is being written is left
+  out.
 
-Of a *stopped* store everything is copied as it is, under its lock.
+Of a *stopped* store everything is copied as it is, under its lock. Either copy is marked (``restored``): the original goes on and
+gives out offsets that the copy gives out to other messages, so the first start on it gives its topics another birth.
 
 A target that holds an older backup is replaced in one step once the new one is complete and on the device. Until then the new one
 grows beside it (`halfmoon.programs.replacing`); files that cannot have changed are hard links to those of the older one: full
@@ -48,7 +49,7 @@ from halfmoon.programs.replacing import (
 from halfmoon.programs.verify import check_store
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.runtime.files.filesystems import kind_of, sync_file_system, write_back
-from halfmoon.runtime.files.permissions import OWNER, make_directory
+from halfmoon.runtime.files.permissions import NO_LINKS, OWNER, make_directory
 from halfmoon.store.check.aside import is_folder
 from halfmoon.store.checkpoint import CheckpointFile
 from halfmoon.store.layout import (
@@ -60,6 +61,7 @@ from halfmoon.store.layout import (
     INDEX,
     LOCK,
     QUARANTINE,
+    RESTORED,
     SPARE,
     TRANSACTION_CHECKPOINT,
     file_offset,
@@ -78,6 +80,7 @@ _SYNCED_TOGETHER_MIN, _SYNCED_TOGETHER_MAX = 64, 1024
 _ZEROS = bytes(_PIECE_BYTES)
 _CONSOLE, _LOCKED_S = "console/console.db", 5.0
 _AT = Struct(">Q")
+_RESTORED_TEXT = b"a backup: the first start gives its topics another birth\n"
 _IN_USE = 2
 """Files at the end of a queue that may be written: space is taken ahead."""
 
@@ -119,7 +122,7 @@ def back_up(
             running = not _taken(source, held)
             copy = _Copy(source, place, older, running=running, bytes_a_second=bytes_a_second, progress=progress)
             copy.write_manifest(complete=False)
-            copy.run(held)
+            copy.run(held, restored=True)
             held.close()  # a broker may start while the copy is read again
             if verify:
                 copy.verify()
@@ -189,9 +192,10 @@ class _Copy:
         self._unsynced_bytes = 0
         self._file_system = -1
 
-    def run(self, held: ExitStack) -> None:
-        """Copy everything in order, and sync it."""
-        logs = self._open_logs(held)
+    def run(self, held: ExitStack, *, restored: bool = False) -> None:
+        """Copy everything in order, and sync it. ``restored``: mark the copy as one that does not go on as the source does."""
+        logs: dict[int, int] = {}
+        self._open_logs(logs, held)
         # Before anything is written: who opens it later is not told of writes that have failed.
         self._file_system = os.open(self._partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         held.callback(os.close, self._file_system)
@@ -200,6 +204,9 @@ class _Copy:
         for path in paths:
             if not (self._running and path == _newest_index(paths)):
                 self._file(path)
+        if restored and RESTORED not in self.files:
+            self._write(RESTORED, _RESTORED_TEXT)
+        self._open_logs(logs, held)  # what was made since: tables that are copied speak of it
         end = _log_end(logs, self._partial) if self._running else None
         for base, fd in sorted(logs.items()):
             size = os.fstat(fd).st_size
@@ -248,24 +255,22 @@ class _Copy:
                 if not unwanted and not (self._running and path == ABORT):
                     yield path
 
-    def _open_logs(self, held: ExitStack) -> dict[int, int]:
-        """Open every file of the log, so that retention takes none away meanwhile."""
-        logs: dict[int, int] = {}
+    def _open_logs(self, logs: dict[int, int], held: ExitStack) -> None:
+        """Open every file of the log that is not among ``logs``, so that retention takes none away meanwhile."""
         log = self._source / COMMIT_LOG
         for name in os.listdir(log) if log.is_dir() else ():
             base = file_offset(name)
-            if base is not None:
+            if base is not None and base not in logs:
                 with suppress(FileNotFoundError):
-                    logs[base] = os.open(log / name, os.O_RDONLY | os.O_CLOEXEC)
+                    logs[base] = os.open(log / name, os.O_RDONLY | NO_LINKS | os.O_CLOEXEC)
                     held.callback(os.close, logs[base])
-        return logs
 
     # ------------------------------------------------------------ files
 
     def _file(self, path: str) -> None:
         """Copy a file, or link it where an older backup has the same. One that is gone meanwhile is left out."""
         try:
-            fd = os.open(self._source / path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(self._source / path, os.O_RDONLY | NO_LINKS | os.O_CLOEXEC)
         except FileNotFoundError:
             return
         try:

@@ -11,7 +11,17 @@ from pathlib import Path
 
 from halfmoon.errors import UsageError
 from halfmoon.programs.configuration import Configuration
-from halfmoon.programs.embedded import NAME_SERVER_DIRECTORY, Programs, both, broker, kill, name_server, reachable
+from halfmoon.programs.embedded import (
+    NAME_SERVER_DIRECTORY,
+    Programs,
+    both,
+    broker,
+    kill,
+    let_administrators,
+    name_server,
+    reachable,
+    with_register_secret,
+)
 from halfmoon.runtime.server.certificates import Certificates
 from halfmoon.store.layout import COMMIT_LOG
 
@@ -33,7 +43,7 @@ async def cluster(settings: Configuration, data: Path, count: int) -> Programs:
     _check(data, count)
     if count == 1:
         return await both(settings, data)
-    certificates = Certificates(settings.tls)
+    certificates, settings = Certificates(settings.tls), with_register_secret(settings)
     names = await name_server(settings, data / NAME_SERVER_DIRECTORY, certificates=certificates)
     programs: Programs = (names,)
     beside = f"{reachable(names.host)}:{names.port}"
@@ -53,6 +63,7 @@ async def cluster(settings: Configuration, data: Path, count: int) -> Programs:
     except BaseException:
         await kill(programs)
         raise
+    let_administrators(programs)
     return programs
 
 

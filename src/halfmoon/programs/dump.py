@@ -31,8 +31,8 @@ _CLOCK_STEP_MS = 3_600_000
 def stored_messages(directory: Path, begin_ms: int, end_ms: int | None, wanted: Wanted) -> Iterator[StoredMessage | DamagedRange]:
     """Yield the wanted messages stored in [begin_ms, end_ms), in the order of the log, and the ranges that hold no record.
 
-    Keeps one message in memory. Bodies are decompressed. Half messages come under their own topic, messages of deleted topics as
-    long as their file is there.
+    Keeps one message in memory. Bodies are decompressed when they are asked for. Half messages come under their own topic, messages
+    of deleted topics as long as their file is there.
 
     Raises UsageError: there is no store. StoreLocked: a broker runs on it. StoreError: files of the log are missing. OSError.
     """
@@ -90,6 +90,12 @@ def _span(log: CommitLog, begin_ms: int, end_ms: int | None) -> tuple[int, int]:
 def _message(log: CommitLog, position: int, found: RecordFacts) -> StoredMessage:
     message = decode_record(log.segments.view(position, found.size_bytes))
     if message.sys_flag & COMPRESSED:
-        with suppress(BadMessage, UsageError):  # one that does not unpack is shown as it is stored
-            message.body = decompress(message.body, message.sys_flag)
+        message.unpack_later(_unpack)
     return message
+
+
+def _unpack(message: StoredMessage, body: bytes, sys_flag: int) -> tuple[bytes, int]:
+    """Return the body unpacked; one that does not unpack is shown as it is stored."""
+    with suppress(BadMessage, UsageError):
+        return decompress(body, sys_flag), sys_flag
+    return body, sys_flag

@@ -13,12 +13,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random, SystemRandom
+from secrets import token_urlsafe
 from typing import TYPE_CHECKING, NamedTuple
 
 from halfmoon.broker.access.files import RuleFiles
 from halfmoon.broker.broker import Broker
+from halfmoon.broker.settings import BrokerSettings
 from halfmoon.errors import HalfmoonError, SettingError
-from halfmoon.model import split_address
+from halfmoon.model import split_address, split_addresses
 from halfmoon.nameserver.nameserver import NameServer
 from halfmoon.programs.configuration import Configuration
 from halfmoon.programs.ports import server_on
@@ -38,6 +40,7 @@ from halfmoon.runtime.tls import ClientTls
 from halfmoon.settings.http import HttpSettings
 from halfmoon.settings.tls import TlsMode, TlsSettings
 from halfmoon.store.settings import StoreSettings
+from halfmoon.wire.signature import Credentials, Signs
 
 if TYPE_CHECKING:
     from halfmoon.programs.monitoring import Monitoring
@@ -63,6 +66,9 @@ SMALL = {
 }
 """Small files, so that a start costs milliseconds and a test little space (messages of 4 MiB still fit), on a disk that may be full
 of other things."""
+
+REGISTRAR = "halfmoon-broker"
+"""The access key of registrations that are signed by a shared secret: any would do."""
 
 RULES = "conf/plain_acl.yml"
 """Where RocketMQ keeps its accounts, in the directory that ``ROCKETMQ_HOME`` names."""
@@ -166,7 +172,7 @@ async def broker(
     """
     clock = Clock()
     certificates = certificates or Certificates(settings.tls)
-    connections = Connections(credentials=credentials(os.environ), tls=_outgoing_tls(certificates.settings, beside))
+    connections = Connections(signs=_signs(settings.broker), tls=_outgoing_tls(certificates.settings, beside), probed=True)
     driver = Driver(connections, clock)
     chosen = random if random is not None else Random(SystemRandom().getrandbits(64))
 
@@ -190,6 +196,7 @@ async def broker(
     core = server.core
     assert isinstance(core, Broker)
     server.on_turn = core.stats.turned
+    connections.lost = core.registration.disconnected
     return Program(server, settings.host, server.bound[0][1], core, connections, driver, disks[0])
 
 
@@ -198,16 +205,45 @@ async def both(settings: Configuration, data: Path) -> tuple[Program, Program]:
 
     Raises as `name_server` and `broker` do; nothing stays bound then.
     """
-    certificates = Certificates(settings.tls)
+    certificates, settings = Certificates(settings.tls), with_register_secret(settings)
     names = await name_server(settings, data / NAME_SERVER_DIRECTORY, inside=True, certificates=certificates)
     beside = f"{reachable(names.host)}:{names.port}"
     servers = ";".join(filter(None, (beside, settings.broker.nameserver)))
     settings = settings._replace(broker=replace(settings.broker, nameserver=servers))
     try:
-        return names, await broker(settings, data, beside=beside, certificates=certificates)
+        programs = names, await broker(settings, data, beside=beside, certificates=certificates)
     except BaseException:
         await names.kill()
         raise
+    let_administrators(programs)
+    return programs
+
+
+def with_register_secret(settings: Configuration) -> Configuration:
+    """Return settings for a name server and brokers of one process: where there are accounts, nobody else registers with it.
+
+    They share the secret that is set for the one or the other, else one that nobody knows.
+    """
+    if not settings.broker.acl_enable:
+        return settings
+    secret = settings.nameserver.register_secret or settings.broker.register_secret or token_urlsafe()
+    return settings._replace(
+        nameserver=replace(settings.nameserver, register_secret=secret),
+        broker=replace(settings.broker, register_secret=settings.broker.register_secret or secret),
+    )
+
+
+def let_administrators(programs: Programs) -> None:
+    """Let the administrators of the brokers change routes and values at the name server, which is the first of the programs."""
+    names, access = programs[0].server.core, next((each.broker.access for each in programs if each.broker is not None), None)
+    assert isinstance(names, NameServer)
+    if access is not None:
+
+        def secret_of(access_key: str) -> bytes | None:
+            account = access.rules.accounts.get(access_key)
+            return account.secret if account is not None and account.admin else None
+
+        names.registrars.administrator = secret_of
 
 
 async def start(programs: Programs) -> None:
@@ -317,6 +353,14 @@ def reachable(host: str) -> str:
     if host in ("", "0.0.0.0", "::", "[::]"):
         return "127.0.0.1"
     return f"[{host.strip('[]')}]" if ":" in host else host
+
+
+def _signs(settings: BrokerSettings) -> Signs:
+    """Return who signs what a broker asks: of name servers by the secret for registrations, else by its environment's account."""
+    own = credentials(os.environ)
+    registrar = Credentials(REGISTRAR, settings.register_secret) if settings.register_secret else own
+    name_servers = frozenset(split_addresses(settings.nameserver))
+    return lambda address: registrar if address in name_servers else own
 
 
 def _outgoing_tls(tls: TlsSettings, beside: str) -> OutgoingTls | None:

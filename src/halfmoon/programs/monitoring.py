@@ -61,7 +61,8 @@ class Monitoring:
 
     def __init__(self, settings: HttpSettings) -> None:
         self._settings = settings
-        self.server = HttpServer({"/metrics": self.metrics, "/healthz": self.healthy, "/readyz": self.ready})
+        names = frozenset(settings.http_names.split(","))
+        self.server = HttpServer({"/metrics": self.metrics, "/healthz": self.healthy, "/readyz": self.ready}, names)
         self._servers: list[Server] = []
         self._figures: list[Figures] = []
         self._began_s = 0.0

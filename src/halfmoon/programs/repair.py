@@ -20,6 +20,7 @@ from halfmoon.errors import StoreError
 from halfmoon.ports import Disk
 from halfmoon.programs.backup import copy_stopped
 from halfmoon.programs.configuration import Configuration
+from halfmoon.programs.ownership import as_owner_of
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.runtime.files.permissions import PERMISSIONS
 from halfmoon.store.check.aside import Aside
@@ -121,5 +122,6 @@ def repair_directory(
     """
     if into is not None:
         copy_stopped(directory, into, progress)
-    disk = RealDisk(into or directory, PERMISSIONS[settings.store.readable_by])
-    return repair(disk, settings.broker, settings.store, now, agree=agree, say=say, progress=progress)
+    with as_owner_of(into or directory):
+        disk = RealDisk(into or directory, PERMISSIONS[settings.store.readable_by])
+        return repair(disk, settings.broker, settings.store, now, agree=agree, say=say, progress=progress)

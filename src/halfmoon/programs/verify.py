@@ -8,6 +8,7 @@ from errno import EACCES
 from pathlib import Path
 
 from halfmoon.errors import UsageError
+from halfmoon.programs.ownership import as_owner_of
 from halfmoon.runtime.files.disk import RealDisk
 from halfmoon.store.check.fsck import Problem, Progress, fsck
 from halfmoon.store.layout import CHECKPOINT, COMMIT_LOG, LOCK
@@ -25,7 +26,11 @@ def problems(directory: Path, settings: StoreSettings | None = None, progress: P
         OSError: it may not be read, or the disk fails.
     """
     check_store(directory)
-    disk = RealDisk(directory)
+    with as_owner_of(directory):
+        yield from _problems(RealDisk(directory), settings, progress)
+
+
+def _problems(disk: RealDisk, settings: StoreSettings | None, progress: Progress | None) -> Iterator[Problem]:
     lock = disk.lock(LOCK) if disk.exists(LOCK) else None
     try:
         yield from fsck(disk, settings, progress)

@@ -91,5 +91,6 @@ PART = Form(_is_visible, "up to 128 visible characters, no space")
 """Parts of a client's id."""
 KEY = Form(lambda text: len(text) <= 256 and text.isprintable(), "up to 256 printable characters")
 """Access keys, secrets and tokens."""
+SECRET = Form(lambda text: not text or (16 <= len(text) <= 256 and text.isprintable()), "16 to 256 printable characters")
 PATH = Form(lambda text: text.isprintable() and "${" not in text, "a path as it is, without ${…}")
 PASSWORD = Form(lambda text: text.isprintable() and len(text) <= 256, "up to 256 visible characters")

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from halfmoon.settings import forms, setting
+
+NEVER_PUBLIC = frozenset({"localhost", "local", "internal", "test", "invalid", "example"})
+"""Last labels of names that no public DNS answers (RFC 6761 and 6762, and ICANN's decision on ``internal``)."""
+
+
+def is_own_host(host: str, names: Collection[str] = ()) -> bool:
+    """Whether the Host of a request is one that only who means this server says: an address, a name that nobody can register, or
+    one of ``names``. Any other may be of a site whose DNS points here, so that its scripts could read the answer."""
+    try:
+        name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:
+        return False
+    return name != "" and (forms.is_ip(name) or "." not in name or name.rpartition(".")[2] in NEVER_PUBLIC or name in names)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +32,10 @@ class HttpSettings:
     http_host: str = setting(
         "127.0.0.1", form=forms.HOST, why="The address that it listens on; anything but loopback requires --allow-remote."
     )
+    http_names: str = setting(
+        "", form=forms.pattern(r"([a-z0-9.-]+(,[a-z0-9.-]+)*)?", "names of hosts, joined by commas"),
+        why="Names with a dot by which clients find it without TLS, joined by commas: others could be of a site that points here.",
+    )  # fmt: skip
     http_series_max: int = setting(
         50_000, low=1000, high=1_000_000,
         why="Maximum number of series in /metrics, 150 bytes each; those of further topics and groups are left out and counted.",

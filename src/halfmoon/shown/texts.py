@@ -71,8 +71,8 @@ def rate_text(per_second: float) -> str:
 
 
 def message_facts(message: StoredMessage) -> dict[str, Any]:
-    """Return what JSON says of a message. The body is text; where it is no UTF-8, ``body`` is null and ``body_hex`` has it."""
-    facts: dict[str, Any] = {
+    """Return what JSON says of a message, but for its body."""
+    return {
         "topic": message.topic,
         "broker": message.broker_name,
         "queue_id": message.queue_id,
@@ -87,11 +87,14 @@ def message_facts(message: StoredMessage) -> dict[str, Any]:
         "store_ms": message.store_ms,
         "reconsume_times": message.reconsume_times,
     }
+
+
+def body_facts(body: bytes) -> dict[str, Any]:
+    """Return what JSON says of a body: it is text; where it is no UTF-8, ``body`` is null and ``body_hex`` has it."""
     try:
-        facts["body"] = message.body.decode()
+        return {"body": body.decode()}
     except UnicodeDecodeError:
-        facts["body"], facts["body_hex"] = None, message.body.hex()
-    return facts
+        return {"body": None, "body_hex": body.hex()}
 
 
 def facts_of(value: Any) -> Any:

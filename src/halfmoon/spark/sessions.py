@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from halfmoon.errors import UsageError
 from halfmoon.spark.daemon import MODULE
 from halfmoon.spark.jvm_archive import cache, java_options
+from halfmoon.spark.source.partitions import ONE_PER_QUEUE
 from halfmoon.spark.source.source import RocketmqSource
 
 JAVA_MIN = 17
@@ -36,9 +37,6 @@ LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "8",
 }
-
-ONE_PER_QUEUE = 100_000
-"""Tasks side by side of a cluster, whose size is not known: more than there are queues."""
 
 GET_JAVA = (
     f"Spark needs Java {JAVA_MIN} or newer. Debian and Ubuntu: apt-get install openjdk-17-jre-headless; macOS: "

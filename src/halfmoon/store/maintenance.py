@@ -24,7 +24,7 @@ from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.queues.consume_queue import ConsumeQueue
 from halfmoon.store.queues.inventory import Inventory
 from halfmoon.store.queues.missing import Queues
-from halfmoon.store.retention import disk_space, expired_before
+from halfmoon.store.retention import Pin, disk_space, expired_before
 from halfmoon.store.settings import StoreSettings
 from halfmoon.store.spare_space import SpareSpace
 
@@ -44,10 +44,7 @@ MANUAL_ROUNDS = 20
 class Maintenance:
     """The slices, and when the next is due. ``disk_full`` says why nothing may be written, None: it may.
 
-    ``undecided_from`` gives the physical offset from which on log files hold something undecided: these stay. ``parked_from`` gives
-    the one from which on they hold messages that wait to be delivered: these stay, too, but for files that go before they expire.
-    ``wanted_below`` is the one below which files go as soon as nothing in them is undecided, because the disk needs their room; 0:
-    it does not.
+    ``pins`` keep log files, see `halfmoon.store.retention.Pin`: those that are not firm first.
     """
 
     def __init__(
@@ -61,10 +58,7 @@ class Maintenance:
         self.disk_full: str | None = None
         self.index_fault: str | None = None
         """Why the key index does not follow the log, which takes nothing meanwhile: what looks for repeats would walk it all."""
-        self.undecided_from: Callable[[], int] | None = None
-        self.parked_from: Callable[[], int] | None = None
-        self.wanted_below = 0
-        self._undecided, self._parked = _Needed("is undecided"), _Needed("waits to be delivered")
+        self.pins: list[Pin] = []
         self._index_due = self._clean_due = 0
         self._manual_rounds = 0
         """Rounds of cleaning in which expired files go at any hour."""
@@ -123,7 +117,7 @@ class Maintenance:
         if not self._index_syncing and (sealed := self._indexing.take_sealed()):
             self._index_syncing = True
             self._sync_index(sealed)
-        if lag <= 0 or (lag < _FULL_BYTES and not idle):
+        if lag <= 0 or (lag < _FULL_BYTES and not idle and self.index_fault is None):
             return False
         if not self._numpy_asked:
             self._numpy_asked = True
@@ -175,15 +169,16 @@ class Maintenance:
             wanted = wanted._replace(clean=True)
         needed = min(self._flush.durable_offset, self._flush.queues_offset, published)
         first = expired = expired_before(self._disk, self._log, self._settings, now, wanted, keep_from=needed)
-        if self.parked_from is not None:
-            parked = self.parked_from()
-            if not wanted.forcibly:
-                first = expired = self._parked.below(expired, parked, self._log, self._flush.durable_offset)
-            elif parked < expired:
-                log.error("the disk is nearly full: messages that wait to be delivered are lost with the log below %d", expired)
-        if self.undecided_from is not None:
-            first = self._undecided.below(expired, self.undecided_from(), self._log, self._flush.durable_offset)
-            self.wanted_below = expired if expired > first and (wanted.clean or wanted.forcibly) else 0
+        for pin in self.pins:
+            if pin.firm:
+                pin.wanted_below = expired if wanted.clean or wanted.forcibly else 0
+            elif wanted.forcibly:
+                if pin.needed_from() < expired:
+                    log.error("the disk is nearly full: %s are lost with the log below %d", pin.what, expired)
+                continue
+            first = min(first, pin.allows(expired, self._log, self._flush.durable_offset))
+            if not pin.firm:
+                expired = first
         paths = self._log.segments.drop_before(first)
         if paths:
             if wanted.forcibly:
@@ -195,10 +190,11 @@ class Maintenance:
             self.remove_later(paths, [COMMIT_LOG, INDEX])
 
     @contextmanager
-    def making_room(self) -> Iterator[None]:
-        """While it is entered, a disk too full for others takes what must be stored before files may go."""
+    def making_room(self, pin: Pin) -> Iterator[None]:
+        """While it is entered, a disk too full for others takes what lets a pin go; unless the pin is not in the way."""
         kept = self.disk_full, self.index_fault
-        self.disk_full = self.index_fault = None
+        if pin.in_the_way_below:
+            self.disk_full = self.index_fault = None
         try:
             yield
         finally:
@@ -227,10 +223,11 @@ class Maintenance:
         """Remove files of queues that point only below the log, some queues at each tick."""
         self._to_correct = deque(self._queues.values())
 
-    def pin(self, from_: Callable[[], int]) -> None:
-        """Keep log files from the physical offset on that ``from_`` gives, besides those that are kept already."""
-        before = self.undecided_from
-        self.undecided_from = from_ if before is None else lambda: min(before(), from_())
+    def pin(self, what: str, needed_from: Callable[[], int], *, firm: bool = True) -> Pin:
+        """Keep log files as `Pin` says, besides those that are kept already."""
+        pin = Pin(what, needed_from, firm=firm)
+        self.pins = sorted([*self.pins, pin], key=lambda pin: pin.firm)
+        return pin
 
     def remove_now(self, paths: list[str]) -> None:
         """Remove files and directories whose names the next append may use again."""
@@ -267,30 +264,3 @@ class Maintenance:
                 disk.sync_directory(directory)
 
         self._leave(Work(run, done, False, "remove files"))
-
-
-class _Needed:
-    """From which physical offset on the log is needed, because the message there ``reason``: which of its files may go."""
-
-    def __init__(self, reason: str) -> None:
-        self._reason = reason
-        self._from, self._end = 0, 0
-        """What was needed when that was last asked, and where the log ended then."""
-        self._free_below = 0
-        self._waiting = False
-
-    def below(self, expired: int, needed_from: int, commit_log: CommitLog, durable_offset: int) -> int:
-        """Return the physical offset below which files may go, of those below ``expired``.
-
-        That a message is needed no more (decided, delivered) counts once the log is durable up to where it ended when that was
-        found, at the next look or later: a crash must not take it back when the message is gone.
-        """
-        file_bytes = commit_log.file_bytes
-        if durable_offset >= self._end:
-            self._free_below = self._from
-        self._from, self._end = needed_from, commit_log.end
-        waiting = expired > needed_from
-        if waiting and not self._waiting:
-            log.warning("expired log files are kept: the message at %d %s", needed_from, self._reason)
-        self._waiting = waiting
-        return max(commit_log.first, min(expired, self._free_below // file_bytes * file_bytes))

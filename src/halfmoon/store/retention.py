@@ -6,11 +6,15 @@ Differs: hours of ``deleteWhen`` are UTC; a file that is being read stays readab
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from typing import NamedTuple
 
 from halfmoon.ports import Disk, DiskUsage
 from halfmoon.store.log.commit_log import CommitLog
 from halfmoon.store.settings import StoreSettings
+
+log = logging.getLogger("halfmoon.store")
 
 _HOUR_MS = 3_600_000
 
@@ -60,3 +64,41 @@ def expired_before(disk: Disk, log: CommitLog, settings: StoreSettings, now: int
             break
         first = end
     return first
+
+
+class Pin:
+    """What keeps log files: the log is needed for ``what`` from the physical offset on that ``needed_from`` gives.
+
+    That is the end of the log while there is nothing of the kind, whatever was there before: else files stay for what is over.
+    One that is ``firm`` keeps files although the disk needs their room; then its owner has to make way, see ``in_the_way_below``.
+    """
+
+    def __init__(self, what: str, needed_from: Callable[[], int], *, firm: bool) -> None:
+        self.what, self.needed_from, self.firm = what, needed_from, firm
+        self.wanted_below = 0
+        """Physical offset below which the disk needs the room of log files; 0: it does not."""
+        self._from, self._end = 0, 0
+        """What was needed when that was last asked, and where the log ended then."""
+        self._free_below = 0
+        self._waiting = False
+
+    @property
+    def in_the_way_below(self) -> int:
+        """Physical offset below which log files would go but for this pin, because the disk needs their room. 0: none would."""
+        return self.wanted_below if self.wanted_below and self.wanted_below > self.needed_from() else 0
+
+    def allows(self, expired: int, commit_log: CommitLog, durable_offset: int) -> int:
+        """Return the physical offset below which files may go, of those below ``expired``.
+
+        That a message is needed no more (decided, delivered) counts once the log is durable up to where it ended when that was
+        found, at the next look or later: a crash must not take it back when the message is gone.
+        """
+        needed_from, file_bytes = self.needed_from(), commit_log.file_bytes
+        if durable_offset >= self._end:
+            self._free_below = self._from
+        self._from, self._end = needed_from, commit_log.end
+        waiting = expired > needed_from
+        if waiting and not self._waiting:
+            log.warning("expired log files are kept: the log from %d on is needed for %s", needed_from, self.what)
+        self._waiting = waiting
+        return max(commit_log.first, min(expired, self._free_below // file_bytes * file_bytes))

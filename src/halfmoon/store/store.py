@@ -69,8 +69,7 @@ class Store:
         self._reader = Reader(self.log, settings, self._inventory.distrust, self._damaged)
         self.ranges = RangeReader(self.log, self.queues, self._damaged)
         self._flush = Flush(disk, self.log, self._inventory, self.health)
-        self._checkpoint_file = CheckpointFile(disk)
-        self._checkpoint = Checkpoint()
+        self._checkpoint_file, self._checkpoint = CheckpointFile(disk), Checkpoint()
         self._visible = VisibleOffsets(self.log, self.health, self._ends)
         self._write_out = WriteOut(
             self.log, self.queues, self._visible, self._flush, self._inventory, self._checkpoint_file, self.health,
@@ -230,8 +229,8 @@ class Store:
         stored behind one that is not, and the result ends with that one.
         """
         self._now = self.health.now = now
-        if self.health.failure or self._stopping or self.maintenance.disk_full:
-            return [StoreNotWritable(str(self.refusal))] * len(groups)
+        if (refusal := self.refusal) is not None:
+            return [StoreNotWritable(refusal)] * len(groups)
         return self._appending.all(groups, now, in_order=in_order)
 
     def ready(self, topic: str, queue_id: int) -> bool:
@@ -313,10 +312,18 @@ class Store:
             return None
         return self.log.record(physical_offset, size)
 
-    def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> KeyQueryResult:
-        """Return the newest records of a topic with a key (UNIQ_KEY or one of KEYS), stored in a span of time."""
-        count = min(max_count, self.settings.query_count_max)
-        return self._indexing.query(topic, key, count, begin_ms, end_ms, self._visible.end, self._now)
+    def is_message_of(self, topic: str, queue_id: int, physical_offset: int) -> bool:
+        """Whether a record of a queue is a message of the topic that there is, not of a deleted one of its name."""
+        queue = self.queues.get((topic, queue_id))
+        return queue is not None and physical_offset >= queue.born
+
+    def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int, *, deleted: bool = False) -> KeyQueryResult:
+        """Return the newest records of a topic with a key (UNIQ_KEY or one of KEYS), stored in a span of time.
+
+        ``deleted``: also those of deleted topics of this name, for who asks what happened, not what is there.
+        """
+        count, wanted = min(max_count, self.settings.query_count_max), None if deleted else self.is_message_of
+        return self._indexing.query(topic, key, count, begin_ms, end_ms, self._visible.end, self._now, wanted)
 
     # ------------------------------------------------------------ sync
 

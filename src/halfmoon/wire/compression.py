@@ -63,6 +63,24 @@ def decompress(body: bytes, sys_flag: int, size_max: int = INFLATED_BYTES_MAX) -
     raise BadMessage(f"unknown compression type {kind:#x}")
 
 
+def beginning(body: bytes, sys_flag: int, size_max: int) -> bytes:
+    """Return the first ``size_max`` bytes of a body as it was before compression; of one that does not unpack, as it is.
+
+    Costs what it returns, and one block of the format at most: 4 MiB of LZ4, 128 KiB of zstd. What comes behind is not looked at.
+    """
+    kind = sys_flag & COMPRESSION_MASK if sys_flag & COMPRESSED else None
+    try:
+        if kind in (0, ZLIB):
+            return zlib.decompressobj().decompress(body, size_max)
+        if kind == LZ4:
+            return bytes(_optional("lz4.frame").LZ4FrameDecompressor().decompress(body, max_length=size_max))
+        if kind == ZSTD:
+            return _zstd_beginning(_optional("zstandard"), body, size_max)
+    except (zlib.error, RuntimeError, EOFError, ValueError, UsageError, BadMessage):
+        pass
+    return body[:size_max]
+
+
 def inflate(data: Buffer, size_max: int) -> bytes:
     """Return what a zlib stream holds. Raises BadMessage when it is damaged, cut short, or holds more than ``size_max`` bytes."""
     stream = zlib.decompressobj()
@@ -84,17 +102,23 @@ def _decompress_lz4(body: bytes, size_max: int) -> bytes:
 
 def _decompress_zstd(body: bytes, size_max: int) -> bytes:
     zstd = _optional("zstandard")
-    window_max = max(size_max, ZSTD_WINDOW_BYTES)
+    content = _zstd_beginning(zstd, body, size_max + 1)
+    if len(content) > size_max:
+        return _checked(content, True, size_max)
+    whole = zstd.ZstdDecompressor(max_window_size=max(size_max, ZSTD_WINDOW_BYTES)).decompressobj()
     try:
-        with zstd.ZstdDecompressor(max_window_size=window_max).stream_reader(body) as reader:
-            content = reader.read(size_max + 1)
-        if len(content) > size_max:
-            return _checked(content, True, size_max)
-        whole = zstd.ZstdDecompressor(max_window_size=window_max).decompressobj()  # only this one says whether the end came
-        whole.decompress(body)
+        whole.decompress(body)  # only this one says whether the end came
     except zstd.ZstdError as exc:
         raise BadMessage(f"not a zstd frame: {exc}") from None
     return _checked(content, whole.eof, size_max)
+
+
+def _zstd_beginning(zstd: Any, body: bytes, size_max: int) -> bytes:
+    try:
+        with zstd.ZstdDecompressor(max_window_size=max(size_max, ZSTD_WINDOW_BYTES)).stream_reader(body) as reader:
+            return bytes(reader.read(size_max))
+    except zstd.ZstdError as exc:
+        raise BadMessage(f"not a zstd frame: {exc}") from None
 
 
 def _checked(content: bytes, ended: bool, size_max: int) -> bytes:

@@ -13,12 +13,16 @@ from halfmoon.hot import Head, batch_items, parts_at, record_rows
 from halfmoon.limits import BODY_BYTES_MAX
 from halfmoon.model import StoredMessage
 from halfmoon.wire import properties as props
+from halfmoon.wire.compression import beginning
 from halfmoon.wire.ids import host_hex, host_text
 
 Buffer = bytes | bytearray | memoryview
 
 RECORD_BYTES_MAX = BODY_BYTES_MAX + 64 * 1024
 """A record of the default maxMessageSize. Follows the original, which allows 64 KiB beside the body."""
+
+KEPT_BYTES_MAX = BODY_BYTES_MAX
+"""Largest body that a message keeps once it was unpacked: as senders and brokers have it by default."""
 
 _I32 = Struct(">i")
 
@@ -77,7 +81,8 @@ class Record(StoredMessage):
         if reads is None:
             raise AttributeError(f"a message has no {name}", name=name, obj=self)
         value = reads(self)
-        setattr(self, name, value)
+        if name not in ("body", "sys_flag"):  # `_unpacked` keeps these
+            setattr(self, name, value)
         return value
 
     @property
@@ -85,6 +90,16 @@ class Record(StoredMessage):
         """Bytes of the body as it came."""
         size: int = self._head[14]
         return size
+
+    def beginning(self, size_max: int) -> bytes:
+        """Return the first bytes of the body. No more of a compressed one is unpacked, and nothing of it is kept."""
+        body, sys_flag = self.as_stored()
+        return beginning(body, sys_flag, size_max) if self._unpack else body[:size_max]
+
+    def as_stored(self) -> tuple[bytes, int]:
+        """Return body and ``sys_flag`` as they are stored, or as they are now where the message was unpacked already."""
+        waiting = self._unpack
+        return (self.body, self.sys_flag) if waiting is None else (waiting[1], self._head[7])
 
     def note(self, properties: dict[str, str]) -> None:
         """Add properties that are not in the record. The dict is not changed, now or later."""
@@ -107,13 +122,19 @@ class Record(StoredMessage):
         return properties
 
     def _unpacked(self) -> tuple[bytes, int]:
-        """Return body and flags as they are shown. Two threads may come here at once; what the first one set is what counts."""
+        """Return body and flags as they are shown. Two threads may come here at once; what the first one set is what counts.
+
+        A larger body than `KEPT_BYTES_MAX` is unpacked each time: else a page of messages would grow as its reader goes through it.
+        """
         waiting = self._unpack
-        if waiting is not None:
-            unpack, body = waiting
-            self.body, self.sys_flag = unpack(self, body, self._head[7])
+        if waiting is None:
+            return self.body, self.sys_flag
+        unpack, stored = waiting
+        body, sys_flag = unpack(self, stored, self._head[7])
+        if len(body) <= max(KEPT_BYTES_MAX, len(stored)):
+            self.body, self.sys_flag = body, sys_flag
             self._unpack = None
-        return self.body, self.sys_flag
+        return body, sys_flag
 
     def _offset_msg_id(self) -> str:
         return f"{host_hex(self._head[11])}{self._head[6] & 0xFFFFFFFFFFFFFFFF:016X}"

@@ -9,7 +9,7 @@ Follows AclClientRPCHook and PlainAccessValidator (RocketMQ 4.9.7).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -29,6 +29,14 @@ class Credentials(NamedTuple):
 
     def __repr__(self) -> str:
         return f"Credentials(access_key={self.access_key!r}, secret_key='***')"
+
+
+Signs = Callable[[str], Credentials | None]
+"""Returns who signs requests to an address; None: nobody does."""
+
+
+def nobody(_address: str) -> None:
+    """Sign nothing."""
 
 
 @lru_cache(1024)

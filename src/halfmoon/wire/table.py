@@ -14,7 +14,7 @@ The wire name is the attribute in camelCase, or given with `wire`. Nothing here 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -59,6 +59,26 @@ class RequestType(NamedTuple):
     def admin(self) -> bool:
         """Whether only administrators may send it once access control is on."""
         return self.needs is None or self.needs.admin
+
+    @property
+    def operated(self) -> bool:
+        """Whether operators send it, so that servers log it."""
+        return self.needs is None or self.needs.operated
+
+    def asked(self, fields: Mapping[str, str], body: bytes | memoryview) -> str:
+        """Return what a request names, for a log: its fields but for secrets, each cut, and how large its body is."""
+        given = [(name, fields[name]) for name in self.names.values() if name in fields]
+        texts = [f"{name}={'(left out)' if 'secret' in name.lower() else shortened(value)}" for name, value in given]
+        return " ".join([f"{self.name} ({self.code})", *texts] + [f"body={len(body)} bytes"] * bool(body))
+
+
+VALUE_MAX = 270
+"""Characters of one field in a log: the longest name of a group, with its prefix, has 262."""
+
+
+def shortened(text: str) -> str:
+    """Return a text for a log, cut."""
+    return text if len(text) <= VALUE_MAX else f"{text[:VALUE_MAX]}..."
 
 
 REQUESTS: dict[int, RequestType] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.broker.access import access
+from halfmoon.broker.settings import AclMode
 from halfmoon.errors import SettingError
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.headers.access import GetBrokerClusterAclInfo
@@ -142,7 +143,7 @@ def test_what_an_account_lacks_is_named(talk, header, what):
 @pytest.mark.parametrize("header", [
     send_header("topicB"), to_everybody(SendMessage, "topicB"), pull_header("topicB", group="groupB"),
     pull_header("topicB", group="other"), back("groupB"), GetConsumerListByGroup(consumer_group="groupB"),
-    UnregisterClient(client_id="c", producer_group="P"), GetMaxOffset(topic="topicA", queue_id=0),
+    UnregisterClient(client_id="c", producer_group="P"), GetMaxOffset(topic="topicC", queue_id=0),
     QueryMessage(topic="topicB", key="k", max_num=1, begin_timestamp=0, end_timestamp=1, unique_key_query=True),
 ])  # fmt: skip
 def test_what_an_account_may_do_is_done(talk, header):
@@ -166,6 +167,12 @@ def test_administration_needs_an_administrator(talk):
     assert talk.ask(send_header("topicX"), b"x", who=ADMIN).code == 0
 
 
+@pytest.fixture
+def as_in_4_9(tmp_path):
+    write(tmp_path)
+    return Talk(tmp_path, acl_enable=True, acl_mode=AclMode.ROCKETMQ)
+
+
 @pytest.mark.parametrize(("header", "body"), [
     (ViewMessageById(offset=0), b""), (InvokeBrokerToResetOffset(topic="topicA", group="groupA"), b""),
     (ConsumeMessageDirectly(consumer_group="groupA", client_id="c", msg_id="0" * 32), b""),
@@ -176,9 +183,9 @@ def test_administration_needs_an_administrator(talk):
     (UnlockBatchMq(), b'{"consumerGroup":"groupA","clientId":"c","mqSet":[]}'),
     (HeartBeat(), b'{"clientID":"c","producerDataSet":[{"groupName":"P"}],"consumerDataSet":[]}'),
 ], ids=lambda value: type(value).__name__)  # fmt: skip
-def test_what_any_account_may_do_needs_an_account_and_no_permission(talk, header, body):
-    assert refusal(talk, header, body) == "No accessKey is configured"
-    assert refusal(talk, header, body, who=USER) is None
+def test_what_any_account_may_do_under_the_rules_of_4_9_needs_an_account_and_no_permission(as_in_4_9, header, body):
+    assert refusal(as_in_4_9, header, body) == "No accessKey is configured"
+    assert refusal(as_in_4_9, header, body, who=USER) is None
 
 
 def test_from_its_white_address_an_ordinary_account_may_do_everything_without_the_secret(tmp_path):
@@ -401,11 +408,11 @@ def test_files_of_the_directory_count_too_and_come_before_the_main_one(tmp_path)
     write(tmp_path, "no rules", "acl/README")
     talk = Talk(tmp_path, acl_enable=True)
 
-    assert refusal(talk, GetMaxOffset(topic="t", queue_id=0), who=Credentials("account3", "secret-3")) is None
-    assert "Check signature" in refusal(talk, GetMaxOffset(topic="t", queue_id=0), who=USER)
+    assert refusal(talk, GetBrokerRuntimeInfo(), who=Credentials("account3", "secret-3")) is None
+    assert "Check signature" in refusal(talk, GetBrokerRuntimeInfo(), who=USER)
     (tmp_path / "conf" / "acl" / "more.yaml").unlink()
     talk.wait(5_001)
-    assert refusal(talk, GetMaxOffset(topic="t", queue_id=0), who=USER) is None
+    assert refusal(talk, GetBrokerRuntimeInfo(), who=USER) is None
 
 
 @pytest.mark.parametrize("text", [None, "accounts: 7"])

@@ -326,7 +326,7 @@ def test_log_files_with_something_undecided_stay(talk, driver):
     driver.stored(0, "a", "one")
     place = talk.broker.batches.streams.get("q").attempts[0, "a"].pieces["orders", 0, 0].physical_offset
     assert talk.broker.batches.needed_from() == place
-    assert talk.broker.store.maintenance.undecided_from() == place
+    assert talk.broker.batches._pin.needed_from() == place
 
 
 def long(talk, driver, minutes):

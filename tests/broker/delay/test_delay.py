@@ -310,7 +310,7 @@ def test_a_level_longer_than_the_log_keeps_its_files_is_warned_of_and_keeps_them
         talk.now += 86_400_000
         talk.wait(10_000)
     assert talk.broker.store.min_offset == 0
-    assert caplog.text.count("expired log files are kept: the message at 0 waits to be delivered") == 1
+    assert caplog.text.count("expired log files are kept: the log from 0 on is needed for delayed messages") == 1
     for _ in range(3):
         talk.now += 86_400_000
         talk.wait(10_000)
@@ -329,7 +329,7 @@ def test_a_disk_that_is_nearly_full_takes_what_waits_and_the_log_says_so(make_ta
     talk.now += 11 * 86_400_000
     talk.wait(10_000)
 
-    assert "the disk is nearly full: messages that wait to be delivered are lost with the log below" in caplog.text
+    assert "the disk is nearly full: delayed messages are lost with the log below" in caplog.text
     assert bodies(talk) == []
     assert "delay level 2: messages from 0 to 1 were lost" in caplog.text
 

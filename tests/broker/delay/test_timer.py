@@ -14,7 +14,7 @@ from halfmoon.wire.headers.delay import RecallMessage, RecallMessageReply
 from halfmoon.wire.headers.send import SendMessageReply
 from tests.broker.delay.test_delay import HOURS, TOPIC, bodies, fill_log, put
 from tests.broker.half import stored
-from tests.broker.talk import OF_THE_BROKER, START_MS, Talk, send_header
+from tests.broker.talk import OF_THE_BROKER, START_MS, Talk, full_for, send_header
 
 DAY_MS = 86_400_000
 
@@ -232,7 +232,7 @@ def test_progress_that_was_not_believed_does_not_count_either_when_the_log_is_th
     later = Talk(tmp_path / "copy")
     progress = later.root / "delay" / "progress"
     slots = progress.read_bytes()
-    assert sorted(len(slot.strip(b"\0")) > 0 for slot in (slots[:2048], slots[2048:])) == [False, True]
+    assert sorted(len(slot.strip(b"\0")) > 0 for slot in (slots[:4096], slots[4096:])) == [False, True]
 
 
 def test_without_the_progress_file_the_saved_tables_count(talk):
@@ -257,13 +257,60 @@ def test_a_clock_that_was_set_back_delivers_nothing_early_and_loses_nothing(talk
     talk.now = START_MS
     talk.open()
     send_at(talk, START_MS + 2000, b"2")
-    talk.wait(2000)
+    talk.wait(1999)
     assert bodies(talk) == [b"1"]
+    talk.wait(1)
+    assert bodies(talk) == [b"1", b"2"]
     talk.restart()
 
     talk.wait(10_000)
 
     assert bodies(talk) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("ends", ["runs", "killed", "stopped"])
+def test_a_clock_that_was_ahead_for_a_second_delays_nothing(talk, tmp_path, ends):
+    """Nor does what was delivered meanwhile come again, or what was parked since count as delivered."""
+    send_at(talk, START_MS + 20 * 3_600_000, b"far")
+    talk.now += DAY_MS
+    talk.wait(1000)
+    assert bodies(talk) == [b"far"]
+    close(talk)
+    talk.now = START_MS + 1000
+    talk.open()
+    send_at(talk, talk.now + 5000, b"soon")
+    if ends == "killed":
+        talk = killed(talk, tmp_path / "copy")
+    elif ends == "stopped":
+        talk.restart()
+    talk.wait(4999)
+    assert bodies(talk) == [b"far"]
+    talk.wait(1)
+    assert bodies(talk) == [b"far", b"soon"]
+    later = killed(talk, tmp_path / "another")
+    leap(later, 2 * DAY_MS)
+    assert bodies(later) == [b"far", b"soon"]
+
+
+def test_what_is_parked_while_a_delivery_waits_survives_a_kill_when_the_clock_was_set_back(talk, tmp_path):
+    for number in range(3):
+        send_at(talk, START_MS + 10_000, b"begun", key=f"u{number}")
+    full_for(talk, TOPIC)
+    talk.wait(11_000)
+    talk = killed(talk, tmp_path / "set back")
+    talk.now = START_MS + 3000
+    go_on = full_for(talk, TOPIC)
+    send_at(talk, talk.now + 2000, b"between")
+    in_flight = killed(talk, tmp_path / "in flight")
+    go_on()
+    talk.wait(1000)
+    assert bodies(talk) == [b"begun"] * 3
+
+    for later in (killed(talk, tmp_path / "copy"), in_flight):
+        later.wait(500)
+        assert bodies(later) == [b"begun"] * 3, "nothing is early, and nothing comes twice"
+        later.wait(10_000)
+        assert bodies(later) == [b"begun"] * 3 + [b"between"]
 
 
 def test_a_record_is_stored_anew_before_the_log_lets_it_go(make_talk):
@@ -317,7 +364,7 @@ def test_nothing_that_waits_is_lost_when_the_log_is_kept_shorter(make_talk, capl
 
     pass_hours(talk, 46)
     assert talk.broker.store.min_offset == 0
-    assert "expired log files are kept: the message at 0 waits to be delivered" in caplog.text
+    assert "expired log files are kept: the log from 0 on is needed for delayed messages" in caplog.text
     assert [copy.properties.get("TIMER_ROLL_TIMES") for copy in stored(talk, TIMER_TOPIC)][3:5] == ["1", "2"], "every two hours"
     pass_hours(talk, 3)
     assert bodies(talk) == [b"soon", b"later"]

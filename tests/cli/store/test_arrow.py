@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import pytest
 
 from halfmoon.model import StoredMessage
 
 pa = pytest.importorskip("pyarrow")
+BODY = attrgetter("body")
 
 
 def test_batches_are_bounded_by_rows_and_by_bytes(tmp_path, monkeypatch):
@@ -20,9 +23,9 @@ def test_batches_are_bounded_by_rows_and_by_bytes(tmp_path, monkeypatch):
         return StoredMessage(topic="t", body=bytes(100), properties={"K": str(number)}, **hosts, **numbers, **times, **place)
 
     monkeypatch.setattr(arrow, "ROWS_MAX", 7)
-    assert arrow.write_arrow(iter(map(message, range(30))), tmp_path / "rows") == 30
+    assert arrow.write_arrow(iter(map(message, range(30))), tmp_path / "rows", BODY) == 30
     monkeypatch.setattr(arrow, "BYTES_MAX", 250)
-    assert arrow.write_arrow(iter(map(message, range(30))), tmp_path / "bytes") == 30
+    assert arrow.write_arrow(iter(map(message, range(30))), tmp_path / "bytes", BODY) == 30
 
     def batches(name: str) -> list[int]:
         with pa.OSFile(str(tmp_path / name)) as file, pa.ipc.open_file(file) as reader:
@@ -35,6 +38,6 @@ def test_batches_are_bounded_by_rows_and_by_bytes(tmp_path, monkeypatch):
 def test_no_messages_are_a_file_without_rows(tmp_path):
     from halfmoon.cli.store import arrow
 
-    assert arrow.write_arrow(iter(()), tmp_path / "none") == 0
+    assert arrow.write_arrow(iter(()), tmp_path / "none", BODY) == 0
     with pa.OSFile(str(tmp_path / "none")) as file:
         assert pa.ipc.open_file(file).read_all().num_rows == 0

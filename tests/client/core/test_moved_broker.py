@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.client.core.route import LOOK_PAUSE_MS_MAX, LOOK_WAIT_MS
+from halfmoon.client.core.route_table import LOOK_PAUSE_MS_MAX, LOOK_WAIT_MS
 from halfmoon.errors import ConnectFailed, HalfmoonError, SendFailed
 from halfmoon.model import Message, MessageQueue, SendStatus
 from halfmoon.wire.bodies import BrokerData, QueueData, TopicRouteData, to_json

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from halfmoon.client.core.nameservers import NameServers
-from halfmoon.client.core.route import RouteTable
+from halfmoon.client.core.route_table import RouteTable
 from halfmoon.errors import NetworkError, NoRoute
 from halfmoon.runtime.connections.sockets import connect_failed
 from halfmoon.wire.headers.route import GetRouteinfoByTopic

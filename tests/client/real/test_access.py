@@ -27,7 +27,7 @@ from halfmoon.testing.local import LocalCluster
 
 RULES = """
 accounts:
-- {accessKey: publisher, secretKey: the secret 1, topicPerms: [orders=PUB]}
+- {accessKey: publisher, secretKey: the secret 1, topicPerms: [orders=PUB], groupPerms: [P_shop=PUB]}
 - {accessKey: consumer, secretKey: the secret 2, topicPerms: [orders=SUB], groupPerms: [C_shop=SUB]}
 - {accessKey: operator, secretKey: the secret 3, admin: true}
 """
@@ -102,12 +102,16 @@ def test_a_push_consumer_needs_its_topic_and_its_group_and_gives_back_what_it_ca
     assert seen[:2] == [0, 1]
 
 
-def test_a_transaction_needs_what_a_send_needs(nameserver):
+def test_a_transaction_needs_what_a_send_needs_and_a_permission_of_its_group(nameserver):
     with TransactionProducer(group="P_shop", nameserver=nameserver, **PUBLISHER) as producer:
         half = producer.half(Message("orders", b"in a transaction"), check=lambda _message: LocalTransactionState.UNKNOWN)
         with half:
             pass
     assert b"in a transaction" in bodies(nameserver)
+    with TransactionProducer(group="P_other", nameserver=nameserver, **PUBLISHER) as producer:
+        half = producer.half(Message("orders", b"of no group"), check=lambda _message: LocalTransactionState.UNKNOWN)
+        with pytest.raises(HalfmoonError, match="group:P_other"), half:
+            pytest.fail("the half message was taken")
 
 
 def test_bulk_sends_are_signed(nameserver):

@@ -12,8 +12,8 @@ import pytest
 from halfmoon.console.access import audit as module
 from halfmoon.console.access.audit import (
     BEGUN,
-    ENTRIES_MAX,
     FAILURES_MAX,
+    KEPT_MS,
     OTHERS,
     RUNNING_MS,
     TEXT_MAX,
@@ -179,13 +179,47 @@ def test_a_log_that_is_not_there_is_empty(clock, tmp_path):
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_the_last_hundred_thousand_entries_are_kept(audit, monkeypatch):
-    assert ENTRIES_MAX == 100_000
-    monkeypatch.setattr(module, "ENTRIES_MAX", 20)
-    for number in range(50):
+def test_entries_are_kept_for_400_days(audit, clock):
+    for number in range(3):
+        change(audit, str(number))
+    clock.now_ms += KEPT_MS
+    change(audit, "a year later")
+    assert len(audit.read(10)) == 4, "they are 400 days old, and not older"
+
+    clock.now_ms += 1
+    change(audit, "next")
+    assert topics(audit.read(10)) == ["next", "a year later", "2"]
+    change(audit, "last")
+    assert topics(audit.read(10)) == ["last", "next", "a year later"]
+
+
+def test_a_flood_of_one_user_takes_no_entry_of_another_however_many_there_are(audit, monkeypatch):
+    for name, value in {"ENTRIES_MAX": 40, "LOOK_EVERY": 10, "MAKE_ROOM": 15}.items():
+        monkeypatch.setattr(module, name, value)
+    for number in range(5):
+        audit.end(audit.begin("bob", HERE, "topics delete", {"topic": f"bob's {number}"}), "done: deleted")
+    for number in range(300):
         change(audit, str(number))
 
-    assert topics(audit.read(1_000)) == [str(number) for number in range(49, 29, -1)]
+    found = topics(audit.read(1_000))
+    assert found[-5:] == [f"bob's {number}" for number in range(4, -1, -1)]
+    assert found[:20] == [str(number) for number in range(299, 279, -1)]
+    assert len(found) <= 40 + 10
+
+
+def test_failing_changes_of_a_user_share_an_entry_from_the_eleventh_of_a_minute_on(audit, clock):
+    change(audit, "before")
+    for number in range(500):
+        change(audit, str(number), "failed: no such topic")
+        clock.now_ms += 100
+    audit.end(audit.begin("bob", HERE, "topics delete", {"topic": "bob's"}), "failed: no such topic")
+
+    entries = audit.read(1_000)
+    assert (entries[0].user, entries[-1].fields["topic"], len(entries)) == ("bob", "before", 2 + FAILURES_MAX)
+    assert sum(entry.times for entry in entries[1:-1]) == 500
+    clock.now_ms += 60_000
+    change(audit, "later", "failed: no such topic")
+    assert audit.read(1)[0].fields["topic"] == "later"
 
 
 def test_values_are_cut_and_nothing_in_them_is_unprintable(audit, tmp_path):

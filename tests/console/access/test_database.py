@@ -63,20 +63,6 @@ def test_what_is_made_is_for_its_owner_alone(directory, umask):
     assert modes == {"data": 0o700, "console": 0o700, NAME: 0o600, f"{NAME}-journal": 0o600}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files for others")
-def test_what_root_makes_belongs_to_the_owner_of_the_directory_around_it(directory):
-    directory.parent.mkdir()
-    os.chown(directory.parent, 12345, 23456)
-
-    add(directory, "ada")
-
-    made = [path.stat() for path in (directory, *directory.iterdir())]
-    assert {(each.st_uid, each.st_gid) for each in made} == {(12345, 23456)}
-    os.chown(directory / NAME, 0, 0)
-    add(directory, "bob")
-    assert (directory / NAME).stat().st_uid == 0, "what is there stays as it is"
-
-
 def test_a_link_to_the_database_stays_one(directory, tmp_path):
     add(directory, "ada")
     elsewhere = tmp_path / "elsewhere"

@@ -10,7 +10,7 @@ from tests.console.conftest import Site
 async def test_ids_are_paged_and_one_is_shown_with_its_attempts(site: Site, monkeypatch):
     ids = [BatchId(transactional_id=f"<i>{n:03}", attempts=[BatchAttempt(7, "one", age_ms=5000, count=3)]) for n in range(150)]
 
-    async def batches(_self: object, name: str | None) -> list[BatchesAt]:
+    async def batches(_self: object, name: str | None, *, failing: list[str]) -> list[BatchesAt]:
         mine = [each for each in ids if name in (None, each.transactional_id)]
         return [BatchesAt(broker="broker-a", ids=mine), BatchesAt(broker="old", supported=False)]
 

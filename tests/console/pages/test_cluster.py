@@ -208,7 +208,7 @@ async def test_a_group_that_nobody_is_in_says_so(site: Site):
 async def test_many_clients_are_paged_and_every_one_stands_on_one_page(site: Site, monkeypatch):
     every = [ConnectedClient("producer", "P", f"client-{n:03}", "a:1", "JAVA", "V5", ["b:1"]) for n in range(250)]
 
-    async def clients(_self: object, _group: str | None) -> ClientList:
+    async def clients(_self: object, _group: str | None, *, failing: list[str]) -> ClientList:
         return ClientList(every, ["b:2"])
 
     monkeypatch.setattr(type(site.admin), "clients", clients)

@@ -298,6 +298,7 @@ DIFFERS: dict[str, str] = {
     "operator: updateAclConfig -b {broker} -a account4 *": _SECRET,
     "operator: updateAclConfig -b {broker} -a account6 *": _CHECKED,
     "operator: updateGlobalWhiteAddr -b {broker} -g word": _CHECKED,
+    "operator: getAclConfig *": "secrets are masked",
     "shopkeeper: updateAclConfig *": _ADMINISTRATORS,
     "shopkeeper: getAclConfig *": _ADMINISTRATORS,
 }

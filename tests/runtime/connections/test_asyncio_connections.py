@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -196,6 +197,21 @@ async def test_a_lost_connection_fails_all_that_wait_and_the_next_call_connects_
         assert (await connections.call(address, ASK, b"", 1_000)).code == 0
         assert len(peers) == 2
         await connections.close()
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="this system has it otherwise")
+async def test_the_system_asks_a_silent_peer_each_second_where_that_is_wanted():
+    async def answer(peer, command):
+        peer.reply(command)
+
+    for probed in (True, False):
+        connections = Connections(probed=probed)
+        async with server(answer) as (address, _):
+            await connections.call(address, ASK, b"", 1000)
+            sock = connections._connections[address]._transport.get_extra_info("socket")
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == int(probed)
+            assert (sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 1) == probed
+            await connections.close()
 
 
 async def test_a_lost_connection_is_told_once_and_one_that_we_close_is_not():

@@ -234,3 +234,19 @@ async def test_a_handshake_that_does_not_end_is_cut_and_counts(tmp_path: Any, mo
         assert await ask(server, b"x") == b"", "there is one already"
         assert await asyncio.wait_for(rest(reader), 10) == b""
         writer.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "code"),
+    [("127.0.0.1:9100", 200), ("[::1]:9100", 200), ("localhost", 200), ("broker", 200), ("halfmoon.svc.cluster.local:9100", 200),
+     ("rebinding.example.com", 421), ("rebinding.example.com:9100", 421), ("127.0.0.1.evil.com", 421), ("", 421), ("[", 421),
+     ("evil.com@127.0.0.1.evil.com", 421), ("watched.example.org", 200)],
+)  # fmt: skip
+async def test_only_who_names_this_server_is_answered_so_that_no_site_reads_along(host: str, code: int) -> None:
+    server = HttpServer({"/page": page}, {"watched.example.org"})
+    await server.take("127.0.0.1", 0)
+    await server.start()
+    try:
+        assert split(await ask(server, f"GET /page HTTP/1.1\r\nHost: {host}\r\nAccept: all\r\n\r\n".encode()))[0] == code
+    finally:
+        await server.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from halfmoon.broker.batches.batches import promises_of
@@ -260,3 +261,23 @@ def by_dates(broker: Any) -> None:
     streams.ensure = lambda id, now, place: ensure(id, now, -1)  # type: ignore[method-assign]
     for stream in streams.table.values():
         stream.place = -1
+
+
+@faulty_broker
+def clinging(broker: Any) -> None:
+    """A broker whose log is kept for ids that are forgotten."""
+    batches = broker.batches
+    take = batches._take
+
+    def taken(step: Any, now: int, place: int) -> None:
+        kept_from = batches._kept_from
+        take(step, now, place)
+        batches._kept_from = kept_from if batches._kept_from is None else batches._kept_from
+
+    batches._take = taken
+
+
+@faulty_broker
+def without_reserve(broker: Any) -> None:
+    """A broker whose full disk refuses also what would let log files go."""
+    broker.store.maintenance.making_room = lambda pin: nullcontext()

@@ -48,6 +48,13 @@ def test_a_loss_of_power_loses_nothing(seed: int) -> None:
     assert verdict.problems == [], verdict.summary()
 
 
+@pytest.mark.parametrize("seed", range(51, 54))
+@pytest.mark.parametrize("kinds", [("ahead", "kill"), ("ahead", "torn", "slow_disk")], ids="-".join)
+def test_a_clock_that_was_ahead_loses_nothing_and_delays_nothing(seed: int, kinds: tuple[str, ...]) -> None:
+    verdict = simulate_delays(seed, kinds=kinds, steps=12)
+    assert verdict.problems == [], verdict.summary()
+
+
 def test_histories_of_delays_are_worth_judging() -> None:
     verdicts = [history(seed) for seed in SEEDS]
     assert sum(verdict.acknowledged for verdict in verdicts) > 1_000
@@ -116,3 +123,30 @@ def test_a_message_that_comes_twice_is_found() -> None:
 
 def test_a_recalled_message_that_comes_is_found() -> None:
     assert found("recalled", make_broker=Deaf)
+
+
+class Trusting(Broker):
+    """Takes what is parked before the last delivery, for the clock was set back, for delivered at the next start."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.delays.timer.marks.parked = lambda due, offset, begun: None  # type: ignore[method-assign]
+
+
+class Waiting(Broker):
+    """Delivers nothing before what it delivered while its clock was ahead."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        timer = self.delays.timer
+        park = timer.park
+
+        def parked(topic: str, queue_id: int, deliver_ms: int, *rest: Any, identity: int = 0) -> Any:
+            return park(topic, queue_id, max(deliver_ms, timer.marks.at(0)[-1].due + 1), *rest, identity=identity)
+
+        timer.park = parked  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(("broker", "kinds"), [(Trusting, ("ahead", "kill")), (Waiting, ("ahead",))])
+def test_a_message_that_a_clock_which_was_ahead_loses_or_delays_is_found(broker: type[Broker], kinds: tuple[str, ...]) -> None:
+    assert some_seed_finds(simulate_delays, BITE, "lost", make_broker=broker, kinds=kinds, steps=12)

@@ -16,7 +16,7 @@ def call(number: int, consumer: str = "c1") -> Call:
 
 
 def ledger(*calls: Call) -> OrderLedger:
-    return OrderLedger(list(calls), {call.body: "there" for call in calls})
+    return OrderLedger(list(calls), {call.body: f"broker-a/0@{call.offset}" for call in calls})
 
 
 def checkers(facts: OrderLedger) -> list[str]:
@@ -40,5 +40,13 @@ def test_calls_side_by_side_are_found() -> None:
 
 def test_a_message_that_is_left_out_or_never_consumed_is_found() -> None:
     facts = ledger(call(0), call(2))
-    facts.acked[b"key/1"] = "orders/0@1"
+    facts.acked[b"key/1"] = "broker-a/0@1"
     assert set(checkers(facts)) == {"order", "never consumed"}
+
+
+def test_a_key_that_changes_its_queue_is_found_unless_a_broker_was_killed() -> None:
+    facts = ledger(call(0), call(1))
+    facts.acked[facts.calls[1].body] = "broker-b/0@7"
+    assert checkers(facts) == ["key"]
+    facts.upset["broker-b"].append(facts.calls[0].begin_ms)
+    assert checkers(facts) == []

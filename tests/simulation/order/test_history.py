@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from random import Random
 from typing import Any
@@ -13,6 +14,9 @@ from halfmoon.broker.broker import Broker
 from halfmoon.broker.consumers.locks import Locks
 from halfmoon.client.core.consume.orderly import OrderlyConsumerCore
 from halfmoon.client.core.consume.push_consumer import PushConsumerCore
+from halfmoon.client.core.missing_brokers import MissingBrokers
+from halfmoon.client.core.route import Route
+from halfmoon.settings import overwrite
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.offset import OffsetReply
 from simulation.history import BROKER
@@ -65,7 +69,47 @@ def test_histories_of_order_are_worth_judging() -> None:
     assert sum(verdict.owners for verdict in verdicts) > 50
 
 
+# ---------------------------------------------------------------- name servers that restart
+
+RESTARTS = ("nameserver", "nameserver", "join")
+
+
+class Unhurried(Broker):
+    """Registers each 30 s, or each 12 s, only, as RocketMQ's brokers do, whatever becomes of its connections."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        period_ms = 30_000 if self.settings.name == "broker-a" else 12_000
+        overwrite(self.settings, replace(self.settings, register_ms=period_ms))
+        self.registration.disconnected = lambda address: None  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("seed", range(31, 34))
+def test_a_restarted_name_server_knows_all_brokers_within_a_second_and_no_key_changes_its_queue(seed: int) -> None:
+    verdict = simulate_order(seed, kinds=RESTARTS, brokers=2)
+    assert verdict.problems == [], verdict.summary()
+
+
+@pytest.mark.parametrize("seed", range(31, 33))
+def test_a_key_keeps_its_queue_though_a_name_server_knows_no_broker_for_half_a_minute(seed: int) -> None:
+    verdict = simulate_order(seed, kinds=RESTARTS, brokers=2, make_broker=Unhurried)
+    assert {problem.partition(":")[0] for problem in verdict.problems} == {"late"}
+
+
 # ---------------------------------------------------------------- planted faults
+
+
+def test_a_broker_that_a_restarted_name_server_does_not_know_is_found() -> None:
+    assert some_seed_finds(simulate_order, BITE, "late", kinds=RESTARTS, make_broker=Unhurried)
+
+
+def test_a_client_that_believes_a_fresh_name_server_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def believe(self: MissingBrokers, topic: str, known: Route, answer: Route) -> Any:
+        yield from ()
+        return answer
+
+    monkeypatch.setattr(MissingBrokers, "completed", believe)
+    assert some_seed_finds(simulate_order, BITE, "key:", kinds=RESTARTS, brokers=2, make_broker=Unhurried)
 
 
 found = partial(some_seed_finds, simulate_order, BITE, kinds=("join",))

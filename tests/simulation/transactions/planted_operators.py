@@ -91,16 +91,14 @@ def copying(broker: Any) -> None:
 @faulty_broker
 def careless(broker: Any) -> None:
     """A broker that lets log files go with what is pending in them."""
-    broker.store.maintenance.undecided_from = None
+    broker.store.maintenance.pins.remove(broker.transactions.index.pin)
 
 
 @faulty_broker
 def rash(broker: Any) -> None:
     """A broker that lets log files go before the decisions about what is in them are durable."""
-    upkeep, file_bytes = broker.store.maintenance, broker.store.settings.commit_log_file_bytes
-    upkeep._undecided.below = lambda expired, undecided, *_: min(  # type: ignore[method-assign]
-        expired, undecided // file_bytes * file_bytes
-    )
+    pin, file_bytes = broker.transactions.index.pin, broker.store.settings.commit_log_file_bytes
+    pin.allows = lambda expired, *_: min(expired, pin.needed_from() // file_bytes * file_bytes)
 
 
 @faulty_broker

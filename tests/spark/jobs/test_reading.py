@@ -21,7 +21,10 @@ BOUNDS = {"orders": {("broker-a", 0): (2, 9), ("broker-a", 1): (0, 0)}, "empty":
 class FakeClient:
     """Knows the bounds of some topics; everything was stored at the time 1000."""
 
-    def bounds(self, topic: str) -> dict[tuple[str, int], tuple[int, int]]:
+    def topics(self) -> list[str]:
+        return sorted(BOUNDS)
+
+    def bounds(self, topic: str, *, partial: bool) -> dict[tuple[str, int], tuple[int, int]]:
         if topic not in BOUNDS:
             raise NoRoute(topic)
         return BOUNDS[topic]

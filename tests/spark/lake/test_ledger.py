@@ -39,6 +39,19 @@ def test_the_first_manifest_of_a_batch_counts(tmp_path: Path):
     assert [file.path for batch in ledger.state().batches for file in batch.files] == ["part-a.parquet"]
 
 
+def test_messages_of_a_topic_that_was_created_again_do_not_come_into_the_table_of_the_old_one(tmp_path: Path):
+    ledger = Ledger(tmp_path)
+
+    def batch(number: int, begin: int, born: int, broker: str = "broker-a") -> Manifest:
+        return manifest_of("q", number, [TaskReport(attempt="a", spans=(Span("orders", broker, 0, begin, begin + 5, born),))])
+
+    for number, (begin, born) in enumerate([(0, 0), (5, 70), (10, 70), (15, 0)]):  # a broker that does not say so is no other
+        assert ledger.decide(batch(number, begin, born))
+    with pytest.raises(UsageError, match="created again since the table was filled: orders at broker-a"):
+        ledger.decide(batch(4, 20, 71))
+    assert ledger.decide(batch(4, 0, 71, "broker-b"))
+
+
 def test_of_many_drivers_at_once_one_decides(tmp_path: Path):
     found: list[Manifest | None] = []
     begin = threading.Barrier(8)

@@ -13,7 +13,7 @@ from halfmoon.client.core.produce.selector import select_by_hash
 from halfmoon.errors import MessageIllegal, UsageError
 from halfmoon.model import RESERVED_PROPERTIES, Message, MessageQueue
 from halfmoon.spark.sink import encode
-from halfmoon.spark.sink.encode import Chunk, Encoding, Ids, check_columns, chunks_of
+from halfmoon.spark.sink.encode import Chunk, Encoding, Ids, check_columns, chunks_of, own_columns
 from halfmoon.wire import properties
 from halfmoon.wire.record import decode_batch
 
@@ -252,3 +252,24 @@ def test_rows_that_were_read_leave_the_protocols_own_properties_behind():
         "UNIQ_KEY": IDS.text(0),
     }
     assert "colour" not in second
+
+
+def test_names_of_columns_are_the_same_in_any_case():
+    rows = pa.RecordBatch.from_pydict({"BODY": [b"x"], "Tags": ["red"], "KEYS": ["k"], "Other": [1]})
+
+    assert check_columns(rows.schema, topic="t") == ["Other"]
+    (piece,) = chunks_of(own_columns(rows, None), IDS, 0, Encoding(topic="t"))
+    assert {"TAGS": "red", "KEYS": "k"}.items() <= sent([piece])[0][3].items()
+    with pytest.raises(UsageError, match="more than one column 'tags'"):
+        check_columns(pa.schema([("body", pa.string()), ("tags", pa.string()), ("TAGS", pa.string())]), topic="t")
+
+
+def test_a_time_without_a_zone_is_meant_in_that_of_the_session_or_of_the_machine():
+    noon = datetime(2030, 1, 1, 12)
+    rows = pa.RecordBatch.from_pydict({"body": [b"x", b"y"], "DeliverAt": pa.array([noon, None], pa.timestamp("us"))})
+    (tokyo,) = chunks_of(own_columns(rows, "Asia/Tokyo"), IDS, 0, Encoding(topic="t", delayed_alone=False))
+    (here,) = chunks_of(own_columns(rows, None), IDS, 0, Encoding(topic="t", delayed_alone=False))
+    at = [properties.decode(decode_batch(piece.body)[0].properties)["TIMER_DELIVER_MS"] for piece in (tokyo, here)]
+
+    assert at == [str(round(moment.timestamp() * 1000)) for moment in (datetime(2030, 1, 1, 3, tzinfo=UTC), noon)]
+    assert "TIMER_DELIVER_MS" not in properties.decode(decode_batch(tokyo.body)[1].properties)

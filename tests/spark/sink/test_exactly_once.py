@@ -40,6 +40,7 @@ class Brokers:
         self.after = False
         self.calls: list[str] = []
         self.coordinators = {"b-0": "b-0", "b-1": "b-0"}
+        self.born = [100, 120]
 
     def _call(self, name: str) -> None:
         self.calls.append(name)
@@ -50,6 +51,10 @@ class Brokers:
     def queues(self, topic):
         """Return four queues of two brokers."""
         return [MessageQueue(topic, f"b-{i % 2}", i // 2) for i in range(4)]
+
+    def births(self, topic):
+        """Return when the topic was created at both."""
+        return self.born
 
     def prepare(self, batch, attempt, partition, queue, first_seq, count, body):
         """Keep a piece."""
@@ -226,6 +231,54 @@ def test_other_keys_tags_or_properties_under_a_decided_number_are_an_error(colum
     attempt([list(value.items()) if isinstance(value, dict) else value for value in first])
     with pytest.raises(UsageError, match="was written with other rows"):
         attempt([list(value.items()) if isinstance(value, dict) else value for value in then])
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_number_that_was_written_to_one_topic_is_not_taken_for_written_to_another(strict: bool):
+    brokers = Brokers()
+    first, second = (SinkOptions(endpoints="x:1", topic=name, strict_replay=strict) for name in ("orders", "refunds"))
+    run(brokers, [["a", "b"]], options=first)
+    run(brokers, [["a", "b"]], options=first)
+
+    with pytest.raises(UsageError, match=r"batch 0 of query-1 was written before, and to other topics: nothing is written now"):
+        run(brokers, [["a", "b"]], options=second)
+
+
+@pytest.mark.parametrize(("born", "is_another"), [
+    ([100, 120], False), ([120], False), ([100, 120, 300], False), ([], False), ([300, 310], True)
+])  # fmt: skip
+def test_a_target_that_was_deleted_is_not_taken_for_written(born: list[int], is_another: bool):
+    """A broker may leave or join; where all have the topic newly, it is another one."""
+    brokers = Brokers()
+    run(brokers, [["a", "b"]])
+    brokers.born = born
+
+    if is_another:
+        with pytest.raises(UsageError, match="a topic that was deleted since: nothing is written now"):
+            run(brokers, [["a", "b"]])
+    else:
+        run(brokers, [["a", "b"]])
+    assert brokers.topic == [b"a", b"b"]
+
+
+def test_a_digest_is_short_enough_for_its_coordinator():
+    brokers = Brokers()
+    brokers.born = [2**43, 2**44]
+    for count in (1, 2, 3, 50):
+        rows = pa.RecordBatch.from_pydict({"body": ["x"] * count, "topic": [f"topic-{number}" * 10 for number in range(count)]})
+        batch, options = BatchName("query-2", count), SinkOptions(endpoints="x:1")
+        commit_batch(brokers, options, [prepare(brokers, options, batch, 0, [rows])])
+        assert len(brokers.decisions[batch][1]) <= 128 - len(str(2**64))
+
+
+@pytest.mark.parametrize(("column", "first", "then"), [
+    ("topic", "orders", "refunds"), ("queueId", 0, 1), ("shardingKey", "k", "l"), ("delayLevel", 1, 2), ("deliverAt", 10**12, 10),
+])  # fmt: skip
+def test_rows_are_others_in_another_topic_or_queue_at_another_time_or_with_another_key(column: str, first: object, then: object):
+    sums = [crc_sum(pa.RecordBatch.from_pydict({"body": ["a"], column: [value]})) for value in (first, first, then, None)]
+
+    assert sums[0] == sums[1]
+    assert len({*sums}) == 3
 
 
 def test_the_order_of_properties_makes_no_other_rows():

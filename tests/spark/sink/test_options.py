@@ -25,6 +25,8 @@ GIVEN = {"endpoints": "127.0.0.1:9876", "topic": "orders"}
         ({"secretKye": "hunter2"}, "secretKye"),
         ({"extraColumns": "drop"}, "extraColumns"),
         ({"kafka.bootstrap.servers": "x:1"}, "Kafka's kafka.bootstrap.servers is endpoints"),
+        ({"kafka.enable.idempotence": "true"}, "Kafka's kafka.enable.idempotence is delivery"),
+        ({"kafka.acks": "all"}, "nothing here is like Kafka's kafka.acks"),
         ({"batchBytes": "8m"}, "batchBytes"),
     ],
 )

@@ -23,6 +23,7 @@ from halfmoon.spark.sink.encode import Ids
 from halfmoon.spark.sink.exactly_once import prepare
 from halfmoon.spark.sink.options import sink_options
 from halfmoon.testing.local import LocalCluster
+from tests.spark.waiting import until
 from tests.visible import visible
 
 pytestmark = pytest.mark.slow
@@ -71,6 +72,17 @@ def test_a_dataframe_becomes_messages(spark: Any, cluster: LocalCluster, topic: 
     read = spark.read.format("halfmoon").options(endpoints=cluster.nameserver, topic=topic, includeProperties="true").load()
     (row,) = read.filter("body = '77'").collect()
     assert (row["keys"], row["tags"], row["properties"]["n"]) == ("k77", "paid", "v")
+
+
+def test_a_time_without_a_zone_is_meant_in_that_of_the_session(spark: Any, cluster: LocalCluster, topic: str):
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        frame = spark.sql("select 'due' Body, cast(now() - interval 1 hour as timestamp_ntz) deliverAt")
+        frame.write.format("halfmoon").options(endpoints=cluster.nameserver, topic=topic).mode("append").save()
+    finally:
+        spark.conf.unset("spark.sql.session.timeZone")
+
+    until(lambda: bodies(cluster, topic) == ["due"], "the message is there at once, and not nine hours later")
 
 
 def test_a_job_that_runs_again_under_its_id_adds_nothing(spark: Any, cluster: LocalCluster, topic: str):
@@ -222,6 +234,11 @@ def test_exactly_once_a_job_that_runs_again_under_its_id_adds_nothing_and_other_
         job(201)
 
     assert bodies(cluster, topic) == sorted(map(str, range(200)))
+    with Admin(nameserver=cluster.nameserver) as admin:
+        admin.delete_topic(topic)
+    make(cluster, topic)
+    with pytest.raises(PySparkException, match="a topic that was deleted since: nothing is written now"):
+        job(200)
 
 
 def test_rows_by_key_lie_in_the_order_that_was_asked_for(spark: Any, cluster: LocalCluster, topic: str):

@@ -37,7 +37,7 @@ def test_the_text_is_the_same_in_whatever_order_queues_were_found():
 
 
 def test_a_position_comes_back_from_its_text_and_is_written_the_same():
-    found = Position({Q[0]: 5, Q[10]: 7, Q[2]: 1}, {Q[10]: 3}, {("orders", "b"): 8, ("orders", "a"): 7})
+    found = Position({Q[0]: 5, Q[10]: 7, Q[2]: 1}, {Q[10]: 3}, {("orders", "b"): 8, ("orders", "a"): 7}, 9)
     text = json.dumps(found.to_json())
 
     assert position_from_json(json.loads(text)) == found
@@ -65,6 +65,7 @@ def test_a_start_is_no_position():
         {"v": 1, "end": {"orders": {"a": {"0": -1}}}},
         {"v": 1, "end": {"orders": {"a": {"0": "1"}}}},
         {"v": 1, "end": {}, "more": 1},
+        {"v": 1, "end": {}, "since": "5"},
         {"v": 1, "end": {}, "born": 5},
         {"v": 1, "end": {}, "born": {"orders": 5}},
         {"v": 1, "end": {}, "born": {"orders": {"a": "5"}}},
@@ -120,14 +121,20 @@ def test_a_damaged_checkpoint_is_refused():
 
 
 @given(st.dictionaries(st.sampled_from(Q), st.integers(1, 10**12)), st.integers(1, 10**9))
-def test_a_limit_is_kept_and_used_up_in_proportion(backlog: dict[MessageQueue, int], limit: int):
+def test_a_limit_is_kept_and_used_up_in_proportion_but_each_queue_has_its_turn(backlog: dict[MessageQueue, int], limit: int):
     found = share_limit(backlog, limit)
     total = sum(backlog.values())
 
-    assert sum(found.values()) == min(total, limit)
-    assert all(0 <= found[queue] <= backlog[queue] for queue in backlog)
-    if total > limit:
-        assert all(abs(found[queue] - backlog[queue] * limit / total) <= 1 + 1e-6 * limit for queue in backlog)
+    assert sum(found.values()) == min(total, max(limit, len(backlog)))
+    assert all(1 <= found[queue] <= backlog[queue] for queue in backlog)
+    if total > limit:  # one of each queue comes first, so that much the others may have less
+        assert all(abs(found[queue] - backlog[queue] * limit / total) <= 1 + len(backlog) + 1e-6 * limit for queue in backlog)
+
+
+def test_a_queue_with_few_messages_is_read_beside_one_with_many():
+    backlog = {Q[0]: 6_000, Q[1]: 1}
+
+    assert share_limit(backlog, 100) == {Q[0]: 99, Q[1]: 1}
 
 
 @given(st.data())

@@ -20,10 +20,17 @@ class Brokers:
     """Answers as `Ranges` does for one cluster."""
 
     def topics(self) -> list[str]:
-        return ["orders", "refunds", "%RETRY%C_shop", "closed"]
+        own = ["broker-a", "DefaultCluster", "DefaultCluster_REPLY_TOPIC", "TBW102", "rmq_sys_wheel_timer"]
+        return ["orders", "refunds", "%RETRY%C_shop", "closed", *own]
 
-    def bounds(self, topic: str) -> dict[tuple[str, int], tuple[int, int]]:
+    def own_topics(self) -> list[str]:
+        return ["DefaultCluster", "broker-a"]
+
+    def bounds(self, topic: str, *, partial: bool) -> dict[tuple[str, int], tuple[int, int]]:
         return {} if topic == "closed" else BOUNDS
+
+    def absent(self, topic: str) -> tuple[str, ...]:
+        return ()
 
     def committed(self, group: str, topic: str) -> dict[tuple[str, int], int]:
         return {("broker-a", 0): 15}
@@ -62,7 +69,9 @@ def test_a_pattern_means_topics_of_users_unless_it_is_like_the_name_of_another()
         return topic_names(source_options({"endpoints": "x:1", "topicPattern": pattern}, "batch"), CLIENT)
 
     assert matching(".*s") == ["orders", "refunds"]
+    assert matching(".*") == ["closed", "orders", "refunds"]
     assert matching("%RETRY%.*") == ["%RETRY%C_shop"]
+    assert matching("broker-a") == ["broker-a"]
 
 
 def test_reading_begins_where_keyword_offsets_group_or_time_say():

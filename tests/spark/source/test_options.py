@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import asdict
+
 import pytest
 
 from halfmoon.errors import UsageError
+from halfmoon.spark.sink.options import sink_options
 from halfmoon.spark.source.options import SourceOptions, nearest, public, source_options
 
 GIVEN = {"endpoints": "127.0.0.1:9876", "topic": "orders"}
@@ -110,3 +114,18 @@ def test_name_servers_are_given_as_endpoints_or_nameserver(name: str):
 
 def test_a_field_has_the_name_that_users_write():
     assert public("max_offsets_per_trigger") == "maxOffsetsPerTrigger"
+
+
+def test_workers_sign_and_encrypt_as_the_environment_of_the_driver_says(monkeypatch: pytest.MonkeyPatch):
+    for name, value in {"ACCESS_KEY": "alice", "SECRET_KEY": "sesame", "TLS": "true", "TLS_CA": "/ca.pem"}.items():
+        monkeypatch.setenv(f"HALFMOON_{name}", value)
+    at_the_driver = [source_options(GIVEN, "batch"), sink_options(GIVEN), source_options({**GIVEN, "useTls": "false"}, "batch")]
+    given = source_options({**GIVEN, "credentials": "/there", "tlsCa": "/mine.pem"}, "batch")
+    for name in ("ACCESS_KEY", "SECRET_KEY", "TLS", "TLS_CA"):
+        monkeypatch.delenv(f"HALFMOON_{name}")
+
+    for options, encrypted in zip(at_the_driver, (True, True, False), strict=True):
+        at_a_worker = asdict(pickle.loads(pickle.dumps(options)))
+        found = {name: at_a_worker[name] for name in ("access_key", "secret_key", "use_tls", "tls_ca")}
+        assert found == {"access_key": "alice", "secret_key": "sesame", "use_tls": encrypted, "tls_ca": "/ca.pem"}
+    assert (given.access_key, given.credentials, given.tls_ca) == ("", "/there", "/mine.pem")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from halfmoon.errors import UsageError
 from halfmoon.model import MessageQueue
-from halfmoon.spark.source.partitions import Range, plan_partitions
+from halfmoon.spark.source.partitions import ONE_PER_QUEUE, Range, plan_partitions
 
 sizes = st.lists(st.integers(0, 500), max_size=12)
 bounds = st.integers(0, 30)
@@ -48,6 +48,12 @@ def test_without_a_wish_there_are_as_many_as_cores_and_the_queues_are_shared_eve
 
 
 parts = st.lists(st.lists(st.integers(0, 10**9), min_size=4, max_size=4), min_size=12, max_size=12)
+
+
+def test_where_nobody_knows_the_cores_there_is_one_for_each_queue_or_as_many_as_asked_for():
+    found = ranges([100, 50, 50, 90, 10])
+
+    assert [len(plan_partitions(found, cores=ONE_PER_QUEUE, min_partitions=low)) for low in (0, 7)] == [5, 7]
 
 
 @given(sizes, parts, st.integers(1, 8), bounds)
@@ -116,5 +122,6 @@ def test_a_year_of_backlog_is_planned_by_queues_and_a_silly_wish_is_refused():
 
 
 def test_a_range_knows_its_queue():
-    assert Range.of(MessageQueue("orders", "a", 3), 5, 9) == Range("orders", "a", 3, 5, 9)
+    assert Range.of(MessageQueue("orders", "a", 3), 5, 9, {}) == Range("orders", "a", 3, 5, 9)
+    assert Range.of(MessageQueue("orders", "a", 3), 5, 9, {("orders", "a"): 7}) == Range("orders", "a", 3, 5, 9, 7)
     assert str(Range("orders", "a", 3, 5, 9)) == "orders a queue 3 [5, 9)"

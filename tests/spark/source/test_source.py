@@ -120,6 +120,12 @@ def test_what_tags_and_expressions_leave_out_does_not_travel(
     assert sum(sizes) < whole / 50
 
 
+@pytest.mark.parametrize("tags", ["a && b", "a,b", "a|b", "||", "*||a", "a b"])
+def test_what_is_no_list_of_tags_is_refused(tags: str):
+    with pytest.raises(UsageError):
+        reader({"endpoints": "x:1", "topic": "orders"}, tags=tags)
+
+
 def test_tags_of_the_same_hash_are_told_apart(given: dict[str, str], topic: str, send):
     send(topic, ["one"], tag="Aa")
     send(topic, ["other"], tag="BB")  # Java's hash of both is 2112

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from halfmoon.errors import StoreNotWritable
 from halfmoon.store import Store
 from halfmoon.store.check.fsck import fsck
 from halfmoon.store.keyindex import indexing
@@ -297,3 +298,23 @@ def test_a_record_whose_keys_lie_in_two_files_has_each_once_after_a_loss():
     for now in range(NOW + 6000, NOW + 8000, 500):
         store.tick(now)
     assert [file.header.count for file in store._indexing.index.files] == [100, 5]
+
+
+def test_while_the_key_index_cannot_follow_the_log_takes_nothing_and_goes_on_while_others_read():
+    """Else repeats would be looked for in what is not indexed."""
+    disk = SimDisk(Random(1))
+    store = open_store(disk)
+    some(store)
+    disk.full = True
+    for now in range(NOW + 10, NOW + 100, 20):
+        store.tick(now)
+    disk.full = False
+    end = store.end_offset
+    assert "a key index file cannot be written" in str(store.refusal)
+    with pytest.raises(StoreNotWritable, match="a key index file"):
+        store.append("t", 0, [draft()], NOW + 20)
+    assert store.end_offset == end
+    for now in range(NOW + 100, NOW + 3000, 100):
+        store.read("t", 0, 0, 1)
+        store.tick(now)
+    assert store.append("t", 0, [draft()], NOW + 3000).queue_offset

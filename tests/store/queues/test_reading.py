@@ -236,3 +236,16 @@ def test_a_search_by_time_among_too_many_damaged_records_says_so(store: Store, m
         damage(store, place + 4, b"\0")
     with pytest.raises(CorruptRecord, match="damaged"):
         store.offset_at("t", 0, NOW + 20)
+
+
+def test_a_search_by_time_begins_where_the_log_does_however_many_records_are_gone(store: Store):
+    """Queues are corrected some at a time after log files were removed; until then their first entries point at nothing."""
+    for number in range(60):
+        store.append("t", 0, [draft()] * 100, NOW + number)
+    store.log.segments.drop_before(store.end_offset)
+    assert store.queue_min("t", 0) == 0, "as long as nobody looked"
+    first = store.offset_at("t", 0, NOW)
+    assert first > reading.DAMAGED_MAX
+    assert store.bound_at("t", 0, NOW, upper=False) == store.bound_at("t", 0, NOW, upper=True) == first
+    assert store.bound_at("t", 0, NOW + 59, upper=False) == 5900
+    assert facts_of(store.read("t", 0, first, 1))

@@ -5,10 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from halfmoon.runtime.files.disk import RealDisk
-from halfmoon.store.timer.progress import PROGRESS, Progress, ProgressFile
+from halfmoon.store.timer.marks import MARKS_MAX, Mark
+from halfmoon.store.timer.progress import LEVELS_MAX, PROGRESS, Progress, ProgressFile
 
-FIRST = Progress(100, {1: 5, 18: 7}, (1_700_000_000_000, 12), 3)
-SECOND = Progress(200, {level: level for level in range(1, 65)}, (-1, -1), 0, ((0, 64, 150), (3, 2, 190)))
+FIRST = Progress(100, {1: 5, 18: 7}, (Mark(20, 1_700_000_000_000, 12),), 3)
+SECOND = Progress(
+    200, {level: level for level in range(1, LEVELS_MAX + 1)}, tuple(Mark(number, -1, -1) for number in range(MARKS_MAX)), 0,
+    tuple((level, 64, 150) for level in range(LEVELS_MAX + 1)),
+)  # fmt: skip
+"""As much as there can be: everything is in the middle of a delivery."""
 
 
 def test_the_last_slot_is_read_and_a_damaged_one_leaves_the_one_before(tmp_path: Path) -> None:
@@ -25,7 +30,7 @@ def test_the_last_slot_is_read_and_a_damaged_one_leaves_the_one_before(tmp_path:
     assert ProgressFile(RealDisk(str(tmp_path))).read() == FIRST
 
     data = bytearray((tmp_path / PROGRESS).read_bytes())
-    newest = 2048 if data[2048 + 15] > data[15] else 0
+    newest = 4096 if data[4096 + 15] > data[15] else 0
     for at in range(newest, newest + 80):
         damaged = bytearray(data)
         damaged[at] ^= 0x55

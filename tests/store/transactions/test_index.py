@@ -312,10 +312,10 @@ def test_files_go_with_the_log_and_with_what_no_start_needs():
     disk.now_ms, disk.used_bytes = NOW, int(disk.total_bytes * 0.89)
     now = save_all(store, index, save_all(store, index, now + 3_600_000))
     assert (store.min_offset, index.pending_count) == (0, 10), "the first message is pending: its file waits"
-    assert index.in_the_way_below > 4096
+    assert index.pin.in_the_way_below > 4096
     for at in range(0, 100, 10):
         roll_back(store, index, at)
-    assert index.in_the_way_below == 0
+    assert index.pin.in_the_way_below == 0
     now = save_all(store, index, now)
     disk.used_bytes, gone = 0, min(truth_of(store).halves) // 16 * 16
     save_all(store, index, save_all(store, index, now))

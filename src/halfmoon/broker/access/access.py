@@ -1,6 +1,8 @@
 """`Access`: who may send what. Checks each request against the rules, bounds guesses, and looks after the rule files.
 
 The order of the tests is the original's: global white addresses, access key, the account's white addresses, signature, permissions.
+Permissions are for the objects of a request (`halfmoon.wire.needs`); decisions about half messages, and who is asked about them,
+are checked where these are known (`Access.check_produces`).
 Files are looked at every `RELOAD_MS`, and read again when one has changed; while they make no sense the last good rules stay, which
 is logged and shown. Never waits: files are read and written as `Work`, one at a time.
 
@@ -30,7 +32,7 @@ from halfmoon.hot import Verifier
 from halfmoon.limits import TOPIC_LENGTH_MAX
 from halfmoon.logs import RateLimitedLog
 from halfmoon.wire.command import Command
-from halfmoon.wire.needs import ADMIN, RETRY_PREFIX, SUB, Needs, account
+from halfmoon.wire.needs import ADMIN, ANY, PUB, RETRY_PREFIX, SUB, Needs, Resource, TopicAt, account
 from halfmoon.wire.peer import Peer
 from halfmoon.wire.signature import verify
 from halfmoon.wire.table import REQUESTS
@@ -74,10 +76,15 @@ class Known(msgspec.Struct):
 
 
 class Access:
-    """Access control of one broker. ``files`` must make sense at the start: raises SettingError, OSError."""
+    """Access control of one broker. ``files`` must make sense at the start: raises SettingError, OSError.
 
-    def __init__(self, files: RuleFiles, now: int) -> None:
-        self.files = files
+    ``rocketmq``: rights are taken from headers, as in 4.9, not from the objects that requests are about.
+    """
+
+    def __init__(self, files: RuleFiles, now: int, *, rocketmq: bool = False) -> None:
+        self.files, self._rocketmq = files, rocketmq
+        self.topic_at: TopicAt = lambda place: None
+        """Knows the messages that requests name by their places."""
         self.rules = Rules()
         self.fault: str | None = None
         """Why the files make no sense now."""
@@ -132,10 +139,24 @@ class Access:
                 return
             if owner.secret != account.secret or _is_white(account, known):  # it was not signed, or not with what counts now
                 raise _Refused("signature", f"Check signature failed for accessKey={account.access_key}")
-            if (refusal := owner.refusal(PULL, Needs(), [(topic, SUB), (RETRY_PREFIX + group, SUB)])) is not None:
-                raise _Refused("permission", refusal)
+            self._check_resources(owner, PULL, Needs(), [(topic, SUB), (RETRY_PREFIX + group, SUB)])
         except _Refused as exc:
             raise self._refusal(exc, PULL, peer) from None
+
+    def check_produces(self, peer: Peer, access_key: str, group: str, code: int, topic: str | None = None) -> None:
+        """Check that an account may produce in a group, and decide about half messages for a topic. Raises AccessRefused (1)."""
+        known, owner = self.known(peer), self.rules.accounts.get(access_key)
+        if self._rocketmq or known.white or (owner is not None and _is_white(owner, known)):
+            return
+        resources = [(RETRY_PREFIX + group, ANY), *([(topic, PUB)] if topic is not None else [])]
+        try:
+            self._check_resources(self._owner(access_key), code, Needs(), resources)
+        except _Refused as exc:
+            raise self._refusal(exc, code, peer) from None
+
+    def _check_resources(self, owner: Account, code: int, needs: Needs, resources: list[Resource]) -> None:
+        if (refusal := owner.refusal(code, needs, resources, rocketmq=self._rocketmq)) is not None:
+            raise _Refused("permission", refusal)
 
     def _check(self, command: Command, peer: Peer) -> Account | None:
         known = self.known(peer)
@@ -158,12 +179,23 @@ class Access:
         asked = access_key, command.code, "" if command.code == DECISION else fields.get("b", "")
         if asked in self._allowed:
             return owner
-        needs, resources = needed(command)
-        if (refusal := owner.refusal(command.code, needs, resources)) is not None:
-            raise _Refused("permission", refusal)
+        self._check_resources(owner, command.code, *self._needed(command))
         if command.code in ONLY_B and len(asked[2]) <= TOPIC_LENGTH_MAX:
             self._allow(asked, verifier)
         return owner
+
+    def _needed(self, command: Command) -> tuple[Needs, list[Resource]]:
+        """Return what a request needs and the resources that it is about."""
+        line = REQUESTS.get(command.code)
+        if line is None:
+            return UNKNOWN, []
+        needs = ADMIN if line.needs is None else line.needs
+        if self._rocketmq and needs.rocketmq is not None:
+            needs = needs.rocketmq
+        try:
+            return needs, needs.of(command.fields, command.body, line.names, self.topic_at)
+        except PeerError as exc:
+            raise _Refused("permission", str(exc)) from None
 
     def _owner(self, access_key: str) -> Account:
         owner = self.rules.accounts.get(access_key)
@@ -319,15 +351,3 @@ class _Refused(HalfmoonError):
 def _is_white(account: Account, known: Known) -> bool:
     """Whether an account need not sign from the address of a connection."""
     return bool(account.white) and among(known.numbers, account.white)
-
-
-def needed(command: Command) -> tuple[Needs, list[Any]]:
-    """Return what a request needs and the resources that it names."""
-    line = REQUESTS.get(command.code)
-    if line is None:
-        return UNKNOWN, []
-    needs = ADMIN if line.needs is None else line.needs
-    try:
-        return needs, needs.of(command.fields, command.body, line.names)
-    except PeerError as exc:
-        raise _Refused("permission", str(exc)) from None

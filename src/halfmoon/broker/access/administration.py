@@ -1,8 +1,9 @@
 """The requests that administer accounts (50 to 54): change a file, or tell what the files say. Changes are answered once saved.
 
 Follows AdminBrokerProcessor and PlainPermissionManager (RocketMQ 4.9.7).
-Differs: only administrators may ask, where the original lets every account change and read all of them. What makes no sense is
-refused before it is written. A file is replaced whole; comments in it are lost.
+Differs: only administrators may ask, where the original lets every account change and read all of them. No reply has a secret: a
+signature says nothing of its request's code, so whoever was sent a signed request could ask for the accounts with it. What makes no
+sense is refused before it is written. A file is replaced whole; comments in it are lost.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ from halfmoon.wire.headers.access import (
 )
 
 OFF = "access control is off: start the broker with aclEnable=true"
+
+MASK = "***"
+"""What is shown in the place of a secret. It is too short to be one, so that it cannot be set by mistake."""
 
 Data = dict[str, Any]
 
@@ -131,7 +135,7 @@ class Administration:
         ))  # fmt: skip
 
     def accounts(self, _request: Request) -> Reply:
-        """Return all accounts, with their secrets (54)."""
+        """Return all accounts, their secrets masked (54)."""
         found = AclConfig()
         known: set[str] = set()
         for file in self._on(1).rules.files.values():
@@ -181,7 +185,7 @@ def _accounts(data: Data) -> list[Data]:
 def _config(account: Data) -> PlainAccessConfig:
     texts = {name: None if value is None else str(value) for name, value in account.items() if not isinstance(value, list)}
     return PlainAccessConfig(
-        access_key=texts.get("accessKey"), secret_key=texts.get("secretKey"), admin=str(account.get("admin")).lower() == "true",
+        access_key=texts.get("accessKey"), secret_key=MASK, admin=str(account.get("admin")).lower() == "true",
         white_remote_address=texts.get("whiteRemoteAddress"),
         default_topic_perm=texts.get("defaultTopicPerm"), default_group_perm=texts.get("defaultGroupPerm"),
         topic_perms=account.get("topicPerms"), group_perms=account.get("groupPerms"),

@@ -96,7 +96,7 @@ class Batches:
         """Physical offset of the first step that a start needs."""
         self._look_ms = now
         self._restore(now)
-        store.maintenance.pin(self.needed_from)
+        self._pin = store.maintenance.pin("batch transactions", self.needed_from)
 
     def handlers(self) -> Handlers:
         """Return what answers which request."""
@@ -117,14 +117,12 @@ class Batches:
             if isinstance(record, StoredPiece):
                 self.streams.piece(record, restored=True)
                 continue
-            self._kept_from = place if self._kept_from is None else self._kept_from
             if isinstance(record, Snapshot):
                 if not self.streams.table:
                     self.streams.restore(record, place)
-                    self._snapshot_ms = store_ms
+                    self._kept_from, self._snapshot_ms = place if record.ids else None, store_ms
             else:
-                self.streams.take(record, store_ms, place)
-                self._steps += 1
+                self._take(record, store_ms, place)
         for stream in self.streams.table.values():  # no task could reach the broker while it was down
             for attempt in stream.attempts.values():
                 attempt.heard_ms = now
@@ -136,7 +134,7 @@ class Batches:
         return {stream.name: stream for stream in self.streams.table.values() if stream.applying}
 
     def needed_from(self) -> int:
-        """Return the physical offset from which on the log is needed."""
+        """Return the physical offset from which on the log is needed; its end while no id is known."""
         places = (self._kept_from, self.streams.needed_from())
         return min((place for place in places if place is not None), default=self._store.end_offset)
 
@@ -144,13 +142,22 @@ class Batches:
 
     def write(self, step: Step, now: int) -> None:
         """Write a step and carry it out. Raises what `Sends.append` does: then nothing was changed."""
-        place = self._journal.write(step, now)
+        with self._store.maintenance.making_room(self._pin):  # a step is small, and lets log files go
+            place = self._journal.write(step, now)
+        self._take(step, now, place)
+
+    def _take(self, step: Step, now: int, place: int) -> None:
+        """Carry out a step that is in the log, at a place."""
         self._kept_from = place if self._kept_from is None else self._kept_from
         self.streams.take(step, now, place)
         self._steps += 1
+        if not len(self.streams):  # the steps so far are about forgotten ids
+            self._kept_from = None
 
     def _snapshot(self, now: int) -> None:
-        self._kept_from = self._journal.write(self.streams.snapshot(self._store.queue_max(BATCH_TOPIC, PIECES)), now)
+        snapshot = self.streams.snapshot(self._store.queue_max(BATCH_TOPIC, PIECES))
+        with self._store.maintenance.making_room(self._pin):
+            self._kept_from = self._journal.write(snapshot, now)
         self._snapshot_ms, self._steps = now, 0
 
     def _stream(self, id: str, now: int) -> Stream:
@@ -422,12 +429,13 @@ class Batches:
     def tick(self, now: int) -> bool:
         """Go on publishing, ask about attempts in doubt, forget idle ids, write snapshots; return whether the log has grown."""
         self._log.tick(now)
-        if not len(self.streams) or self._store.refusal is not None:
+        if not len(self.streams) or (self._store.refusal is not None and not self._pin.in_the_way_below):
             self._look_ms = self._blocked_ms = max(self._look_ms, now + LOOK_MS)
             return False
         end = self._store.end_offset
         if self._publishing and now >= self._blocked_ms:
-            self._publish(now)
+            with self._store.maintenance.making_room(self._pin):
+                self._publish(now)
         if now >= self._look_ms:
             self._look_ms = now + IDLE_LOOK_MS
             try:
@@ -443,8 +451,9 @@ class Batches:
                 self._look_ms = now + LOOK_MS
             if stream.name.startswith(ONE_RUN) and self._is_idle(stream, now):
                 self.write(Forgotten(stream.name, -1), now)
-        wanted = self._kept_from is not None and self._kept_from < self._store.maintenance.wanted_below
-        if self._steps >= SNAPSHOT_STEPS or wanted or (now - self._snapshot_ms >= SNAPSHOT_MS and len(self.streams)):
+        wanted = self._kept_from is not None and self._kept_from < self._pin.wanted_below
+        due = self._steps >= SNAPSHOT_STEPS or now - self._snapshot_ms >= SNAPSHOT_MS
+        if len(self.streams) and (wanted or due):
             self._snapshot(now)
 
     def _is_idle(self, stream: Stream, at_ms: int) -> bool:

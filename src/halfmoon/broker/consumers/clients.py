@@ -1,6 +1,7 @@
 """Connected clients: producers and consumers by group, and the subscriptions of each consumer group.
 
-Learns from heartbeats, unregistering and lost connections. Follows ConsumerManager, ConsumerGroupInfo and ProducerManager
+Learns from heartbeats, unregistering and lost connections. A client says itself who it is: while it is connected, its id belongs to
+its account, and no other account may go by it. Follows ConsumerManager, ConsumerGroupInfo and ProducerManager
 (RocketMQ 4.9.8). Saves nothing and sends nothing: it returns the groups whose members are to be notified (code 40).
 """
 
@@ -12,7 +13,7 @@ from zlib import crc32
 import msgspec
 
 from halfmoon.broker.names import RETRY_PREFIX
-from halfmoon.errors import SystemBusy
+from halfmoon.errors import BrokerError, SystemBusy
 from halfmoon.hot import tag_hash
 from halfmoon.model import ConsumeType, MessageModel, Subscription
 from halfmoon.wire.bodies import ConsumeFromWhere
@@ -37,6 +38,8 @@ class Member(msgspec.Struct):
     language: int
     version: int
     heard_ms: int
+    account: str = ""
+    """The access key of its account; empty: it needs none."""
     short_hash: int = 0
     """24 bits of the hash of the client id: the transaction index remembers by them who was asked."""
 
@@ -100,7 +103,43 @@ class Clients:
         """Counts changes of membership and subscriptions, so that what was derived from them can be checked cheaply."""
         self._subscription_bytes = 0
         self._producers_by_id: dict[str, Member] = {}
+        self._ids: dict[str, dict[int, str]] = {}
+        """The accounts of the connections that go by a client id, by connection."""
+        self._ids_of_peer: dict[int, set[str]] = {}
         self._of_peer: dict[int, set[tuple[str, str]]] = {}  # peer number -> ("producer" or "consumer", group)
+
+    # ------------------------------------------------------------ client ids
+
+    def claim(self, member: Member, *, produces: bool) -> None:
+        """Let a connection go by its client id; where it ``produces``, replies to that id's requests are pushed to it.
+
+        Raises BrokerError: the id belongs to another account; SystemBusy: the connection goes by too many.
+        """
+        self.check_id(member.client_id, member.account, member.peer.number)
+        ids = self._ids_of_peer.setdefault(member.peer.number, set())
+        if member.client_id not in ids and len(ids) >= GROUPS_OF_PEER_MAX:
+            raise SystemBusy(f"one connection goes by at most {GROUPS_OF_PEER_MAX} client ids")
+        ids.add(member.client_id)
+        self._ids.setdefault(member.client_id, {})[member.peer.number] = member.account
+        if produces:
+            self._producers_by_id[member.client_id] = member
+
+    def check_id(self, client_id: str, account: str, peer: int) -> None:
+        """Raise BrokerError (1) for a client id by which a connected client of another account goes."""
+        if any(other != account for number, other in self._ids.get(client_id, {}).items() if number != peer):
+            raise BrokerError(f"the client id {client_id:.200} belongs to a connected client of another account")
+
+    def _release(self, peer: int) -> None:
+        for client_id in self._ids_of_peer.pop(peer, ()):
+            self._ids[client_id].pop(peer, None)
+            if not self._ids[client_id]:
+                del self._ids[client_id]
+            self._forget_producer(client_id, peer)
+
+    def _forget_producer(self, client_id: str, peer: int) -> None:
+        known = self._producers_by_id.get(client_id)
+        if known is not None and known.peer.number == peer:  # else the client has connected anew
+            del self._producers_by_id[client_id]
 
     # ------------------------------------------------------------ joining
 
@@ -108,7 +147,7 @@ class Clients:
         """Add or refresh a producer; return False when a bound is reached."""
         if not self._admit(self.producers.get(group, {}), member.peer.number, ("producer", group)):
             return False
-        self.producers.setdefault(group, {})[member.peer.number] = self._producers_by_id[member.client_id] = member
+        self.producers.setdefault(group, {})[member.peer.number] = member
         return True
 
     def consumer(
@@ -164,6 +203,7 @@ class Clients:
 
     def lost(self, peer: int) -> list[str]:
         """Forget a connection; return the consumer groups whose members changed."""
+        self._release(peer)
         return [group for kind, group in sorted(self._of_peer.pop(peer, ())) if self._leave(kind, group, peer)]
 
     def unregister(self, peer: int, producer_group: str | None, consumer_group: str | None) -> list[str]:
@@ -206,9 +246,7 @@ class Clients:
             members = self.producers.get(group, {})
             left = members.pop(peer, None)
             if left is not None and not self._produces(peer):
-                known = self._producers_by_id.get(left.client_id)
-                if known is not None and known.peer.number == peer:  # else the client has connected anew
-                    del self._producers_by_id[left.client_id]
+                self._forget_producer(left.client_id, peer)
             if not members:
                 self.producers.pop(group, None)
             return False

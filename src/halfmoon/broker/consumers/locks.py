@@ -17,8 +17,9 @@ from heapq import heappop, heappush
 
 import msgspec
 
+from halfmoon.broker.consumers.clients import Clients
 from halfmoon.broker.names import check_group
-from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.request import Handlers, Reply, Request, account_of
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.topics import Topics
 from halfmoon.errors import BrokerError
@@ -53,8 +54,8 @@ class Lock(msgspec.Struct):
 class Locks:
     """The service that answers 41 and 42. ``tell(group)`` has the members of a group rebalance."""
 
-    def __init__(self, settings: BrokerSettings, topics: Topics, tell: Callable[[str], None]) -> None:
-        self._settings, self._topics, self._tell = settings, topics, tell
+    def __init__(self, settings: BrokerSettings, topics: Topics, clients: Clients, tell: Callable[[str], None]) -> None:
+        self._settings, self._topics, self._clients, self._tell = settings, topics, clients, tell
         self._locks: dict[str, dict[tuple[str, int], Lock]] = {}
         self._count = 0
         self._of_peer: dict[int, set[Place]] = {}
@@ -96,6 +97,7 @@ class Locks:
         check_group(data.consumer_group)
         if not 1 <= len(data.client_id) <= CLIENT_ID_LENGTH_MAX:
             raise BrokerError(f"the clientId has {len(data.client_id)} characters, not 1 to {CLIENT_ID_LENGTH_MAX}")
+        self._clients.check_id(data.client_id, account_of(request), request.peer.number)
         return data
 
     def _exists(self, queue: MessageQueue) -> bool:

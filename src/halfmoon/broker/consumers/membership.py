@@ -14,10 +14,10 @@ from halfmoon.broker.consumers.clients import Member
 from halfmoon.broker.context import Context
 from halfmoon.broker.names import check_group, retry_topic
 from halfmoon.broker.pull.filters import EXPRESSION_LENGTH_MAX
-from halfmoon.broker.request import Handlers, Reply, Request
+from halfmoon.broker.request import Handlers, Reply, Request, account_of
 from halfmoon.broker.saving import saved_later
 from halfmoon.broker.topics import UNIT_SUB
-from halfmoon.errors import BrokerError, ConsumerNotOnline, SubscriptionParseFailed
+from halfmoon.errors import AccessRefused, BrokerError, ConsumerNotOnline, SubscriptionParseFailed
 from halfmoon.limits import TOPIC_LENGTH_MAX
 from halfmoon.logs import RateLimitedLog
 from halfmoon.model import ConsumeType, MessageModel, Subscription
@@ -47,7 +47,9 @@ from halfmoon.wire.headers.client import (
     NotifyConsumerIdsChanged,
     UnregisterClient,
 )
+from halfmoon.wire.table import request_type
 
+HEART_BEAT = request_type(HeartBeat).code
 SUBSCRIPTIONS_MAX = 2_000
 """Topics of one consumer in one heartbeat, so that heartbeats cannot fill the memory."""
 
@@ -64,6 +66,7 @@ class Membership:
     def __init__(self, context: Context, check_subscription: Callable[[Subscription], None]) -> None:
         self._clients, self._groups, self._topics = context.clients, context.groups, context.topics
         self._check_subscription, self._peers = check_subscription, context.peers
+        self._access = context.access
         self._notifies = context.settings.notify_members
         self._rejects_pulling = context.settings.reject_pull_consumers
         self._notices = 0
@@ -94,11 +97,14 @@ class Membership:
         if not 1 <= len(data.client_id) <= CLIENT_ID_LENGTH_MAX:
             raise BrokerError(f"the heartbeat's clientID has {len(data.client_id)} characters, not 1 to {CLIENT_ID_LENGTH_MAX}")
         command = request.command
-        member = Member(request.peer, data.client_id, command.language, command.version, request.now)
+        member = Member(request.peer, data.client_id, command.language, command.version, request.now, account_of(request))
+        self._clients.claim(member, produces=bool(data.producer_data_set))
         refusals: list[BrokerError] = []
         for producer in data.producer_data_set:
             try:
                 self._producer(producer.group_name, member)
+            except AccessRefused:
+                continue  # counted and logged; its sends need no group, and its consumers are not to feel it
             except BrokerError as refusal:
                 refusals.append(refusal)
         for consumer in data.consumer_data_set:
@@ -114,6 +120,8 @@ class Membership:
 
     def _producer(self, group: str, member: Member) -> None:
         check_group(group)
+        if self._access is not None:
+            self._access.check_produces(member.peer, member.account, group, HEART_BEAT)
         if not self._clients.producer(group, member):
             raise BrokerError(f"producer group {group} or its connection is at its bound of members")
 

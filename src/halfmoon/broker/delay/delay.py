@@ -72,7 +72,7 @@ class Delays:
         self.deliveries.on_created = self._queue_created
         self.listing = Listing(settings, store, self.level_queues, self.timer)
         self._turn = 0
-        store.maintenance.parked_from = self.needed_from
+        store.maintenance.pin("delayed messages", self.needed_from, firm=False)
         hours = store.settings.file_reserved_hours
         if max(levels.delays_ms, default=0) >= hours * 3_600_000:
             self._log.warning(

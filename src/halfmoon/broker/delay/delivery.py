@@ -3,8 +3,9 @@
 Knows nothing of time. Follows DeliverDelayedMessageTimerTask.messageTimeup (RocketMQ 4.9.8): the delivered record keeps all
 properties, those of the parking too, and its born time and host; its tag code is the hash of its tag again.
 Differs: a message that can never be delivered is skipped with a warning and stays in its parking queue (4.9.8 retries it for ever,
-and everything behind it waits); a deleted real topic is created again, and a queue number that the topic does not have is taken
-modulo the number of its queues, so that consumers find the message.
+and everything behind it waits); a deleted real topic is created again only where a send would create it, otherwise its messages are
+copied to ``TRANS_CHECK_MAX_TIME_TOPIC`` with the reason; a queue number that the topic does not have is taken modulo the number of
+its queues, so that consumers find the message.
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from halfmoon.broker.names import FORBIDDEN_TO_SEND, check_topic
+from halfmoon.broker.names import EXPIRED_TOPIC, FORBIDDEN_TO_SEND, check_topic
 from halfmoon.broker.send.sends import Sends
 from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.topics import Topics
-from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, UsageError
+from halfmoon.broker.transactions.late_decisions import REASON
+from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, SystemBusy, UsageError
 from halfmoon.hot import Draft, Parts, property_of
 from halfmoon.store.entries import QueueEntry
 from halfmoon.store.records import tag_hash_of, whole_record
 from halfmoon.store.store import Store
 from halfmoon.wire.codes import TRANSACTION_MASK
+from halfmoon.wire.properties import with_pairs
 
 _QUEUE_DIGITS_MAX = 9
 _CREATING_MAX = 1000
@@ -128,6 +131,10 @@ class Deliveries:
         return left
 
     def _store_group(self, topic: str, queue_id: int, group: Sequence[Due], now: int) -> Sequence[Due]:
+        born = self._topics.accepts_from(topic)
+        if born and (old := [due for due in group if due.entry.physical_offset < born]):
+            young = [due for due in group if due.entry.physical_offset >= born]
+            return [*self._expire(topic, old, now), *(self._store_group(topic, queue_id, young, now) if young else ())]
         try:
             place = self._place(topic, queue_id, now)
         except BrokerError as exc:  # there are too many topics: skipped, so that no other message waits for that
@@ -143,6 +150,34 @@ class Deliveries:
         except BrokerError as exc:
             self._warn("%d messages to %s are due and cannot be delivered now: %s", len(group), topic, exc)
             return group
+        return ()
+
+    def is_void(self, topic: str, physical_offset: int) -> bool:
+        """Whether the topic was deleted that a parked message was accepted for, so that it is not delivered."""
+        return physical_offset < self._topics.accepts_from(topic)
+
+    def _expire(self, topic: str, group: Sequence[Due], now: int) -> Sequence[Due]:
+        """Keep messages to a deleted topic as expired ones; return those that cannot be stored now."""
+        reason = self._topics.gone(topic)
+        drafts = [
+            (*draft[:1], with_pairs(draft[1], {REASON: reason}), *draft[2:7], entry.physical_offset, draft[8])
+            for entry, _, _, draft in group
+        ]
+        try:
+            self._topics.ensure(EXPIRED_TOPIC, 1, now)
+            if not self.ready(EXPIRED_TOPIC, 0):
+                return group
+            self._sends.append(EXPIRED_TOPIC, 0, drafts, now)
+        except (MessageRefused, SystemBusy) as exc:
+            if len(group) > 1:
+                return [left for due in group for left in self._expire(topic, [due], now)]
+            self._skip(group[0].entry, f"{reason}, and it cannot be kept in {EXPIRED_TOPIC}: {exc}")
+            return ()
+        except BrokerError as exc:
+            self._warn("%d messages to %s are due and cannot be kept now: %s", len(group), topic, exc)
+            return group
+        self.skipped += len(group)
+        self._warn("%d delayed messages are kept in %s instead of being delivered: %s", len(group), EXPIRED_TOPIC, reason)
         return ()
 
     def _one_by_one(self, topic: str, queue_id: int, group: Sequence[Due], now: int, exc: Exception) -> list[Due]:

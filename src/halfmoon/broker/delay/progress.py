@@ -7,17 +7,21 @@ tables count, which cover durable records only; what was delivered since then is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from halfmoon.broker.delay.delivery import Deliveries, Due
 from halfmoon.broker.delay.level_queue import LevelQueue
 from halfmoon.broker.delay.timer import Timer
+from halfmoon.broker.names import EXPIRED_TOPIC
 from halfmoon.broker.tables import Tables
+from halfmoon.broker.transactions.half import real_queue
+from halfmoon.broker.transactions.late_decisions import REASON
 from halfmoon.errors import CorruptRecord
 from halfmoon.ports import Disk
 from halfmoon.store.entries import entries_at
 from halfmoon.store.records import whole_record
 from halfmoon.store.store import Store
+from halfmoon.store.timer.marks import Mark
 from halfmoon.store.timer.messages import LOOK_MS, SCHEDULE_TOPIC, TIMER_TOPIC
 from halfmoon.store.timer.progress import TIMER, Progress, ProgressFile
 from halfmoon.wire.bodies import DelayOffsetTable, TimerOffset, from_json, to_json
@@ -25,7 +29,7 @@ from halfmoon.wire.properties import without
 
 PATH, TIMER_PATH = "config/delayOffset.json", "config/timerOffset.json"
 _RECORDS_LOOKED_AT = 20_000
-_OF_THE_TIME = frozenset({LOOK_MS.encode()})
+_OF_THE_TIME = frozenset({LOOK_MS.encode(), REASON.encode()})
 
 
 class DeliveryProgress:
@@ -42,12 +46,12 @@ class DeliveryProgress:
             known = None  # it covers records that are lost
             self._file.forget()
         self._table = dict(saved.offset_table) if saved is not None else {}
-        self.start = Progress(0, self._table, (timer.due_ms, timer.offset), timer.low)
+        marks = [tuple(mark) for mark in timer.marks] or [(store.queue_max(TIMER_TOPIC, 0), timer.due_ms, timer.offset)]
+        self.start = Progress(0, self._table, tuple(map(Mark._make, marks)), timer.low)
         if known is not None:
             levels = {level: max(offset, self._table.get(level, 0)) for level, offset in known.levels.items()}
-            self.start = known._replace(
-                levels={**self._table, **levels}, timer=max(known.timer, self.start.timer), low=max(known.low, timer.low)
-            )
+            newer = max(known.timer, self.start.timer if timer.marks else (), key=_end)
+            self.start = known._replace(levels={**self._table, **levels}, timer=newer, low=max(known.low, timer.low))
         self._known = known
         self._open: dict[int, tuple[int, int]] = {}
         """Deliveries that were begun and are not complete, by level: the end of the log then, and the number of entries."""
@@ -74,8 +78,8 @@ class DeliveryProgress:
         known, timer, level_queue = self._known, self._timer, self._level_queues.get(level)
         assert known is not None
         assert timer is not None
-        if level == TIMER and timer.cursor == known.timer:
-            if pairs := timer.index.ripe(2**62, count):
+        if level == TIMER and self.start.timer == known.timer:
+            if pairs := timer.begun(count, position):
                 timer.leave(self._left_of_timer(timer, pairs, position), pairs)
         elif (
             level_queue is not None
@@ -111,7 +115,8 @@ class DeliveryProgress:
             except CorruptRecord:
                 continue
             draft = (parts.body, parts.properties, 0, 0, parts.born_ms, parts.born_host, parts.reconsume_times, 0, 0)
-            same = waiting.get(identity := _identity(parts.topic, draft))
+            topic = real_queue(parts.properties)[0] if parts.topic == EXPIRED_TOPIC else parts.topic
+            same = waiting.get(identity := _identity(topic, draft))
             if same:
                 same.pop(0)
                 if not same:
@@ -148,7 +153,8 @@ class DeliveryProgress:
     def _now(self) -> Progress:
         assert self._timer is not None
         levels = {level: level_queue.offset for level, level_queue in self._level_queues.items()}
-        return Progress(self._store.end_offset, levels, self._timer.cursor, self._timer.known_low)
+        marks = self._timer.marks.at(self._store.queue_max(TIMER_TOPIC, 0))
+        return Progress(self._store.end_offset, levels, marks, self._timer.known_low)
 
     def _settle(self) -> None:
         """Advance the progress that is known to be durable."""
@@ -167,8 +173,8 @@ class DeliveryProgress:
 
     def _dump_timer(self) -> bytes:
         self._settle()
-        due_ms, offset = self._durable.timer
-        return to_json(TimerOffset(due_ms=due_ms, offset=offset, low=self._durable.low))
+        marks = self._durable.timer
+        return to_json(TimerOffset(due_ms=marks[-1].due, offset=marks[-1].offset, low=self._durable.low, marks=list(marks)))
 
     def text(self) -> bytes:
         """Return the progress of each level in the form of ``delayOffset.json`` (45)."""
@@ -185,6 +191,11 @@ class DeliveryProgress:
                 except OSError as exc:
                     self._warn("the progress of delayed messages cannot be saved: %s", exc)
         self._file.close()
+
+
+def _end(marks: Sequence[Mark]) -> int:
+    """Return how far a timer's messages were known to its marks: the later ones know more."""
+    return marks[-1].end if marks else -1
 
 
 def _identity(topic: str, draft: tuple[object, ...]) -> tuple[object, ...]:

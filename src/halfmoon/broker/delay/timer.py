@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from halfmoon.broker.delay.delivery import Deliveries, Due, in_order
 from halfmoon.broker.delay.level_queue import BYTES_AT_ONCE, RETRY_MS, SOON_MS
@@ -19,12 +20,14 @@ from halfmoon.broker.delay.read_ahead import Prefetched, ReadAhead
 from halfmoon.broker.names import TIMER_TOPIC
 from halfmoon.broker.send.sends import Sends
 from halfmoon.broker.settings import BrokerSettings
+from halfmoon.broker.transactions.half import real_queue
 from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused
 from halfmoon.hot import Draft, Parts, property_of
 from halfmoon.store.entries import QueueEntry, entries_at
 from halfmoon.store.records import whole_record
 from halfmoon.store.store import Appended, Store
 from halfmoon.store.timer.index import TimerIndex
+from halfmoon.store.timer.marks import Mark, Marks
 from halfmoon.store.timer.messages import CANCELS, LOOK_MS, OUT_MS
 from halfmoon.wire.codes import TRANSACTION_MASK
 
@@ -44,16 +47,17 @@ _ASKING = {
 
 
 class Timer:
-    """Messages that wait for a point in time. ``cursor`` is (due, queue offset) of the last delivered one; (-1, -1): none."""
+    """Messages that wait for a point in time. ``marks`` say which were delivered."""
 
     def __init__(
-        self, settings: BrokerSettings, store: Store, sends: Sends, deliveries: Deliveries, cursor: tuple[int, int], low: int
+        self, settings: BrokerSettings, store: Store, sends: Sends, deliveries: Deliveries, marks: Sequence[Mark], low: int
     ) -> None:  # fmt: skip
         self._settings, self._store, self._sends, self._deliveries = settings, store, sends, deliveries
-        self.cursor, self.index = cursor, TimerIndex()
+        self.marks, self.index = Marks(marks), TimerIndex()
         self.known_low = low
         """`low` as it was last seen."""
-        self.index.rebuild(store, low, cursor)
+        self.index.rebuild(store, low, marks)
+        self.marks.delivered((), self.index.first_due())
         self._entries: dict[int, QueueEntry] = {}
         """The messages that `next` looked at last, by queue offset."""
         self.left: list[Due] = []
@@ -106,15 +110,12 @@ class Timer:
     ) -> tuple[Appended, int]:
         """Store a message so that it is delivered at a time; return where it lies and that time.
 
-        A time before the last delivery, after the clock was set back, becomes the time after that. Raises what `Sends.append`
-        does, MessageRefused (13) without room for properties, and BrokerError 1 when too many wait; the latter not for a message of
-        a decided batch (``identity``), which was checked when it came.
+        Raises what `Sends.append` does, MessageRefused (13) without room for properties, and BrokerError 1 when too many wait; the
+        latter not for a message of a decided batch (``identity``), which was checked when it came.
         """
         if not identity:
             self.check_room(1)
-        deliver_ms = max(deliver_ms, self.cursor[0] + 1)
-        # Behind the cursor: a start takes what is due before that as delivered.
-        look_ms = min(deliver_ms, max(now + self._window_ms, self.cursor[0] + 1))
+        look_ms = min(deliver_ms, now + self._window_ms)
         more = b"%s\x01%d\x02" % (OUT_MS.encode(), deliver_ms)
         if look_ms != deliver_ms:
             more += b"%s\x01%d\x02" % (LOOK_MS.encode(), look_ms)
@@ -127,6 +128,7 @@ class Timer:
 
     def _insert(self, pair: tuple[int, int]) -> None:
         self.index.insert(*pair)
+        self.marks.parked(*pair, self._behind if self.left else ())
         self.read_ahead.parked(pair)
 
     # ------------------------------------------------------------ cancelling
@@ -143,6 +145,8 @@ class Timer:
             if property_of(parts.properties, b"UNIQ_KEY") != key.encode():
                 continue
             if property_of(parts.properties, b"REAL_TOPIC") != topic.encode():
+                continue
+            if self._deliveries.is_void(topic, parts.physical_offset):
                 continue
             for entry in entries_at(self._store, TIMER_TOPIC, 0, parts.queue_offset, 1):
                 if entry.physical_offset == parts.physical_offset and self._waits(entry):
@@ -226,10 +230,13 @@ class Timer:
         if record is None or _LOOK not in bytes(record):
             return False
         try:
-            out = property_of(whole_record(record).properties, OUT_MS.encode())
+            parts = whole_record(record)
         except CorruptRecord:
             return False
-        return out is not None and out.isdigit() and len(out) <= 18 and int(out) > max(now, pair[0])
+        out = property_of(parts.properties, OUT_MS.encode())
+        is_later = out is not None and out.isdigit() and len(out) <= 18 and int(out) > max(now, pair[0])
+        # Rolled, it would be younger than its topic; so it is settled now.
+        return is_later and not self._deliveries.is_void(real_queue(parts.properties)[0], parts.physical_offset)
 
     def read(self, pairs: Sequence[tuple[int, int]], now: int) -> list[Due]:
         """Return the messages of what `next` returned; one that is rolled is a message to the timer topic."""
@@ -294,12 +301,18 @@ class Timer:
         """Forget pairs that are delivered."""
         self.index.remove_first(pairs)
         self.read_ahead.gone(pairs)
-        self.cursor = max(self.cursor, pairs[-1])
+        self.marks.delivered(pairs, self.index.first_due())
 
     def hurry(self) -> None:
         """Retry at once what is left."""
         if self.left:
             self._not_before = 0
+
+    def begun(self, count: int, position: int) -> list[tuple[int, int]]:
+        """Return the messages of a delivery that the last process began, where the log ended at ``position`` then."""
+        self._entries = {}
+        waiting = ((pair, self._entry(pair)) for pair in self.index.walk((-1, -1)))
+        return list(islice((pair for pair, entry in waiting if entry is not None and entry.physical_offset < position), count))
 
     def leave(self, messages: Sequence[Due], pairs: Sequence[tuple[int, int]]) -> None:
         """Begin with messages that the last process left, and forget their pairs once they are stored."""

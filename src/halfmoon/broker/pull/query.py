@@ -9,7 +9,7 @@ from halfmoon.broker.context import Context
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.errors import BrokerError, CorruptRecord, QueryNotFound
 from halfmoon.hot import ENTRY
-from halfmoon.store.records import whole_record
+from halfmoon.store.records import RecordFacts, check_at
 from halfmoon.wire.bodies import ConsumeQueueEntries, ConsumeQueueEntry, SubscriptionData, to_json
 from halfmoon.wire.headers.offset import (
     GetEarliestMsgStoretime,
@@ -65,16 +65,19 @@ class Queries:
     def by_id(self, request: Request) -> Reply:
         """Return the message at a physical offset (33); a damaged one is refused with the reason.
 
-        Differs: the original returns the bytes, which a decoder refuses without saying what they are.
+        Differs: the original returns the bytes, which a decoder refuses without saying what they are, and messages of deleted
+        topics as long as the log has them.
         """
         offset = request.header(ViewMessageById).offset
         record = self._store.record(offset)
         if record is None:
             raise BrokerError(f"can not find message by the offset, {offset}")
         try:
-            whole_record(record)
+            facts = check_at(record, 0, offset)
         except CorruptRecord as exc:
             raise BrokerError(f"record at {offset}: {exc.reason}") from exc
+        if isinstance(facts, RecordFacts) and not self._store.is_message_of(facts.topic, facts.queue_id, offset):
+            raise BrokerError(f"can not find message by the offset, {offset}: its topic {facts.topic} was deleted")
         return Reply(body=record)
 
     def offset_by_time(self, request: Request) -> Reply:

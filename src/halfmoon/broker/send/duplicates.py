@@ -41,7 +41,7 @@ class Duplicates:
     """Finds what became of the first attempt. With sync flush a repeated send waits until that is visible."""
 
     def __init__(self, context: Context, index: TransactionIndex, sends: Sends, late_decisions: LateDecisions) -> None:
-        self._store, self._pending_replies = context.store, context.pending_replies
+        self._store, self._topics, self._pending_replies = context.store, context.topics, context.pending_replies
         self._index, self._sends, self._late_decisions = index, sends, late_decisions
         self._judged: Request | None = None
         self._stored: dict[tuple[str, str], int] = {}
@@ -128,11 +128,20 @@ class Duplicates:
             half = self._index.half(message.queue_offset)
             if half is None or half.physical_offset != message.physical_offset or half.state == State.NONE:
                 continue
+            if self._is_of_deleted(topic, message.physical_offset, half.state):
+                continue
             if half.state == State.ROLLED_BACK:
                 self._check_committed_late(topic, key, group, message.physical_offset)
             queue = properties.get(REAL_QUEUE, "")
             return message, int(queue) if queue.isdigit() and len(queue) < 10 else 0
         return None
+
+    def _is_of_deleted(self, topic: str, place: int, state: int) -> bool:
+        """Whether a half message was sent to a deleted topic of this name, and does not go to the one that is there."""
+        if state == State.PREPARED:
+            return place < self._topics.accepts_from(topic)
+        config = self._topics.get(topic)
+        return config is not None and place < (config.birth_offset or 0)
 
     def _check_committed_late(self, topic: str, key: str, group: str, place: int) -> None:
         """Raise BrokerError 4 unless the half message at a place, which is rolled back, had expired and was committed late."""

@@ -25,7 +25,7 @@ from halfmoon.broker.send.replies import StoredGroup
 from halfmoon.broker.send.sends import MULTI_TAG, SendHeaderOf, Sends, items_of, may_be_delayed, sender_of
 from halfmoon.broker.topics import topic_text
 from halfmoon.broker.transactions.half import HalfMessages
-from halfmoon.errors import BrokerError, MessageRefused, NoPermission
+from halfmoon.errors import AccessRefused, BrokerError, MessageRefused, NoPermission
 from halfmoon.hot import Draft, Frame, Group, Messages, Reader, Verifier
 from halfmoon.model import REPEAT
 from halfmoon.store.store import Appended
@@ -36,6 +36,7 @@ from halfmoon.wire.peer import Peer
 from halfmoon.wire.table import request_type
 
 LONG_NAMES = request_type(SendMessage).code
+SEND = request_type(SendMessageV2).code
 """Request code of the send whose header has long field names (10)."""
 
 log = logging.getLogger("halfmoon.broker")
@@ -71,6 +72,7 @@ class Gate:
     ) -> None:  # fmt: skip
         self._settings, self._topics, self._random = context.settings, context.topics, context.random
         self._queue_waiters, self._sends, self._half_messages = context.queue_waiters, sends, half_messages
+        self._access, self._check_producer = context.access, context.check_producer
         self._duplicates, self._delays, self._redelivery = duplicates, delays, redelivery
         self.reader = Reader(sends.broker_pairs, sends.message_bytes_max)
         self._epoch = -1
@@ -111,6 +113,9 @@ class Gate:
                 self._sends.replies.refuse(group[3], exc)
             return
         if half_messages := [group for group in groups if group[2]]:
+            if self._access is not None:
+                groups = self._permitted(groups)
+                half_messages = [group for group in groups if group[2]]
             groups = self._with_room(groups, half_messages)
             placed = [(HALF_TOPIC, 0, "", group[3]) if group[2] else group for group in groups]
         else:
@@ -131,6 +136,22 @@ class Gate:
         except Exception:  # our own mistake, with one of them
             log.exception("the replies to %d groups of sends failed: each group is answered by itself", len(stored))
             self._acknowledge_apart(stored, now)
+
+    def _permitted(self, groups: list[Group]) -> list[Group]:
+        """Return the groups without the half messages of accounts that may not produce in their producer groups: refuse these."""
+        kept = []
+        for group in groups:
+            topic, queue_id, producer_group, messages = group
+            try:
+                for peer in {sender[0] for sender in messages.senders} if producer_group else ():
+                    self._check_producer(peer, producer_group, SEND)
+                kept.append(group)
+            except AccessRefused as exc:
+                if len(messages.senders) > 1:
+                    kept += self._permitted([(topic, queue_id, producer_group, message) for message in messages.apart()])
+                else:
+                    self._refuse_group(group, exc)
+        return kept
 
     def _not_stored(self, group: Group, exc: Exception, now: int) -> None:
         """Refuse a group that could not be stored. An illegal message takes all of its group with it: store them one by one."""

@@ -5,16 +5,22 @@ One completion ("durable up to X") releases all that it covers, and a sync that 
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 
 import msgspec
 
 from halfmoon.broker.request import Reply, Request, reply_to
+from halfmoon.columns.signing import ACCESS_KEY
 from halfmoon.errors import BrokerError, QueryNotFound, ServiceNotAvailable, SystemBusy
+from halfmoon.logs import RateLimitedLog
 from halfmoon.store.store import Store
 from halfmoon.wire.command import encode
 from halfmoon.wire.peer import Peers
+from halfmoon.wire.table import REQUESTS, RequestType, shortened
+
+audit = logging.getLogger("halfmoon.audit")
 
 WAITING_MAX, WAITING_BYTES_MAX = 100_000, 64 * 1024 * 1024
 """Pending replies, and the bytes of requests that are kept for them. A group of sends counts as one; its bytes are in the log."""
@@ -43,6 +49,7 @@ class PendingReplies:
         """In the order of the log."""
         self._deadlines: deque[PendingReply] = deque()
         self._bytes = 0
+        self._refusals = RateLimitedLog(audit, now)
         self._syncs = False
         """A reply waits for a sync that async flush would not start by itself."""
 
@@ -128,6 +135,7 @@ class PendingReplies:
     def stepped(self, by_ms: int) -> None:
         """The clock was set: every reply waits as long as it would have."""
         self.now += by_ms
+        self._refusals.stepped(by_ms)
         for pending in self._deadlines:
             pending.deadline_ms += by_ms
 
@@ -144,12 +152,28 @@ class PendingReplies:
     def reply_now(self, request: Request, reply: Reply) -> None:
         """Reply at once, if the request wants a reply and its peer is still connected."""
         peer, command = request.peer, request.command
+        line = REQUESTS.get(command.code)
+        if line is not None and line.operated:
+            self._tell(request, reply, line)
         if not command.is_oneway and not peer.closing:
             answer = encode(reply_to(command.opaque, command.serialization, reply))
             peer.out_bytes += len(answer)
             self._peers.answer(peer, answer)
             if reply.code not in (0, QueryNotFound.code):  # to find nothing is an answer
                 self._peers.refused(reply.code)
+
+    def _tell(self, request: Request, reply: Reply, line: RequestType) -> None:
+        """Log an administrative request with who sent it and what came of it; refusals, which anybody can cause, at a rate."""
+        command, remote = request.command, request.peer.remote
+        claimed = command.fields.get(ACCESS_KEY)
+        by = "no account" if claimed is None else f"the unproved account {shortened(claimed)}"
+        by = by if request.account is None else f"account {request.account.access_key}"
+        asked = line.asked(command.fields, command.body)
+        if reply.code == 0:
+            audit.info("%s by %s from %s: done", asked, by, remote)
+            return
+        self._refusals.tick(request.now)
+        self._refusals.warning("%s by %s from %s: refused (%d): %s", asked, by, remote, reply.code, shortened(reply.remark or ""))
 
 
 def refused(refusal: BrokerError) -> Reply:

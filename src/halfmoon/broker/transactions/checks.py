@@ -30,7 +30,7 @@ from halfmoon.broker.transactions.check_rate import ThrottledGroups, TokenBucket
 from halfmoon.broker.transactions.half import CHECK_TIMES, IMMUNITY, PRODUCER_GROUP, HalfMessages, checks_written, real_queue
 from halfmoon.broker.transactions.walks import ASKED_MAX, Walks, first_asked, next_asked, sender_of
 from halfmoon.broker.uptime import BrokerUptime
-from halfmoon.errors import BrokerError, CorruptRecord
+from halfmoon.errors import AccessRefused, BrokerError, CorruptRecord
 from halfmoon.hot import Parts, tag_hash
 from halfmoon.store.records import whole_record
 from halfmoon.store.transactions.index import Check, Half, State, TransactionIndex
@@ -41,6 +41,7 @@ from halfmoon.wire.headers.transaction import CheckTransactionState
 from halfmoon.wire.ids import offset_msg_id
 from halfmoon.wire.properties import with_pairs
 from halfmoon.wire.record import encode_record
+from halfmoon.wire.table import request_type
 
 log = logging.getLogger("halfmoon.broker.transactions")
 
@@ -48,6 +49,7 @@ LOOKS_A_TICK, ASKS_A_TICK, BYTES_A_TICK, GROUPS_A_TICK = 128, 16, 1024 * 1024, 1
 """Bounds of one call of `Checks.tick`, some 2 ms: half messages that a round looks at, and as many of throttled groups; messages
 checked or expired; bytes of half records read (and one record more); groups learned."""
 RECORDS_A_LOOK = 4096
+CHECK = request_type(CheckTransactionState).code
 GONE = "its record is gone or damaged"
 IMMUNITY_MAX_S = 31 * 24 * 3600
 
@@ -80,7 +82,7 @@ class Checks:
         settings, store, now = context.settings, context.store, context.started_ms
         self._settings, self._store, self._index, self._half_messages = settings, store, index, halves
         self._clients, self._peers, self._host, self._random = context.clients, context.peers, context.host, context.random
-        self._expire, self._uptime, self._warn = expire, uptime, warn
+        self._expire, self._uptime, self._warn, self._access = expire, uptime, warn, context.access
         self.counters = CheckCounters()
         self.next_round_ms = now + settings.transaction_check_interval_ms
         self.on_round: Callable[[int], None] = lambda now: None
@@ -328,8 +330,21 @@ class Checks:
     def _members(self, parts: Parts) -> tuple[list[Member], Member | None]:
         """Return the live producers of the group, and the one of them that sent the half message."""
         group = (wire_properties.value_of(parts.properties, PRODUCER_GROUP.encode()) or b"").decode("utf-8", "replace")
-        members = [member for member in self._clients.producers.get(group, {}).values() if not member.peer.closing]
+        topic, _ = real_queue(parts.properties)
+        members = [
+            member for member in self._clients.producers.get(group, {}).values()
+            if not member.peer.closing and self._may_decide(member, group, topic)
+        ]  # fmt: skip
         return members, sender_of(parts, members)
+
+    def _may_decide(self, member: Member, group: str, topic: str) -> bool:
+        """Whether a member may be shown a half message: one whose decision would be refused is not asked."""
+        try:
+            if self._access is not None:
+                self._access.check_produces(member.peer, member.account, group, CHECK, topic)
+        except AccessRefused:
+            return False
+        return True
 
     def ask(self, half: Half, now: int) -> None:
         """Check at once, regardless of age and rate. Raises BrokerError when no producer of the group is connected."""

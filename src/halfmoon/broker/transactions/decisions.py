@@ -20,35 +20,32 @@ from typing import Literal
 
 import msgspec
 from msgspec import structs
-from msgspec.structs import astuple
 
 from halfmoon.broker.context import Context
-from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC
+from halfmoon.broker.names import EXPIRED_TOPIC, HALF_TOPIC, OP_TOPIC
 from halfmoon.broker.request import Request, refusal_of, reply_to
 from halfmoon.broker.send.pending_replies import refused
 from halfmoon.broker.send.sends import Sends
 from halfmoon.broker.transactions.answers import Answer, Answers
-from halfmoon.broker.transactions.half import PRODUCER_GROUP, HalfMessage, committed, half_message
+from halfmoon.broker.transactions.half import PRODUCER_GROUP, Caller, Completion, HalfMessage, committed, half_message
 from halfmoon.broker.transactions.late_decisions import Copy, LateDecisions, rollback_op
-from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceNotAvailable, StoreNotWritable
+from halfmoon.errors import BrokerError, CorruptRecord, MessageRefused, ServiceNotAvailable, StoreNotWritable, TopicNotFound
 from halfmoon.hot import ENTRY, ENTRY_BYTES, Completions, Decided, Group, HalfMessageCache, Messages, Parts, done_answers, tag_hash
 from halfmoon.metrics import DecisionTimes
 from halfmoon.store.layout import OP_PROPERTIES
 from halfmoon.store.records import whole_record
 from halfmoon.store.store import Appended
-from halfmoon.store.transactions.index import State, TransactionIndex
+from halfmoon.store.transactions.index import Half, State, TransactionIndex
 from halfmoon.wire import properties as wire_properties
 from halfmoon.wire.codes import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, VERSION
 from halfmoon.wire.command import encode
 from halfmoon.wire.headers.transaction import EndTransaction
+from halfmoon.wire.table import request_type
 
 log = logging.getLogger("halfmoon.broker.transactions")
 
 NO_HALF = "Find prepared transaction message failed"
-Caller = tuple[int, int, int]
-"""connection, opaque, serialization"""
-
-_DECISIONS = (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK)
+END_TRANSACTION = request_type(EndTransaction).code
 _OP_TAG = tag_hash(b"d")
 OPS_AT_ONCE = 256
 """Owed op records that one turn writes."""
@@ -68,19 +65,6 @@ class Counters(msgspec.Struct):
     late_rollbacks: int = 0
 
 
-class Completion(msgspec.Struct, gc=False):
-    """What one producer, or an operator, decided. ``caller`` None: nobody waits for a reply."""
-
-    caller: Caller | None
-    peer: int
-    group: str
-    index: int
-    physical_offset: int
-    committed: bool
-    key: str = ""
-    """The message id in the request."""
-
-
 class Decisions:
     """The service of the second phase."""
 
@@ -90,6 +74,7 @@ class Decisions:
     ) -> None:  # fmt: skip
         self._store, self._topics, self._stats, self._peers = context.store, context.topics, context.stats, context.peers
         self._pending_replies, self._host = context.pending_replies, context.host
+        self._access, self._check_producer = context.access, context.check_producer
         self._index, self._cache, self._sends, self._late_decisions, self._warn = index, cache, sends, late, warn
         self.counters = Counters()
         self.answers = Answers(index, context.clients)
@@ -98,6 +83,8 @@ class Decisions:
         self._readable: set[tuple[str, int]] = set()
         """Queues that consumers see; valid until topics change (`_epoch`)."""
         self._epoch = -1
+        self.expire_void: Callable[[Half, Parts | None, str, int], bool] = lambda half, parts, reason, now: False
+        """Keeps a half message as an expired one, see `Expiry.expire`."""
         self.owed_ops: dict[int, int] = dict.fromkeys(index.unfinished, -1)
         """Commits whose op record is not written yet: index, and physical offset of the visible record; -1: found by a start."""
 
@@ -119,7 +106,7 @@ class Decisions:
                 completion = Completion(*completions.at(number))
                 judged = completion if completion.index in decided else self._judged(completion, now)
                 if isinstance(judged, Completion):
-                    again.add(*astuple(judged))
+                    again.add(*structs.astuple(judged))
                 elif judged is not None:
                     decided[completion.index] = completion, judged
             if decided:
@@ -139,9 +126,9 @@ class Decisions:
             undecided = Answer.NOT_MINE if header.not_mine else Answer.OPEN if header.still_open else Answer.UNKNOWN
             answer = {TRANSACTION_COMMIT: Answer.COMMIT, TRANSACTION_ROLLBACK: Answer.ROLLBACK}.get(decision, undecided)
             self.answers.enter(answer, group, request.peer.number, index, header.commit_log_offset)
-        if decision in _DECISIONS:
+        if decision in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
             completions = Completions()
-            completions.add(*astuple(completion))
+            completions.add(*structs.astuple(completion))
             self.settle(completions, request.now)
             return
         self.counters.unknown += 1
@@ -161,6 +148,7 @@ class Decisions:
             if (outcome := self._expired(completion, now)) is not None:
                 return outcome or None
             decided = half_message(self._half(completion))
+            self._check_access(completion, decided.topic)
             half = self._index.half(completion.index)
             state = State.NONE if half is None or half.physical_offset != completion.physical_offset else State(half.state)
             if state == State.PREPARED:
@@ -201,6 +189,7 @@ class Decisions:
         copy = self._late_decisions.copy_of(completion.key, completion.group, completion.physical_offset)
         if copy is None:
             return None
+        self._check_access(completion, copy.topic)
         if (successor := self._late_decisions.successor(copy)) is not None:
             index, place = successor
             return structs.replace(completion, index=index, physical_offset=place)
@@ -224,6 +213,8 @@ class Decisions:
             half = None if parts is None else half_message(parts)
             if half is None or not half.topic:
                 raise BrokerError("the half message expired, and its copy is gone or names no topic and queue")
+            if copy.half_place < self._topics.accepts_from(half.topic):
+                raise TopicNotFound(f"{self._topics.gone(half.topic)}: the message is kept in {EXPIRED_TOPIC}")
             self._make_readable(half.topic, half.queue_id, now)
             self._sends.append(half.topic, half.queue_id, committed([half]), now)
             self.counters.commits += 1
@@ -260,6 +251,35 @@ class Decisions:
             raise BrokerError("The commit log offset wrong")
         return parts
 
+    # ------------------------------------------------------------ whose decisions count
+
+    def _check_access(self, completion: Completion, topic: str) -> None:
+        """Check that whose connection brought a completion may publish to the half message's topic, and produce in its group.
+
+        Raises AccessRefused (1).
+        """
+        self._check_producer(completion.peer, completion.group, END_TRANSACTION, topic)
+
+    def _permitted(self, completions: Completions, decided: Decided) -> Decided:
+        """Refuse the completions of accounts that may not decide about these half messages; return what the others decide."""
+        groups, numbers, rolled_back, _, others = decided
+        topics: list[tuple[int, str | None]] = [
+            (number, group[0]) for group, of_queue in zip(groups, numbers) for number in of_queue
+        ]
+        topics += [(number, None) for number in rolled_back]
+        mine = []
+        for number, topic in topics:
+            completion = Completion(*completions.at(number))
+            try:
+                self._check_access(completion, half_message(self._half(completion)).topic if topic is None else topic)
+                mine.append(number)
+            except BrokerError as exc:
+                self.counters.refused += 1
+                self._refuse(completion.caller, exc)
+        if len(mine) == len(topics):
+            return decided
+        return (*self._cache.decide(completions, sorted(mine))[:4], others)
+
     # ------------------------------------------------------------ deciding
 
     def decide(self, decided: Iterable[tuple[Completion, HalfMessage]], now: int, *, by: bytes = b"") -> None:
@@ -270,7 +290,7 @@ class Decisions:
         decided = list(decided)
         completions, halves = Completions(), HalfMessageCache(len(decided), 0)
         for completion, half in decided:
-            completions.add(*astuple(completion))
+            completions.add(*structs.astuple(completion))
             entry = ENTRY.pack(half.physical_offset, 0, 0)
             halves.add(completion.index, entry, half.topic, half.queue_id, half.group, half.message)
         self._decide(halves, completions, now, by)
@@ -284,6 +304,8 @@ class Decisions:
     def _decide(self, halves: HalfMessageCache, completions: Completions, now: int, by: bytes = b"") -> list[int]:
         """Decide these half messages as completions say; return the completions of others."""
         decided = halves.decide(completions)
+        if halves is self._cache and self._access is not None:
+            decided = self._permitted(completions, decided)
         others = decided[4]
         try:
             while decided[3]:
@@ -302,9 +324,9 @@ class Decisions:
         if len(indexes) > self._index.room and not self._room(completions, decided):
             return []
         if self._epoch != self._topics.epoch or not self._readable.issuperset(map(_QUEUE, groups)):
-            readable = self._made_readable(completions, decided, now)
-            if len(readable) < len(groups):
-                return [number for place in readable for number in numbers[place]] + rolled_back
+            kept = self._made_readable(completions, decided, now)
+            if len(kept) < sum(map(len, numbers)):
+                return kept + rolled_back
         # In order, so that no op record lies before its visible record: a crash between the two leaves a commit for the next start
         # to finish, never a settled half message whose message is lost.
         ops: Group = (OP_TOPIC, 0, "", self._ops(indexes, now, by))
@@ -345,22 +367,39 @@ class Decisions:
         return True
 
     def _made_readable(self, completions: Completions, decided: Decided, now: int) -> list[int]:
-        """Let consumers see these queues; return the places of those that they do. Commits to others are refused."""
+        """Let consumers see these queues; return commits to those that they do; others are refused, or expire."""
         if self._epoch != self._topics.epoch or len(self._readable) > _READABLE_MAX:
             self._readable.clear()
             self._epoch = self._topics.epoch
-        readable = []
-        for place, (topic, queue_id, _, _) in enumerate(decided[0]):
+        oldest, kept = self._index.half(self._index.lowest_pending()), list[int]()
+        for (topic, queue_id, _, _), numbers in zip(decided[0], decided[1]):
+            born = self._topics.accepts_from(topic)
+            young = [number for number in numbers if completions.at(number)[4] >= born]
+            for number in numbers if len(young) < len(numbers) else ():
+                if completions.at(number)[4] < born:
+                    self._expire_void(Completion(*completions.at(number)), topic, now)
             try:
                 if not topic:
                     raise BrokerError("the half message names no topic and queue")
-                self._make_readable(topic, queue_id, now)
+                if young:
+                    self._make_readable(topic, queue_id, now)
             except BrokerError as exc:
-                self._fail(completions, decided[1][place], exc)
+                self._fail(completions, young, exc)
             else:
-                self._readable.add((topic, queue_id))
-                readable.append(place)
-        return readable
+                if oldest is not None and born <= oldest.physical_offset:  # so every commit to it is a young one
+                    self._readable.add((topic, queue_id))
+                kept += young
+        return kept
+
+    def _expire_void(self, completion: Completion, topic: str, now: int) -> None:
+        """Keep a message as an expired one whose topic was deleted, and refuse its commit."""
+        record, half = self._store.record(completion.physical_offset), self._index.half(completion.index)
+        reason = self._topics.gone(topic)
+        refusal: BrokerError = TopicNotFound(f"{reason}: the message is kept in {EXPIRED_TOPIC}")
+        if half is None or record is None or not self.expire_void(half, whole_record(record), reason, now):
+            refusal = ServiceNotAvailable(f"service not available now: {reason}, and the message cannot be kept yet")
+        self.counters.refused += 1
+        self._refuse(completion.caller, refusal)
 
     def _make_readable(self, topic: str, queue_id: int, now: int) -> None:
         if (change := self._topics.make_readable(topic, queue_id, now)) is not None:

@@ -146,6 +146,8 @@ class Expiry:
         self._late_decisions.check_room()
         kept = with_pairs(without(parts.properties, _NOT_RESUMED), {CHECK_TIMES: "0"})
         group, draft = pairs.get(PRODUCER_GROUP, ""), _draft(parts, kept, 0)
+        if not group:
+            raise BrokerError("resume: it was a delayed message, no half message: send it again")
         appended = self._half_messages.append((*real_queue(kept), group, Messages([draft])), request.now)
         index, resumed = appended.queue_offset, appended.physical_offsets[0]
         if (copy := message_of(self._store.record(place))) is not None:

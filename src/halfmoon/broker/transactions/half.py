@@ -38,6 +38,9 @@ DELAYS = frozenset({"DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER
 CACHED_MAX, CACHED_BYTES_MAX = 8192, 8 * 1024 * 1024
 """Half messages that are kept in memory, since most are decided within milliseconds of their send."""
 
+Caller = tuple[int, int, int]
+"""connection, opaque, serialization"""
+
 Prepared = tuple[bytes, int, bool, str]
 """Properties of a half message ready to be stored, tag code, whether the sender waits for the sync, producer group."""
 
@@ -125,6 +128,19 @@ def checks_written(parts: Parts) -> int:
     """Return how many checks the record itself counts: another broker copied it at each."""
     text = wire_properties.value_of(parts.properties, CHECK_TIMES.encode()) if CHECK_TIMES.encode() in parts.properties else None
     return int(text) if text is not None and text.isdigit() and len(text) < 6 else 0
+
+
+class Completion(msgspec.Struct, gc=False):
+    """What one producer, or an operator, decided. ``caller`` None: nobody waits for a reply."""
+
+    caller: Caller | None
+    peer: int
+    group: str
+    index: int
+    physical_offset: int
+    committed: bool
+    key: str = ""
+    """The message id in the request."""
 
 
 class HalfMessage(msgspec.Struct, gc=False):

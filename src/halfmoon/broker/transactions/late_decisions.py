@@ -133,7 +133,7 @@ class LateDecisions:
         fresh = self._fresh.get(copy.half_place)
         if fresh is not None and fresh.committed is not None:
             return fresh.committed
-        for message in messages_with(self._store, copy.topic, copy.key):
+        for message in messages_with(self._store, copy.topic, copy.key, deleted=True):
             if message.prepared_transaction_offset == copy.half_place and message.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT:
                 return True
         ops = messages_with(self._store, OP_TOPIC, copy.key)

@@ -15,9 +15,9 @@ from halfmoon.broker.names import HALF_TOPIC
 from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.transactions.answers import Answer
 from halfmoon.broker.transactions.checks import Checks
-from halfmoon.broker.transactions.decisions import Completion, Decisions
+from halfmoon.broker.transactions.decisions import Decisions
 from halfmoon.broker.transactions.expiry import Expiry
-from halfmoon.broker.transactions.half import PRODUCER_GROUP, HalfMessages, half_message, real_queue
+from halfmoon.broker.transactions.half import PRODUCER_GROUP, Completion, HalfMessages, half_message, real_queue
 from halfmoon.broker.transactions.late_decisions import LateDecisions
 from halfmoon.errors import BrokerError, CorruptRecord, QueryNotFound, UsageError
 from halfmoon.hot import Parts, tag_hash
@@ -98,6 +98,8 @@ class Pending:
         operator = header.operator.strip()
         if not 0 < len(operator) <= OPERATOR_LENGTH_MAX or not operator.isprintable():
             raise BrokerError(f"who decides by hand gives a name of 1 to {OPERATOR_LENGTH_MAX} printable characters")
+        if request.account is not None and request.account.access_key != operator:
+            operator = f"{request.account.access_key} (as {operator})"  # the client may claim any name
         self._pending_replies.check_room()
         half = self._find(header)
         if half.state != State.PREPARED:

@@ -48,6 +48,7 @@ class Transactions:
         self.duplicates = Duplicates(context, index, sends, late)
         self.decisions = Decisions(context, index, self.half_messages.cache, sends, late, warn)
         self.expiry = Expiry(context, index, sends, self.half_messages, self.decisions, late, warn)
+        self.decisions.expire_void = self.expiry.expire
         newest = index.half(index.end - 1) if index.end else None
         self.uptime = BrokerUptime(context.tables, 0 if newest is None else newest.store_s * 1000, now, warn)
         self.checks = Checks(context, index, self.half_messages, self.expiry.expire, self.uptime, warn)
@@ -77,7 +78,7 @@ class Transactions:
         checks_due, index_due = max(self.checks.due(), self._not_before), self.index.due()
         if self.decisions.owed_ops:
             checks_due = min(checks_due, max(self._pay_ms, self._not_before))
-        if self.index.in_the_way_below:
+        if self.index.pin.in_the_way_below:
             checks_due = min(checks_due, self._clear_ms)
         return checks_due if index_due is None else min(checks_due, index_due)
 
@@ -93,8 +94,8 @@ class Transactions:
     def tick(self, now: int) -> None:
         """Check-back, what is owed to the log, and upkeep of the index."""
         self.uptime.seen(now)
-        if now >= self._clear_ms and (below := self.index.in_the_way_below):
-            with self.index.making_room():
+        if now >= self._clear_ms and (below := self.index.pin.in_the_way_below):
+            with self._store.maintenance.making_room(self.index.pin):
                 self._clear_ms = now + (0 if self.checks.clear(below, now) else LOOK_AGAIN_MS)
         if self._store.refusal is None:
             if now >= self._pay_ms and self.decisions.owed_ops:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from halfmoon.cli.shared.app import App
-from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.lines import say, say_failing
 from halfmoon.cli.shared.options import LOCAL, Cluster, Json, NameServer
 from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.client.admin import Admin
@@ -39,8 +39,10 @@ def list_clients(
 
     Example: halfmoon client list --group C_shop
     """
+    failing: list[str] = []
     with Admin(nameserver=nameserver) as admin:
-        found = admin.clients(group, cluster=cluster)
+        found = admin.clients(group, cluster=cluster, failing=failing)
+    say_failing(failing)
     if as_json:
         show_json(found)
         return len(found.clients)

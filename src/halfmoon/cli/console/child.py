@@ -122,6 +122,8 @@ def cluster_of(programs: Programs) -> dict[str, Any]:
         if found is None:
             raise SettingError("the console asks as an administrator, and no account has admin: true (docs/access.md)")
         settings |= {"access_key": found.access_key, "secret_key": found.secret.decode()}
+        # Whoever registers a broker name would be sent signed requests, and could repeat them at another broker.
+        settings["signed_addresses"] = ";".join([settings["nameserver"], *(each.address for each in programs if each.broker)])
     certificates = names.server.certificates
     if certificates is not None and certificates.mode is TlsMode.ENFORCING:
         tls = certificates.settings

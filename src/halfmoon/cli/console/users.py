@@ -16,6 +16,7 @@ from halfmoon.cli.shared.places import console_directory
 from halfmoon.console.access.audit import Audit
 from halfmoon.console.access.database import now_ms
 from halfmoon.console.access.users import Role, User, Users
+from halfmoon.programs.ownership import as_owner_of
 from halfmoon.shown.texts import time_text
 
 user = App(no_args_is_help=True, help="Add, list and remove users of the console.\n\nExample: halfmoon console user list")
@@ -31,6 +32,7 @@ Data = Annotated[
 
 @user.command()
 def add(
+    context: typer.Context,
     name: Name,
     role: Annotated[Role, typer.Option("--role", help="A viewer looks, an operator changes as well.")],
     data: Data = None,
@@ -40,17 +42,17 @@ def add(
 
     Example: halfmoon console user add ada --role operator
     """
-    password = _users(data).add(name, role)
+    password = _users(context, data).add(name, role)
     _done(data, as_json, f"user {name} is added as {role}", "user add", password, name=name, role=role)
 
 
 @user.command("list", finds=True)
-def list_users(data: Data = None, as_json: Json = False) -> int:
+def list_users(context: typer.Context, data: Data = None, as_json: Json = False) -> int:
     """List the users.
 
     Example: halfmoon console user list
     """
-    found = _users(data).all()
+    found = _users(context, data).all()
     if as_json:
         show_json(found)
     else:
@@ -59,17 +61,18 @@ def list_users(data: Data = None, as_json: Json = False) -> int:
 
 
 @user.command()
-def reset(name: Name, data: Data = None, as_json: Json = False) -> None:
+def reset(context: typer.Context, name: Name, data: Data = None, as_json: Json = False) -> None:
     """Give a user a new one-time password, and end that user's sessions.
 
     Example: halfmoon console user reset ada
     """
-    password = _users(data).reset(name)
+    password = _users(context, data).reset(name)
     _done(data, as_json, f"user {name} has a new password", "user reset", password, name=name)
 
 
 @user.command()
 def role(
+    context: typer.Context,
     name: Name,
     role: Annotated[Role, typer.Argument(metavar="ROLE", help="viewer or operator.")],
     data: Data = None,
@@ -79,24 +82,27 @@ def role(
 
     Example: halfmoon console user role ada viewer
     """
-    _users(data).set_role(name, role)
+    _users(context, data).set_role(name, role)
     said = f"user {name} is {'an' if role is Role.operator else 'a'} {role}"
     _done(data, as_json, said, "user role", name=name, role=role)
 
 
 @user.command()
-def remove(name: Name, yes: Yes = False, data: Data = None, as_json: Json = False) -> None:
+def remove(context: typer.Context, name: Name, yes: Yes = False, data: Data = None, as_json: Json = False) -> None:
     """Remove a user, and end that user's sessions.
 
     Example: halfmoon console user remove ada
     """
     confirm(f"remove user {name} of the console", yes=yes)
-    _users(data).remove(name)
+    _users(context, data).remove(name)
     _done(data, as_json, f"user {name} is removed", "user remove", name=name)
 
 
-def _users(data: str | None) -> Users:
-    return Users(console_directory(data, os.environ), now_ms)
+def _users(context: typer.Context, data: str | None) -> Users:
+    """Return the users. Root acts as the owner of the directory from now on, so that no console is shut out of what is made."""
+    directory = console_directory(data, os.environ)
+    context.with_resource(as_owner_of(directory))
+    return Users(directory, now_ms)
 
 
 def _done(data: str | None, as_json: Json, said: str, action: str, password: str = "", **facts: str) -> None:

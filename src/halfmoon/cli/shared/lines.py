@@ -40,6 +40,12 @@ def check_reader() -> None:
             raise BrokenPipeError
 
 
+def say_failing(failing: list[str]) -> None:
+    """Name the brokers that failed, on standard error: what is shown is without theirs."""
+    for text in failing:
+        say(f"not reported: {text}", error=True)
+
+
 def say(text: str = "", *, error: bool = False) -> None:
     """Write one line to standard output, or to standard error."""
     stream = sys.stderr if error else sys.stdout

@@ -15,12 +15,15 @@ from halfmoon.cli.shared.output import show_json
 from halfmoon.cli.spark.jobs import running, working
 from halfmoon.cli.spark.options import SharedOptions, show_rows
 from halfmoon.errors import UsageError
+from halfmoon.model import MessageQueue
 from halfmoon.spark import option_parsing
 from halfmoon.spark.jobs import replay as replays
 from halfmoon.spark.jobs.reading import Cluster, frame_of, ranges_of
 from halfmoon.spark.lake import maintenance
 from halfmoon.spark.lake import verify as verifying
+from halfmoon.spark.lake.manifest import births, check_births
 from halfmoon.spark.lake.table import LakeTable
+from halfmoon.spark.source.offsets import creation_times
 
 Directory = tuple[Path, str, dict[str, str]]
 """Where a table lies; of an Iceberg table its name and the properties of its catalog."""
@@ -108,12 +111,14 @@ def _verdict_facts(verdict: verifying.QueueVerdict) -> dict[str, Any]:
 
 
 def _live(spark: SparkSession, cluster: Cluster, table: LakeTable) -> DataFrame:
-    """Return the live messages of a table's queues. Raises UsageError where the log has lost some of them by age."""
+    """Return the live messages of a table's queues. Raises UsageError where the log has lost some of them by age, or is another."""
     begins: dict[tuple[str, str, int], int] = {}
-    for span in table.state().spans:
+    spans = table.state().spans
+    for span in spans:
         key = (span.topic, span.broker, span.queue)
         begins[key] = min(span.begin, begins.get(key, span.begin))
     ends = ranges_of(cluster, sorted({topic for topic, _, _ in begins}))
+    check_births(births(spans), creation_times(cluster.client(), [MessageQueue(*queue) for queue in begins]))
     for (topic, broker, queue), begin in sorted(begins.items()):
         low = ends.get((topic, broker, queue), (-1, -1))[0]
         if low > begin or low < 0:

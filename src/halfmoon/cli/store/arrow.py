@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 
@@ -20,49 +22,56 @@ SCHEMA = pa.schema([
     ("born", pa.timestamp("ms", tz="UTC")), ("stored", pa.timestamp("ms", tz="UTC")), ("reconsume_times", pa.int32()),
     ("body", pa.binary()),
 ])  # fmt: skip
-"""One row a message. A body is bytes, whatever is in it."""
+"""One row a message. A body is bytes, whatever is in it; null where it is left out."""
+
+BodyOf = Callable[[StoredMessage], bytes | None]
 
 
-def write_arrow(messages: Iterator[StoredMessage], path: Path) -> int:
-    """Write messages to an Arrow file (the IPC file format); return how many.
+def write_arrow(messages: Iterator[StoredMessage], path: Path, body_of: BodyOf) -> int:
+    """Write messages with their bodies to an Arrow file (the IPC file format); return how many.
 
     An existing file is replaced once the new one is complete: until then that is beside it, ``.NAME.halfmoon-new``. Raises OSError,
     and what ``messages`` raises.
     """
     path = path.resolve()
     if path.exists() and not path.is_file():  # a pipe or a device, which a rename would take away
-        return _write_to(messages, path)
+        with path.open("wb") as file:
+            return _write_to(messages, file, body_of)
     new = path.with_name(f".{path.name}.halfmoon-new")
+    new.unlink(missing_ok=True)
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
     try:
-        count = _write_to(messages, new)
-        if path.exists():
-            new.chmod(stat.S_IMODE(path.stat().st_mode))
+        with new.open("xb") as file:
+            count = _write_to(messages, file, body_of)
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
         new.rename(path)
     finally:
         new.unlink(missing_ok=True)
     return count
 
 
-def _write_to(messages: Iterator[StoredMessage], path: Path) -> int:
+def _write_to(messages: Iterator[StoredMessage], file: BinaryIO, body_of: BodyOf) -> int:
     count = 0
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, SCHEMA) as writer:
-        for rows in _batches(messages):
+    with pa.ipc.new_file(file, SCHEMA) as writer:
+        for rows in _batches(messages, body_of):
             columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), SCHEMA, strict=True)]
             writer.write_batch(pa.record_batch(columns, schema=SCHEMA))
             count += len(rows)
     return count
 
 
-def _batches(messages: Iterator[StoredMessage]) -> Iterator[list[tuple[object, ...]]]:
+def _batches(messages: Iterator[StoredMessage], body_of: BodyOf) -> Iterator[list[tuple[object, ...]]]:
     rows: list[tuple[object, ...]] = []
     size = 0
     for message in messages:
+        body = body_of(message)
         rows.append((
             message.topic, message.broker_name, message.queue_id, message.queue_offset, message.physical_offset, message.msg_id,
             message.offset_msg_id, message.tag, list(message.keys), list(message.properties.items()), message.born_ms,
-            message.store_ms, message.reconsume_times, message.body,
+            message.store_ms, message.reconsume_times, body,
         ))  # fmt: skip
-        size += len(message.body)
+        size += len(body or b"")
         if len(rows) >= ROWS_MAX or size >= BYTES_MAX:
             yield rows
             rows, size = [], 0

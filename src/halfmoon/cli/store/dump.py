@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from halfmoon import sql92
+from halfmoon.cli.shared.bodies import Bodies
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import Json, time_ms
 from halfmoon.cli.shared.output import report, show_json
@@ -21,7 +22,7 @@ from halfmoon.hot import property_of
 from halfmoon.model import StoredMessage, subscription
 from halfmoon.programs.dump import DamagedRange, Wanted, stored_messages
 from halfmoon.shown.names import is_users_topic
-from halfmoon.shown.texts import TIME_FORMS, message_facts
+from halfmoon.shown.texts import TIME_FORMS
 
 Found = Iterator[StoredMessage | DamagedRange]
 
@@ -117,33 +118,33 @@ def _write(found: Found, arrow: Path | None) -> tuple[int, bool]:
     """Write messages; return how many, and whether something was damaged. A reader of standard output that has enough ends it."""
     damaged: list[DamagedRange] = []
     messages = _without_damage(found, damaged)
-    count = 0
+    count, bodies = 0, Bodies()
     try:
         if arrow is None:
             for count, message in enumerate(messages, 1):  # noqa: B007
-                show_json(dump_facts(message), flush=False)
+                show_json(dump_facts(message, bodies), flush=False)
             sys.stdout.flush()
         else:
-            count = _write_arrow(messages, arrow)
+            count = _write_arrow(messages, arrow, bodies)
             say(f"{arrow} has {count:,} messages", error=True)
     except BrokenPipeError:  # what is flushed at the exit goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return count, bool(damaged)
 
 
-def _write_arrow(messages: Iterator[StoredMessage], arrow: Path) -> int:
+def _write_arrow(messages: Iterator[StoredMessage], arrow: Path, bodies: Bodies) -> int:
     try:
         from halfmoon.cli.store.arrow import write_arrow
     except ImportError as exc:
         raise typer.BadParameter(f"--arrow needs pyarrow (pip install 'halfmoon[spark]'): {exc}") from None
-    return write_arrow(messages, arrow)
+    return write_arrow(messages, arrow, bodies.of)
 
 
-def dump_facts(message: StoredMessage) -> dict[str, Any]:
-    """Return a message as a line of JSON has it: as `message_facts`, with ``body_encoding``."""
-    facts = message_facts(message)
+def dump_facts(message: StoredMessage, bodies: Bodies) -> dict[str, Any]:
+    """Return a message as a line of JSON has it: as `Bodies.facts`, with ``body_encoding``, null for a body that is left out."""
+    facts = bodies.facts(message)
     if facts.pop("body_hex", None) is None:
-        facts["body_encoding"] = "text"
+        facts["body_encoding"] = None if "body_left_out" in facts else "text"
     else:
         facts["body"], facts["body_encoding"] = b64encode(message.body).decode(), "base64"
     return facts

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.lines import say, say_failing
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer
 from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.cli.tx.metrics import label_text, metric_name
@@ -25,8 +25,10 @@ def batches(
 
     Example: halfmoon tx batches nightly-load
     """
+    failing: list[str] = []
     with Admin(nameserver=nameserver) as admin:
-        brokers = admin.batches(name)
+        brokers = admin.batches(name, failing=failing)
+    say_failing(failing)
     if as_json:
         show_json([facts_of(status) for status in brokers])
         return sum(len(status.ids) for status in brokers)

@@ -11,7 +11,7 @@ import typer
 
 from halfmoon.cli.shared.app import App
 from halfmoon.cli.shared.confirmation import Yes, check_terminal, confirm
-from halfmoon.cli.shared.lines import say
+from halfmoon.cli.shared.lines import say, say_failing
 from halfmoon.cli.shared.options import LOCAL, Json, Limit, NameServer, duration_ms
 from halfmoon.cli.shared.output import show_json
 from halfmoon.cli.tx import batches as batch_commands
@@ -175,9 +175,11 @@ def status(
     """
     if prometheus and as_json:
         raise typer.BadParameter("give --json or --prometheus, not both")
+    failing: list[str] = []
     with Admin(nameserver=nameserver) as admin:
-        brokers = admin.transaction_stats()
-        batch_brokers = admin.batches() if prometheus else []
+        brokers = admin.transaction_stats(failing=failing)
+        batch_brokers = admin.batches(failing=failing) if prometheus else []
+    say_failing(list(dict.fromkeys(failing)))
     if as_json:
         show_json([facts_of(stats) for stats in brokers])
     elif prometheus:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from halfmoon.client.core.ask import ask
 from halfmoon.client.core.names import INNER_PRODUCER, wrap
 from halfmoon.client.core.nameservers import NameServers
-from halfmoon.client.core.route import ROUTES_FAILED, RouteTable
+from halfmoon.client.core.route_table import ROUTES_FAILED, RouteTable
 from halfmoon.client.core.trouble_log import TroubleLog
 from halfmoon.client.settings import ClientSettings
 from halfmoon.effects import Op, Signal, gather, sleep, spawn, steady, wait

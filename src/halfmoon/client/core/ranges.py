@@ -6,7 +6,7 @@ No group makes progress by it. `Window` decides what is asked and in which order
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any, NamedTuple
@@ -38,7 +38,7 @@ from halfmoon.wire.command import Command
 from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset, SearchOffsetByTimestamp, UpdateConsumerOffset
 from halfmoon.wire.headers.pull import PullMessage, PullMessageReply
 from halfmoon.wire.headers.ranges import ReadRange, ReadRangeReply
-from halfmoon.wire.headers.route import GetAllTopicListFromNameserver
+from halfmoon.wire.headers.route import GetAllTopicListFromNameserver, GetSystemTopicListFromNs
 from halfmoon.wire.headers.topic import GetTopicStatsInfo
 
 COUNT_MAX = 32
@@ -89,6 +89,16 @@ class OffsetsLost(HalfmoonError):
             f"the queue holds {min_offset} to {max_offset} (not included)"
         )
         self.queue, self.begin, self.end, self.min_offset, self.max_offset = queue, begin, end, min_offset, max_offset
+
+
+class BrokersAbsent(NetworkError):
+    """Brokers that hold queues of a topic left the name servers, so that nobody can say what is in these queues."""
+
+    def __init__(self, topic: str, brokers: Sequence[str]) -> None:
+        super().__init__(
+            f"{', '.join(brokers)} left the name servers with queues of topic {topic}, which cannot be read now: start it again. "
+            "A broker that is gone for good is forgotten when its topics are deleted or the name servers are started anew"
+        )
 
 
 # ---------------------------------------------------------------- what is asked next
@@ -263,31 +273,38 @@ class RangesCore:
         check_topic(topic)
         return self._instance.wire(topic)
 
-    def queues(self, topic: str) -> Op[list[MessageQueue]]:
-        """Return the readable queues of a topic, asked for anew.
+    def queues(self, topic: str, *, partial: bool = True) -> Op[list[MessageQueue]]:
+        """Return the readable queues of a topic, asked for anew; unless ``partial``, of all its brokers.
 
         Raises NoRoute: at once for a topic that was never heard of; else it may come back with its broker, and is waited for.
+        So is a broker that left, unless ``partial``: raises BrokersAbsent in the end.
         """
         wire = self.wire(topic)
-        yield from self._again(lambda: self.routes.refresh(wire), patient=self.routes.known(wire) is not None)
+        yield from self._again(lambda: self._refresh(topic, partial=partial), patient=self.routes.known(wire) is not None)
         queues = yield from self.routes.read_queues(wire)
         return [MessageQueue(topic, queue.broker_name, queue.queue_id) for queue in sorted(queues)]
 
     def topics(self) -> Op[list[str]]:
-        """Return the names of all topics that the name servers know, those of the protocol included."""
-        reply = yield from self._again(lambda: self._instance.name_servers.ask(GetAllTopicListFromNameserver()))
+        """Return the names of all topics that the name servers know, those of the protocol and of brokers that left included."""
+        request = GetAllTopicListFromNameserver(absent_brokers=True)
+        reply = yield from self._again(lambda: self._instance.name_servers.ask(request))
         return sorted(from_json(TopicList, bytes(reply.body)).topic_list)
 
-    def bounds(self, topic: str) -> Op[QueueEnds]:
+    def own_topics(self) -> Op[list[str]]:
+        """Return the names of the topics that clusters and brokers have for themselves."""
+        reply = yield from self._again(lambda: self._instance.name_servers.ask(GetSystemTopicListFromNs()))
+        return sorted(from_json(TopicList, bytes(reply.body)).topic_list)
+
+    def bounds(self, topic: str, *, partial: bool = False) -> Op[QueueEnds]:
         """Return the ends of every readable queue of a topic, one request a broker. Raises NoRoute, NetworkError, BrokerError."""
-        queues = yield from self.queues(topic)
+        queues = yield from self.queues(topic, partial=partial)
         brokers = sorted({queue.broker_name for queue in queues})
         tables = yield from side_by_side([self._ends(self.wire(topic), broker) for broker in brokers])
         ends: QueueEnds = {}
         for queue in queues:
             table = tables[brokers.index(queue.broker_name)]
             if queue.queue_id not in table:  # it is only read
-                table[queue.queue_id] = yield from self._single(MessageQueue(self.wire(topic), queue.broker_name, queue.queue_id))
+                table[queue.queue_id] = yield from self.single(topic, queue.broker_name, queue.queue_id)
             ends[queue.broker_name, queue.queue_id] = table[queue.queue_id]
         return ends
 
@@ -329,6 +346,13 @@ class RangesCore:
 
     # ------------------------------------------------------------ inside
 
+    def _refresh(self, topic: str, *, partial: bool) -> Op[None]:
+        wire = self.wire(topic)
+        yield from self.routes.refresh(wire)
+        route = self.routes.known(wire)
+        if not partial and route is not None and route.absent:
+            raise BrokersAbsent(topic, route.absent)
+
     def _again(self, attempt: Callable[[], Op[Any]], *, patient: bool = True) -> Op[Any]:
         """Carry an operation out, again after failures that may pass, ``patient``: also of a missing route. Raises the last."""
         failures = 0
@@ -363,7 +387,9 @@ class RangesCore:
             self.births[topic, broker] = table.topic_birth_ms
         return {queue.queue_id: (max(0, ends.min_offset), max(0, ends.max_offset)) for queue, ends in table.offset_table.items()}
 
-    def _single(self, queue: MessageQueue) -> Op[tuple[int, int]]:
+    def single(self, topic: str, broker: str, queue_id: int) -> Op[tuple[int, int]]:
+        """Return the ends of one queue, whether it is in the route or not. Raises NetworkError, BrokerError."""
+        queue = MessageQueue(self.wire(topic), broker, queue_id)
         ends = yield from single_ends(lambda request: self.asked(queue, request), queue.topic, [queue.queue_id])
         return ends[queue.queue_id].min_offset, ends[queue.queue_id].max_offset
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -19,11 +20,15 @@ from halfmoon.logs import escaped
 
 log = logging.getLogger("halfmoon.console")
 
-ENTRIES_MAX = 100_000
+KEPT_MS = 400 * 24 * 3_600_000
+"""How long an entry is kept: a year, and what is looked at after it."""
+ENTRIES_MAX, LOOK_EVERY, MAKE_ROOM = 500_000, 1000, 5000
+"""Entries in all, some 150 MB. Each thousandth entry they are counted; beyond, the user who has most loses the oldest 5,000: a
+flood takes away nothing that others did."""
 TEXT_MAX = 200
 """Characters of a value."""
 FAILURES_MAX, OTHERS = 10, "several addresses"
-"""Entries of failed logins in a minute: else strangers fill the log, and what is in it is lost."""
+"""Entries of failed logins in a minute, and of failed changes of a user: else they fill the log, and what is in it is lost."""
 BEGUN, UNKNOWN = "begun", "not known: the console ended meanwhile"
 RUNNING_MS = 10 * 60_000
 """After that long nobody waits for an outcome any more: a request has 5 minutes."""
@@ -37,7 +42,7 @@ class NotAudited(HalfmoonError):
 
 class Entry(msgspec.Struct, frozen=True):
     """One change, login or refusal. ``outcome`` is "begun", "done: ...", "failed: ..." or "not known: ..."; times are ms
-    since the epoch. ``times``: how many failed logins it stands for."""
+    since the epoch. ``times``: how many failed logins, or failed changes of a user, it stands for."""
 
     id: int
     at_ms: int
@@ -51,7 +56,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Audit:
-    """The last 100,000 entries, in the database of a directory. Threads and processes may share it. ``now_ms``: milliseconds since
+    """The entries of 400 days, in the database of a directory. Threads and processes may share it. ``now_ms``: milliseconds since
     the epoch."""
 
     def __init__(self, directory: Path, now_ms: Callable[[], int]) -> None:
@@ -65,11 +70,27 @@ class Audit:
         return self._write(user, address, action, fields, BEGUN)
 
     def end(self, change_id: int, outcome: str) -> None:
-        """Write what became of a change, once: "done: ..." or "failed: ...". Where that fails it is logged: the change is made."""
+        """Write what became of a change, once: "done: ..." or "failed: ...". Where that fails it is logged: the change is made.
+
+        Of failed changes of a user, those from the eleventh of a minute on are counted in the tenth.
+        """
         with _or_logged(f"entry {change_id}: {outcome}"), self._opened(writes=True) as database:
             ended = "UPDATE audit SET outcome = ?, ended_ms = ? WHERE id = ? AND outcome = ?"
             if not database.execute(ended, [_cut(outcome), self._now_ms(), change_id, BEGUN]).rowcount:
                 raise NotAudited("the audit log has lost what has begun")
+            if outcome.startswith("failed"):
+                self._join_failures(database, change_id)
+
+    def _join_failures(self, database: sqlite3.Connection, change_id: int) -> None:
+        """Count a failed change in an earlier one, where its user had as many in this minute as have entries of their own."""
+        same = "user = (SELECT user FROM audit WHERE id = ?) AND outcome LIKE 'failed%' AND at_ms > ? AND minute IS NULL"
+        asked = [change_id, self._now_ms() - 60_000, change_id - LOOK_EVERY, change_id - 1]
+        before = database.execute(
+            f"SELECT id FROM audit WHERE {same} AND id BETWEEN ? AND ? ORDER BY id DESC LIMIT ?", [*asked, FAILURES_MAX]
+        ).fetchall()
+        if len(before) == FAILURES_MAX:
+            database.execute("UPDATE audit SET times = times + 1 WHERE id = ?", [before[0]["id"]])
+            database.execute("DELETE FROM audit WHERE id = ?", [change_id])
 
     def note(self, user: str, address: str, action: str, fields: Mapping[str, object], outcome: str = "done") -> None:
         """Write what needs no permission, such as a login. Where that fails it is logged."""
@@ -108,13 +129,25 @@ class Audit:
         with self._opened(writes=True) as database:
             insert = "INSERT INTO audit (at_ms, user, address, action, fields, outcome, minute) VALUES (?, ?, ?, ?, ?, ?, ?)"
             entry_id = database.execute(insert, row).lastrowid or 0
-            database.execute("DELETE FROM audit WHERE id <= ?", [entry_id - ENTRIES_MAX])
+            _forget(database, self._now_ms() - KEPT_MS, entry_id)
         return entry_id
 
     def _entry(self, row: dict[str, Any]) -> Entry:
         entry: Entry = convert({**row, "fields": msgspec.json.decode(row["fields"])}, Entry)
         is_over = entry.outcome == BEGUN and abs(self._now_ms() - entry.at_ms) >= RUNNING_MS
         return msgspec.structs.replace(entry, outcome=UNKNOWN) if is_over else entry
+
+
+def _forget(database: sqlite3.Connection, before_ms: int, entry_id: int) -> None:
+    """Remove what is too old: two of the oldest, so that a clock that was wrong for a moment takes not much. And make room."""
+    oldest = "SELECT id FROM audit ORDER BY id LIMIT 2"
+    database.execute(f"DELETE FROM audit WHERE id IN ({oldest}) AND at_ms < ?", [before_ms])
+    if entry_id % LOOK_EVERY or database.execute("SELECT count(*) FROM audit").fetchone()[0] <= ENTRIES_MAX:
+        return
+    most = "SELECT user FROM audit GROUP BY user ORDER BY count(*) DESC LIMIT 1"
+    theirs = f"SELECT id FROM audit WHERE user = ({most}) ORDER BY id LIMIT ?"
+    count = database.execute(f"DELETE FROM audit WHERE id IN ({theirs})", [MAKE_ROOM]).rowcount
+    log.warning("the audit log has more than %d entries: the oldest %d of the user with most are removed", ENTRIES_MAX, count)
 
 
 @contextmanager

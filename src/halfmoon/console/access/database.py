@@ -6,7 +6,6 @@ Threads and processes share it: consoles and commands. Each use opens it anew, s
 from __future__ import annotations
 
 import logging
-import os
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -69,19 +68,12 @@ def now_ms() -> int:
 
 
 def _make(path: Path) -> None:
-    """Make the file, its directory and the data directory around it, for their owner alone.
-
-    What root makes belongs to the owner of the directory around it: a command that root runs does not shut the console out.
-    """
-    for each in (path.parent.parent, path.parent, path):
+    """Make the file, its directory and the data directory around it, for their owner alone."""
+    for each in (path.parent.parent, path.parent):
         with suppress(FileExistsError):
-            if each == path:
-                each.touch(0o600, exist_ok=False)
-            else:
-                each.mkdir(0o700, parents=True)
-            if os.geteuid() == 0:
-                around = each.parent.stat()
-                os.chown(each, around.st_uid, around.st_gid)
+            each.mkdir(0o700, parents=True)
+    with suppress(FileExistsError):
+        path.touch(0o600, exist_ok=False)
 
 
 def _is_there(path: Path) -> bool:

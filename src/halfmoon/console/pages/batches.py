@@ -12,7 +12,8 @@ ATTEMPTS_MAX = 100
 async def batches(asked: Asked) -> Facts:
     """Return transactional ids, one if the query names it, a row for each broker that takes part; then with its attempts."""
     name = asked.text("id", "") or None
-    brokers = await asked.admin.batches(name)
+    hidden: list[str] = []
+    brokers = await asked.admin.batches(name, failing=hidden)
     rows, more = asked.rows(
         ((status.broker, batch) for status in brokers for batch in status.ids), lambda row: f"{row[0]} {row[1].transactional_id}"
     )
@@ -23,7 +24,8 @@ async def batches(asked: Asked) -> Facts:
         }
         for broker, batch in rows
     ]  # fmt: skip
-    return {"batches": shown, "next": more, "unsupported": [status.broker for status in brokers if not status.supported]}
+    unsupported = [status.broker for status in brokers if not status.supported]
+    return {"batches": shown, "next": more, "unsupported": unsupported, "not_reported": hidden}
 
 
 PAGES = (Page("/batches", "Batches", "batches.html", batches, menu=True),)

@@ -1,16 +1,39 @@
-"""A message's body for people: as text, as JSON and in hex, each cut to what a page holds. Pure functions; nothing is executed."""
+"""A message's body for people: as text, as JSON and in hex, each cut to what a page holds. Nothing is executed.
+
+A body may be compressed, and then unpack to a thousand times its bytes: `unpacking` keeps that away from the event loop.
+"""
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
 
 import msgspec
 
 from halfmoon.console.page import Facts
+from halfmoon.model import StoredMessage
 
 CHARS_MAX = 16_384
 """Characters of one view: HTML may need five for one, and a page has three views in at most 500 KB."""
 HEX_BYTES = 4096
 JSON_BYTES_MAX = 64 * 1024
 """Largest body that is shown as JSON: nested as deep as it may be, its indents take a thousand times as much."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_thread = ThreadPoolExecutor(1, "bodies")
+
+
+async def unpacking(read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call what reads bodies, in a thread of their own: others are answered meanwhile, and one at a time takes memory."""
+    return await asyncio.get_running_loop().run_in_executor(_thread, lambda: read(*args, **kwargs))
+
+
+async def body_of(message: StoredMessage) -> Facts:
+    """Return the views of a message's body, as `body_facts`."""
+    return await unpacking(lambda: body_facts(message.body))
 
 
 def body_facts(body: bytes) -> Facts:

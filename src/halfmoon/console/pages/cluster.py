@@ -37,9 +37,10 @@ def name_servers(asked: Asked) -> list[str]:
 
 async def clients(asked: Asked) -> Facts:
     """Return connected clients, of one group if the query names it."""
-    listed = await asked.admin.clients(asked.text("group", "") or None)
+    hidden: list[str] = []
+    listed = await asked.admin.clients(asked.text("group", "") or None, failing=hidden)
     rows, more = asked.rows(listed.clients, lambda each: f"{each.kind} {each.group} {each.client_id} {each.address}")
-    hidden = [f"producers of groups that are not named, at {address}" for address in listed.without_producers]
+    hidden += [f"producers of groups that are not named, at {address}" for address in listed.without_producers]
     return {"clients": rows, "next": more, "not_reported": hidden}
 
 

@@ -6,8 +6,8 @@ from contextlib import suppress
 from typing import Any
 
 from halfmoon.console.page import PAGE_SIZE, Asked, Change, Done, Facts, Page
-from halfmoon.console.pages.bodies import body_facts
-from halfmoon.console.pages.messages import fields, row
+from halfmoon.console.pages.bodies import body_of, unpacking
+from halfmoon.console.pages.messages import fields, row, rows
 from halfmoon.console.pages.topics import gathered
 from halfmoon.console.render import at
 from halfmoon.errors import HalfmoonError, UsageError
@@ -17,6 +17,8 @@ PREFIX = "%DLQ%"
 REPLAY_MS_MAX = 60_000
 """How long one form may take: what is not sent by then is said, and can be sent again."""
 FAILURES_MAX = 10
+EDITED_BYTES_MAX = 4 * 1024 * 1024
+"""Largest body that a form has to edit: what brokers store by default."""
 TARGETS = {"group": "its group alone", "topic": "the topic it came from, to all groups"}
 _under_way: set[str] = set()
 _PROTOCOL = RESERVED_PROPERTIES | {DEAD_LETTER_ID, DEAD_LETTER_TOPIC, RECONSUME_REASON}
@@ -36,7 +38,7 @@ async def dead_letters(asked: Asked) -> Facts:
         end_ms=asked.moment("until", ""), key=asked.text("key", "") or None, reason=asked.text("reason", "") or None,
         expression=asked.text("tags", "*"),
     )  # fmt: skip
-    return facts | {"letters": [_row(letter) for letter in page.letters], "next": page.next, "short": page.short}
+    return facts | {"letters": await unpacking(_rows, page.letters), "next": page.next, "short": page.short}
 
 
 def _group(topic: str, ends: Any) -> Facts:
@@ -45,6 +47,10 @@ def _group(topic: str, ends: Any) -> Facts:
         return facts | {"error": str(ends)}
     newest_ms = max((queue.last_update_timestamp for queue in ends.values()), default=0)
     return facts | {"count": sum(queue.max_offset - queue.min_offset for queue in ends.values()), "newest_ms": newest_ms}
+
+
+def _rows(letters: list[DeadLetter]) -> list[Facts]:
+    return [_row(letter) for letter in letters]
 
 
 def _row(letter: DeadLetter) -> Facts:
@@ -59,20 +65,24 @@ async def dead_letter(asked: Asked) -> Facts:
     """Return all of one dead letter, what a form can change of it, and where it was replayed to."""
     group = asked.text("group")
     letter = await asked.admin.dead_letter(asked.text("id"), group)
-    copies = [row(copy) for target in letter.targets() for copy in await asked.admin.replays(letter, target)]
+    copies = [copy for target in letter.targets() for copy in await asked.admin.replays(letter, target)]
     return {
-        "group": group, "letter": _row(letter), "replays": copies, "edit": _editable(letter), "message": fields(letter.message),
-        "body": body_facts(letter.message.body),
+        "group": group, "letter": await unpacking(_row, letter), "replays": await unpacking(rows, copies),
+        "edit": await unpacking(_editable, letter), "message": fields(letter.message),
+        "body": await body_of(letter.message),
     }  # fmt: skip
 
 
 def _editable(letter: DeadLetter) -> dict[str, str]:
-    """Return what a form can change, as it shows it: without a body that is no text and properties that no line can hold."""
+    """Return what a form can change, as it shows it: without a body that is no text or over `EDITED_BYTES_MAX`, and without
+    properties that no line can hold."""
     message, lines = letter.message, []
     for name, value in message.properties.items():
         if name not in _PROTOCOL and "=" not in name and f"{name}{value}".isprintable() and name == name.strip() != "":
             lines.append(f"{name}={value}")
     found = {"tag": message.tag or "", "keys": " ".join(message.keys), "properties": "\n".join(lines)}
+    if len(message.beginning(EDITED_BYTES_MAX + 1)) > EDITED_BYTES_MAX:
+        return found
     with suppress(UnicodeDecodeError):
         body = _lines(message.body.decode())
         if body.replace("\n", "").replace("\t", "").isprintable():
@@ -89,7 +99,7 @@ def _changes(asked: Asked, letter: DeadLetter) -> dict[str, Any]:
     """Return what a form changes of a dead letter. A field that is missing or as it was changes nothing."""
     was = _editable(letter)
     if "body" in asked.values and "body" not in was:
-        raise UsageError("only bodies that are text can be edited")
+        raise UsageError(f"only bodies that are text, of up to {EDITED_BYTES_MAX:,} bytes, can be edited")
     now = {name: _lines(asked.values.get(name, text)) for name, text in was.items()}
     changes: dict[str, Any] = {name: now[name].strip() for name in ("tag", "keys") if now[name].split() != was[name].split()}
     if now.get("body") != was.get("body"):
@@ -122,7 +132,7 @@ async def replay_one(asked: Asked) -> Done:
     """Replay one dead letter, perhaps edited, to its group or to any topic."""
     group, name = asked.text("group"), asked.text("id")
     letter = await asked.admin.dead_letter(name, group)
-    changes = _changes(asked, letter)
+    changes = await unpacking(_changes, asked, letter)
     done = await _sent(asked, letter, asked.text("to", "") or None, again="again" in asked.values, **changes)
     edited = f", with another {', '.join(changes)}" if changes else ""
     said = f"{name} was replayed to {done.topic}{edited}, as {done.offset_msg_id}."

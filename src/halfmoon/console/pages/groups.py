@@ -31,10 +31,16 @@ _plan = json_decoder(list[tuple[MessageQueue, int | None, int]])
 async def groups(asked: Asked) -> Facts:
     """Return users' groups by name, with what blocks them. ``behind_ms``: age of what was consumed last, as `halfmoon status`."""
     search = asked.text("search", "").casefold()
-    names = [name for name in await asked.admin.groups() if is_users_group(name) and search in name.casefold()]
+    hidden: list[str] = []
+    names = [name for name in await asked.admin.groups(failing=hidden) if is_users_group(name) and search in name.casefold()]
     shown, more = asked.rows(names)
     found = await gathered(lambda name: _known(asked.admin, name, ROW_MEMBERS_MAX, row=True), shown)
-    return {"groups": list(map(partial(_row, asked.now_ms), shown, found)), "total": len(names), "next": more}
+    return {
+        "groups": list(map(partial(_row, asked.now_ms), shown, found)),
+        "total": len(names),
+        "next": more,
+        "not_reported": hidden,
+    }
 
 
 def _row(now_ms: int, name: str, known: Known | HalfmoonError) -> Facts:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from heapq import nsmallest
 
 from halfmoon.client.admin import AsyncAdmin
 from halfmoon.console.page import PAGE_SIZE, Asked, Change, Done, Facts, Page
-from halfmoon.console.pages.bodies import body_facts
+from halfmoon.console.pages.bodies import body_of, unpacking
 from halfmoon.console.pages.topics import gathered, route_of
 from halfmoon.console.render import at
 from halfmoon.errors import HalfmoonError, UsageError
@@ -39,7 +41,7 @@ async def messages(asked: Asked) -> Facts:
         return facts | await _since(asked.admin, topic, since_ms)
     found = await asked.admin.messages_by_key(topic, key, count_max=READ_MAX, begin_ms=since_ms)
     said = f"At most {READ_MAX} are shown: give a later time for others." if len(found) == READ_MAX else ""
-    return facts | {"rows": [row(message) for message in found], "said": said}
+    return facts | {"rows": await unpacking(rows, found), "said": said}
 
 
 async def _of_queue(asked: Asked, queue: MessageQueue) -> Facts:
@@ -54,7 +56,7 @@ async def _of_queue(asked: Asked, queue: MessageQueue) -> Facts:
             "next": page.next_offset if page.next_offset < high else None,
             "before": max(low, min(start, high) - READ_MAX) if start > low else None}  # fmt: skip
     skipped = f"Left out, because they do not decode: offsets {', '.join(map(str, page.skipped))}." if page.skipped else ""
-    return {"rows": [row(message) for message in page.messages], "queue": ends, "said": skipped}
+    return {"rows": await unpacking(rows, page.messages), "queue": ends, "said": skipped}
 
 
 async def _read(admin: AsyncAdmin, queue: MessageQueue, offset: int) -> PullResult:
@@ -70,35 +72,46 @@ async def _since(admin: AsyncAdmin, topic: str, since: int) -> Facts:
     if len(queues) > QUEUES_MAX:
         raise UsageError(f"{len(queues):,} queues have messages since then, more than {QUEUES_MAX}: choose one on the topic's page")
 
-    async def first(queue: MessageQueue) -> tuple[list[Facts], int]:
+    shown, count = list[StoredMessage](), 0  # not more of all queues than a page has
+
+    async def first(queue: MessageQueue) -> int:
+        nonlocal shown, count
         # the millisecond before: of several stored in the same one, Apache's 4.x answers any
         page = await _read(admin, queue, max(0, await admin.search_offset(queue, since - 1)))
         known_to = page.messages[-1].store_ms if page.messages and page.next_offset < page.max_offset else END_MS
-        return [row(message) for message in page.messages if message.store_ms >= since], known_to
+        found = [message for message in page.messages if message.store_ms >= since]
+        shown, count = nsmallest(PAGE_SIZE, shown + found, key=lambda message: message.store_ms), count + len(found)
+        return known_to
 
-    found, known_to, silent = list[Facts](), END_MS, list[str]()
+    known_to, silent = END_MS, list[str]()
     for queue, answer in zip(queues, await gathered(first, queues)):
         if isinstance(answer, HalfmoonError):
             silent.append(f"{queue.broker_name}/{queue.queue_id}: {answer}")
         else:
-            found, known_to = found + answer[0], min(known_to, answer[1])
+            known_to = min(known_to, answer)
     # beyond what is known of each queue, one may have more than was read of it
-    rows = sorted((each for each in found if each["store_ms"] <= known_to), key=lambda each: each["store_ms"])[:PAGE_SIZE]
-    more = known_to < END_MS or len(rows) < len(found)
-    last = rows[-1]["store_ms"] if rows else known_to
+    shown = [message for message in shown if message.store_ms <= known_to]
+    more = known_to < END_MS or len(shown) < count
+    last = shown[-1].store_ms if shown else known_to
     said = f"Not read: {'; '.join(silent[:3])}." if silent else ""
     if more and last == since:
         said, more = f"{said} More than these were stored in that millisecond: read the queues one by one.", False
-    return {"rows": rows, "said": said, "more": time_text(last) if more else None}
+    return {"rows": await unpacking(rows, shown), "said": said, "more": time_text(last) if more else None}
+
+
+def rows(messages: Iterable[StoredMessage]) -> list[Facts]:
+    """Return what a list shows of messages."""
+    return [row(message) for message in messages]
 
 
 def row(message: StoredMessage) -> Facts:
-    """Return what a list shows of a message: its fields cut short, and not more of its body than the beginning."""
+    """Return what a list shows of a message: its fields cut short, how large its body is stored, and the beginning of it."""
+    start = message.beginning(4 * START_CHARS).decode("utf-8", "backslashreplace")[:START_CHARS]
     return {
         "topic": message.topic, "broker": message.broker_name, "queue_id": message.queue_id, "queue_offset": message.queue_offset,
         "offset_msg_id": message.offset_msg_id, "msg_id": message.msg_id[:FIELD_CHARS], "tag": (message.tag or "")[:FIELD_CHARS],
         "keys": " ".join(message.keys)[:FIELD_CHARS], "born_ms": message.born_ms, "store_ms": message.store_ms,
-        "size_bytes": len(message.body), "start": message.body[: 4 * START_CHARS].decode("utf-8", "backslashreplace")[:START_CHARS],
+        "size_bytes": message.held_bytes, "start": start,
     }  # fmt: skip
 
 
@@ -118,18 +131,19 @@ async def message(asked: Asked) -> Facts:
             life = await asked.admin.trace(found.offset_msg_id, found.topic)
     except (TimeoutError, HalfmoonError) as exc:
         no_life = str(exc) or f"the brokers did not answer within {LIFE_S} seconds"
-    return {"message": fields(found), "body": body_facts(found.body), "life": life, "no_life": no_life}
+    return {"message": fields(found), "body": await body_of(found), "life": life, "no_life": no_life}
 
 
 def fields(message: StoredMessage) -> Facts:
     """Return all of a message but its body."""
-    facts: Facts = {name: value for name, value in message_facts(message).items() if not name.startswith("body")}
-    return facts | {name: getattr(message, name) for name in ("born_host", "store_host", "flag", "sys_flag")}
+    facts = {name: getattr(message, name) for name in ("born_host", "store_host", "flag")}
+    return message_facts(message) | facts | {"sys_flag": message.as_stored()[1]}
 
 
 async def body(asked: Asked) -> bytes:
     """Return a message's body as its sender gave it."""
-    return (await _asked_for(asked)).body
+    found = await _asked_for(asked)
+    return await unpacking(lambda: found.body)
 
 
 async def resend(asked: Asked) -> Done:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from halfmoon.console.page import PAGE_SIZE, Asked, Change, Done, Facts, Page
-from halfmoon.console.pages.bodies import body_facts
+from halfmoon.console.pages.bodies import body_of
 from halfmoon.console.render import at
 from halfmoon.errors import HalfmoonError, UsageError
 from halfmoon.shown.texts import facts_of, span_text
@@ -55,10 +55,13 @@ def _figures(stats: Any) -> Facts:
 async def pending(asked: Asked) -> Facts:
     """Return pending transactions, the oldest first; on the first page also the figures of all brokers."""
     group, older_than_ms = asked.text("group", "") or None, AGES[asked.choice("age", AGES, "any")]
-    page = await asked.admin.pending_page(group=group, older_than_ms=older_than_ms, count=PAGE_SIZE, after=asked.after or None)
-    figures = [] if asked.after else [_figures(stats) for stats in await asked.admin.transaction_stats()]
+    failing: list[str] = []
+    page = await asked.admin.pending_page(
+        group=group, older_than_ms=older_than_ms, count=PAGE_SIZE, after=asked.after or None, failing=failing
+    )
+    figures = [] if asked.after else [_figures(stats) for stats in await asked.admin.transaction_stats(failing=failing)]
     rows = [_row(each, asked.now_ms) for each in page.transactions]
-    hidden = list(dict.fromkeys(text for each in (*rows, *figures) for text in each["not_reported"]))
+    hidden = list(dict.fromkeys([*failing, *(text for each in (*rows, *figures) for text in each["not_reported"])]))
     return {"transactions": rows, "next": page.next, "ages": list(AGES), "brokers": figures, "not_reported": hidden}
 
 
@@ -74,7 +77,7 @@ async def one(asked: Asked) -> Facts:
     found = facts["transaction"]
     with suppress(HalfmoonError):
         message = await asked.admin.message_by_offset_id(found["offset_msg_id"])
-        facts |= {"body": body_facts(message.body), "properties": message.properties}
+        facts |= {"body": await body_of(message), "properties": message.properties}
         if found["state"] == "EXPIRED":
             facts["expired_id"] = (await asked.admin.message_by_id(EXPIRED_TOPIC, found["msg_id"])).offset_msg_id
     return facts
@@ -82,8 +85,9 @@ async def one(asked: Asked) -> Facts:
 
 async def expired(asked: Asked) -> Facts:
     """Return expired transactions, the newest first."""
-    page = await asked.admin.expired_page(count=PAGE_SIZE, after=asked.after or None)
-    return {"transactions": facts_of(page.transactions), "next": page.next}
+    hidden: list[str] = []
+    page = await asked.admin.expired_page(count=PAGE_SIZE, after=asked.after or None, failing=hidden)
+    return {"transactions": facts_of(page.transactions), "next": page.next, "not_reported": hidden}
 
 
 async def check(asked: Asked) -> Done:

@@ -24,6 +24,7 @@ from halfmoon.runtime.connections.sockets import (
     CONNECT_TIMEOUT_MS,
     connect_failed,
     connection_lost,
+    notice_restarts,
     request_timeout,
     send_at_once,
 )
@@ -31,7 +32,7 @@ from halfmoon.runtime.tls import HUNG_UP, client_reason
 from halfmoon.wire.codes import JSON, Language
 from halfmoon.wire.command import Command, commands, encode, reply_command, request_bytes
 from halfmoon.wire.frame import Inbox
-from halfmoon.wire.signature import Credentials
+from halfmoon.wire.signature import Signs, nobody
 
 Handler = Callable[[str, Command], "Command | Awaitable[Command | None] | None"]
 """Told of the address and a request from the server; returns the reply (or an awaitable of it), or None for none."""
@@ -56,9 +57,10 @@ log = logging.getLogger("halfmoon.runtime")
 class Connections:
     """One connection to each address that is asked for, opened when first needed.
 
-    ``handler`` answers requests of servers. ``serialization`` is that of the requests; replies are read in either. ``credentials``
-    sign the requests; with ``tls`` all connections are encrypted. ``opened`` is told of every address to which a connection was
-    made, ``lost`` of every one whose connection ended before `close`.
+    ``handler`` answers requests of servers. ``serialization`` is that of the requests; replies are read in either. ``signs`` says
+    who signs what goes to an address; with ``tls`` all connections are encrypted. ``opened`` is told of every address to which a
+    connection was made, ``lost`` of every one whose connection ended before `close`. ``probed``: the system notices peers that have
+    restarted.
     Belongs to one event loop.
     """
 
@@ -67,17 +69,18 @@ class Connections:
         handler: Handler | None = None,
         *,
         serialization: int = JSON,
-        credentials: Credentials | None = None,
+        signs: Signs = nobody,
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
         in_flight_max: int = IN_FLIGHT_MAX,
         idle_ms: int = CONNECTION_IDLE_MS,
         opened: Callable[[str], None] | None = None,
         lost: Callable[[str], None] | None = None,
         tls: OutgoingTls | None = None,
+        probed: bool = False,
     ) -> None:
-        self.handler = handler
+        self.handler, self.probed = handler, probed
         self.opened, self.lost = opened, lost
-        self.serialization, self.credentials, self.tls = serialization, credentials, tls
+        self.serialization, self.signs, self.tls = serialization, signs, tls
         self.connect_timeout_ms = connect_timeout_ms
         self.idle_ms = idle_ms
         self.in_flight = 0
@@ -100,7 +103,7 @@ class Connections:
         if connection is None or connection.blocked or self.in_flight >= self._in_flight_max:
             connection = await self._ready(address, deadline, timeout_ms)
         opaque = self._next_opaque()
-        future = connection.ask(opaque, self._encode(request, body, opaque), deadline, timeout_ms)
+        future = connection.ask(opaque, self._encode(address, request, body, opaque), deadline, timeout_ms)
         try:
             return await future
         except asyncio.CancelledError:
@@ -116,7 +119,7 @@ class Connections:
         if connection is None or connection.blocked or self.in_flight >= self._in_flight_max:
             return None
         self._opaque = opaque = self._opaque + 1 & 0x7FFFFFFF
-        return connection.ask(opaque, self._encode(request, body, opaque), None, timeout_ms)
+        return connection.ask(opaque, self._encode(address, request, body, opaque), None, timeout_ms)
 
     async def tell(
         self, address: str, request: Any, body: bytes, timeout_ms: int = CONNECT_TIMEOUT_MS, remark: str | None = None
@@ -125,7 +128,7 @@ class Connections:
         connection = self._connections.get(address)
         if connection is None or connection.blocked:
             connection = await self._ready(address, asyncio.get_running_loop().time() + timeout_ms / 1000, timeout_ms, permit=False)
-        connection.send(self._encode(request, body, self._next_opaque(), oneway=True, remark=remark))
+        connection.send(self._encode(address, request, body, self._next_opaque(), oneway=True, remark=remark))
 
     def connected(self, address: str) -> bool:
         """Whether a connection to the address is open."""
@@ -150,9 +153,11 @@ class Connections:
 
     # ------------------------------------------------------------ inside
 
-    def _encode(self, request: Any, body: bytes, opaque: int, *, oneway: bool = False, remark: str | None = None) -> bytes:
+    def _encode(
+        self, address: str, request: Any, body: bytes, opaque: int, *, oneway: bool = False, remark: str | None = None
+    ) -> bytes:  # fmt: skip
         return request_bytes(
-            request, body, opaque, self.serialization, oneway=oneway, remark=remark, credentials=self.credentials
+            request, body, opaque, self.serialization, oneway=oneway, remark=remark, credentials=self.signs(address)
         )  # fmt: skip
 
     def _next_opaque(self) -> int:
@@ -310,6 +315,8 @@ class _Connection(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None:
             send_at_once(sock)
+            if self._owner.probed:
+                notice_restarts(sock)
         self._idle = self._loop.call_later(self._owner.idle_ms / 1000, self._look_idle)
 
     def ask(self, opaque: int, data: bytes, deadline: float | None, timeout_ms: int) -> asyncio.Future[Command]:

@@ -23,7 +23,7 @@ from halfmoon.runtime.connections.sockets import connect, connection_lost, is_op
 from halfmoon.wire.codes import JSON
 from halfmoon.wire.command import Command, commands, request_bytes
 from halfmoon.wire.frame import Inbox
-from halfmoon.wire.signature import Credentials
+from halfmoon.wire.signature import Signs, nobody
 
 CONNECTIONS_MAX = 64
 """Connections of one client, to all addresses together; beyond it callers go another way."""
@@ -44,7 +44,7 @@ class BlockingConnections:
         self,
         *,
         serialization: int = JSON,
-        credentials: Credentials | None = None,
+        signs: Signs = nobody,
         connections_max: int = CONNECTIONS_MAX,
         reconnected: Callable[[str], object] | None = None,
         steady: Callable[[], float] = time.monotonic,
@@ -54,7 +54,7 @@ class BlockingConnections:
         which none could be made: who listens there may have forgotten us. ``steady`` gives the seconds by which connections age.
         With ``tls`` all are encrypted."""
         self._steady, self._tls = steady, tls
-        self._serialization, self._credentials = serialization, credentials
+        self._serialization, self._signs = serialization, signs
         self._opaque = count(1)
         self._connections_max = connections_max
         self._idle: dict[str, list[_Connection]] = {}
@@ -76,7 +76,7 @@ class BlockingConnections:
             return None
         opaque = next(self._opaque) & 0x7FFFFFFF
         try:
-            data = request_bytes(request, body, opaque, self._serialization, credentials=self._credentials)
+            data = request_bytes(request, body, opaque, self._serialization, credentials=self._signs(address))
             reply = connection.ask(data, opaque, until, timeout_ms)
         except BaseException as exc:
             self._drop(connection)
@@ -95,7 +95,7 @@ class BlockingConnections:
         opaque = next(self._opaque) & 0x7FFFFFFF
         try:
             sent = connection.tell(request_bytes(
-                request, body, opaque, self._serialization, oneway=True, remark=remark, credentials=self._credentials
+                request, body, opaque, self._serialization, oneway=True, remark=remark, credentials=self._signs(address)
             ))  # fmt: skip
         except BaseException:
             self._drop(connection)

@@ -26,7 +26,7 @@ from halfmoon.ports import Buffer, DiskUsage, File
 from halfmoon.runtime.descriptors import allow_descriptors, refill_reserve, set_up_reserve, with_reserve, writing_max
 from halfmoon.runtime.files.filesystems import PAGE_BYTES, Kind, kind_of, sync_file_system, whole_pages
 from halfmoon.runtime.files.mapping import Mapping, mapped
-from halfmoon.runtime.files.permissions import OWNER, Permissions, make_directory, open_new
+from halfmoon.runtime.files.permissions import NO_LINKS, OWNER, Permissions, make_directory, open_new
 
 _NUMBER = Struct(">i")
 _STEP_MIN = 16 * 1024
@@ -72,7 +72,9 @@ class _Opened:
 
     def __init__(self, path: str | Path, flags: int, new: int | None = None) -> None:
         self._path = path
-        self._fd = with_reserve(lambda: os.open(path, flags | os.O_CLOEXEC) if new is None else open_new(Path(path), flags, new))
+        self._fd = with_reserve(
+            lambda: os.open(path, flags | NO_LINKS | os.O_CLOEXEC) if new is None else open_new(Path(path), flags, new)
+        )
 
     def __enter__(self) -> int:
         return self._fd
@@ -149,7 +151,7 @@ class RealFile:
     def _open_fd(self, at: int, data: Buffer) -> bool:
         """Open the file for a write, whose ``data`` is copied where there is no descriptor left, and False returned."""
         try:
-            self._fd = with_reserve(lambda: os.open(self._full, os.O_RDWR | os.O_CLOEXEC))
+            self._fd = with_reserve(lambda: os.open(self._full, os.O_RDWR | NO_LINKS | os.O_CLOEXEC))
         except OSError as exc:
             mapping = self._mapping
             if exc.errno not in (EMFILE, ENFILE) or mapping is None or not mapping.may_write(at, len(data)):
@@ -487,7 +489,7 @@ class RealDisk:
         try:
             fd = open_new(full, os.O_RDWR, self.permissions.file)
         except FileExistsError:
-            fd = os.open(full, os.O_RDWR | os.O_CLOEXEC)  # never removed: another process could lock the removed one
+            fd = os.open(full, os.O_RDWR | NO_LINKS | os.O_CLOEXEC)  # never removed: another process could lock the removed one
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)

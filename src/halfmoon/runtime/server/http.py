@@ -11,7 +11,7 @@ import logging
 import re
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from email.utils import formatdate
 from http import HTTPStatus
 from http.client import HTTPException, parse_headers
@@ -23,6 +23,7 @@ from halfmoon.runtime.server.addresses import address_text, bound_socket
 from halfmoon.runtime.server.certificates import Certificates
 from halfmoon.runtime.server.opening import Refusals
 from halfmoon.runtime.server.process import STOP_MS, Address
+from halfmoon.settings.http import is_own_host
 
 log = logging.getLogger("halfmoon.serve")
 
@@ -55,15 +56,16 @@ Respond = Callable[[Mapping[str, str]], Awaitable[Answer]]
 class HttpServer:
     """Pages by path. `take` binds the address, `start` listens; a `halfmoon.runtime.server.process.Service`.
 
-    With ``certificates`` that hold one, it speaks TLS alone. All methods belong to one event loop.
+    With ``certificates`` that hold one, it speaks TLS alone. Else requests must name an own host, or one
+    of ``names``. All methods belong to one event loop.
     """
 
     connections_max = CONNECTIONS_MAX
 
-    def __init__(self, pages: Mapping[str, Respond]) -> None:
+    def __init__(self, pages: Mapping[str, Respond], names: Collection[str] = ()) -> None:
         self.certificates: Certificates | None = None
         self.bound: Address = ("", 0)
-        self._pages = pages
+        self._pages, self._names = pages, names
         self._socket: socket.socket | None = None
         self._acceptor: Acceptor | None = None
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
@@ -154,6 +156,8 @@ class HttpServer:
             return _plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         if not is_old and "host" not in headers:
             return _plain(HTTPStatus.BAD_REQUEST)
+        if "host" in headers and self._tls() is None and not is_own_host(headers["host"], self._names):
+            return _plain(HTTPStatus.MISDIRECTED_REQUEST)
         page = self._pages.get(path)
         if page is None:
             return _plain(HTTPStatus.NOT_FOUND)

@@ -6,8 +6,9 @@ twice and none is left out. ``topic.orders timestamp as of '…'`` is what was t
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -15,9 +16,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from halfmoon.errors import HalfmoonError, UsageError
+from halfmoon.model import MessageQueue
 from halfmoon.spark.jobs.reading import Cluster, QueueRanges, frame_of, ranges_of
+from halfmoon.spark.lake.manifest import Span, births, check_births
+from halfmoon.spark.lake.manifest import ends as ends_of
 from halfmoon.spark.lake.table import LakeTable
+from halfmoon.spark.source.offsets import creation_times, unread_behind
 from halfmoon.spark.source.rows import COLUMNS
+
+log = logging.getLogger("halfmoon.spark")
 
 _TOKEN = re.compile(
     r"(?P<skip>--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")"
@@ -77,8 +84,9 @@ def sql(session: SparkSession, cluster: Cluster, text: str, *, archives: Mapping
     ``archives``: the tables that hold the older part of topics. The ends of the log are those of the call.
 
     Raises:
-        UsageError: a topic is neither there nor archived, or an archive has no column of those that place a message.
-        Gap: messages are in neither.
+        UsageError: a topic is neither there nor archived, or it was created again since; or an archive has no column of those that
+            place a message.
+        Gap: messages are in neither, or at a broker that is away.
     """
     query, named = references(text)
     known = archives or {}
@@ -95,20 +103,32 @@ def sql(session: SparkSession, cluster: Cluster, text: str, *, archives: Mapping
 
 def table_of(session: SparkSession, cluster: Cluster, topic: str, archive: LakeTable | None = None) -> DataFrame:
     """Return a topic as one table: its archive as far as that goes, and the live log behind it. Columns as in the archive."""
-    ends = {} if archive is None else {queue: end for queue, end in archive.ends().items() if queue[0] == topic}
-    live = ranges_of(cluster, [topic])  # later than the archive's ends, and so never before them
     if archive is None:
+        live = ranges_of(cluster, [topic])
         if not live:
             raise UsageError(f"there is no topic {topic}")
         return frame_of(session, cluster, live)
+    spans = [span for span in archive.state().spans if span.topic == topic]
+    behind = log_behind(cluster, topic, spans)  # looked at later than the archive's ends, and so never before them
     old = archive.read(session)
     if missing := {"topic", "brokerName", "queueId", "queueOffset"} - set(old.columns):
         raise UsageError(
             f"{archive.root}: without the columns {', '.join(sorted(missing))} its rows cannot be distinguished from the log's"
         )
-    behind = behind_the_seam(live, ends)
     shared = [name for name in COLUMNS if name in old.columns]
-    return _before(old, topic, ends).unionByName(frame_of(session, cluster, behind, shared), allowMissingColumns=True)
+    return _before(old, topic, ends_of(spans)).unionByName(frame_of(session, cluster, behind, shared), allowMissingColumns=True)
+
+
+def log_behind(cluster: Cluster, topic: str, spans: Sequence[Span]) -> QueueRanges:
+    """Return what of a topic is behind the spans of an archive. Raises as `sql`."""
+    ends, live = ends_of(spans), ranges_of(cluster, [topic])
+    client, known = cluster.client(), {MessageQueue(*queue): end for queue, end in ends.items()}
+    check_births(births(spans), creation_times(client, known))
+    if missing := unread_behind(client, known, {MessageQueue(*queue): span for queue, span in live.items()}):
+        if live and cluster.checked().fail_on_data_loss:  # without any, the topic was deleted, and the archive is what there is
+            raise Gap(f"behind the archive's end: {'; '.join(missing[:4])}. failOnDataLoss=false goes on without")
+        log.warning("the archive is read without what may lie behind its end: %s", "; ".join(missing[:4]))
+    return behind_the_seam(live, ends)
 
 
 def _before(old: DataFrame, topic: str, ends: Mapping[tuple[str, str, int], int]) -> DataFrame:

@@ -40,28 +40,34 @@ class Cluster(NamedTuple):
 
     def client(self) -> Ranges:
         """Return this process's client for the cluster. Raises UsageError for options that do not fit."""
-        return client_of(self._checked())
+        return client_of(self.checked())
 
     def admin(self) -> Admin:
         """Return an administration client, not started. Raises UsageError for options that do not fit."""
-        return Admin(nameserver=self.endpoints, **self._checked().signing)
+        return Admin(nameserver=self.endpoints, **self.checked().signing)
 
     def transactions(self) -> BatchTransactions:
         """Return this process's client of batch transactions. Raises UsageError for options that do not fit."""
-        return batch_transactions(nameserver=self.endpoints, **self._checked().signing)
+        return batch_transactions(nameserver=self.endpoints, **self.checked().signing)
 
-    def _checked(self) -> SourceOptions:
+    def checked(self) -> SourceOptions:
+        """Return the options of the source. Raises UsageError for some that do not fit."""
         return source_options({"topic": "any", **self.options, "endpoints": self.endpoints}, "batch")
 
 
 def ranges_of(cluster: Cluster, topics: Iterable[str], *, since_ms: int | None = None) -> QueueRanges:
-    """Return what all queues of topics hold now, from a time on (ms since the epoch). A topic that does not exist has no queues."""
-    client, ranges = cluster.client(), {}
+    """Return what all queues of topics hold now, from a time on (ms since the epoch). A topic that does not exist has no queues.
+
+    Raises BrokersAbsent: brokers left with queues of a topic; with ``failOnDataLoss=false`` the others are read.
+    """
+    client, ranges, partial = cluster.client(), {}, not cluster.checked().fail_on_data_loss
     for topic in dict.fromkeys(topics):
         try:
-            bounds = client.bounds(topic)
+            bounds = client.bounds(topic, partial=partial)
             begins = client.offsets_at(topic, since_ms, bounds) if since_ms is not None and bounds else {}
         except NoRoute:
+            if not partial and topic in client.topics():  # all its brokers left
+                raise
             continue
         for (broker, queue), (low, high) in bounds.items():
             ranges[topic, broker, queue] = (begins.get((broker, queue), low), high)

@@ -7,7 +7,8 @@ query; its checkpoint and the table are checked against each other.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,14 +21,17 @@ from halfmoon.errors import UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.spark.lake.dedup import Dedup, without_copies
 from halfmoon.spark.lake.files import Layout, report
-from halfmoon.spark.lake.ledger import TableChanged, now_ms
+from halfmoon.spark.lake.ledger import State, TableChanged, now_ms
 from halfmoon.spark.lake.maintenance import compact, vacuum
 from halfmoon.spark.lake.manifest import (
     Copies,
     Manifest,
     Queue,
+    Span,
     TaskReport,
     TooManyFiles,
+    births,
+    check_births,
     check_id,
     ends,
     manifest_of,
@@ -36,10 +40,20 @@ from halfmoon.spark.lake.manifest import (
 )
 from halfmoon.spark.lake.table import LakeTable
 from halfmoon.spark.source.checkpoint import nested
-from halfmoon.spark.source.offsets import EARLIEST, available_bounds, end_offsets, start_offsets
+from halfmoon.spark.source.offsets import (
+    EARLIEST,
+    available_bounds,
+    creation_times,
+    end_offsets,
+    is_wanted,
+    start_offsets,
+    unread_behind,
+)
 from halfmoon.spark.source.options import SourceOptions, source_options
 from halfmoon.spark.source.partitions import Range, plan_partitions
 from halfmoon.spark.source.reading import client_of, cores
+
+log = logging.getLogger("halfmoon.spark")
 
 BATCH_OFFSETS = 4_000_000
 """Offsets of one batch of `ingest`: seconds of work, so that a kill costs seconds."""
@@ -98,7 +112,7 @@ def ingest(
     running.begin()
     state = table.state()
     number = state.last[id].batch + 1 if id in state.last else 0  # of the same look as where the batches begin
-    todo = _todo(ends(state.spans), source)
+    todo = _todo(state, source)
     done = Ingested(0, 0, 0, 0)
     while todo:
         now, todo = _cut(todo, batch_offsets)
@@ -240,10 +254,25 @@ def _source(options: Mapping[str, str], use: str) -> SourceOptions:
     return source
 
 
-def _todo(ends_of: Mapping[Queue, int], options: SourceOptions) -> list[Range]:
-    """Return what the brokers hold beyond the table."""
-    client = client_of(options)
+def _bounds_behind(spans: Sequence[Span], options: SourceOptions) -> dict[MessageQueue, tuple[int, int]]:
+    """Return what the brokers hold. Raises UsageError where the table goes on in another topic, or in queues that are not there."""
+    client, known = client_of(options), {MessageQueue(*queue): end for queue, end in ends(spans).items()}
     bounds = available_bounds(options, client)
+    known = {queue: end for queue, end in known.items() if is_wanted(options, queue)}
+    check_births(births(spans), creation_times(client, [*known, *bounds]))
+    if missing := unread_behind(client, known, bounds):
+        what = f"the table cannot go on in all its queues: {'; '.join(missing[:4])}"
+        if options.fail_on_data_loss:
+            raise UsageError(f"{what}. failOnDataLoss=false goes on in the others")
+        log.warning("%s, passed over by failOnDataLoss=false", what)
+    return bounds
+
+
+def _todo(state: State, options: SourceOptions) -> list[Range]:
+    """Return what the brokers hold beyond the table."""
+    client, ends_of = client_of(options), ends(state.spans)
+    bounds = _bounds_behind(state.spans, options)
+    born = creation_times(client, bounds)
     begins, stops = start_offsets(options, client, bounds, "earliest"), end_offsets(options, client, bounds)
     ranges = []
     for queue, first in sorted(begins.items()):
@@ -255,7 +284,7 @@ def _todo(ends_of: Mapping[Queue, int], options: SourceOptions) -> list[Range]:
             )
         begin = first if end is None else end
         if begin < stops[queue]:
-            ranges.append(Range.of(queue, begin, stops[queue]))
+            ranges.append(Range.of(queue, begin, stops[queue], born))
     return ranges
 
 
@@ -275,11 +304,11 @@ def _cut(ranges: list[Range], limit: int) -> tuple[list[Range], list[Range]]:
 
 def _starting(table: LakeTable, options: SourceOptions) -> str:
     """Return where a stream with a new checkpoint begins: where the table ends, and at the oldest message of other queues."""
-    ends = table.ends()
-    if not ends:
+    spans = table.state().spans
+    if not spans:
         return "earliest"
-    queues = available_bounds(options, client_of(options))
-    return json.dumps(nested({queue: ends.get(_key(queue), EARLIEST) for queue in queues}))
+    known = ends(spans)
+    return json.dumps(nested({queue: known.get(_key(queue), EARLIEST) for queue in _bounds_behind(spans, options)}))
 
 
 def _key(queue: MessageQueue) -> Queue:

@@ -21,7 +21,19 @@ import msgspec
 
 from halfmoon.errors import StoreError, UsageError
 from halfmoon.spark.lake import manifest as manifests
-from halfmoon.spark.lake.manifest import Copies, DataFile, Manifest, Span, check_id, merge_spans, read, sum_copies, text
+from halfmoon.spark.lake.manifest import (
+    Copies,
+    DataFile,
+    Manifest,
+    Span,
+    births,
+    check_births,
+    check_id,
+    merge_spans,
+    read,
+    sum_copies,
+    text,
+)
 
 FOLDER = "_halfmoon"
 QUARANTINE = "_quarantine"
@@ -170,15 +182,17 @@ class Ledger:
 
         Raises:
             UsageError: the batch was published with other ranges, or does not follow the last: the checkpoint is another one, or
-                was restored from a copy.
+                was restored from a copy. Or it has messages of a topic that was created again.
             StoreError: a file of a new batch is gone; nothing is decided.
         """
-        last = self.state().last.get(manifest.id, LastBatch(-1, ""))
+        state = self.state()
+        last = state.last.get(manifest.id, LastBatch(-1, ""))
         if not last.batch <= manifest.batch <= last.batch + 1:
             raise _other_checkpoint(
                 manifest, f"the table's last is batch {last.batch}" if last.batch >= 0 else "the table has none of it"
             )
         if manifest.batch == last.batch + 1:
+            check_births(births(state.spans), births(manifest.spans))
             self._check_files(manifest)
             if self._create(self._batch(manifest.id, manifest.batch), text(manifest)):
                 return manifest

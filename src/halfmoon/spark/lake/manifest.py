@@ -16,6 +16,7 @@ import msgspec
 
 from halfmoon.conversion import json_decoder
 from halfmoon.errors import StoreError, UsageError
+from halfmoon.spark.source.checkpoint import recreated_topics
 from halfmoon.spark.source.partitions import Range
 
 VERSION = 1
@@ -40,13 +41,14 @@ Queue = tuple[str, str, int]
 
 
 class Span(msgspec.Struct, frozen=True, order=True):
-    """Offsets [begin, end) of one queue."""
+    """Offsets [begin, end) of one queue. ``born``: when its topic was created there, in ms; 0: nobody said."""
 
     topic: str
     broker: str
     queue: int
     begin: int
     end: int
+    born: int = 0
 
 
 class Copies(msgspec.Struct, frozen=True, order=True):
@@ -157,7 +159,7 @@ def merge_spans(spans: Iterable[Span], *, overlaps: bool = False) -> tuple[Span,
             merged.append(span)
         elif span.begin < last.end and not overlaps:
             raise StoreError(f"{text_of(span)} overlaps {text_of(last)}")
-        elif span.begin == last.end:
+        elif span.begin == last.end and span.born == last.born:
             merged[-1] = msgspec.structs.replace(last, end=span.end)
         else:
             merged.append(span)
@@ -178,9 +180,24 @@ def ends(spans: Iterable[Span], known: Mapping[Queue, int] | None = None) -> dic
     return covered
 
 
+def births(spans: Iterable[Span]) -> dict[tuple[str, str], int]:
+    """Return when the topics of spans were created, by topic and broker, where that is known."""
+    return {(span.topic, span.broker): span.born for span in spans if span.born}
+
+
+def check_births(have: Mapping[tuple[str, str], int], now: Mapping[tuple[str, str], int]) -> None:
+    """Raise UsageError if topics were deleted and created again: equal offsets are other messages then."""
+    if recreated := recreated_topics(have, now):
+        names = ", ".join(f"{topic} at {broker}" for topic, broker in sorted(recreated))
+        raise UsageError(
+            f"deleted and created again since the table was filled: {names}. The table has messages of the old topic; those of the "
+            "new one need a table of their own"
+        )
+
+
 def span_of(span: Range) -> Span:
     """Return a range of the plan as a span."""
-    return Span(span.topic, span.broker, span.queue, span.begin, span.end)
+    return Span(span.topic, span.broker, span.queue, span.begin, span.end, span.born)
 
 
 def text_of(span: Span) -> str:

@@ -123,22 +123,46 @@ COLUMNS = {
 """The columns that a sink takes: the name of the type for messages, and what checks it."""
 
 
+_CANONICAL = {name.lower(): name for name in (*COLUMNS, MADE_BY_SOURCE)}
+
+
+def own_columns(batch: pa.RecordBatch, time_zone: str | None) -> pa.RecordBatch:
+    """Return rows whose columns have our names, and whose ``deliverAt`` is a moment: Spark's names are the same in any case.
+
+    ``time_zone`` is the session's, in which a time without a zone is meant; None: that of this machine.
+    """
+    names = [_CANONICAL.get(name.lower(), name) for name in batch.schema.names]
+    columns = dict(zip(names, batch.columns))
+    at = columns.get("deliverAt")
+    if at is None or not pa.types.is_timestamp(at.type) or at.type.tz is not None:
+        return batch if names == batch.schema.names else batch.rename_columns(names)
+    if time_zone is not None:
+        columns["deliverAt"] = pc.assume_timezone(at, time_zone, ambiguous="earliest", nonexistent="latest")
+    else:
+        moments = [None if time is None else round(time.timestamp() * 1000) for time in at.cast(pa.timestamp("us")).to_pylist()]
+        columns["deliverAt"] = pa.array(moments, pa.int64())
+    return pa.RecordBatch.from_pydict(columns)
+
+
 def check_columns(schema: pa.Schema, *, topic: str | None) -> list[str]:
     """Return the columns that no message has. ``topic`` is the option's.
 
     Raises:
         UsageError: rows of such a schema cannot be sent.
     """
-    if "body" not in schema.names:
+    names = [_CANONICAL.get(name.lower(), name) for name in schema.names]
+    if "body" not in names:
         raise UsageError("the rows have no column 'body'")
-    if topic is None and "topic" not in schema.names:
+    if topic is None and "topic" not in names:
         raise UsageError("say where the rows go: the option 'topic', or a column 'topic'")
-    for field in schema:
-        if field.name in COLUMNS:
-            type_name, kinds = COLUMNS[field.name]
+    for name, field in zip(names, schema):
+        if name in COLUMNS:
+            type_name, kinds = COLUMNS[name]
             if not any(kind(field.type) for kind in kinds):
                 raise UsageError(f"column {field.name!r} is {field.type}, not {type_name}")
-    return [name for name in schema.names if name not in COLUMNS]
+            if names.count(name) > 1:
+                raise UsageError(f"there is more than one column {name!r}: names of columns are the same in any case")
+    return [name for name in names if name not in COLUMNS]
 
 
 # ---------------------------------------------------------------- encode

@@ -17,13 +17,14 @@ from typing import Protocol
 from zlib import crc32
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import WriterCommitMessage
 
 from halfmoon.client.batches import Attempts, BatchName, DecideResult, PrepareResult, batch_transactions
 from halfmoon.errors import HalfmoonError, NetworkError, NoRoute, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.spark.gc_freeze import freeze_imports
-from halfmoon.spark.sink.encode import Chunk, Ids, chunks_of
+from halfmoon.spark.sink.encode import COLUMNS, Chunk, Ids, chunks_of
 from halfmoon.spark.sink.options import SinkOptions, encoding_of, sys_flag_of
 from halfmoon.spark.sink.target_queues import TargetQueues
 from halfmoon.wire.bodies.batches import BatchPromise, sum_of
@@ -40,6 +41,9 @@ class Transactions(Protocol):
 
     def queues(self, topic: str) -> Sequence[MessageQueue]:
         """Return the queues that messages of a topic may go to, sorted."""
+
+    def births(self, topic: str) -> Sequence[int]:
+        """Return when a topic was created at each of its brokers that says so, sorted."""
 
     def prepare(
         self, batch: BatchName, attempt: str, partition: int, queue: MessageQueue, first_seq: int, count: int, body: bytes, *,
@@ -71,7 +75,7 @@ class PrepareReport(WriterCommitMessage):
     """What a task reports: its size depends on the number of brokers, not of rows.
 
     ``checksums`` and ``counts`` by broker name; ``too_large`` rows went as dead letters; ``crc_sum`` is that of all
-    rows, None without ``strictReplay``.
+    rows, None without ``strictReplay``; ``topics`` are those of all rows.
     """
 
     batch: BatchName
@@ -83,6 +87,7 @@ class PrepareReport(WriterCommitMessage):
     checksums: dict[str, int] = field(default_factory=dict)
     crc_sum: int | None = None
     too_large: int = 0
+    topics: frozenset[str] = frozenset()
 
     def parts(self) -> dict[str, BatchPromise]:
         """Return what each broker was promised."""
@@ -90,18 +95,21 @@ class PrepareReport(WriterCommitMessage):
 
 
 def crc_sum(batch: pa.RecordBatch) -> int:
-    """Return the sum of the CRC32 of rows: of their bodies, and of keys, tags and properties where they have any."""
+    """Return the sum of the CRC32 of rows: of their bodies, and of the other columns of a message where they have any."""
     crcs = list(map(crc32, batch.column("body").cast(pa.binary()).to_pylist()))
-    beside = [batch.column(name).to_pylist() for name in _BESIDE if name in batch.schema.names]
+    beside = [batch.column(name).to_pylist() for name in COLUMNS if name != "body" and name in batch.schema.names]
     for number, values in enumerate(zip(*beside, strict=True)):
-        if any(values):
-            text = repr([sorted(value) if isinstance(value, list) else value or "" for value in values])
+        if any(value not in (None, "") for value in values):
+            text = repr([sorted(value) if isinstance(value, list) else "" if value is None else value for value in values])
             crcs[number] = crc32(text.encode("utf-8", "surrogatepass"), crcs[number])
     return sum(crcs)
 
 
-_BESIDE = ("keys", "tags", "properties")
-"""Columns that distinguish rows, beside the body."""
+def topics_of(options: SinkOptions, batch: pa.RecordBatch) -> frozenset[str]:
+    """Return the topics that rows go to; of those that are too large it is that of dead letters instead."""
+    if options.topic or "topic" not in batch.schema.names:
+        return frozenset({options.topic} - {""})
+    return frozenset(pc.unique(batch.column("topic")).drop_null().to_pylist())
 
 
 def transactions_of(options: SinkOptions) -> Transactions:
@@ -151,6 +159,7 @@ class _Preparing:
         """Send rows, unless the batch is decided; then they only count."""
         if self._report.crc_sum is not None:
             self._report.crc_sum += crc_sum(batch)
+        self._report.topics |= topics_of(self._options, batch)
         if not self._report.decided:
             for chunk in chunks_of(batch, self._ids, self._report.rows, self._encoding):
                 self._send(chunk)
@@ -205,25 +214,27 @@ def commit_batch(transactions: Transactions, options: SinkOptions, messages: Ite
     Raises:
         NotDecided: a broker does not hold an attempt whole, or aborted it; nothing is visible, and the batch may run again.
         UsageError: the batch was decided with other rows than these, or so long ago that it is not known with which
-            (``strictReplay``); or a broker has published it, and its coordinator does not know.
+            (``strictReplay``); or for other topics, or for topics that are gone since; or a broker has published it, and its
+            coordinator does not know.
         NetworkError, BrokerError: brokers failed too often; what is decided is published without us, too.
     """
     reports = [report for report in _prepared(messages) if report.rows]
     if not reports:
         return
     (batch,) = {report.batch for report in reports}
-    coordinator = _coordinator(reports)
+    coordinator, targets = _coordinator(reports), _targets(transactions, reports)
     if any(report.decided for report in reports):
         # a task found the batch decided, and may have sent nothing: there is nothing to vote about, only the decision to learn
         decision = transactions.decide(batch, coordinator, {}, UNKNOWN)
         if not decision.already:
             raise _lost_decision(batch, coordinator)
     else:
-        decision = transactions.decide(batch, coordinator, _voted(transactions, batch, coordinator, reports), _digest(reports))
+        voted = _voted(transactions, batch, coordinator, reports)
+        decision = transactions.decide(batch, coordinator, voted, _digest(reports) + targets)
     if decision.refused is not None:
         raise NotDecided(f"{_name(batch)} is not decided: {decision.refused}")
-    if decision.already and (digest := _digest(reports)):
-        _check_content(batch, decision, digest)
+    if decision.already:
+        _check_content(batch, decision, _digest(reports), targets)
     if not decision.complete:
         for broker, attempts in sorted(decision.parts.items()):
             transactions.apply(batch, broker, coordinator, attempts)
@@ -251,8 +262,10 @@ def _name(batch: BatchName) -> str:
     return f"batch {batch.number} of {batch.owner}"
 
 
-def _check_content(batch: BatchName, decision: DecideResult, digest: str) -> None:
-    """Raise UsageError unless a batch that was decided before has these rows.
+def _check_content(batch: BatchName, decision: DecideResult, digest: str, targets: str) -> None:
+    """Raise UsageError unless a batch that was decided before has these rows and went to these topics.
+
+    Rows count where there is a digest of them. Topics always do: what they did not get they would never get.
 
     Spark never begins a batch before the one before it is done, and of the last one the coordinator knows the digest. So a batch
     without one, with later ones behind it, is run by a query whose checkpoint is older than the topic.
@@ -261,13 +274,48 @@ def _check_content(batch: BatchName, decision: DecideResult, digest: str) -> Non
         "was the checkpoint restored from a backup? Go on with the newest checkpoint; a new transactionalId starts over, and "
         "writes a second time what the backup does not know of; strictReplay=false goes on behind what is there"
     )
+    recorded, _, then = (decision.digest or "").partition(TO)
+    if then and (wrong := _other_targets(then, targets.removeprefix(TO))):
+        raise UsageError(
+            f"{_name(batch)} was written before, and to {wrong}: nothing is written now. Each target needs a transactionalId or a "
+            "batchNumber of its own, and so does a topic that was deleted, to be written again"
+        )
+    if not digest:
+        return
     if decision.digest is None and decision.last > batch.number:
         raise UsageError(
             f"{_name(batch)} was written long ago, batch {decision.last} after it, and nobody knows any "
             f"more with which rows: {what_to_do}"
         )
-    if decision.digest not in (None, "", digest):
-        raise UsageError(f"{_name(batch)} was written with other rows before ({decision.digest}, now {digest}): {what_to_do}")
+    if recorded not in ("", digest):
+        raise UsageError(f"{_name(batch)} was written with other rows before ({recorded}, now {digest}): {what_to_do}")
+
+
+TO, TARGETS_MAX = ", to ", 2
+"""What the targets in a digest begin with, and how many are named one by one: a digest has up to 128 characters."""
+
+
+def _targets(transactions: Transactions, reports: Sequence[PrepareReport]) -> str:
+    """Return the topics of a batch as its digest has them: CRC32 of each name, and its first and last birth that brokers report."""
+    names = sorted(frozenset().union(*(report.topics for report in reports)))
+    if len(names) > TARGETS_MAX:
+        return f"{TO}{len(names)} topics {crc32(' '.join(names).encode()):08x}"
+    births = [transactions.births(name) or (0,) for name in names]
+    return TO + " ".join(f"{crc32(name.encode()):08x}@{born[0]:x}-{born[-1]:x}" for name, born in zip(names, births))
+
+
+def _other_targets(then: str, now: str) -> str:
+    """Return how the topics of a decision and those of now differ; empty: they do not, or nobody can say.
+
+    A topic was created again where all its brokers have it for a shorter time than any of them had when the batch was decided:
+    brokers may have come, and some that were there may be away.
+    """
+    if [entry.partition("@")[0] for entry in then.split()] != [entry.partition("@")[0] for entry in now.split()]:
+        return "other topics"
+    for old, new in zip(then.split(), now.split(), strict=True):
+        if "@" in old and 0 < int(old.rpartition("-")[2], 16) < int(new.partition("@")[2].partition("-")[0], 16):
+            return "a topic that was deleted since"
+    return ""
 
 
 def abort_attempts(transactions: Transactions, messages: Iterable[WriterCommitMessage | None]) -> None:

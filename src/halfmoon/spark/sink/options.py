@@ -45,14 +45,14 @@ class SinkOptions(OfClient):
     transactional_id: str = option(
         "",
         parse=option_parsing.text,
-        why="`exactly-once`: a batch job (`df.write`) with an id is written once, however often it runs. `idempotent` also takes "
-        "an id, within its guarantee.",
+        why="`exactly-once`: a batch job (`df.write`) with an id is written once, however often it runs; so each target needs "
+        "an id of its own. `idempotent` also takes an id, within its guarantee.",
     )
     batch_number: int = option(
         0,
         parse=option_parsing.count(0, 1 << 62),
-        why="`exactly-once`: the number of a batch job in a series with one `transactionalId`; numbers up to the last one write "
-        "nothing.",
+        why="`exactly-once`: the number of a batch job in a series with one `transactionalId`. The last number again writes "
+        "nothing, if it has the same rows and topics; a lower one is an error, or writes nothing with `strictReplay=false`.",
     )
     transaction_timeout: int = option(
         3_600_000,
@@ -63,8 +63,8 @@ class SinkOptions(OfClient):
     strict_replay: bool = option(
         True,
         parse=option_parsing.flag,
-        why="`exactly-once`, for a batch that runs again with other rows (bodies, keys, tags or properties): `true`: an error; "
-        "`false`: what was written first stays.",
+        why="`exactly-once`, for a batch that runs again with other rows (any column of a message): `true`: an error; `false`: "
+        "what was written first stays. To write it to other topics, or to one that was deleted since, is always an error.",
     )
     producer_group: str = option(
         "", parse=option_parsing.text, why="The producer group that operators see; by default `spark-sink`."
@@ -102,7 +102,8 @@ class SinkOptions(OfClient):
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Return the options of a sink, checked one by one and against each other. Raises UsageError."""
-    options = parse(SinkOptions, {name: text for name, text in given.items() if name.lower() not in SPARK_OPTIONS}, "sink")
+    asked = {name: text for name, text in given.items() if name.lower() not in SPARK_OPTIONS}
+    options = parse(SinkOptions, asked, "sink").with_environment()
     split_addresses(options.endpoints)
     named = {name.lower() for name in given}
     for name, deliveries in NEEDED_DELIVERIES.items():

@@ -28,7 +28,7 @@ from halfmoon.client.bulk import BulkProducer, Encoded, bulk
 from halfmoon.errors import UsageError
 from halfmoon.model import UNIQ_KEY, MessageQueue
 from halfmoon.spark.gc_freeze import freeze_imports
-from halfmoon.spark.sink.encode import COLUMNS, Chunk, Ids, check_columns, chunks_of
+from halfmoon.spark.sink.encode import COLUMNS, Chunk, Ids, check_columns, chunks_of, own_columns
 from halfmoon.spark.sink.exactly_once import PrepareReport, abort_attempts, commit_batch, prepare, transactions_of
 from halfmoon.spark.sink.options import EXACTLY, SinkOptions, encoding_of, sink_options, sys_flag_of
 from halfmoon.spark.sink.target_queues import TargetQueues
@@ -43,6 +43,9 @@ SINGLES = 64
 
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 """Local properties of a stream's tasks. Spark does not document them: a test checks that they exist."""
+
+TIME_ZONE = "spark.sql.session.timeZone"
+"""A local property of all tasks of a query whose session sets it; else it is that of the machine."""
 
 
 @dataclass
@@ -72,6 +75,12 @@ def stream_task() -> Task:
     return Task(query, int(batch), context.partitionId())
 
 
+def _own(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    context = TaskContext.get()
+    time_zone = None if context is None else context.getLocalProperty(TIME_ZONE)
+    return (own_columns(batch, time_zone) for batch in batches)
+
+
 class BatchWriter(DataSourceArrowWriter):
     """Writes the rows of a DataFrame."""
 
@@ -84,7 +93,7 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of a partition."""
         context = TaskContext.get()
-        return write(self._options, Task(self._owner, 0, context.partitionId() if context else 0), iterator)
+        return write(self._options, Task(self._owner, 0, context.partitionId() if context else 0), _own(iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log what was sent."""
@@ -100,7 +109,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of a partition of a batch."""
         task = stream_task()
-        return write(self._options, Task(self._options.transactional_id or task.owner, task.batch, task.partition), iterator)
+        return write(self._options, Task(self._options.transactional_id or task.owner, task.batch, task.partition), _own(iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Log what was sent."""
@@ -114,7 +123,8 @@ class ExactlyBatchWriter(BatchWriter):
         """Have the rows of a partition kept unseen."""
         context = TaskContext.get()
         name = BatchName(self._owner, self._options.batch_number)
-        return prepare(transactions_of(self._options), self._options, name, context.partitionId() if context else 0, iterator)
+        partition = context.partitionId() if context else 0
+        return prepare(transactions_of(self._options), self._options, name, partition, _own(iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make all of them visible."""
@@ -133,7 +143,7 @@ class ExactlyStreamWriter(StreamWriter):
         """Have the rows of a partition of a batch kept unseen."""
         task, options = stream_task(), self._options
         name = BatchName(options.transactional_id or task.owner, task.batch)
-        return prepare(transactions_of(options), options, name, task.partition, iterator)
+        return prepare(transactions_of(options), options, name, task.partition, _own(iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Make the batch visible."""

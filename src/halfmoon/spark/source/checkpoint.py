@@ -5,6 +5,7 @@
     start   {"v": 1, "start": "latest"}                                      the same at every call
     end     {"v": 1, "end": {topic: {broker: {queue: offset}}}, "from": {…}}   "from" for queues that enter in this batch
             "born": {topic: {broker: ms}}}      when topics were created, where brokers report it: a recreated topic is another one
+            "since": ms}                       brokers that come in later are read from then on: the start was "latest", or a time
 
 Spark compares offsets as text, so the keys stand in one order: topics and brokers by name, queues by number. A batch reads of each
 queue what lies between its lower bound and its end: the lower bound stands in ``from``, or else it is the end before. So the range
@@ -13,7 +14,7 @@ of a batch is in the log of the checkpoint before anything of it runs, and runni
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,11 +34,15 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Position:
-    """How far a stream has come: the next offset of each queue, where those begin that enter with this batch, of which topics."""
+    """How far a stream has come: the next offset of each queue, where those begin that enter with this batch, of which topics.
+
+    ``since``: brokers that come in later are read from that time on (ms since the epoch); None: from their first message.
+    """
 
     ends: Offsets
     entered: Offsets
     created: CreationTimes = field(default_factory=dict)
+    since: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the position as the checkpoint holds it."""
@@ -46,6 +51,8 @@ class Position:
             offset["from"] = nested(self.entered)
         for topic, broker in sorted(self.created):
             offset.setdefault("born", {}).setdefault(topic, {})[broker] = self.created[topic, broker]
+        if self.since is not None:
+            offset["since"] = self.since
         return offset
 
 
@@ -79,13 +86,15 @@ def position_from_json(offset: Mapping[str, Any]) -> Position | None:
     """
     if offset.get("v") == VERSION and set(offset) == {"v", "start"}:
         return None
-    if offset.get("v") != VERSION or "end" not in offset or not set(offset) <= {"v", "end", "from", "born"}:
+    if offset.get("v") != VERSION or "end" not in offset or not set(offset) <= {"v", "end", "from", "born", "since"}:
         raise UsageError(
             f"the checkpoint has an offset of another source or version: {str(dict(offset))[:200]}; "
             "use a checkpoint location of its own for each query"
         )
-    entered, born = offset.get("from", {}), offset.get("born", {})
-    return Position(_offsets_from_json(offset["end"]), _offsets_from_json(entered), _creation_times_from_json(born))
+    entered, born, since = offset.get("from", {}), offset.get("born", {}), offset.get("since")
+    if since is not None and type(since) is not int:
+        raise UsageError(f"this is no time in ms: {str(since)[:200]}")
+    return Position(_offsets_from_json(offset["end"]), _offsets_from_json(entered), _creation_times_from_json(born), since)
 
 
 def _offsets_from_json(value: Any) -> Offsets:
@@ -131,6 +140,11 @@ def recreated_topics(at: CreationTimes, now: CreationTimes) -> set[tuple[str, st
     return {place for place, ms in at.items() if now.get(place, ms) != ms}
 
 
+def places(queues: Iterable[MessageQueue]) -> set[tuple[str, str]]:
+    """Return the (topic, broker) pairs of queues."""
+    return {(queue.topic, queue.broker_name) for queue in queues}
+
+
 def losses(at: Offsets, bounds: Bounds) -> list[Loss]:
     """Return the messages of each queue that were deleted before they were read."""
     return [
@@ -166,15 +180,17 @@ def backlog_count(at: Offsets, bounds: Bounds) -> int:
 
 
 def share_limit(backlog: Mapping[MessageQueue, int], limit: int) -> Offsets:
-    """Return how many messages of each queue to take, ``limit`` in all, in proportion to the backlog.
+    """Return how many messages of each queue to take: one at least, and in proportion to the backlog; ``limit`` in all.
 
+    With more queues than that there are as many messages as queues, so that no queue waits for ever behind larger ones.
     What is left by rounding down goes to the queues with the largest backlog, one each.
     """
-    total = sum(backlog.values())
+    total, queue_count = sum(backlog.values()), len(backlog)
     if total <= limit:
         return dict(backlog)
-    shares = {queue: count * limit // total for queue, count in backlog.items()}
-    remainder = limit - sum(shares.values())
+    rest = max(0, limit - queue_count)
+    shares = {queue: 1 + (count - 1) * rest // max(1, total - queue_count) for queue, count in backlog.items()}
+    remainder = max(0, limit - sum(shares.values()))
     for queue in sorted(backlog, key=lambda queue: (-backlog[queue], queue))[:remainder]:
         shares[queue] += 1
     return shares
@@ -193,5 +209,5 @@ def ranges_between(start: Position | None, end: Position) -> list[Range]:
         if lower is None or lower > upper:
             raise UsageError(f"the checkpoint's offsets of {queue} do not fit together: from {lower} to {upper}")
         if lower < upper:
-            ranges.append(Range.of(queue, lower, upper))
+            ranges.append(Range.of(queue, lower, upper, end.created))
     return ranges

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from halfmoon.client.ranges import Ranges
-from halfmoon.errors import NoPermission, UsageError
+from halfmoon.client.ranges import BrokersAbsent, Ranges
+from halfmoon.errors import NoPermission, NoRoute, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.spark.option_parsing import QueueOffsets
-from halfmoon.spark.source.checkpoint import Bounds, Offsets, flat, losses
+from halfmoon.spark.source.checkpoint import Bounds, Offsets, flat, losses, places
 from halfmoon.spark.source.options import SourceOptions
+
+log = logging.getLogger("halfmoon.spark")
 
 EARLIEST, LATEST = -2, -1
 
 SYSTEM_TOPICS = re.compile(
-    r"(?i)(rmq_sys_.*|schedule_topic_xxxx|tbw102|self_test_topic|benchmarktest|offset_moved_event|trans_check_max_time_topic|%.*)"
+    r"(?i)(rmq_sys_.*|.*_reply_topic|schedule_topic_xxxx|tbw102|self_test_topic|benchmarktest|offset_moved_event|trans_check_max_time_topic|%.*)"
 )
 """Topics of the protocol itself, retries and dead letters. A ``topicPattern`` matches them only if it is like the name of one."""
 
@@ -25,37 +28,85 @@ def topic_names(options: SourceOptions, client: Ranges) -> list[str]:
     if not options.topic_pattern:
         return sorted(options.topic or options.assign or ())
     pattern = re.compile(options.topic_pattern)
-    users_only = not SYSTEM_TOPICS.fullmatch(options.topic_pattern)
-    return sorted(
-        name for name in client.topics() if pattern.fullmatch(name) and not (users_only and SYSTEM_TOPICS.fullmatch(name))
-    )
+    names = [name for name in client.topics() if pattern.fullmatch(name)]
+    if not SYSTEM_TOPICS.fullmatch(options.topic_pattern):
+        own = set(client.own_topics()) - {options.topic_pattern}
+        names = [name for name in names if name not in own and not SYSTEM_TOPICS.fullmatch(name)]
+    return sorted(names)
 
 
-def available_bounds(options: SourceOptions, client: Ranges) -> dict[MessageQueue, tuple[int, int]]:
+def is_wanted(options: SourceOptions, queue: MessageQueue) -> bool:
+    """Whether the options name a queue, be it there or not."""
+    if options.assign is not None:
+        return queue.queue_id in options.assign.get(queue.topic, {}).get(queue.broker_name, ())
+    return bool(re.fullmatch(options.topic_pattern, queue.topic)) if options.topic_pattern else queue.topic in options.topic
+
+
+def warn_of_absent(topic: str, brokers: Sequence[str]) -> None:
+    """Log that a topic is read without some of its brokers."""
+    log.warning("read without brokers that left, by failOnDataLoss=false: topic=%s brokers=%s", topic, ",".join(brokers))
+
+
+def available_bounds(
+    options: SourceOptions,
+    client: Ranges,
+    *,
+    partial: bool | None = None,
+    absent: Callable[[str, Sequence[str]], object] = warn_of_absent,
+) -> dict[MessageQueue, tuple[int, int]]:
     """Return the first offset of every queue that is read, and the one behind its last; one request a broker and topic.
 
+    ``partial``: brokers that left are left out, and ``absent`` is told; by default so with ``failOnDataLoss=false``.
+
     Raises:
+        BrokersAbsent: brokers left with queues of a topic, and did not come back within the option ``retries``.
         NoRoute: a topic that was named does not exist.
         UsageError: ``assign`` names queues that do not exist.
         NoPermission: a topic that was named may not be read.
         NetworkError, BrokerError: no server answers, or the broker refuses.
     """
     bounds: dict[MessageQueue, tuple[int, int]] = {}
+    partial = not options.fail_on_data_loss if partial is None else partial
     for topic in topic_names(options, client):
-        ends = client.bounds(topic)
+        try:
+            ends = client.bounds(topic, partial=partial)
+        except BrokersAbsent as exc:
+            exc.add_note("failOnDataLoss=false reads the other brokers, and logs which are left out")
+            raise
+        except NoRoute:
+            if not (partial and options.topic_pattern):
+                raise
+            absent(topic, ["all"])
+            continue
+        if gone := client.absent(topic):
+            absent(topic, gone)
         if not ends and not options.topic_pattern:
             raise NoPermission(f"topic {topic} has no queue that may be read. Let it be read (halfmoon topic create --perm 6)")
         bounds |= {MessageQueue(topic, *queue): span for queue, span in ends.items()}
-    if options.assign is None:
-        return bounds
+    return bounds if options.assign is None else _assigned(options.assign, bounds)
+
+
+def _assigned(assign: Mapping[str, Mapping[str, Sequence[int]]], bounds: Bounds) -> dict[MessageQueue, tuple[int, int]]:
     assigned = {
         MessageQueue(topic, broker, queue)
-        for topic, brokers in options.assign.items()
+        for topic, brokers in assign.items()
         for broker, queues in brokers.items()
         for queue in queues
     }
     _check_exist(assigned, bounds, "assign")
     return {queue: bounds[queue] for queue in assigned}
+
+
+def unread_behind(client: Ranges, known: Mapping[MessageQueue, int], bounds: Bounds) -> list[str]:
+    """Return what may lie behind known offsets in queues that are not there: their broker is away, or they are read no more."""
+    there, lines = places(bounds), dict[str, None]()
+    for queue in sorted(known.keys() - bounds.keys()):
+        topic, broker, number = queue.topic, queue.broker_name, queue.queue_id
+        if (topic, broker) not in there:
+            lines[f"{topic} is not at {broker} any more"] = None
+        elif (end := client.end_of(topic, broker, number)) > known[queue]:
+            lines[f"{topic} {broker} queue {number} is not read any more, and has offsets {known[queue]} to {end - 1}"] = None
+    return list(lines)
 
 
 def creation_times(client: Ranges, queues: Iterable[MessageQueue]) -> dict[tuple[str, str], int]:
@@ -96,7 +147,7 @@ def start_offsets(options: SourceOptions, client: Ranges, bounds: Bounds, defaul
 def end_offsets(options: SourceOptions, client: Ranges, bounds: Bounds) -> Offsets:
     """Return where a batch ends, by queue. Raises UsageError as `start_offsets`."""
     if options.ending_timestamp is not None:
-        return _at_time(client, bounds, options.ending_timestamp)
+        return offsets_at(client, bounds, options.ending_timestamp)
     if isinstance(options.ending_offsets, str):
         return {queue: high for queue, (_, high) in bounds.items()}
     offsets = _given(options.ending_offsets, bounds, "endingOffsets")
@@ -111,7 +162,7 @@ def _end(bounds: Bounds, queue: MessageQueue, keyword: str) -> int:
 
 
 def _since(options: SourceOptions, client: Ranges, bounds: Bounds, timestamp_ms: int) -> Offsets:
-    offsets = _at_time(client, bounds, timestamp_ms)
+    offsets = offsets_at(client, bounds, timestamp_ms)
     late = [queue for queue, offset in offsets.items() if offset >= bounds[queue][1]]
     if late and options.starting_timestamp_strategy == "error":
         raise UsageError(
@@ -121,7 +172,7 @@ def _since(options: SourceOptions, client: Ranges, bounds: Bounds, timestamp_ms:
     return offsets
 
 
-def _at_time(client: Ranges, bounds: Bounds, timestamp_ms: int) -> Offsets:
+def offsets_at(client: Ranges, bounds: Bounds, timestamp_ms: int) -> Offsets:
     """Return the first offset stored at a time or later, by queue; behind the newest where there is none."""
     offsets: Offsets = {}
     for topic in sorted({queue.topic for queue in bounds}):

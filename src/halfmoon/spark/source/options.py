@@ -7,12 +7,15 @@ Spark's Kafka source the error names ours.
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any, TypeVar
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from typing import Any, Self, TypeVar
 
+from halfmoon.client.settings import ENVIRONMENT, ClientSettings, settings_of, with_environment
 from halfmoon.errors import UsageError
 from halfmoon.model import split_addresses
+from halfmoon.runtime.credentials import credentials
 from halfmoon.spark import option_parsing
 from halfmoon.spark.option_parsing import QueueOffsets
 
@@ -27,8 +30,14 @@ KAFKA_NAMES = {
     "endingoffsetsbytimestamp": "endingTimestamp, one time for all queues",
     "includeheaders": "includeProperties",
     "kafka.group.id": "consumerGroup",
+    "kafka.enable.idempotence": "delivery",
+    "kafka.transactional.id": "transactionalId",
+    "kafka.batch.size": "batchBytes",
+    "kafka.max.in.flight.requests.per.connection": "inFlight",
+    "kafka.compression.type": "compression",
+    "kafka.max.request.size": "messageBytes",
 }
-"""Names of Spark's Kafka source, in small letters, and what they are here."""
+"""Names of Spark's Kafka source and sink, in small letters, and what they are here."""
 
 
 def option(
@@ -54,7 +63,7 @@ class Signing:
     access_key: str = option(
         "",
         parse=option_parsing.text,
-        why="The [account](access.md) that signs requests; by default that of the environment or of `credentials`.",
+        why="The [account](access.md) that signs requests; by default that of `credentials`, else of the driver's environment.",
     )
     secret_key: str = option("", parse=option_parsing.text, secret=True, why="Its secret. No plan, log or checkpoint shows it.")
     security_token: str = option("", parse=option_parsing.text, secret=True, why="A token that some clouds want besides.")
@@ -66,8 +75,8 @@ class Signing:
     use_tls: bool | None = option(
         None,
         parse=option_parsing.flag,
-        why="[Encrypt](tls.md) all connections; by default `true` where another option of TLS is given, else as the environment "
-        "says.",
+        why="[Encrypt](tls.md) all connections; by default `true` where another option of TLS is given, else as the driver's "
+        "environment says.",
     )
     tls_ca: str = option(
         "",
@@ -91,6 +100,19 @@ class Signing:
     def signing(self) -> dict[str, Any]:
         """The settings of a client that they stand for."""
         return {field.name: getattr(self, field.name) for field in fields(Signing)}
+
+    def with_environment(self) -> Self:
+        """Return these options with the account and the encryption that this process's environment names, where none are given.
+
+        The driver does so, for its workers' environment is another. Raises SettingError.
+        """
+        found: dict[str, Any] = {}
+        if not (self.access_key or self.secret_key or self.credentials) and (account := credentials(os.environ)):
+            found = account._asdict()
+        if any(map(os.environ.get, ENVIRONMENT)):
+            settings = with_environment(settings_of(ClientSettings, self.signing), os.environ)
+            found |= {name: getattr(settings, name) for name in ENVIRONMENT.values()}
+        return replace(self, **found)
 
 
 class OfClient(Signing):
@@ -157,13 +179,14 @@ class SourceOptions(OfClient):
     fail_on_data_loss: bool = option(
         True,
         parse=option_parsing.flag,
-        why="`true`: messages that are gone before they were read are an error; `false`: they are counted in the log and skipped.",
+        why="`true`: messages that are gone before they were read, or whose broker is, are an error; `false`: they are counted in "
+        "the log and skipped.",
     )
     max_offsets_per_trigger: int = option(
         1_000_000,
         parse=option_parsing.count(1, 1 << 40),
         only="stream",
-        why="Most messages of one batch, shared among queues by their backlog.",
+        why="Most messages of one batch, shared among queues by their backlog; each queue with messages gives one at least.",
     )
     max_bytes_per_trigger: int = option(
         256 << 20,
@@ -186,8 +209,9 @@ class SourceOptions(OfClient):
     max_partitions: int = option(
         0,
         parse=option_parsing.count(1, 100_000),
-        why="Most partitions. By default as many as cores, and fewer for a small batch of a stream; those of a batch have equal "
-        "bytes.",
+        why="Most partitions. By default as many as cores of a local session that `halfmoon.spark.session` started, else one "
+        "for each queue; more where `minPartitions` or `maxRecordsPerPartition` ask for it, fewer for a small batch of a "
+        "stream. Those of a batch have about equal bytes.",
     )
     max_records_per_partition: int = option(
         0, parse=option_parsing.count(1, 1 << 40), why="Queues are split at this many messages."
@@ -195,8 +219,8 @@ class SourceOptions(OfClient):
     consumer_group: str = option(
         "",
         parse=option_parsing.text,
-        why="The group whose progress `startingOffsets=group` reads. A stream also reports its progress there, for lag tools, and "
-        "never reads it back.",
+        why="The group whose progress `startingOffsets=group` reads. A stream also reports its progress there when a batch is "
+        "done, for `halfmoon group lag` and other tools, and never reads it back.",
     )
     report_offsets: bool | None = option(
         None,
@@ -278,6 +302,8 @@ def nearest(name: str, table: Any) -> str:
     """Return half a sentence that names the option nearest to a name, or where to find them all."""
     if ours := KAFKA_NAMES.get(name.lower()):
         return f"Kafka's {name} is {ours}"
+    if name.lower().startswith("kafka."):
+        return f"nothing here is like Kafka's {name}"
     names = {name.lower(): name for option in fields(table) for name in names_of(option)}
     near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     return f"did you mean {names[near[0]]}?" if near else f"there are {', '.join(sorted(names.values()))}"
@@ -300,7 +326,7 @@ def source_options(given: Mapping[str, str], use: str) -> SourceOptions:
     Raises:
         UsageError: something does not fit; the text says what to do.
     """
-    options = parse(SourceOptions, given, use)
+    options = parse(SourceOptions, given, use).with_environment()
     split_addresses(options.endpoints)
     _check_topics(options)
     _check_offsets(options, use)

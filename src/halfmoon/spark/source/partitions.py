@@ -14,24 +14,28 @@ from itertools import accumulate, pairwise
 from halfmoon.errors import UsageError
 from halfmoon.model import MessageQueue
 
+ONE_PER_QUEUE = 100_000
+"""Tasks side by side where the size of the cluster is not known: a partition for each range."""
+
 RANGES_MAX = 100_000
 """More than this are a mistake, and would fill the driver's memory."""
 
 
 @dataclass(frozen=True, order=True)
 class Range:
-    """Messages of one queue with offsets of [begin, end)."""
+    """Messages of one queue with offsets of [begin, end). ``born``: when its topic was created there, in ms; 0: nobody says."""
 
     topic: str
     broker: str
     queue: int
     begin: int
     end: int
+    born: int = 0
 
     @classmethod
-    def of(cls, queue: MessageQueue, begin: int, end: int) -> Range:
-        """Return a range of a queue."""
-        return cls(queue.topic, queue.broker_name, queue.queue_id, begin, end)
+    def of(cls, queue: MessageQueue, begin: int, end: int, born: Mapping[tuple[str, str], int]) -> Range:
+        """Return a range of a queue; ``born`` are births by topic and broker."""
+        return cls(queue.topic, queue.broker_name, queue.queue_id, begin, end, born.get((queue.topic, queue.broker_name), 0))
 
     @property
     def count(self) -> int:
@@ -57,11 +61,11 @@ def plan_partitions(
 ) -> list[tuple[Range, ...]]:
     """Return the ranges of each partition, at least one each, in an order that depends on the arguments alone.
 
-    There are as many partitions as cores, or ``max_partitions``; fewer when the ranges are fewer. A range is split when
-    ``min_partitions`` asks for more partitions than there are ranges, and at ``max_records`` messages: then no partition has more,
-    and there may be more of them than cores (with ``max_partitions`` that bound wins). Partitions are balanced by bytes where
-    ``sizes`` has them of every range and there is no ``max_records``; else by messages. Empty ranges are left out. It takes time by
-    the ranges after splitting.
+    There are as many partitions as cores (`ONE_PER_QUEUE`: as ranges), or ``max_partitions``; fewer when the ranges are fewer.
+    A range is split when ``min_partitions`` asks for more partitions than there are ranges, and at ``max_records`` messages:
+    then no partition has more, and there may be more of them than cores (with ``max_partitions`` that bound wins). Partitions
+    are balanced by bytes where ``sizes`` has them of every range and there is no ``max_records``; else by messages. Empty
+    ranges are left out. It takes time by the ranges after splitting.
 
     Raises:
         UsageError: that would be more than 100,000 ranges.
@@ -77,7 +81,8 @@ def plan_partitions(
             f"{total} messages would be split into {count} ranges; raise maxRecordsPerPartition or lower minPartitions"
         )
     weighted = [(weight, span) for whole in filled for weight, span in _split(whole, counts[whole], weights[whole])]
-    partition_count = min(max_partitions or max(cores, min_partitions, 1), count)
+    side_by_side = len(filled) if cores == ONE_PER_QUEUE else cores
+    partition_count = min(max_partitions or max(side_by_side, min_partitions, 1), count)
     partitions = _packed(weighted, partition_count)
     if max_records and not max_partitions:
         # packing by weight may leave a partition over the bound although one of its ranges would fit elsewhere: spread them wider

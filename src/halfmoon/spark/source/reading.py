@@ -18,7 +18,7 @@ from halfmoon.errors import NetworkError, NoPermission, NoRoute, TopicNotFound, 
 from halfmoon.spark.gc_freeze import freeze_imports
 from halfmoon.spark.source.files import Files
 from halfmoon.spark.source.options import SourceOptions
-from halfmoon.spark.source.partitions import Range
+from halfmoon.spark.source.partitions import ONE_PER_QUEUE, Range
 from halfmoon.spark.source.rows import batch_of, schema_of
 
 log = logging.getLogger("halfmoon.spark")
@@ -30,9 +30,10 @@ RANGE_SCHEMA = pa.schema(
         ("queueId", pa.int32()),
         ("beginOffset", pa.int64()),
         ("endOffset", pa.int64()),
+        ("topicBirthMs", pa.int64()),
     ]
 )
-"""Rows of ``emit=ranges``: one for each range that a partition has."""
+"""Rows of ``emit=ranges``: one for each range that a partition has, as `Range` has them."""
 
 
 class RangesPartition(InputPartition):
@@ -61,9 +62,8 @@ class Scan:
 
     def selection(self) -> Selection | None:
         """Return the filter that brokers apply, so that they send less; None: none. Rows are filtered again after that."""
-        tags = sorted(self.allowed.get("tags", ()))
-        if tags and all(tag and tag == tag.strip() and tag != "*" and "||" not in tag for tag in tags):
-            return Selection("||".join(tags))
+        if tags := self.allowed.get("tags"):
+            return Selection("||".join(sorted(tags)))
         return Selection(self.sql, "SQL92") if self.sql else None
 
 
@@ -106,9 +106,12 @@ def record_reader(options: SourceOptions) -> Ranges | Files:
 
 
 def cores() -> int:
-    """Return how many tasks run side by side, as `halfmoon.spark.session` set it for its workers; or this machine's cores."""
+    """Return how many tasks run side by side, as `halfmoon.spark.session` set it for Spark on this machine; or `ONE_PER_QUEUE`.
+
+    The process that plans may be anywhere, started by another Spark (``spark-submit``): its cores say nothing of the cluster's.
+    """
     count = os.environ.get("PYSPARK_HALFMOON_CORES", "")
-    return int(count) if count.isdigit() and int(count) > 0 else len(os.sched_getaffinity(0))
+    return int(count) if count.isdigit() and int(count) > 0 else ONE_PER_QUEUE
 
 
 def rows(options: SourceOptions, scan: Scan, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
@@ -169,7 +172,7 @@ def _records(reader: Ranges | Files, options: SourceOptions, scan: Scan, span: R
 
 def range_rows(ranges: Sequence[Range]) -> pa.RecordBatch:
     """Return ranges as rows."""
-    columns = zip(*((span.topic, span.broker, span.queue, span.begin, span.end) for span in ranges))
+    columns = zip(*((span.topic, span.broker, span.queue, span.begin, span.end, span.born) for span in ranges))
     return pa.RecordBatch.from_arrays(
         [pa.array(list(values), kind) for values, kind in zip(columns, RANGE_SCHEMA.types)], schema=RANGE_SCHEMA
     )
@@ -211,8 +214,8 @@ class DataLoss(Exception):
 
     def __init__(self, span: Range, begin: int, end: int) -> None:
         super().__init__(
-            f"offsets {begin} to {end - 1} of {span} hold no message any more: they expired, the topic was created again, or "
-            "a store was lost. failOnDataLoss=false logs and counts what is gone and goes on; keep messages longer "
+            f"offsets {begin} to {end - 1} of {span} hold no message any more: they expired, the topic was created again or "
+            "lost queues, or a store was lost. failOnDataLoss=false logs and counts what is gone and goes on; keep messages longer "
             "(fileReservedTime) where queries fall behind"
         )
         self.span, self.begin, self.end = span, begin, end

@@ -14,8 +14,9 @@ from pyspark.sql.types import StructType
 
 from halfmoon import sql92
 from halfmoon.errors import UsageError
+from halfmoon.model import subscription
 from halfmoon.spark.sink.sink import BatchWriter, StreamWriter, batch_writer, stream_writer
-from halfmoon.spark.source.offsets import available_bounds, end_offsets, start_offsets
+from halfmoon.spark.source.offsets import available_bounds, creation_times, end_offsets, start_offsets
 from halfmoon.spark.source.options import SourceOptions, source_options
 from halfmoon.spark.source.partitions import Range, Sizes, plan_partitions
 from halfmoon.spark.source.reading import RANGE_SCHEMA, RangesPartition, Scan, check_reachable, client_of, cores, rows
@@ -96,7 +97,8 @@ def scan_of(options: SourceOptions, schema: StructType) -> Scan:
     for field, asked in zip(supported, given):
         if field.type != asked.type:
             raise UsageError(f"column {field.name} is {field.type}, and not {asked.type}; cast it behind the source")
-    allowed = {} if options.tags == "*" else {"tags": frozenset(tag.strip() for tag in options.tags.split("||"))}
+    tags = subscription("any", options.tags).tags  # by the one parser of all clients
+    allowed = {"tags": tags} if tags else {}
     if options.sql_filter:
         sql92.compile(options.sql_filter)  # a wrong expression is refused here, and not first in a task
     return Scan(given, allowed, options.sql_filter)
@@ -119,7 +121,8 @@ class BatchReader(DataSourceReader):
         bounds = available_bounds(options, client)
         begins = start_offsets(options, client, bounds, "earliest")
         ends = end_offsets(options, client, bounds)
-        ranges = [Range.of(queue, begin, ends[queue]) for queue, begin in sorted(begins.items())]
+        born = creation_times(client, bounds)
+        ranges = [Range.of(queue, begin, ends[queue], born) for queue, begin in sorted(begins.items())]
         shares = plan_partitions(
             ranges,
             cores=cores(),

@@ -31,12 +31,13 @@ from halfmoon.spark.source.checkpoint import (
     backlog_count,
     losses,
     next_position,
+    places,
     position_from_json,
     ranges_between,
     recreated_topics,
     start_to_json,
 )
-from halfmoon.spark.source.offsets import available_bounds, creation_times, start_offsets
+from halfmoon.spark.source.offsets import available_bounds, creation_times, is_wanted, offsets_at, start_offsets
 from halfmoon.spark.source.options import SourceOptions
 from halfmoon.spark.source.partitions import plan_partitions
 from halfmoon.spark.source.reading import RangesPartition, Scan, client_of, cores, rows
@@ -46,6 +47,9 @@ log = logging.getLogger("halfmoon.spark")
 
 OUTAGE_S = 150.0
 """How long a stream waits for a route that is gone or for brokers that do not answer; then the query fails."""
+
+SKEW_MS = 60_000
+"""How far before the start of a stream from ``latest`` messages of brokers that come in later are read: clocks differ."""
 
 IDLE_S, IDLE_STEP_S = 0.15, 0.015
 """How long and how often brokers are asked again inside one call with nothing new: cheaper than a trigger of Spark's."""
@@ -57,6 +61,9 @@ SAMPLE_COUNT, SAMPLE_S = 32, 60.0
 """Messages of a sample of sizes, and how long it is used."""
 
 MESSAGE_BYTES_MAX = 4 << 20
+
+TOLD_MAX = 1_000
+"""Warnings that are remembered, so that each is given once."""
 
 TASK_MESSAGES = 1_000
 """Fewer messages than this get no task of their own: it costs tens of ms, more than reading them beside others does."""
@@ -77,11 +84,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self._options, self._scan, self._now, self._sleep = options, scan, now, sleep
-        self._target: Bounds | None = None
+        self._target: dict[MessageQueue, tuple[int, int]] | None = None
         self._newest: Offsets = {}
         self._reported: Offsets = {}
         self._too_few_since: float | None = None
         self._silent_since: float | None = None
+        self._away: dict[tuple[str, str], float] = {}
+        """Brokers of topics that the offsets name and that are not there, and since when."""
+        self._settled: set[MessageQueue] = set()
+        """Queues that are not read any more of which nothing is unread, or was told."""
+        self._told: set[str] = set()
         self._sizes: dict[str, tuple[float, float]] = {}
 
     # ------------------------------------------------------------ offsets
@@ -102,38 +114,45 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix where the query ends."""
-        self._target = available_bounds(self._options, client_of(self._options))
+        self._target = available_bounds(self._options, client_of(self._options), absent=self._tell_absent)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next batch ends; ``start`` itself, to the letter, when there is none.
 
         Raises:
-            UsageError: messages are gone (with ``failOnDataLoss``), or the options do not fit what is there.
+            UsageError: messages are gone, or their broker is for `OUTAGE_S` (with ``failOnDataLoss``), or the options do not fit
+                what is there.
             HalfmoonError: no broker or name server has answered for `OUTAGE_S`.
         """
         at = position_from_json(start)
         if at is None:
             return self._first(limit).to_json()
+        self._report(at)
         until = self._now() + IDLE_S
         while True:
             bounds = self._bounds(at)
-            if bounds is None:
-                return start
-            end = self._next(self._without_recreated(at), bounds, limit)
+            end = None if bounds is None else self._next(self._without_recreated(at), bounds, limit)
             if end is not None:
                 return end.to_json()
-            if self._target is not None or self._too_few_since is not None or self._now() > until:
+            if self._target is not None:  # nothing new ends the query: not while somebody may have more
+                if bounds is not None and not (self._away and self._options.fail_on_data_loss):
+                    return start
+                self._sleep(PAUSE_S)
+            elif bounds is None or self._too_few_since is not None or self._now() > until:
                 return start
-            self._sleep(IDLE_STEP_S)
+            else:
+                self._sleep(IDLE_STEP_S)
 
     def _first(self, limit: ReadLimit) -> Position:
         """Return the end of the first batch. It says where every queue begins, so that running it again reads the same."""
-        client = client_of(self._options)
-        bounds = self._up_to_target(available_bounds(self._options, client))
+        client, since = client_of(self._options), self._options.starting_timestamp
+        if since is None and self._options.starting_offsets in (None, "latest"):
+            since = time.time_ns() // 1_000_000 - SKEW_MS
+        bounds = self._up_to_target({}, available_bounds(self._options, client, absent=self._tell_absent))
         begins = start_offsets(self._options, client, bounds, "latest")
         self._newest = {queue: high for queue, (_, high) in bounds.items()}
         end = next_position(begins, bounds, self._count(begins, bounds, limit))
-        return Position(end.ends, {**begins, **end.entered}, creation_times(client, bounds))
+        return Position(end.ends, {**begins, **end.entered}, creation_times(client, bounds), since)
 
     def _next(self, at: Position, bounds: Bounds, limit: ReadLimit) -> Position | None:
         if lost := losses(at.ends, bounds):
@@ -144,7 +163,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = next_position(at.ends, bounds, self._count(at.ends, bounds, limit))
         if end.ends == at.ends and not end.entered:
             return None
-        return Position(end.ends, end.entered, {**at.created, **creation_times(client_of(self._options), bounds)})
+        return Position(end.ends, end.entered, {**at.created, **creation_times(client_of(self._options), bounds)}, at.since)
 
     def _without_recreated(self, at: Position) -> Position:
         """Return a position without the offsets in topics that were deleted and created again: they belong to the old topics.
@@ -163,7 +182,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         log.warning("topics created again, read from their beginning by failOnDataLoss=false: %s", names)
         ends = {queue: offset for queue, offset in at.ends.items() if (queue.topic, queue.broker_name) not in recreated}
-        return Position(ends, {})
+        created = {place: ms for place, ms in at.created.items() if place not in recreated}
+        return Position(ends, {}, created, at.since)
 
     def _waits_for_more(self, count: int) -> bool:
         """Whether there are too few messages, and the time to wait for more is not over."""
@@ -179,7 +199,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._too_few_since = None
         return False
 
-    def _report_losses(self, lost: list[Loss]) -> None:
+    def _report_losses(self, lost: Sequence[Loss | str]) -> None:
         """Raise because messages are gone, or log it; the query then continues at the oldest message."""
         if self._options.fail_on_data_loss:
             raise UsageError(
@@ -205,22 +225,82 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._note_outage(exc)
             return None
         self._silent_since = None
-        self._newest = {queue: high for queue, (_, high) in bounds.items()}
-        return self._up_to_target(bounds)
+        return self._up_to_target(at.ends, bounds)
 
     def _ask_bounds(self, at: Position) -> Bounds:
         client = client_of(self._options)
-        bounds = available_bounds(self._options, client)
+        bounds = available_bounds(self._options, client, partial=True, absent=self._tell_absent)
         if losses(at.ends, bounds):  # a broker that is just starting may know less than it will
             self._sleep(PAUSE_S)
-            bounds = available_bounds(self._options, client)
-        return bounds
+            bounds = available_bounds(self._options, client, partial=True, absent=self._tell_absent)
+        self._newest |= {queue: high for queue, (_, high) in bounds.items()}
+        self._look_for_vanished(at.ends, bounds)
+        return self._since(at, bounds)
 
-    def _up_to_target(self, bounds: Bounds) -> Bounds:
-        """Return the bounds up to where a query of ``availableNow`` ends: at what was there when it began."""
+    def _look_for_vanished(self, ends: Offsets, bounds: Bounds) -> None:
+        """Mind queues that were read and are not there. Their broker or topic may come back; what they hold is not forgotten.
+
+        Raises:
+            UsageError: a broker is away for `OUTAGE_S`, or a queue that is not read any more has unread messages (with
+                ``failOnDataLoss``).
+        """
+        gone = {queue for queue in ends.keys() - bounds.keys() if is_wanted(self._options, queue)}
+        away, now = places(gone) - places(bounds), self._now()
+        self._away = {place: self._away.get(place, now) for place in away}
+        self._settled &= gone
+        for queue in sorted(gone - self._settled):
+            if (queue.topic, queue.broker_name) not in away:
+                self._check_removed(queue, ends[queue])
+        for (topic, broker), since in sorted(self._away.items()):
+            self._tell(f"{topic} is not at {broker} any more: the query goes on without it, and waits for it to come back")
+            if now - since < OUTAGE_S and self._options.fail_on_data_loss:
+                continue
+            queues = [queue for queue in gone if (queue.topic, queue.broker_name) == (topic, broker)]
+            known = all(queue in self._newest for queue in queues)
+            count = sum(self._newest[queue] - ends[queue] for queue in queues) if known else "an unknown number of"
+            self._lose(
+                f"{topic} is not at {broker} any more, with {count} messages unread when it was last seen. Start the broker again, "
+                "or create the topic there"
+            )
+
+    def _check_removed(self, queue: MessageQueue, offset: int) -> None:
+        end = client_of(self._options).end_of(queue.topic, queue.broker_name, queue.queue_id)
+        if end > offset:
+            self._lose(
+                f"{queue.topic} {queue.broker_name} queue {queue.queue_id} is not read any more, and offsets {offset} to {end - 1} "
+                "are unread. Let it be read again (halfmoon topic create --queues)"
+            )
+        self._settled.add(queue)
+
+    def _lose(self, what: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise UsageError(f"{what}. failOnDataLoss=false goes on without; or start over with another checkpoint location")
+        self._tell(f"messages lost, passed over by failOnDataLoss=false: {what}")
+
+    def _tell(self, text: str) -> None:
+        """Log a warning, once."""
+        if text not in self._told:
+            self._told = {*self._told, text} if len(self._told) < TOLD_MAX else {text}
+            log.warning("%s", text)
+
+    def _tell_absent(self, topic: str, brokers: Sequence[str]) -> None:
+        self._tell(f"read without brokers that left: topic={topic} brokers={','.join(brokers)}")
+
+    def _since(self, at: Position, bounds: Bounds) -> Bounds:
+        """Return the bounds; queues of brokers that come in late begin at the time from which the query reads, if it has one."""
+        known = places(at.ends)
+        late = {queue: span for queue, span in bounds.items() if (queue.topic, queue.broker_name) not in known}
+        if at.since is None or not late:
+            return bounds
+        begins = offsets_at(client_of(self._options), late, at.since)
+        return {**bounds, **{queue: (max(low, begins[queue]), high) for queue, (low, high) in late.items()}}
+
+    def _up_to_target(self, ends: Offsets, bounds: Bounds) -> Bounds:
+        """Return the bounds up to where a query of ``availableNow`` ends: at what was there when it began, or came back."""
         target = self._target
         if target is None:
             return bounds
+        target |= {queue: bounds[queue] for queue in ends.keys() & bounds.keys() - target.keys()}
         return {queue: (low, max(low, min(high, target[queue][1]))) for queue, (low, high) in bounds.items() if queue in target}
 
     def _note_outage(self, exc: HalfmoonError) -> None:
@@ -315,13 +395,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rows(self._options, self._scan, ranges)
 
     def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: Spark says so of a batch when the next one is planned, and `latestOffset` has reported it by then."""
+
+    def _report(self, at: Position) -> None:
         """Report the progress to the consumer group, for tools that show lag. Never raises; it is never read back."""
         options = self._options
         if not options.consumer_group or options.report_offsets is False:
             return
         try:
-            at = position_from_json(end)
-            new = {queue: offset for queue, offset in (at.ends if at else {}).items() if self._reported.get(queue) != offset}
+            new = {queue: offset for queue, offset in at.ends.items() if self._reported.get(queue) != offset}
             for topic in sorted({queue.topic for queue in new}):
                 offsets = {(q.broker_name, q.queue_id): offset for q, offset in new.items() if q.topic == topic}
                 client_of(options).commit(options.consumer_group, topic, offsets)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 from struct import Struct
 from typing import NamedTuple
@@ -38,6 +38,10 @@ _SEARCH_BYTES = 512 * 1024 * 1024
 """Bytes behind the index that one query searches, the newest first: about a tenth of a second."""
 
 _SIZE = Struct(">ii")  # size, magic
+
+
+IsWanted = Callable[[str, int, int], bool]
+"""Takes topic, queue number and physical offset of a record."""
 
 
 class KeyQueryResult(NamedTuple):
@@ -212,8 +216,10 @@ class Indexing:
 
     # ------------------------------------------------------------ query
 
-    def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int, visible: int, now: int) -> KeyQueryResult:
-        """Return the newest records of a topic with a key, stored in [begin_ms, end_ms].
+    def query(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int, visible: int, now: int, wanted: IsWanted | None,
+    ) -> KeyQueryResult:  # fmt: skip
+        """Return the newest records of a topic with a key, stored in [begin_ms, end_ms], for which ``wanted`` holds (None: all).
 
         The newest 512 MB of the log behind the index are searched as well: the index is further behind only while files lost in a
         power failure are rebuilt.
@@ -222,7 +228,7 @@ class Indexing:
         Differs: compares topic and key, not only their hash, and times to the millisecond; finds messages at once, not only when
         they are indexed.
         """
-        query = _Query(self._log, topic, key.encode(), begin_ms, end_ms, visible)
+        query = _Query(self._log, topic, key.encode(), begin_ms, end_ms, visible, wanted)
         records: dict[int, memoryview] = {}
         if self.enabled:
             self._catch_up(visible, now)
@@ -289,6 +295,7 @@ class _Query(NamedTuple):
     begin_ms: int
     end_ms: int
     visible: int
+    wanted: IsWanted | None
 
     def match(self, physical_offset: int) -> memoryview | None:
         """Return the record at an offset if it is what the query asks for: an index entry tells the hash of its key alone."""
@@ -302,7 +309,9 @@ class _Query(NamedTuple):
         if not isinstance(facts, RecordFacts) or facts.transaction == ROLLBACK or facts.topic != self.topic:
             return None
         in_time = self.begin_ms <= facts.store_ms <= self.end_ms
-        return record if in_time and self.key in keys_of(facts.properties) else None
+        if not in_time or self.key not in keys_of(facts.properties):
+            return None
+        return record if self.wanted is None or self.wanted(facts.topic, facts.queue_id, physical_offset) else None
 
 
 def _trusted(header: Header, last_run: LastRun) -> bool:

@@ -292,6 +292,13 @@ class _Times:
         return None
 
 
+def _first_there(log: CommitLog, queue: ConsumeQueue) -> int:
+    """Return the lowest offset of a queue. It is found again where log files are gone, which `Maintenance` does a while after."""
+    if queue.min_offset < queue.max_offset and queue.entry(queue.min_offset)[0] < log.first:
+        queue.correct_min(log.first)
+    return queue.min_offset
+
+
 def bound_at(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, damaged: ReportEntry, *, upper: bool) -> int:
     """Return the queue offset of the first message stored at a time or later; ``upper``: of the last stored at it or earlier.
 
@@ -300,7 +307,8 @@ def bound_at(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, damaged: Re
 
     Raises CorruptRecord as `offset_at` does. Follows ConsumeQueue.binarySearchInQueueByTime (RocketMQ 5.3).
     """
-    start, low, high = queue.min_offset, queue.min_offset, queue.max_offset
+    start = low = _first_there(log, queue)
+    high = queue.max_offset
     times = _Times(log, queue, damaged)
     while low < high:
         middle = (low + high) // 2
@@ -330,7 +338,8 @@ def offset_at(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, damaged: R
     Differs: the original answers any of several messages of the same millisecond, and picks the index file by its modification
     time, which a copied directory has not.
     """
-    start, low, high = queue.min_offset, queue.min_offset, queue.max_offset
+    start = low = _first_there(log, queue)
+    high = queue.max_offset
     times = _Times(log, queue, damaged)
     while low < high:
         middle = (low + high) // 2

@@ -13,7 +13,9 @@ from struct import Struct
 
 from halfmoon.hot import ENTRY_BYTES, FILLER_SIZE
 from halfmoon.store.entries import entries_at
+from halfmoon.store.queues.consume_queue import ConsumeQueue
 from halfmoon.store.store import Store
+from halfmoon.store.timer.marks import Mark
 from halfmoon.store.timer.messages import TIMER_TOPIC
 
 _SIZE_AND_CODE = Struct(">8xiq")  # of a queue entry
@@ -165,29 +167,15 @@ class TimerIndex:
 
     # ------------------------------------------------------------ start
 
-    def rebuild(self, store: Store, low: int, behind: tuple[int, int]) -> None:
-        """Take in the queue entries from an offset on; what is due at or before ``behind`` was delivered. For an empty index."""
+    def rebuild(self, store: Store, low: int, marks: Sequence[Mark]) -> None:
+        """Take in the queue entries from an offset on, without those that were delivered. For an empty index."""
         queue = store.queues.get((TIMER_TOPIC, 0))
         if queue is None:
             return
-        at, end = max(low, queue.min_offset), queue.max_offset
+        at = max(low, queue.min_offset)
         dues, offsets, cancelled = array("q"), array("q"), array("q")
-        behind_due, behind_offset = behind
-        enter_due, enter_offset = dues.append, offsets.append
-        while at < end:
-            view = queue.entries(at, min(_PAGE, queue.per_file - at % queue.per_file))
-            if not view:
-                break
-            for offset, (size, code) in enumerate(_SIZE_AND_CODE.iter_unpack(view), at):
-                if code > behind_due and size != FILLER_SIZE:
-                    enter_due(code)
-                    enter_offset(offset)
-                elif code < 0:
-                    cancelled.append(-1 - code)
-                elif code == behind_due and offset > behind_offset and size != FILLER_SIZE:
-                    enter_due(code)
-                    enter_offset(offset)
-            at += len(view) // ENTRY_BYTES
+        for mark in (*marks, Mark(queue.max_offset, -1, -1)):
+            at = _take_in(queue, at, min(mark.end, queue.max_offset), (mark.due, mark.offset), dues, offsets, cancelled)
         self._fill(dues, offsets)
         for offset in cancelled:
             for entry in entries_at(store, TIMER_TOPIC, 0, offset, 1):
@@ -215,3 +203,26 @@ class TimerIndex:
         for part_dues, part_offsets in parts:
             if part_dues:
                 self._fill(part_dues, part_offsets)
+
+
+def _take_in(
+    queue: ConsumeQueue, at: int, end: int, behind: tuple[int, int], dues: array[int], offsets: array[int], cancelled: array[int]
+) -> int:
+    """Append the entries from ``at`` to ``end`` that are due behind a pair; return where the next ones begin."""
+    behind_due, behind_offset = behind
+    enter_due, enter_offset = dues.append, offsets.append
+    while at < end:
+        view = queue.entries(at, min(_PAGE, queue.per_file - at % queue.per_file, end - at))
+        if not view:
+            break
+        for offset, (size, code) in enumerate(_SIZE_AND_CODE.iter_unpack(view), at):
+            if code > behind_due and size != FILLER_SIZE:
+                enter_due(code)
+                enter_offset(offset)
+            elif code < 0:
+                cancelled.append(-1 - code)
+            elif code == behind_due and offset > behind_offset and size != FILLER_SIZE:
+                enter_due(code)
+                enter_offset(offset)
+        at += len(view) // ENTRY_BYTES
+    return at

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 from halfmoon.effects import Work
@@ -55,6 +54,7 @@ class TransactionIndex:
         self._frozen = False
         """A sync failed: the watermark stays where it is, and the next start reads the log from there."""
         self._due = self._tried_position = 0
+        self.pin = store.maintenance.pin("transactions", self._undecided_from)
         self.room = 0
         """So many half messages and decisions can be entered before `make_room` must be asked for more."""
         self.failure: str | None = None
@@ -86,7 +86,6 @@ class TransactionIndex:
         index._held = min(recovered.unfinished.values(), default=None)
         index._tried_position = index._files.watermark.last.position
         index._due = now + index._interval_ms
-        store.maintenance.pin(index._undecided_from)
         return index
 
     # ------------------------------------------------------------ facts
@@ -131,16 +130,6 @@ class TransactionIndex:
         """Physical offset of the oldest pending half message; the end of the log when there is none."""
         lowest = self._table.half(self._table.lowest_pending())
         return self._store.end_offset if lowest is None else lowest.physical_offset
-
-    @property
-    def in_the_way_below(self) -> int:
-        """Physical offset below which log files would go, were nothing in them pending: the disk needs their room. 0: none is."""
-        wanted = self._store.maintenance.wanted_below
-        return wanted if wanted and wanted > self._undecided_from() else 0
-
-    def making_room(self) -> AbstractContextManager[None]:
-        """While it is entered, a disk too full for others takes what is stored so that log files may go."""
-        return self._store.maintenance.making_room()
 
     # ------------------------------------------------------------ what happens
 

@@ -78,6 +78,7 @@ from halfmoon.wire.bodies.topics import (
     TopicRouteData,
     decode_register_body,
     encode_register_body,
+    ordered_queues,
 )
 from halfmoon.wire.bodies.transactions import (
     Downtime,
@@ -166,6 +167,7 @@ __all__ = [
     "decode_register_body",
     "encode_register_body",
     "from_json",
+    "ordered_queues",
     "parse_config_text",
     "to_json",
 ]

@@ -19,12 +19,13 @@ _VERSION = "v1"
 
 
 class TimerOffset(Body):
-    """How far the timer is delivered, as ``timerOffset.json`` holds it: the last message's due time and queue offset, and the
-    queue offset below which none waits."""
+    """How far the timer is delivered, as ``timerOffset.json`` holds it: the last message's due time and queue offset, the queue
+    offset below which none waits, and the ends, due times and offsets of all marks (`halfmoon.store.timer.marks`)."""
 
     due_ms: I64 = -1
     offset: I64 = -1
     low: I64 = 0
+    marks: list[tuple[I64, I64, I64]] = []
 
 
 class DelayedMessage(Body):

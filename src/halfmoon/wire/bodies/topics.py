@@ -16,7 +16,7 @@ import msgspec
 
 from halfmoon.conversion import convert
 from halfmoon.errors import BadMessage
-from halfmoon.limits import FRAME_BYTES_MAX
+from halfmoon.limits import ADDRESS_LENGTH_MAX, FRAME_BYTES_MAX, NAME_LENGTH_MAX, ROUTE_BROKERS_MAX, ROUTE_QUEUES_MAX
 from halfmoon.wire.compression import inflate
 from halfmoon.wire.json import OBJECTS_MAX, REGISTRATION, REQUEST, BadBody, Body, Buffer, from_json, to_json
 from halfmoon.wire.table import I32, I64
@@ -50,6 +50,8 @@ class TopicConfig(Body, gc=False):
     """5.x."""
     birth_ms: I64 | None = None
     """Halfmoon's: when the topic was made at this broker; None: not known. One that is deleted and made again has another one."""
+    birth_offset: I64 | None = None
+    """Halfmoon's: where the broker's log ended then. A record before it that names the topic was stored for a deleted one."""
 
 
 class TopicConfigList(Body):
@@ -80,6 +82,7 @@ class QueueData(Body):
     """The same under its name in 4.7.1 and in the Go client; both are written, either is read."""
 
     def __post_init__(self) -> None:
+        _check_length("broker name", self.broker_name, NAME_LENGTH_MAX)
         self.topic_sys_flag = self.topic_syn_flag = self.topic_sys_flag or self.topic_syn_flag
 
 
@@ -94,9 +97,16 @@ class BrokerData(Body):
     zone_name: str | None = None
     """5.x."""
 
+    def __post_init__(self) -> None:
+        _check_length("cluster name", self.cluster, NAME_LENGTH_MAX)
+        _check_length("broker name", self.broker_name, NAME_LENGTH_MAX)
+        _check_count("members of a broker", len(self.broker_addrs), ROUTE_BROKERS_MAX)
+        for address in self.broker_addrs.values():
+            _check_length("address", address, ADDRESS_LENGTH_MAX)
+
 
 class TopicRouteData(Body):
-    """Which brokers hold a topic: reply of 105."""
+    """Which brokers hold a topic: reply of 105. One with more brokers or queues than `halfmoon.limits` allows is no such body."""
 
     broker_datas: list[BrokerData] = []
     queue_datas: list[QueueData] = []
@@ -105,6 +115,30 @@ class TopicRouteData(Body):
     """Of ordered topics: ``broker:queues`` joined by ``;``."""
     topic_queue_mapping_by_broker: dict[str, Any] | None = None
     """5.x static topics; passed on, not understood."""
+    absent_brokers: list[str] | None = None
+    """Ours, for who asks for it: brokers that left with queues of the topic."""
+
+    def __post_init__(self) -> None:
+        _check_count("brokers of a route", max(len(self.broker_datas), len(self.queue_datas)), ROUTE_BROKERS_MAX)
+        ordered = (number for _, number in ordered_queues(self.order_topic_conf or ""))
+        counts = [max(0, data.read_queue_nums, data.write_queue_nums) for data in self.queue_datas]
+        _check_count("queues of a route", max(sum(counts), sum(ordered)), ROUTE_QUEUES_MAX)
+
+
+def ordered_queues(configuration: str) -> list[tuple[str, int]]:
+    """Return the brokers of an ordered topic, each with its queues, from ``broker:queues;…``."""
+    entries = (entry.partition(":") for entry in configuration.split(";"))
+    return [(name, int(number[:10])) for name, _, number in entries if number.isascii() and number.isdigit()]
+
+
+def _check_length(what: str, text: str, length_max: int) -> None:
+    if len(text) > length_max:
+        raise ValueError(f"{what} of {len(text)} characters, more than {length_max}: {text[:40]}…")
+
+
+def _check_count(what: str, count: int, count_max: int) -> None:
+    if count > count_max:
+        raise ValueError(f"{count} {what}, more than {count_max}")
 
 
 class ClusterInfo(Body):

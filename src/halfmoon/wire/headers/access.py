@@ -58,7 +58,7 @@ class UpdateGlobalWhiteAddrsConfig(Header):
 
 @request(54, "GET_BROKER_CLUSTER_ACL_CONFIG", needs=ADMIN)
 class GetBrokerClusterAclConfig(Header):
-    """Ask for all accounts, with their secrets: reply body `AclConfig`."""
+    """Ask for all accounts: reply body `AclConfig`. A broker of ours masks their secrets."""
 
 
 class PlainAccessConfig(Body):

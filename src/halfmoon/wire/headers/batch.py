@@ -11,7 +11,7 @@ Every request may be repeated after a lost answer, and by a driver that starts a
 
 from __future__ import annotations
 
-from halfmoon.wire.needs import ADMIN, publish, subscribe
+from halfmoon.wire.needs import ADMIN_LOOKS, publish, subscribe
 from halfmoon.wire.table import I32, I64, Header, request
 
 OWNER = subscribe(group="transactional_id")
@@ -148,7 +148,7 @@ class AbortBatch(Header, kw_only=True):
     batch_id: I64
 
 
-@request(31036, "LIST_BATCHES", since="Halfmoon", needs=ADMIN)
+@request(31036, "LIST_BATCHES", since="Halfmoon", needs=ADMIN_LOOKS)
 class ListBatches(Header, kw_only=True):
     """Ask for the transactional ids of a broker and what is undecided of them: reply body `BatchList`."""
 

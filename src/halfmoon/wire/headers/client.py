@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from halfmoon.wire.bodies.clients import HeartbeatData
+from halfmoon.wire.bodies.assignments import AssignmentQuery
+from halfmoon.wire.bodies.clients import HeartbeatData, LockBatchRequest
 from halfmoon.wire.json import REQUEST, from_json
 from halfmoon.wire.needs import (
     ADMIN,
+    BY_ACCOUNT,
     LOCKED,
     LOOK,
-    OPERATED,
     RETRY_PREFIX,
     SUB,
     TO_CLIENTS,
     Resource,
     account,
+    look,
     nothing,
+    stored,
     subscribe,
 )
 from halfmoon.wire.table import I32, Header, request, wire
@@ -29,6 +32,21 @@ def _subscriptions(body: bytes | memoryview) -> list[Resource]:
     return found
 
 
+def _locked(body: bytes | memoryview) -> list[Resource]:
+    """Return the group for which queues are locked, and their topics."""
+    asked = from_json(LockBatchRequest, body, bounds=REQUEST)
+    return [(RETRY_PREFIX + asked.consumer_group, SUB), *((topic, SUB) for topic in {queue.topic for queue in asked.mq_set})]
+
+
+def _assigned(body: bytes | memoryview) -> list[Resource]:
+    """Return the group that asks for queues, and their topic."""
+    asked = from_json(AssignmentQuery, body, bounds=REQUEST)
+    return [(RETRY_PREFIX + asked.consumer_group, SUB), (asked.topic, SUB)]
+
+
+PRODUCES = "of producer groups, those for which the account has neither PUB nor SUB are left out"
+
+
 class HeartBeatReply(Header):
     """What a 5.x broker says about heartbeats; 4.x says nothing."""
 
@@ -36,7 +54,7 @@ class HeartBeatReply(Header):
     is_sub_change: bool | None = wire("IS_SUB_CHANGE", None)
 
 
-@request(34, "HEART_BEAT", reply=HeartBeatReply, needs=subscribe(in_body=_subscriptions))
+@request(34, "HEART_BEAT", reply=HeartBeatReply, needs=subscribe(in_body=_subscriptions, why=PRODUCES))
 class HeartBeat(Header):
     """A client says which groups it belongs to: body `HeartbeatData`."""
 
@@ -64,14 +82,14 @@ class NotifyConsumerIdsChanged(Header):
     consumer_group: str
 
 
-@request(41, "LOCK_BATCH_MQ", needs=account(LOCKED))
+@request(41, "LOCK_BATCH_MQ", needs=subscribe(in_body=_locked).but_in(account(LOCKED)))
 class LockBatchMq(Header):
     """Lock queues for ordered consumption: body `LockBatchRequest`, reply body `LockBatchReply`."""
 
     release_on_close: bool | None = None  # ours alone: the locks go with the connection; other brokers do not look at it
 
 
-@request(42, "UNLOCK_BATCH_MQ", needs=account(LOCKED))
+@request(42, "UNLOCK_BATCH_MQ", needs=subscribe(in_body=_locked).but_in(account(LOCKED)))
 class UnlockBatchMq(Header):
     """Unlock queues: body `LockBatchRequest`. May be one-way."""
 
@@ -81,14 +99,14 @@ class CheckClientConfig(Header):
     """Ask whether the broker takes a subscription: body `CheckClientBody`."""
 
 
-@request(203, "GET_CONSUMER_CONNECTION_LIST", needs=account(LOOK))
+@request(203, "GET_CONSUMER_CONNECTION_LIST", needs=look(group="consumer_group"))
 class GetConsumerConnectionList(Header):
     """Ask who consumes in a group: reply body `ConsumerConnection`."""
 
     consumer_group: str
 
 
-@request(204, "GET_PRODUCER_CONNECTION_LIST", needs=account(LOOK))
+@request(204, "GET_PRODUCER_CONNECTION_LIST", needs=look(produces="producer_group"))
 class GetProducerConnectionList(Header):
     """Ask who produces in a group: reply body `ProducerConnection`."""
 
@@ -104,7 +122,7 @@ class GetConsumerStatusFromClient(Header):
     client_addr: str | None = None
 
 
-@request(223, "INVOKE_BROKER_TO_GET_CONSUMER_STATUS", needs=account(LOOK))
+@request(223, "INVOKE_BROKER_TO_GET_CONSUMER_STATUS", needs=look(topic="topic", group="group"))
 class InvokeBrokerToGetConsumerStatus(Header):
     """Ask a broker to ask its consumers for their offsets: reply body `ConsumerStatus`."""
 
@@ -113,7 +131,7 @@ class InvokeBrokerToGetConsumerStatus(Header):
     client_addr: str | None = None  # a client id, in spite of the name
 
 
-@request(307, "GET_CONSUMER_RUNNING_INFO", needs=account(LOOK))
+@request(307, "GET_CONSUMER_RUNNING_INFO", needs=look(group="consumer_group"))
 class GetConsumerRunningInfo(Header):
     """Ask a consumer, directly or through a broker, how it is: reply body `ConsumerRunningInfo`."""
 
@@ -122,7 +140,7 @@ class GetConsumerRunningInfo(Header):
     jstack_enable: bool | None = None
 
 
-@request(309, "CONSUME_MESSAGE_DIRECTLY", needs=account(OPERATED))
+@request(309, "CONSUME_MESSAGE_DIRECTLY", needs=stored("msg_id", SUB, group="consumer_group").but_in(BY_ACCOUNT).by_operators())
 class ConsumeMessageDirectly(Header):
     """Have one consumer consume one message now, its progress untouched: reply body `ConsumeDirectlyResult`.
 
@@ -143,7 +161,7 @@ class GetAllProducerInfo(Header):
     """Ask for all producers of a broker: reply body `ProducerTable`."""
 
 
-@request(400, "QUERY_ASSIGNMENT", since="5.0.0", needs=account(LOOK))
+@request(400, "QUERY_ASSIGNMENT", since="5.0.0", needs=subscribe(in_body=_assigned).but_in(account(LOOK)))
 class QueryAssignment(Header):
     """A consumer asks which queues of a topic it is to read: body `AssignmentQuery`, reply body `Assignments`."""
 

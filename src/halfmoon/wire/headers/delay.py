@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfmoon.wire.needs import ADMIN, LOOK, account, publish
+from halfmoon.wire.needs import ADMIN_LOOKS, LOOK, account, publish
 from halfmoon.wire.table import I32, I64, Header, request
 
 
@@ -29,7 +29,7 @@ class RecallMessage(Header, kw_only=True):
 # ---------------------------------------------------------------- Halfmoon's own; an Apache broker answers 3
 
 
-@request(31020, "LIST_DELAYED_MESSAGES", since="Halfmoon", needs=ADMIN)
+@request(31020, "LIST_DELAYED_MESSAGES", since="Halfmoon", needs=ADMIN_LOOKS)
 class ListDelayedMessages(Header):
     """Ask for messages that wait for their time, the next first: reply body `DelayedMessages`."""
 

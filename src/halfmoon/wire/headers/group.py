@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfmoon.wire.needs import ADMIN, LOOK, account
+from halfmoon.wire.needs import ADMIN, LOOK, account, look
 from halfmoon.wire.table import Header, request
 
 
@@ -25,7 +25,7 @@ class DeleteSubscriptiongroup(Header):
     clean_offset: bool | None = None  # 5.x name of the same
 
 
-@request(208, "GET_CONSUME_STATS", needs=account(LOOK))
+@request(208, "GET_CONSUME_STATS", needs=look(topic="topic", group="consumer_group"))
 class GetConsumeStats(Header):
     """Ask for the progress of a group against the ends of its queues: reply body `ConsumeStats`."""
 
@@ -46,14 +46,14 @@ class GetBrokerConsumeStats(Header):
     is_order: bool = False
 
 
-@request(343, "QUERY_TOPICS_BY_CONSUMER", since="5.0.0", needs=account(LOOK))
+@request(343, "QUERY_TOPICS_BY_CONSUMER", since="5.0.0", needs=look(group="group"))
 class QueryTopicsByConsumer(Header):
     """Ask in which topics a group has progress: reply body `TopicList`."""
 
     group: str
 
 
-@request(345, "QUERY_SUBSCRIPTION_BY_CONSUMER", since="5.0.0", needs=account(LOOK))
+@request(345, "QUERY_SUBSCRIPTION_BY_CONSUMER", since="5.0.0", needs=look(topic="topic", group="group"))
 class QuerySubscriptionByConsumer(Header):
     """Ask how a group that is online subscribes to a topic: reply body `GroupSubscription`."""
 
@@ -61,7 +61,7 @@ class QuerySubscriptionByConsumer(Header):
     topic: str = ""
 
 
-@request(352, "GET_SUBSCRIPTIONGROUP_CONFIG", since="5.0.0", needs=account(LOOK))
+@request(352, "GET_SUBSCRIPTIONGROUP_CONFIG", since="5.0.0", needs=look(group="group"))
 class GetSubscriptiongroupConfig(Header):
     """Ask for the configuration of one group: reply body `SubscriptionGroupConfig`."""
 

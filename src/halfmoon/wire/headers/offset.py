@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfmoon.wire.needs import ADMIN, LOOK, OPERATED, TO_CLIENTS, account, nothing, subscribe
+from halfmoon.wire.needs import ADMIN, BY_ACCOUNT, LOOK, TO_CLIENTS, account, look, nothing, subscribe
 from halfmoon.wire.table import I32, I64, Header, request
 
 
@@ -22,7 +22,7 @@ class OffsetReply(Header):
 QueryConsumerOffsetReply = SearchOffsetByTimestampReply = GetMaxOffsetReply = GetMinOffsetReply = OffsetReply
 
 
-@request(14, "QUERY_CONSUMER_OFFSET", reply=OffsetReply, needs=account(LOOK))
+@request(14, "QUERY_CONSUMER_OFFSET", reply=OffsetReply, needs=look(topic="topic", group="consumer_group"))
 class QueryConsumerOffset(Header, kw_only=True):
     """Ask for the progress of a group in one queue. Without a group it is that of one which never said any."""
 
@@ -44,7 +44,7 @@ class UpdateConsumerOffset(Header):
     topic_birth_ms: I64 | None = None  # Halfmoon's: which topic the offset speaks of; refused (31017) when it is another's
 
 
-@request(29, "SEARCH_OFFSET_BY_TIMESTAMP", reply=OffsetReply, needs=account(LOOK))
+@request(29, "SEARCH_OFFSET_BY_TIMESTAMP", reply=OffsetReply, needs=look(topic="topic"))
 class SearchOffsetByTimestamp(Header):
     """Ask for the offset of the message stored at or nearest to a time (ms)."""
 
@@ -54,7 +54,7 @@ class SearchOffsetByTimestamp(Header):
     boundary_type: str | None = None  # 5.x: LOWER or UPPER, in any case
 
 
-@request(30, "GET_MAX_OFFSET", reply=OffsetReply, needs=account(LOOK))
+@request(30, "GET_MAX_OFFSET", reply=OffsetReply, needs=look(topic="topic"))
 class GetMaxOffset(Header):
     """Ask for the offset that the next message of a queue will get."""
 
@@ -63,7 +63,7 @@ class GetMaxOffset(Header):
     committed: bool | None = None  # 5.x
 
 
-@request(31, "GET_MIN_OFFSET", reply=OffsetReply, needs=account(LOOK))
+@request(31, "GET_MIN_OFFSET", reply=OffsetReply, needs=look(topic="topic"))
 class GetMinOffset(Header):
     """Ask for the offset of the oldest message of a queue."""
 
@@ -77,7 +77,7 @@ class GetEarliestMsgStoretimeReply(Header):
     timestamp: I64
 
 
-@request(32, "GET_EARLIEST_MSG_STORETIME", reply=GetEarliestMsgStoretimeReply, needs=account(LOOK))
+@request(32, "GET_EARLIEST_MSG_STORETIME", reply=GetEarliestMsgStoretimeReply, needs=look(topic="topic"))
 class GetEarliestMsgStoretime(Header):
     """Ask when the oldest message of a queue was stored."""
 
@@ -102,7 +102,7 @@ class ResetConsumerClientOffset(Header):
     offset: I64 | None = None  # 5.x
 
 
-@request(222, "INVOKE_BROKER_TO_RESET_OFFSET", needs=account(OPERATED))
+@request(222, "INVOKE_BROKER_TO_RESET_OFFSET", needs=subscribe(topic="topic", group="group").but_in(BY_ACCOUNT).by_operators())
 class InvokeBrokerToResetOffset(Header):
     """Move a group to the messages of a time (ms; -1: the end). Reply body `ResetOffsetBody`."""
 
@@ -114,7 +114,7 @@ class InvokeBrokerToResetOffset(Header):
     offset: I64 | None = None  # 5.x
 
 
-@request(308, "QUERY_CORRECTION_OFFSET", needs=account(LOOK))
+@request(308, "QUERY_CORRECTION_OFFSET", needs=look(topic="topic", group="compare_group"))
 class QueryCorrectionOffset(Header, kw_only=True):
     """Ask for the smallest progress of all groups in each queue of a topic: reply body `CorrectionOffsets`."""
 

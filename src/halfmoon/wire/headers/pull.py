@@ -5,7 +5,7 @@ Bodies of their replies are stored records, one behind the other, without separa
 
 from __future__ import annotations
 
-from halfmoon.wire.needs import LOOK, WHOLE_LOG, account, subscribe
+from halfmoon.wire.needs import SUB, WHOLE_LOG, account, look, stored, subscribe
 from halfmoon.wire.table import I32, I64, Header, request, wire
 
 
@@ -75,7 +75,7 @@ class QueryMessage(Header, kw_only=True):
     unique_key_query: bool | None = wire("_UNIQUE_KEY_QUERY", None)
 
 
-@request(33, "VIEW_MESSAGE_BY_ID", needs=account(WHOLE_LOG))
+@request(33, "VIEW_MESSAGE_BY_ID", needs=stored("offset", SUB).but_in(account(WHOLE_LOG)))
 class ViewMessageById(Header):
     """Read the message at a physical offset."""
 
@@ -83,7 +83,7 @@ class ViewMessageById(Header):
     topic: str | None = None  # 5.x
 
 
-@request(321, "QUERY_CONSUME_QUEUE", needs=account(LOOK))
+@request(321, "QUERY_CONSUME_QUEUE", needs=look(topic="topic", group="consumer_group"))
 class QueryConsumeQueue(Header):
     """Read entries of a consume queue, for people who look into a broker: reply body `ConsumeQueueEntries`."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from halfmoon.wire.needs import NAME_SERVER, nothing
+from halfmoon.wire.needs import NAME_SERVER, REGISTERS, ROUTES_OPERATED, nothing
 from halfmoon.wire.table import I32, I64, Header, request, wire
 
 
-@request(100, "PUT_KV_CONFIG", needs=nothing(NAME_SERVER))
+@request(100, "PUT_KV_CONFIG", needs=ROUTES_OPERATED)
 class PutKvConfig(Header):
     """Store a value under a namespace and key."""
 
@@ -29,7 +29,7 @@ class GetKvConfig(Header):
     key: str = ""
 
 
-@request(102, "DELETE_KV_CONFIG", needs=nothing(NAME_SERVER))
+@request(102, "DELETE_KV_CONFIG", needs=ROUTES_OPERATED)
 class DeleteKvConfig(Header):
     """Forget the value under a namespace and key."""
 
@@ -44,7 +44,7 @@ class RegisterBrokerReply(Header):
     master_addr: str | None = None
 
 
-@request(103, "REGISTER_BROKER", reply=RegisterBrokerReply, needs=nothing(NAME_SERVER))
+@request(103, "REGISTER_BROKER", reply=RegisterBrokerReply, needs=REGISTERS)
 class RegisterBroker(Header, kw_only=True):
     """A broker says that it lives and which topics it has: body `RegisterBrokerBody`, reply body `KVTable`."""
 
@@ -59,7 +59,7 @@ class RegisterBroker(Header, kw_only=True):
     enable_acting_master: bool | None = None  # 5.x
 
 
-@request(104, "UNREGISTER_BROKER", needs=nothing(NAME_SERVER))
+@request(104, "UNREGISTER_BROKER", needs=ROUTES_OPERATED)
 class UnregisterBroker(Header, kw_only=True):
     """A broker leaves."""
 
@@ -75,6 +75,7 @@ class GetRouteinfoByTopic(Header):
 
     topic: str = ""
     accept_standard_json_only: bool | None = None  # 4.9.4
+    absent_brokers: bool | None = None  # ours: name the brokers that left with queues of the topic
 
 
 @request(106, "GET_BROKER_CLUSTER_INFO", needs=nothing(NAME_SERVER))
@@ -88,7 +89,7 @@ class WipeWritePermOfBrokerReply(Header):
     wipe_topic_count: I32
 
 
-@request(205, "WIPE_WRITE_PERM_OF_BROKER", reply=WipeWritePermOfBrokerReply, needs=nothing(NAME_SERVER))
+@request(205, "WIPE_WRITE_PERM_OF_BROKER", reply=WipeWritePermOfBrokerReply, needs=ROUTES_OPERATED)
 class WipeWritePermOfBroker(Header):
     """Take the write permission from all topics of a broker, so that senders leave it."""
 
@@ -101,7 +102,7 @@ class AddWritePermOfBrokerReply(Header):
     add_topic_count: I32
 
 
-@request(327, "ADD_WRITE_PERM_OF_BROKER", reply=AddWritePermOfBrokerReply, since="4.9.0", needs=nothing(NAME_SERVER))
+@request(327, "ADD_WRITE_PERM_OF_BROKER", reply=AddWritePermOfBrokerReply, since="4.9.0", needs=ROUTES_OPERATED)
 class AddWritePermOfBroker(Header):
     """Give the write permission back to all topics of a broker."""
 
@@ -112,8 +113,10 @@ class AddWritePermOfBroker(Header):
 class GetAllTopicListFromNameserver(Header):
     """Ask for all topics: reply body `TopicList`."""
 
+    absent_brokers: bool | None = None  # ours: also topics of which all brokers left
 
-@request(216, "DELETE_TOPIC_IN_NAMESRV", needs=nothing(NAME_SERVER))
+
+@request(216, "DELETE_TOPIC_IN_NAMESRV", needs=ROUTES_OPERATED)
 class DeleteTopicInNamesrv(Header):
     """Forget a topic at the name server, of all brokers or of one cluster's."""
 
@@ -121,7 +124,7 @@ class DeleteTopicInNamesrv(Header):
     cluster_name: str | None = None  # 4.9
 
 
-@request(217, "REGISTER_TOPIC_IN_NAMESRV", since="5.0.0", needs=nothing(NAME_SERVER))
+@request(217, "REGISTER_TOPIC_IN_NAMESRV", since="5.0.0", needs=ROUTES_OPERATED)
 class RegisterTopicInNamesrv(Header):
     """Enter a topic's route at the name server: body `TopicRouteData`."""
 
@@ -162,7 +165,7 @@ class GetHasUnitSubUnunitTopicList(Header):
     """Ask for the topics with the unit subscription flag and without the unit flag: reply body `TopicList`."""
 
 
-@request(318, "UPDATE_NAMESRV_CONFIG", needs=nothing(NAME_SERVER))
+@request(318, "UPDATE_NAMESRV_CONFIG", needs=ROUTES_OPERATED)
 class UpdateNamesrvConfig(Header):
     """Change settings of the name server: body is properties text."""
 
@@ -180,7 +183,7 @@ class GetBrokerMemberGroup(Header):
     broker_name: str
 
 
-@request(904, "BROKER_HEARTBEAT", since="5.0.0", needs=nothing(NAME_SERVER))
+@request(904, "BROKER_HEARTBEAT", since="5.0.0", needs=REGISTERS)
 class BrokerHeartbeat(Header):
     """A broker says that it lives."""
 

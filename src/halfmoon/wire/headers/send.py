@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfmoon.wire.needs import TO_CLIENTS, nothing, publish, reply, subscribe
+from halfmoon.wire.needs import SUB, TO_CLIENTS, nothing, publish, reply, stored, subscribe
 from halfmoon.wire.table import I32, I64, Header, request, wire
 
 
@@ -108,7 +108,7 @@ class PushReplyMessageToClient(Header, kw_only=True):
     store_timestamp: I64
 
 
-@request(36, "CONSUMER_SEND_MSG_BACK", needs=subscribe(group="group"))
+@request(36, "CONSUMER_SEND_MSG_BACK", needs=stored("offset", SUB, group="group").but_in(subscribe(group="group")))
 class ConsumerSendMsgBack(Header):
     """Give back a message that could not be consumed: the broker delivers it again later, or puts it to the dead letters."""
 

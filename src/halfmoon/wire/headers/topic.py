@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfmoon.wire.needs import ADMIN, LOOK, NAME_SERVER, account, nothing
+from halfmoon.wire.needs import ADMIN, LOOK, REGISTERS, account, look
 from halfmoon.wire.table import I32, I64, Header, request
 
 
@@ -32,7 +32,7 @@ class GetAllTopicConfig(Header):
     """Ask for the configuration of all topics: reply body `TopicConfigTable`."""
 
 
-@request(202, "GET_TOPIC_STATS_INFO", needs=account(LOOK))
+@request(202, "GET_TOPIC_STATS_INFO", needs=look(topic="topic"))
 class GetTopicStatsInfo(Header):
     """Ask for the ends of each queue of a topic: reply body `TopicStatsTable`."""
 
@@ -46,14 +46,14 @@ class DeleteTopicInBroker(Header):
     topic: str = ""
 
 
-@request(300, "QUERY_TOPIC_CONSUME_BY_WHO", needs=account(LOOK))
+@request(300, "QUERY_TOPIC_CONSUME_BY_WHO", needs=look(topic="topic"))
 class QueryTopicConsumeByWho(Header):
     """Ask which groups consume a topic: reply body `GroupList`."""
 
     topic: str
 
 
-@request(303, "QUERY_CONSUME_TIME_SPAN", needs=account(LOOK))
+@request(303, "QUERY_CONSUME_TIME_SPAN", needs=look(topic="topic", group="group"))
 class QueryConsumeTimeSpan(Header):
     """Ask how old the messages are that a group consumes: reply body `ConsumeTimeSpans`."""
 
@@ -66,7 +66,7 @@ class GetSystemTopicListFromBroker(Header):
     """Ask for the broker's own topics: reply body `TopicList`."""
 
 
-@request(351, "GET_TOPIC_CONFIG", since="5.0.0", needs=account(LOOK))
+@request(351, "GET_TOPIC_CONFIG", since="5.0.0", needs=look(topic="topic"))
 class GetTopicConfig(Header):
     """Ask for the configuration of one topic: reply body `TopicConfig`."""
 
@@ -80,7 +80,7 @@ class QueryDataVersionReply(Header):
     changed: bool
 
 
-@request(322, "QUERY_DATA_VERSION", reply=QueryDataVersionReply, needs=nothing(NAME_SERVER))
+@request(322, "QUERY_DATA_VERSION", reply=QueryDataVersionReply, needs=REGISTERS)
 class QueryDataVersion(Header):
     """A broker asks whether the name server has its newest topics: body `DataVersion`."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from halfmoon.wire.needs import ADMIN, DECIDED, OPERATED, TO_CLIENTS, account, nothing
+from halfmoon.wire.needs import ADMIN, ADMIN_LOOKS, BY_ACCOUNT, DECIDED, PUB, TO_CLIENTS, account, nothing, stored
 from halfmoon.wire.table import I32, I64, Header, request, wire
 
 
-@request(37, "END_TRANSACTION", needs=account(DECIDED))
+@request(37, "END_TRANSACTION", needs=stored("commit_log_offset", PUB, produces="producer_group").but_in(account(DECIDED)))
 class EndTransaction(Header):
     """Commit or roll back a half message. Sent one-way by all clients."""
 
@@ -36,7 +36,7 @@ class CheckTransactionState(Header):
     broker_name: str | None = wire("bname", None)  # 4.9
 
 
-@request(323, "RESUME_CHECK_HALF_MESSAGE", needs=account(OPERATED))
+@request(323, "RESUME_CHECK_HALF_MESSAGE", needs=stored("msg_id", PUB).but_in(BY_ACCOUNT).by_operators())
 class ResumeCheckHalfMessage(Header):
     """Check an expired half message again."""
 
@@ -47,7 +47,7 @@ class ResumeCheckHalfMessage(Header):
 # ---------------------------------------------------------------- Halfmoon's own; an Apache broker answers 3
 
 
-@request(31001, "LIST_PENDING_TRANSACTIONS", since="Halfmoon", needs=ADMIN)
+@request(31001, "LIST_PENDING_TRANSACTIONS", since="Halfmoon", needs=ADMIN_LOOKS)
 class ListPendingTransactions(Header):
     """Ask for undecided half messages, the oldest first: reply body `PendingTransactions`."""
 
@@ -57,7 +57,7 @@ class ListPendingTransactions(Header):
     older_than_ms: I64 = 0
 
 
-@request(31002, "GET_TRANSACTION", since="Halfmoon", needs=ADMIN)
+@request(31002, "GET_TRANSACTION", since="Halfmoon", needs=ADMIN_LOOKS)
 class GetTransaction(Header):
     """Ask for one half message, decided or not, by its unique key, a key, its offset message id, or its offset: body `Transaction`.
 
@@ -86,6 +86,6 @@ class DecideTransaction(Header):
     offset: I64 | None = None
 
 
-@request(31005, "GET_TRANSACTION_STATS", since="Halfmoon", needs=ADMIN)
+@request(31005, "GET_TRANSACTION_STATS", since="Halfmoon", needs=ADMIN_LOOKS)
 class GetTransactionStats(Header):
     """Ask what is pending by group and what happened since the start: reply body `TransactionStats`."""

@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from halfmoon.client.core.admin.admin import AdminCore
+from halfmoon.client.core.admin.admin import AdminCore, answers_of
 from halfmoon.client.core.instance import Instance
 from halfmoon.client.settings import AdminSettings, settings_of
-from halfmoon.errors import BrokerError, ConsumerNotOnline, RequestTimeout, TopicNotFound, UsageError
+from halfmoon.errors import BrokerError, ConsumerNotOnline, PeerError, RequestTimeout, TopicNotFound, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.results import ClientList, ConnectedClient
 from halfmoon.wire.bodies import (
@@ -255,3 +255,33 @@ def test_values_are_put_at_every_name_server_and_a_missing_one_is_none():
 
 
 # ---------------------------------------------------------------- messages
+
+
+def test_the_answers_of_brokers_are_taken_without_one_that_fails_and_it_is_named_where_that_is_wanted():
+    error, long = RequestTimeout("late", "b:1"), BrokerError("x" * 100_000)
+    failing: list[str] = []
+
+    assert answers_of([("a", 1), ("b", error), ("c", long), ("d", 2)], failing) == [1, 2]
+    assert failing[0] == "b: late"
+    assert len(failing[1]) < 600
+    with pytest.raises(RequestTimeout):
+        answers_of([("a", 1), ("b", error)], None)
+    with pytest.raises(RequestTimeout):
+        answers_of([("b", error)], [])
+    with pytest.raises(ZeroDivisionError):  # our own mistakes are never a broker's
+        answers_of([("a", 1), ("b", ZeroDivisionError())], [])
+    assert answers_of([], []) == []
+
+
+def test_groups_of_the_other_brokers_are_listed_where_one_fails():
+    script = Scripted()
+    core = admin(script)
+    table = SubscriptionGroupTable(subscription_group_table={"g": SubscriptionGroupConfig("g")})
+    good = Reply(body=to_json(table))
+    script.on(GetAllSubscriptiongroupConfig, lambda seen: good if seen.address == "broker-a:1" else Reply(body=b"[["))
+    failing: list[str] = []
+
+    assert script.run(core.groups(failing=failing)) == ["g"]
+    assert [text.partition(": ")[0] for text in failing] == ["broker-b:1"]
+    with pytest.raises(PeerError):
+        script.run(core.groups())

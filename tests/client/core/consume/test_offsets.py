@@ -8,7 +8,7 @@ import pytest
 
 from halfmoon.client.core.consume.offsets import LocalOffsets, RemoteOffsets, offsets_json, same_topic
 from halfmoon.client.core.nameservers import NameServers
-from halfmoon.client.core.route import RouteTable
+from halfmoon.client.core.route_table import RouteTable
 from halfmoon.errors import BrokerError, PeerError
 from halfmoon.model import MessageQueue
 from halfmoon.wire.headers.offset import OffsetReply, QueryConsumerOffset, UpdateConsumerOffset

@@ -9,7 +9,7 @@ import pytest
 
 from halfmoon.client.core.consume.pull import pull, pull_result, read_request
 from halfmoon.client.core.nameservers import NameServers
-from halfmoon.client.core.route import RouteTable
+from halfmoon.client.core.route_table import RouteTable
 from halfmoon.errors import BrokerError, FlowControl, NetworkError, SubscriptionNotFound
 from halfmoon.model import MessageQueue, PullStatus, subscription
 from halfmoon.wire.codes import PULL_COMMIT_OFFSET, PULL_SUSPEND

@@ -5,7 +5,7 @@ Follows DefaultMQAdminExtImpl (RocketMQ 4.9.8). Topics and groups are the user's
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from halfmoon.client.core.ask import ask
@@ -27,6 +27,7 @@ from halfmoon.errors import (
     UsageError,
     broker_error,
 )
+from halfmoon.limits import REASON_LENGTH_MAX
 from halfmoon.model import MessageQueue
 from halfmoon.results import ClientList, ConnectedClient
 from halfmoon.wire.bodies import (
@@ -94,6 +95,29 @@ SILENCE_MS = 2_000
 """How long an answer to a request is waited for that old brokers do not know: 4.7.1 answers nothing to such."""
 GROUPS_AT_ONCE = 64
 """Groups that one broker is asked for side by side."""
+
+
+_Clients = tuple[str, dict[str, list[Connection]] | None, dict[str, list[Connection]]]
+
+
+def answers_of(outcomes: Iterable[tuple[str, T | Exception]], failing: list[str] | None) -> list[T]:
+    """Return what brokers answered, each given with its name.
+
+    One that fails is named in ``failing``, with the reason; without such a list, and where none answers, its error is raised.
+    """
+    answers: list[T] = []
+    error: HalfmoonError | None = None
+    for name, outcome in outcomes:
+        if not isinstance(outcome, Exception):
+            answers.append(outcome)
+        elif failing is None or not isinstance(outcome, HalfmoonError):
+            raise outcome
+        else:
+            failing.append(f"{name}: {str(outcome)[:REASON_LENGTH_MAX]}")
+            error = outcome
+    if error is not None and not answers:
+        raise error
+    return answers
 
 
 class AdminCore:
@@ -190,18 +214,18 @@ class AdminCore:
 
     # ------------------------------------------------------------ groups
 
-    def groups(self, topic: str | None = None) -> Op[list[str]]:
-        """Return the names of all consumer groups, or of those that consume a topic, sorted."""
-        names: set[str] = set()
-        if topic is None:
-            for address in (yield from self.masters()):
-                reply = yield from self._ask(address, GetAllSubscriptiongroupConfig())
-                names |= from_json(SubscriptionGroupTable, reply.body).subscription_group_table.keys()
-        else:
-            for address in (yield from self._masters_of(self.wire(topic))):
-                reply = yield from self._ask(address, QueryTopicConsumeByWho(topic=self.wire(topic)))
-                names |= set(from_json(GroupList, reply.body).group_list)
+    def groups(self, topic: str | None = None, *, failing: list[str] | None = None) -> Op[list[str]]:
+        """Return the names of all consumer groups, or of those that consume a topic, sorted. ``failing``: see `answers_of`."""
+        addresses = yield from (self.masters() if topic is None else self._masters_of(self.wire(topic)))
+        outcomes = yield from gather([self._groups_at(address, topic) for address in addresses])
+        names: set[str] = set().union(*answers_of(zip(addresses, outcomes), failing))
         return sorted({unwrap(name, self.settings.namespace) for name in names})
+
+    def _groups_at(self, address: str, topic: str | None) -> Op[set[str]]:
+        if topic is None:
+            table = yield from self._body(address, GetAllSubscriptiongroupConfig(), SubscriptionGroupTable)
+            return set(table.subscription_group_table)
+        return set((yield from self._body(address, QueryTopicConsumeByWho(topic=self.wire(topic)), GroupList)).group_list)
 
     def group_configs(self, broker_address: str) -> Op[dict[str, SubscriptionGroupConfig]]:
         """Return the configurations of a broker's consumer groups, by name."""
@@ -257,18 +281,20 @@ class AdminCore:
             producers.connection_set += from_json(ProducerConnection, reply.body).connection_set
         return producers
 
-    def clients(self, group: str | None = None, *, cluster: str | None = None) -> Op[ClientList]:
+    def clients(self, group: str | None = None, *, cluster: str | None = None, failing: list[str] | None = None) -> Op[ClientList]:
         """Return the online producers and consumers of a group, or of all groups, at the masters of a cluster, or of all.
 
-        Asks every broker for each of its groups. Those that do not list the producers of all groups are named.
+        Asks every broker for each of its groups. Those that do not list the producers of all groups are named. ``failing``: see
+        `answers_of`.
         """
         found = ClientList([], [])
         known: dict[tuple[str, str, str], ConnectedClient] = {}
+        outcomes = []
         for address in (yield from self.masters(cluster)):
-            producers = yield from self._producers_at(address, group)
+            outcomes += [(address, outcome) for outcome in (yield from gather([self._clients_at(address, group)]))]
+        for address, producers, consumers in answers_of(outcomes, failing):
             if producers is None:
                 found.without_producers.append(address)
-            consumers = yield from self._consumers_at(address, group)
             for kind, table in (("producer", producers or {}), ("consumer", consumers)):
                 for name, one in ((unwrap(name, self.settings.namespace), one) for name, some in table.items() for one in some):
                     at, version = one.client_addr.removeprefix("/"), version_name(one.version)
@@ -277,6 +303,10 @@ class AdminCore:
                     client.brokers += [address] if address not in client.brokers else []
         found.clients = [known[key] for key in sorted(known)]
         return found
+
+    def _clients_at(self, address: str, group: str | None) -> Op[_Clients]:
+        producers = yield from self._producers_at(address, group)
+        return address, producers, (yield from self._consumers_at(address, group))
 
     def _producers_at(self, address: str, group: str | None) -> Op[dict[str, list[Connection]] | None]:
         """Return the producers of a group, or of all groups, at a broker; None: it lists those of one group only."""

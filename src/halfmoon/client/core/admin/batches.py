@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfmoon.client.core.admin.admin import AdminCore
+from halfmoon.client.core.admin.admin import AdminCore, answers_of
 from halfmoon.client.core.admin.pages import Master, masters
 from halfmoon.client.core.admin.transactions import ask_halfmoon
 from halfmoon.effects import Op, gather
@@ -21,17 +21,14 @@ class BatchesAt(BatchList):
     supported: bool = True
 
 
-def batches(admin: AdminCore, transactional_id: str | None = None) -> Op[list[BatchesAt]]:
+def batches(admin: AdminCore, transactional_id: str | None = None, *, failing: list[str] | None = None) -> Op[list[BatchesAt]]:
     """Return the transactional ids of batch transactions of every broker, or one of them, with what is undecided.
 
-    Raises the error of any broker, and UsageError when no broker is known.
+    Raises the error of any broker, unless it is named in ``failing`` (see `answers_of`); UsageError when no broker is known.
     """
-    lists = []
-    for outcome in (yield from gather([_batches(admin, broker, transactional_id) for broker in (yield from masters(admin))])):
-        if isinstance(outcome, Exception):
-            raise outcome
-        lists.append(outcome)
-    return lists
+    brokers = yield from masters(admin)
+    outcomes = yield from gather([_batches(admin, broker, transactional_id) for broker in brokers])
+    return answers_of(zip([broker.name for broker in brokers], outcomes), failing)
 
 
 def _batches(admin: AdminCore, broker: Master, transactional_id: str | None) -> Op[BatchesAt]:

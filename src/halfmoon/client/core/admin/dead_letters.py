@@ -109,7 +109,7 @@ def dead_letters(
     for topic in topics:
         for place, address in (yield from _queues(admin, topic)):
             messages = yield from _read(admin, place, address, choice, meant, count_max, room)
-            room -= sum(len(message.body) for message in messages)
+            room -= sum(message.held_bytes for message in messages)
             letters += [_letter(admin, message, address) for message in messages]
     return sorted(letters, key=lambda letter: letter.dead_lettered_ms)[:count_max]
 
@@ -186,7 +186,7 @@ def _read(
         if page is None or page.next_offset == at:
             break
         matching = [message for message in page.messages if meant(message)]
-        bytes_max -= sum(len(message.body) for message in matching)
+        bytes_max -= sum(message.held_bytes for message in matching)
         if bytes_max < 0:
             raise UsageError(f"these dead letters take more than {BYTES_MAX // 2**20} MiB: ask for fewer, for example by time")
         letters += matching
@@ -287,7 +287,7 @@ def dead_letter_page(
             looked += yield from empty.read(admin, meant)
             continue
         reader = (max if newest_first else min)(left, key=lambda reader: (reader.found[0].store_ms, reader.queue))
-        bytes_max -= len(reader.found[0].body)
+        bytes_max -= reader.found[0].held_bytes
         if bytes_max < 0 and page.letters:
             page.short = "these dead letters are large; others are on the next page"
             break

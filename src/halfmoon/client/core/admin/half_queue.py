@@ -25,6 +25,7 @@ from halfmoon.client.core.consume.pull import unpacked
 from halfmoon.client.core.names import unwrap
 from halfmoon.effects import Op, gather
 from halfmoon.errors import BrokerError, QueryNotFound, TopicNotFound, UsageError
+from halfmoon.limits import BODY_BYTES_MAX
 from halfmoon.model import MessageQueue, StoredMessage
 from halfmoon.wire.bodies import ProducerConnection, from_json
 from halfmoon.wire.codes import TRANSACTION_COMMIT, TRANSACTION_MASK
@@ -78,7 +79,7 @@ def half_queue(admin: AdminCore, address: str) -> Op[HalfQueue]:
 
 def decided_by(ops: list[StoredMessage]) -> frozenset[int]:
     """Return the half queue offsets that op records name. Anything else in them is passed over."""
-    texts = (text for op in ops for text in op.body.decode("ascii", "replace").split(","))
+    texts = (text for op in ops for text in op.beginning(BODY_BYTES_MAX).decode("ascii", "replace").split(","))
     return frozenset(int(text) for text in texts if text.isdigit() and len(text) <= OFFSET_DIGITS_MAX)
 
 
@@ -284,7 +285,7 @@ def committed_late(admin: AdminCore, address: str, copy: StoredMessage) -> Op[bo
     visible = yield from _by_unique(admin, address, copy.properties.get("REAL_TOPIC", ""), copy.msg_id)
     place = copy.prepared_transaction_offset
     return any(
-        message.prepared_transaction_offset == place and message.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT
+        message.prepared_transaction_offset == place and message.as_stored()[1] & TRANSACTION_MASK == TRANSACTION_COMMIT
         for message in visible
     )
 

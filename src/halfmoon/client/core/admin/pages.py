@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
-from halfmoon.client.core.admin.admin import AdminCore
+from halfmoon.client.core.admin.admin import AdminCore, answers_of
 from halfmoon.client.core.cursor import Offset, cursor, places
 from halfmoon.effects import Op, gather
 from halfmoon.errors import UsageError
@@ -55,15 +55,20 @@ def places_of(after: str | None) -> dict[str, Place]:
     return {} if after is None else places(after, tuple[Offset, str])
 
 
-def of_all(admin: AdminCore, known: Mapping[str, Place], listed: Callable[[Master], Op[Listed[T]]]) -> Op[dict[str, Listed[T]]]:
-    """Return what brokers list that have not ended. Raises the error of any: a list without its rows would look complete."""
+def of_all(
+    admin: AdminCore, known: Mapping[str, Place], listed: Callable[[Master], Op[Listed[T]]], failing: list[str] | None = None
+) -> Op[dict[str, Listed[T]]]:
+    """Return what brokers list that have not ended.
+
+    Raises the error of any, unless it is named in ``failing`` (see `answers_of`): a list without its rows would look complete.
+    """
     brokers = [broker for broker in (yield from masters(admin)) if known.get(broker.name) != END]
-    found: dict[str, Listed[T]] = {}
-    for broker, outcome in zip(brokers, (yield from gather([listed(broker) for broker in brokers]))):
-        if isinstance(outcome, Exception):
-            raise outcome
-        found[broker.name] = outcome
-    return found
+
+    def named(broker: Master) -> Op[tuple[str, Listed[T]]]:
+        return broker.name, (yield from listed(broker))
+
+    outcomes = yield from gather([named(broker) for broker in brokers])
+    return dict(answers_of(zip([broker.name for broker in brokers], outcomes), failing))
 
 
 def merged(

@@ -141,12 +141,12 @@ def edited(letter: DeadLetter, target: str, edit: Edit, namespace: str = "") -> 
     properties[DEAD_LETTER_ID], properties[DEAD_LETTER_TOPIC] = letter.offset_msg_id, wrap(letter.message.topic, namespace)
     if target == retry_topic(letter.group):
         properties["RETRY_TOPIC"] = wrap(letter.topic or letter.message.topic, namespace)
-    return properties, letter.message.body if edit.body is None else edit.body
+    return properties, letter.message.as_stored()[0] if edit.body is None else edit.body
 
 
 def _send(admin: AdminCore, letter: DeadLetter, topic: str, properties: str, body: bytes) -> Op[str]:
-    packed = letter.message.sys_flag & COMPRESSED and body is letter.message.body  # it did not unpack, and goes as it is
-    flags = letter.message.sys_flag & (COMPRESSED | COMPRESSION_MASK) if packed else 0
+    stored, sys_flag = letter.message.as_stored()
+    flags = sys_flag & (COMPRESSED | COMPRESSION_MASK) if sys_flag & COMPRESSED and body is stored else 0
     if not flags and len(body) >= COMPRESS_FROM_BYTES:
         small = yield from run(compress, body, ZLIB, 5)
         if len(small) < len(body):

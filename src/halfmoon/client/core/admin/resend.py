@@ -48,7 +48,8 @@ def resend(admin: AdminCore, message: StoredMessage, *, group: str | None = None
         raise UsageError(f"{message.topic} belongs to one group: give the id of the message itself, or replay the dead letter")
     topic = admin.wire(message.topic)
     check_sendable(topic)
-    check_message(Message(message.topic, message.body), BODY_BYTES_MAX)
+    body, sys_flag = message.as_stored()
+    check_message(Message(message.topic, body), BODY_BYTES_MAX)
     properties = {name: value for name, value in message.properties.items() if name not in NOT_COPIED | _RECONSUMED}
     properties.setdefault(UNIQ_KEY, message.msg_id)
     properties.setdefault("ORIGIN_MESSAGE_ID", message.offset_msg_id)
@@ -60,8 +61,8 @@ def resend(admin: AdminCore, message: StoredMessage, *, group: str | None = None
         target = retry_topic(admin.wire(group))
         properties["RETRY_TOPIC"] = topic
     outgoing = Outgoing(
-        target, message.body, properties_text(properties), message.msg_id, message.flag,
-        sys_flag=message.sys_flag & (COMPRESSED | COMPRESSION_MASK),
+        target, body, properties_text(properties), message.msg_id, message.flag,
+        sys_flag=sys_flag & (COMPRESSED | COMPRESSION_MASK),
     )  # fmt: skip
     queue_id = message.queue_id if group is None else 0
     return (yield from store_copy(outgoing, queue_id, message.store_host, admin.settings.request_timeout_ms))

@@ -8,7 +8,8 @@ from typing import Any
 
 from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.effects import Op, gather, now
-from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, UsageError
+from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, PeerError, UsageError
+from halfmoon.limits import REASON_LENGTH_MAX
 from halfmoon.results import Backlog, BrokerStatus, ClusterStatus, StatusLimits
 from halfmoon.shown.names import is_users_group
 from halfmoon.shown.texts import span_text
@@ -23,12 +24,14 @@ def status(admin: AdminCore, limits: StatusLimits | None = None, *, groups: bool
     Without ``groups`` only the brokers are asked, a request each; with them two more for each group.
     """
     at_ms = yield from now()
+    failing: list[str] = []
     try:
         found = yield from brokers(admin)
-        behind = (yield from backlogs(admin)) if groups else {}
+        behind = (yield from backlogs(admin, failing=failing)) if groups else {}
     except (NetworkError, BrokerError, UsageError) as exc:
         return ClusterStatus(at_ms, "down", [str(exc)], [], {})
     faults = _faults(found, behind, limits or StatusLimits())
+    faults += [f"groups are not reported: {text}" for text in failing]
     health = "degraded" if faults else "healthy"
     return ClusterStatus(at_ms, health if any(broker.version for broker in found) else "down", faults, found, behind)
 
@@ -94,17 +97,22 @@ def _broker(
     )
 
 
-def backlogs(admin: AdminCore, groups: Sequence[str] | None = None) -> Op[dict[str, Backlog]]:
+def backlogs(admin: AdminCore, groups: Sequence[str] | None = None, *, failing: list[str] | None = None) -> Op[dict[str, Backlog]]:
     """Return how far groups are behind: those that are named, or all of the users'. Those that never consumed are left out.
 
-    Raises the error of any broker that does not answer. Costs two requests a group.
+    Raises the error of any broker that does not answer. One that answers nonsense is named in ``failing``, where that is given, and
+    its groups are left out. Costs two requests a group.
     """
     at_ms = yield from now()
-    names = [*filter(is_users_group, (yield from admin.groups()))] if groups is None else groups
+    names = [*filter(is_users_group, (yield from admin.groups(failing=failing)))] if groups is None else groups
     found = {}
     for some in (names[start : start + SIDE_BY_SIDE] for start in range(0, len(names), SIDE_BY_SIDE)):
         for name, outcome in zip(some, (yield from gather([admin.consume_stats(name) for name in some]))):
             if isinstance(outcome, BrokerError):
+                continue
+            if isinstance(outcome, PeerError) and failing is not None:
+                if (text := str(outcome)[:REASON_LENGTH_MAX]) not in failing:
+                    failing.append(text)
                 continue
             if isinstance(outcome, Exception):
                 raise outcome

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import count as numbers
 from operator import itemgetter
 
-from halfmoon.client.core.admin.admin import AdminCore
+from halfmoon.client.core.admin.admin import AdminCore, answers_of
 from halfmoon.client.core.admin.find import broker_of, message_by_offset_id
 from halfmoon.client.core.admin.half_queue import (
     EXPIRED_TOPIC,
@@ -94,12 +94,14 @@ def pending_transactions(
 
 
 def pending_page(
-    admin: AdminCore, *, group: str | None = None, older_than_ms: int = 0, count: int = 100, after: str | None = None
-) -> Op[PendingPage]:
+    admin: AdminCore, *, group: str | None = None, older_than_ms: int = 0, count: int = 100, after: str | None = None,
+    failing: list[str] | None = None,
+) -> Op[PendingPage]:  # fmt: skip
     """Return some of what `pending_transactions` lists, up to 1,000, and the cursor of what follows: give it as ``after``.
 
     All pages together have each transaction once that stays pending meanwhile. A page may have fewer than ``count``, and even none
-    while others follow, where a group has few of very many. Raises as `pending_transactions`; UsageError for a damaged cursor.
+    while others follow, where a group has few of very many. Raises as `pending_transactions`, unless a broker that fails is named
+    in ``failing`` (see `answers_of`); UsageError for a damaged cursor.
     """
     wanted, count, places = None if group is None else wrap(group, admin.settings.namespace), count_of(count), places_of(after)
 
@@ -107,7 +109,7 @@ def pending_page(
         start = places.get(broker.name, (0, ""))
         return _pending(admin, broker, wanted, older_than_ms, count, start, PAGE_REQUESTS_MAX)
 
-    pages = yield from of_all(admin, places, listed)
+    pages = yield from of_all(admin, places, listed, failing)
     return PendingPage(*merged(pages, count, lambda transaction: transaction.since_ms, places))
 
 
@@ -279,14 +281,14 @@ def decide_transaction(admin: AdminCore, name: Name, *, commit: bool, operator: 
 # ---------------------------------------------------------------- figures
 
 
-def transaction_stats(admin: AdminCore) -> Op[list[TransactionStatsAt]]:
-    """Return pending transactions by producer group, and counters since the start, by broker. Raises the error of any broker."""
-    stats = []
-    for outcome in (yield from gather([_stats(admin, master) for master in (yield from masters(admin))])):
-        if isinstance(outcome, Exception):
-            raise outcome
-        stats.append(outcome)
-    return stats
+def transaction_stats(admin: AdminCore, *, failing: list[str] | None = None) -> Op[list[TransactionStatsAt]]:
+    """Return pending transactions by producer group, and counters since the start, by broker.
+
+    Raises the error of any broker, unless it is named in ``failing`` (see `answers_of`).
+    """
+    brokers = yield from masters(admin)
+    outcomes = yield from gather([_stats(admin, broker) for broker in brokers])
+    return answers_of(zip([broker.name for broker in brokers], outcomes), failing)
 
 
 def _stats(admin: AdminCore, broker: Master) -> Op[TransactionStatsAt]:
@@ -331,10 +333,12 @@ def expired_transactions(admin: AdminCore, *, count_max: int = 100) -> Op[list[E
     return sorted(transactions, key=lambda transaction: transaction.expired_ms)[-count:]
 
 
-def expired_page(admin: AdminCore, *, count: int = 100, after: str | None = None) -> Op[ExpiredPage]:
+def expired_page(
+    admin: AdminCore, *, count: int = 100, after: str | None = None, failing: list[str] | None = None
+) -> Op[ExpiredPage]:
     """Return some expired half messages, up to 100, the newest first, and the cursor of those before: give it as ``after``.
 
-    Raises the error of any broker, and UsageError for a damaged cursor.
+    Raises the error of any broker, unless it is named in ``failing`` (see `answers_of`), and UsageError for a damaged cursor.
     """
     count, places = min(count_of(count), EXPIRED_PAGE_MAX), places_of(after)
 
@@ -345,13 +349,10 @@ def expired_page(admin: AdminCore, *, count: int = 100, after: str | None = None
         copies, _ = yield from records(admin, broker.address, EXPIRED_TOPIC, low, max(0, end - low))
         return Listed([((copy.queue_offset, ""), (broker, copy)) for copy in reversed(copies)], (low, "") if low > begin else END)
 
-    copies, following = merged((yield from of_all(admin, places, listed)), count, lambda row: -row[1].store_ms, places)
-    transactions = []
-    for outcome in (yield from gather([_expired_one(admin, broker, copy) for broker, copy in copies])):
-        if isinstance(outcome, Exception):
-            raise outcome
-        transactions.append(outcome)
-    return ExpiredPage(transactions, following)
+    pages = yield from of_all(admin, places, listed, failing)
+    copies, following = merged(pages, count, lambda row: -row[1].store_ms, places)
+    outcomes = yield from gather([_expired_one(admin, broker, copy) for broker, copy in copies])
+    return ExpiredPage(answers_of(zip([broker.name for broker, _ in copies], outcomes), failing), following)
 
 
 def _expired_at(admin: AdminCore, broker: Master, count: int) -> Op[list[ExpiredTransaction]]:

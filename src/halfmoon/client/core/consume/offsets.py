@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 from halfmoon.client.core.ask import call, tell
-from halfmoon.client.core.route import RouteTable
+from halfmoon.client.core.route_table import RouteTable
 from halfmoon.effects import Op, Signal, run, wait
 from halfmoon.errors import HalfmoonError, NetworkError, broker_error
 from halfmoon.model import MessageQueue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from halfmoon.client.core.ask import ask
-from halfmoon.client.core.route import RouteTable
+from halfmoon.client.core.route_table import RouteTable
 from halfmoon.effects import Call, Op
 from halfmoon.errors import BadMessage, NetworkError, UsageError, broker_error
 from halfmoon.hot import HEAD

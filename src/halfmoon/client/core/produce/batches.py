@@ -18,11 +18,11 @@ from halfmoon.client.core.names import check_topic
 from halfmoon.client.core.produce import coordinator
 from halfmoon.client.core.ranges import pause_ms
 from halfmoon.client.settings import ClientSettings
-from halfmoon.effects import Op, sleep, steady
-from halfmoon.errors import NetworkError, PeerError, RequestNotSupported, ServiceNotAvailable, SystemBusy, UsageError
+from halfmoon.effects import Op, gather, sleep, steady
+from halfmoon.errors import HalfmoonError, NetworkError, PeerError, RequestNotSupported, ServiceNotAvailable, SystemBusy, UsageError
 from halfmoon.model import MessageQueue
 from halfmoon.settings import setting
-from halfmoon.wire.bodies import from_json, to_json
+from halfmoon.wire.bodies import TopicStatsTable, from_json, to_json
 from halfmoon.wire.bodies.batches import BATCH_BODY, BatchDecision, BatchPromise, BatchPromises, piece_checksum
 from halfmoon.wire.command import Command
 from halfmoon.wire.headers.batch import (
@@ -39,6 +39,7 @@ from halfmoon.wire.headers.batch import (
     VoteBatch,
     VoteBatchReply,
 )
+from halfmoon.wire.headers.topic import GetTopicStatsInfo
 from halfmoon.wire.table import Header
 
 CLUSTER_MS = 30_000
@@ -116,6 +117,22 @@ class BatchesCore:
         instance = self._instance
         asked = partial(instance.routes.publish_info, instance.wire(topic))
         return (yield from queues(instance.name_servers, topic, asked, self._settings.retries_max))
+
+    def births(self, topic: str) -> Op[list[int]]:
+        """Return when a topic was created, ms since the epoch, at each broker that takes its messages and says so; sorted."""
+        names = sorted({queue.broker_name for queue in (yield from self.queues(topic))})
+        there = (yield from self._brokers(anew=False)).addresses
+        request = GetTopicStatsInfo(topic=self._instance.wire(topic))
+        answers = yield from gather([self._once(there[name], request) for name in names if name in there])
+        births: list[int] = []
+        for answer in answers:
+            if isinstance(answer, HalfmoonError):
+                continue
+            if isinstance(answer, Exception):
+                raise answer
+            birth = from_json(TopicStatsTable, bytes(answer.body)).topic_birth_ms
+            births += [] if birth is None else [birth]
+        return sorted(births)
 
     def prepare(
         self, batch: tuple[str, int], attempt: str, partition: int, queue: MessageQueue, first_seq: int, count: int, body: bytes,

@@ -11,7 +11,7 @@ from typing import Any, Unpack
 from halfmoon.client.core.names import RETRY_PREFIX, wrap
 from halfmoon.client.core.produce.outgoing import Outgoing
 from halfmoon.client.core.produce.send import Chosen, FirstAttempt, Sender
-from halfmoon.client.core.route import RouteTable
+from halfmoon.client.core.route_table import RouteTable
 from halfmoon.client.settings import ProducerSettings
 from halfmoon.effects import Op, Signal, now, spawn, steady, wait
 from halfmoon.errors import NotRunning

@@ -98,20 +98,20 @@ class Requests:
         header = command.header(PushReplyMessageToClient)
         properties = wire_properties.decode((header.properties or "").encode())
         waiting = self._waiting.get(properties.get(CORRELATION_ID, ""))
+        if waiting is None:  # nobody waits any more; the broker need not try again
+            log.info("late reply: broker=%s from=%s", address, header.born_host)
+            return reply_command(command, 0, None, language=int(Language.PYTHON))
         try:
             body = decompress(bytes(command.body), header.sys_flag)
         except (BadMessage, UsageError) as exc:
             log.warning("reply does not decode: broker=%s topic=%s reason=%s", address, header.topic, exc)
             return reply_command(command, 1, f"process reply message fail: {exc}", language=int(Language.PYTHON))
-        if waiting is None:  # nobody waits any more; the broker need not try again
-            log.info("late reply: broker=%s from=%s", address, header.born_host)
-        else:
-            waiting.reply = StoredMessage(
-                header.topic, header.queue_id, -1, -1, body, properties, header.flag, header.sys_flag & ~COMPRESSED,
-                header.born_timestamp, header.born_host, header.store_timestamp, header.store_host, header.reconsume_times or 0,
-                0, 0, len(body), "",
-            )  # fmt: skip
-            waiting.arrived.fire()
+        waiting.reply = StoredMessage(
+            header.topic, header.queue_id, -1, -1, body, properties, header.flag, header.sys_flag & ~COMPRESSED,
+            header.born_timestamp, header.born_host, header.store_timestamp, header.store_host, header.reconsume_times or 0,
+            0, 0, len(body), "",
+        )  # fmt: skip
+        waiting.arrived.fire()
         return reply_command(command, 0, None, language=int(Language.PYTHON))
 
     # ------------------------------------------------------------ replying

@@ -14,7 +14,8 @@ from halfmoon.client.core.produce.outgoing import Outgoing, SendObserver, proper
 from halfmoon.client.core.produce.selector import Selector, select_by_hash
 from halfmoon.client.core.produce.send_result import failure_code, send_result
 from halfmoon.client.core.produce.unanswered import UnansweredSends
-from halfmoon.client.core.route import PublishInfo, RouteTable
+from halfmoon.client.core.route import PublishInfo
+from halfmoon.client.core.route_table import RouteTable
 from halfmoon.client.settings import ProducerSettings
 from halfmoon.effects import Call, Now, Op, Steady, at_once, now, run, steady
 from halfmoon.errors import (

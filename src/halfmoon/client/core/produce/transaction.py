@@ -24,7 +24,7 @@ from halfmoon.client.core.produce.transaction_check import (
     remark_of,
     state_of,
 )
-from halfmoon.client.core.route import ROUTES_FAILED
+from halfmoon.client.core.route_table import ROUTES_FAILED
 from halfmoon.client.settings import TransactionSettings
 from halfmoon.effects import Op, now, run, sleep, steady
 from halfmoon.errors import HalfmoonError, HalfRolledBack, NoNameServer, NoNameServerAnswers, UsageError

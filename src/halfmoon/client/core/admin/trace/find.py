@@ -29,6 +29,8 @@ TOPICS_MAX, GROUPS_MAX = 1000, 200
 SIDE_BY_SIDE = 16
 """Questions under way at the same time, so that a search is no storm."""
 COPIES_MAX = 64
+REPORT_BYTES_MAX = 1024 * 1024
+"""Of one message that reports on others, what is read: clients send up to 128,000 bytes."""
 
 
 class Copies:
@@ -164,5 +166,6 @@ def traced(admin: AdminCore, brokers: Sequence[Master], trace_topic: str, msg_id
     for outcome in (yield from gather([_query(master, trace_topic, msg_id, over, unique=False) for master in brokers])):
         if not isinstance(outcome, Exception):
             for message in outcome:
-                records += [record for record in decode_traces(message.body.decode("utf-8", "replace")) if record.msg_id == msg_id]
+                text = message.beginning(REPORT_BYTES_MAX).decode("utf-8", "replace")
+                records += [record for record in decode_traces(text) if record.msg_id == msg_id]
     return records

@@ -68,7 +68,7 @@ def trace(admin: AdminCore, msg_id: str, topic: str | None = None, *, trace_topi
 def _born(first: StoredMessage) -> TraceEvent:
     tag = f"tag {first.tag}, " if first.tag else ""
     keys = f"keys {' '.join(first.keys)}, " if first.keys else ""
-    return TraceEvent(at_ms=first.born_ms, what="born", who=first.born_host, detail=f"{tag}{keys}{len(first.body)} bytes")
+    return TraceEvent(at_ms=first.born_ms, what="born", who=first.born_host, detail=f"{tag}{keys}{first.held_bytes} bytes")
 
 
 def _place(copies: Copies, copy: StoredMessage) -> str:

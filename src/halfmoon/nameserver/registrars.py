@@ -1,0 +1,74 @@
+"""`Registrars`: who may change what a name server tells. Checks each request that does, and bounds guesses.
+
+Who may: machines of the setting ``register_from``, and whoever signs with ``register_secret``, as brokers do; beside brokers with
+accounts, their administrators too. Without any of these, everybody. Who reads routes is not asked.
+
+Differs: an Apache name server takes everything from everybody.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from ipaddress import ip_address, ip_network
+
+from halfmoon.columns.signing import ACCESS_KEY
+from halfmoon.errors import ACCESS_REFUSED, AccessRefused
+from halfmoon.logs import RateLimitedLog
+from halfmoon.nameserver.settings import NameServerSettings
+from halfmoon.wire.command import Command
+from halfmoon.wire.peer import Peer
+from halfmoon.wire.signature import verify
+from halfmoon.wire.table import REQUESTS
+
+GUESSES_A_MINUTE = 30
+"""Requests from one address in a minute that are refused for their signature; beyond them none is verified."""
+HOSTS_MAX = 10_000
+"""Addresses whose guesses are counted."""
+
+SecretOf = Callable[[str], bytes | None]
+"""Returns the secret of the administrator with an access key; None: there is no such one."""
+
+log = logging.getLogger("halfmoon.nameserver")
+
+
+class Registrars:
+    """The check. ``administrator`` is set where a broker with accounts is in the same process."""
+
+    def __init__(self, settings: NameServerSettings) -> None:
+        self._networks = [ip_network(text.strip(), strict=False) for text in settings.register_from.split(",") if text.strip()]
+        self._secret = settings.register_secret.encode()
+        self.administrator: SecretOf | None = None
+        self._guesses: dict[str, int] = {}
+        self._minute_ms = 0
+        self._log = RateLimitedLog(log, 0)
+
+    def check(self, command: Command, peer: Peer, now: int) -> None:
+        """Raise AccessRefused (1) for a request that changes what is told, from who may not do that."""
+        line = REQUESTS.get(command.code)
+        if line is None or line.needs is None or not line.needs.registers:
+            return
+        if not (self._networks or self._secret or self.administrator):
+            return
+        host = peer.remote.rpartition(":")[0]
+        if self._networks and any(ip_address(host.strip("[]").partition("%")[0]) in network for network in self._networks):
+            return
+        if now >= self._minute_ms:
+            self._minute_ms = now + 60_000
+            self._guesses.clear()
+        if self._guesses.get(host, 0) < GUESSES_A_MINUTE and self._signed(command):
+            return
+        if host in self._guesses or len(self._guesses) < HOSTS_MAX:
+            self._guesses[host] = self._guesses.get(host, 0) + 1
+        self._log.tick(now)
+        self._log.warning("refused: request=%s from=%s: it is not signed by who may register brokers", line.name, peer.remote)
+        raise AccessRefused(f"{ACCESS_REFUSED}{line.name} needs the right to register: see docs/access.md")
+
+    def _signed(self, command: Command) -> bool:
+        access_key = command.fields.get(ACCESS_KEY)
+        if access_key is None:
+            return False
+        if self._secret and verify(self._secret, command.fields, command.body):
+            return True
+        secret = None if self.administrator is None else self.administrator(access_key)
+        return secret is not None and verify(secret, command.fields, command.body)

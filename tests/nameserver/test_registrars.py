@@ -1,0 +1,89 @@
+"""Tests of who may change what a name server tells: a walk over all its requests, secrets, machines, and bounded guesses."""
+
+from __future__ import annotations
+
+import pytest
+
+from halfmoon.columns.signing import Signer
+from halfmoon.nameserver import registrars
+from halfmoon.wire.table import REQUESTS
+from tests.nameserver.house import House, register_body, register_fields
+
+SECRET = "the secret of brokers"
+READS = frozenset((101, 105, 106, 206, 219, 224, 304, 311, 312, 313, 319, 901))
+"""Requests of a name server that change nothing. Whatever is not among them wants the right to register."""
+LACKING = "needs the right to register"
+
+
+def lacks(house, code, fields=None, body=b"", who=None):
+    """Whether a request is refused for lack of the right."""
+    fields = fields or {}
+    reply = house.ask(code, {**fields, **(Signer(*who, "").sign(fields, body) if who else {})}, body)
+    return reply.code == 1 and LACKING in (reply.remark or "")
+
+
+def register(house, who=None):
+    return lacks(house, 103, register_fields(), register_body(), who)
+
+
+@pytest.mark.parametrize("settings", [{"register_secret": SECRET}, {"register_from": "10.0.0.0/8"}], ids=str)
+def test_every_request_that_changes_what_is_told_wants_the_right_and_no_other_does(settings):
+    house = House(**settings)
+    codes = house.core.codes()
+
+    assert {code for code in codes if lacks(house, code)} == codes - READS
+    assert {code for code in codes if REQUESTS[code].needs.registers} == codes - READS
+
+
+def test_a_broker_registers_with_the_shared_secret_and_nobody_else_takes_its_place():
+    house = House(register_secret=SECRET)
+
+    assert register(house)
+    assert register(house, ("halfmoon-broker", "another secret of them"))
+    assert house.route() == 17
+    assert not register(house, ("halfmoon-broker", SECRET))
+    assert house.route()["brokerDatas"][0]["brokerName"] == "broker-a"
+
+
+@pytest.mark.parametrize(("networks", "lacking"), [("192.0.2.0/24", False), ("10.0.0.1, 192.0.2.1", False), ("10.0.0.0/8", True)])
+def test_machines_that_are_listed_register_without_a_secret(networks, lacking):
+    assert register(House(register_from=networks)) is lacking
+
+
+def test_without_a_list_a_secret_and_accounts_everybody_registers_as_at_apaches():
+    assert not register(House())
+
+
+def test_beside_brokers_with_accounts_their_administrators_may():
+    house = House(register_secret=SECRET)
+    house.core.registrars.administrator = {"operator": b"the secret of operators"}.get
+
+    assert not lacks(house, 216, {"topic": "t"}, who=("operator", "the secret of operators"))
+    assert lacks(house, 216, {"topic": "t"}, who=("operator", "a wrong secret"))
+    assert lacks(house, 216, {"topic": "t"}, who=("stranger", "the secret of operators"))
+
+
+def test_a_secret_can_be_guessed_only_so_often_in_a_minute(monkeypatch):
+    monkeypatch.setattr(registrars, "GUESSES_A_MINUTE", 3)
+    house = House(register_secret=SECRET)
+    for number in range(3):
+        assert register(house, ("guesser", f"the guess number {number}"))
+
+    assert register(house, ("halfmoon-broker", SECRET))
+    house.passes(60_000)
+    assert not register(house, ("halfmoon-broker", SECRET))
+
+
+def test_what_is_remembered_of_addresses_is_bounded(monkeypatch):
+    monkeypatch.setattr(registrars, "HOSTS_MAX", 0)
+    house = House(register_secret=SECRET)
+
+    assert register(house)
+    assert house.core.registrars._guesses == {}
+
+
+def test_refusals_are_logged_with_the_name_of_the_request_and_who_sent_it(caplog):
+    register(House(register_secret=SECRET))
+
+    assert "refused: request=REGISTER_BROKER from=192.0.2.1:10001" in caplog.text
+    assert SECRET not in caplog.text

@@ -1,0 +1,54 @@
+"""Writes the table of who may ask what into docs/access.md, from the protocol table. Run it after a change of what a request needs.
+
+``python -m tools.generate_access`` writes it; with ``--check`` it only says whether it is stale (exit code 1).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from halfmoon.wire.needs import Needs
+from halfmoon.wire.table import REQUESTS
+from tools.generate_protocol import Table, answered, markdown
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "access.md"
+BEGIN, END = "<!-- requests: written by tools/generate_access.py -->\n", "<!-- end of requests -->"
+
+
+def page() -> str:
+    """Return the page with the table as it is now."""
+    text = PAGE.read_text()
+    before, rest = text.split(BEGIN)
+    return before + BEGIN + "\n" + table() + "\n" + END + rest.split(END)[1]
+
+
+def table() -> str:
+    """Return a row for every request that a broker or a name server answers: its code, who answers, and what it needs."""
+    rows: Table = [("code", "request", "answered by", "needs", "with `acl_mode=ROCKETMQ`")]
+    servers = {who: codes for who, codes in answered().items() if who != "client"}
+    for code in sorted(frozenset().union(*servers.values())):
+        line = REQUESTS[code]
+        assert line.needs is not None, f"{line.name} does not say what it needs: see halfmoon.wire.needs"
+        by = ", ".join(who for who, codes in servers.items() if code in codes)
+        rows.append((str(code), line.name, by, line.needs.text(line.names), _original(line.needs, line.names)))
+    return markdown(rows)
+
+
+def _original(needs: Needs, names: dict[str, str]) -> str:
+    return "" if needs.rocketmq is None else needs.rocketmq.text(names)
+
+
+def main(arguments: list[str]) -> int:
+    """Write the table, or with ``--check`` compare it; return the exit code."""
+    if arguments == ["--check"]:
+        if PAGE.read_text() != page():
+            print("docs/access.md is stale: run python -m tools.generate_access", file=sys.stderr)
+            return 1
+        return 0
+    PAGE.write_text(page())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
