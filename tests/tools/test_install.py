@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from zipfile import ZipFile
+
 import pytest
 
 from tools import install
@@ -35,3 +39,16 @@ def test_a_failure_shows_what_pip_said_last_and_silence_is_short(tmp_path, monke
     assert out.startswith("installing 2 packages, ")
     assert out.count("looking for them\n") > 1
     assert "No matching distribution found for no-such-package==1" in err
+
+
+def test_workers_import_an_archive_without_compiling_it(tmp_path):
+    archive = tmp_path / "pyspark.zip"
+    with ZipFile(archive, "w") as files:
+        files.writestr("spark/__init__.py", "")
+        files.writestr("spark/worker.py", "print(__file__)")
+
+    assert (install.compile_archive(archive), install.compile_archive(archive)) == (2, 0)
+
+    code = f"import sys; sys.path.insert(0, {str(archive)!r}); import spark.worker"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split()[-1].endswith("spark/worker.pyc")

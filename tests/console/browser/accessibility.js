@@ -121,7 +121,8 @@ globalThis.audit = (() => {
     return faults.length || document.documentElement.scrollWidth <= width ? faults : [`the page is wider than ${width} px`];
   };
 
-  // A way through the page by Tab: `start` returns how often it has to be pressed, `end` what was not reached so, or not seen.
+  // A way through the page by Tab: `start` returns how often it has to be pressed, `end` what was not reached so, or not seen; null
+  // where the page renewed a part of itself meanwhile.
   let stops, plain, reached;
   const look = (element) => {
     const style = getComputedStyle(element);
@@ -147,6 +148,7 @@ globalThis.audit = (() => {
   };
   const end = () => {
     document.removeEventListener("focusin", note);
+    if (stops.some((each) => !each.isConnected)) return null;
     const looks = new Map(reached.toReversed()); // of each the first time
     const way = [...new Set(reached.map(([element]) => element))].filter((each) => plain.has(each));
     const expected = stops.filter((each) => looks.has(each));

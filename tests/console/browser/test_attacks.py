@@ -247,6 +247,7 @@ def test_a_broker_killed_and_started_again_is_seen_on_the_open_overview(
         expect(page.locator(".tile", has_text="Disk used").locator("strong")).to_contain_text("%")
         other.reload()
         expect(other.get_by_role("heading", name="Groups")).to_be_visible()
+        page.close()  # else it may ask a console that has just ended
 
 
 def test_a_console_that_ended_is_named_on_the_open_overview(open_page: Callable[..., Page], tmp_path: Path, watch: Watch) -> None:
