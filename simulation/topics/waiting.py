@@ -1,10 +1,11 @@
-"""One simulated history of messages that wait while their topic is deleted and made again by an operator; and the verdict.
+"""One simulated history: an operator deletes a topic and creates it again while delayed and half messages for it wait.
 
 verdict = simulate_waiting(seed=7)
 assert verdict.problems == []
 
-Sends create no topics here. Delayed and half messages come to the topic that they were accepted for or, if that is gone, to the
-expired ones, each once; what is sent again under its id is in the topic that there is; and no topic is there but the operator's.
+The broker creates no topics by itself here. It is checked that each waiting message reaches the topic that it was accepted for, or,
+where that topic was deleted, is kept as an expired message, exactly once; that a message sent again under its id is stored in the
+topic of today; and that a deleted topic comes back only when the operator creates it.
 """
 
 from __future__ import annotations

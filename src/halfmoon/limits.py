@@ -35,6 +35,9 @@ ROUTE_QUEUES_MAX = 65_536
 PROPERTIES_BYTES_MAX = 32767
 """A stored record keeps the length of its properties in a signed short."""
 
+PROPERTIES_SENT_MAX = 32_000
+"""What our senders allow: the rest is room for what a broker adds when it delays, redelivers or dead-letters the message."""
+
 BODY_BYTES_MAX = 4 * 1024 * 1024
 """Default of maxMessageSize, for senders and brokers."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from halfmoon.errors import BadMessage
+from halfmoon.hot import parts_at
 from halfmoon.model import UNIQ_KEY, StoredMessage
 from halfmoon.store.store import Store
 from halfmoon.wire.record import decode_record
@@ -28,3 +29,15 @@ def message_of(record: memoryview | None) -> StoredMessage | None:
         return None if record is None else decode_record(bytes(record))
     except BadMessage:
         return None
+
+
+def places_of(record: memoryview | None) -> tuple[int, int, int] | None:
+    """Return a record's queue offset, its place in the log, and the place of the half message that it names; its body is not read.
+
+    None: there is no record, or it is damaged.
+    """
+    try:
+        head = None if record is None else parts_at(record, 0)[0]
+    except BadMessage:
+        return None
+    return None if head is None else (head[5], head[6], head[13])

@@ -225,10 +225,10 @@ class Topics:
             self._enter(structs.replace(config, birth_ms=max(now, (config.birth_ms or 0) + 1)), now)
 
     def accepts_from(self, topic: str) -> int:
-        """Return the physical offset from which on delayed and half messages are for the topic that is there.
+        """Return the lowest physical offset of the delayed and half messages that may still be delivered to a topic.
 
-        Those before it were accepted for a topic that was deleted. They go to the one of the same name if a send would create it
-        (0); otherwise to none: where there is no topic, none is accepted.
+        Messages below it were accepted for an earlier topic of this name, which was deleted. It is 0 where the broker creates
+        topics by itself: then a message may recreate its topic. It is beyond the log (`NOWHERE`) where there is no such topic.
         """
         if self._settings.auto_create_topics or topic.startswith(RETRY_PREFIX):
             return 0
@@ -236,7 +236,7 @@ class Topics:
         return NOWHERE if config is None else config.birth_offset or 0
 
     def gone(self, topic: str) -> str:
-        """Return what became of the topic that a message was accepted for which is before `accepts_from`."""
+        """Return the reason why a message below `accepts_from` is not delivered, for people."""
         return f"topic {topic} was deleted{'' if self._table.get(topic) is None else ' and created again'} after it was accepted"
 
     def command(self, config: TopicConfig, now: int) -> None:

@@ -4,6 +4,7 @@ from itertools import count
 
 import pytest
 
+from halfmoon.limits import PROPERTIES_SENT_MAX, TOPIC_LENGTH_MAX
 from halfmoon.wire.bodies import SubscriptionGroupConfig, to_json
 from halfmoon.wire.codes import ROCKETMQ
 from halfmoon.wire.headers.group import UpdateAndCreateSubscriptiongroup
@@ -304,6 +305,24 @@ def test_properties_that_leave_no_room_are_refused_and_a_reason_gives_way(talk):
     [dead] = found(talk, "%DLQ%G")
     assert "RECONSUME_REASON" not in dead.properties
     assert dead.properties["RETRY_TOPIC"] == "T"
+
+
+@pytest.mark.parametrize("level", [0, -1], ids=["again", "dead letter"])
+def test_what_our_senders_allow_leaves_room_to_redeliver_a_delayed_message_of_the_longest_names(talk, level):
+    topic, group = "T" * TOPIC_LENGTH_MAX, "G" * (TOPIC_LENGTH_MAX - len("%RETRY%"))
+    consuming(talk, topic, group=group)
+    given = {"KEYS": "k" * 500, "DELAY": "1", "mine": "m"}
+    properties = encode({**given, "mine": "m" * (PROPERTIES_SENT_MAX - len(encode(given)) + 1)})
+    assert len(properties) == PROPERTIES_SENT_MAX
+    talk.send(topic, properties=properties.decode())
+    talk.wait(1100)
+    [message] = found(talk, topic)
+
+    assert talk.ask(back(message.physical_offset, group=group, level=level)).code == 0
+    talk.wait(LEVELS_MS[0] + 200)
+
+    [copy] = found(talk, f"%DLQ%{group}" if level else f"%RETRY%{group}")
+    assert (copy.properties["RETRY_TOPIC"], copy.properties["mine"]) == (topic, message.properties["mine"])
 
 
 # ---------------------------------------------------------------- answers

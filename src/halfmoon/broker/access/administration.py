@@ -31,7 +31,7 @@ from halfmoon.wire.headers.access import (
 OFF = "access control is off: start the broker with aclEnable=true"
 
 MASK = "***"
-"""What is shown in the place of a secret. It is too short to be one, so that it cannot be set by mistake."""
+"""What listings show instead of a secret. It is shorter than a secret may be, so nobody can set it as one by mistake."""
 
 Data = dict[str, Any]
 

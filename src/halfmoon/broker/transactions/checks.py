@@ -338,7 +338,7 @@ class Checks:
         return members, sender_of(parts, members)
 
     def _may_decide(self, member: Member, group: str, topic: str) -> bool:
-        """Whether a member may be shown a half message: one whose decision would be refused is not asked."""
+        """Whether a member may decide about a half message. A member whose decision would be refused is not asked, nor shown it."""
         try:
             if self._access is not None:
                 self._access.check_produces(member.peer, member.account, group, CHECK, topic)

@@ -392,7 +392,7 @@ class Decisions:
         return kept
 
     def _expire_void(self, completion: Completion, topic: str, now: int) -> None:
-        """Keep a message as an expired one whose topic was deleted, and refuse its commit."""
+        """Refuse a commit because the message's topic was deleted, and keep the message among the expired ones."""
         record, half = self._store.record(completion.physical_offset), self._index.half(completion.index)
         reason = self._topics.gone(topic)
         refusal: BrokerError = TopicNotFound(f"{reason}: the message is kept in {EXPIRED_TOPIC}")

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from halfmoon.broker.context import Context
-from halfmoon.broker.lookup import FOR_EVER_MS, message_of
+from halfmoon.broker.lookup import FOR_EVER_MS, message_of, places_of
 from halfmoon.broker.names import EXPIRED_TOPIC, HALF_TOPIC
 from halfmoon.broker.request import Reply, Request
 from halfmoon.broker.send.sends import Sends
@@ -105,18 +105,26 @@ class Expiry:
         self._copied.add(half.index)
 
     def _copied_before(self) -> set[int]:
-        """Return the pending half messages of which the topic has a copy: a process ended before their op records."""
+        """Return the pending half messages of which the topic has a copy: a process ended before their op records.
+
+        Only copies that name a pending half message are read with their bodies, so that a thousand copies do not hold up a turn.
+        """
         store, lowest = self._store, self._index.half(self._index.lowest_pending())
         copied: set[int] = set()
         end, first = store.queue_max(EXPIRED_TOPIC, 0), store.queue_min(EXPIRED_TOPIC, 0)
         for offset in range(end - 1, max(first, end - _COPIED_MAX) - 1, -1):
             pieces = store.read(EXPIRED_TOPIC, 0, offset, 1).pieces
-            copy = message_of(pieces[0]) if pieces else None
-            if copy is not None and lowest is not None and copy.physical_offset < lowest.physical_offset:
+            places = places_of(pieces[0]) if pieces else None
+            if places is None:
+                continue
+            if lowest is not None and places[1] < lowest.physical_offset:
                 break
-            half = None if copy is None else self._half_of(copy)
-            if half is not None and half.state == State.PREPARED:
-                copied.add(half.index)
+            named = places_of(store.record(places[2])) if places[2] >= 0 else None
+            half = None if named is None else self._index.half(named[0])
+            if half is not None and half.state == State.PREPARED and half.physical_offset == places[2]:
+                copy = message_of(pieces[0])
+                if copy is not None and self._half_of(copy) is not None:
+                    copied.add(half.index)
         return copied
 
     def _half_of(self, copy: StoredMessage) -> Half | None:

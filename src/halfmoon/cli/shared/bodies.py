@@ -1,4 +1,4 @@
-"""Bodies of messages in what commands write as JSON: whole, within bytes in total that follow from what is stored."""
+"""Bodies of messages in the JSON that commands write: whole, up to a total that depends on how much is stored."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from halfmoon.model import StoredMessage
 from halfmoon.shown.texts import body_facts, message_facts
 
 FOR_EACH_BYTE = 32
-"""Bytes that one stored byte may become: text shrinks to a tenth, and what shrinks to a thousandth is made to burst."""
+"""How many bytes one stored byte may unpack to. Text compresses to a tenth; what compresses to a thousandth is an attack."""
 BODY_BYTES_MAX = 4 * FRAME_BYTES_MAX
 
 
 class Bodies:
-    """The bodies that one command writes: 16 MiB in all, and 32 times what is stored of them. One that takes more is left out.
+    """The bodies that one command writes: 16 MiB in all, plus 32 times their stored size. A body beyond that is left out.
 
     Whoever may send could fill a terminal or a disk else: 65 KB can unpack to 64 MiB. Bodies that are not compressed always fit.
     """

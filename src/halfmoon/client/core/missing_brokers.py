@@ -1,4 +1,4 @@
-"""Brokers that a name server's answer misses though they hold the topic: it has started just now, and they did not register yet.
+"""Brokers that hold a topic but are missing in a name server's answer, because it has just started and they have yet to register.
 
 Holds when each was missed first. The broker itself is the witness: one that answers for the topic is kept, for a bounded time;
 one that says that the topic is gone, or says nothing, is given up as the name server wants it.
@@ -14,13 +14,13 @@ from halfmoon.limits import ROUTE_BROKERS_MAX, ROUTE_QUEUES_MAX
 from halfmoon.wire.headers.topic import GetTopicStatsInfo
 
 KEPT_MS = 90_000
-"""So long a broker is kept that no name server names. Brokers of RocketMQ register every 30 s, or 60 s at most."""
+"""How long a client keeps a broker that no name server names. Brokers of RocketMQ register every 30 s, 60 s at most."""
 ANSWER_MS = 1_000
 """How long a missing broker may take to answer."""
 GONE = frozenset({TopicNotFound.code, RequestNotSupported.code})
-"""Answers of a broker without the topic, and of what is no broker any more. Any other refusal says that it lives."""
+"""Codes that mean: this broker does not have the topic, or this is no broker any more. Any other refusal proves that it runs."""
 SILENT_MS = 10_000
-"""A broker that did not answer is not asked again for so long, however many topics miss it."""
+"""How long a broker that did not answer is not asked again, for any topic."""
 
 
 class MissingBrokers:
@@ -52,7 +52,7 @@ class MissingBrokers:
         return _merged(known, answer, kept)
 
     def forget(self, topic: str) -> None:
-        """Nothing is missed of a topic any more."""
+        """Forget which brokers were missing for a topic."""
         self._since.pop(topic, None)
 
     def _ask(self, topic: str, addresses: list[str], at: int) -> Op[dict[str, bool | None]]:

@@ -199,7 +199,7 @@ class RouteTable:
         self.registered[topic] = self.registered.get(topic, 0) + 1
 
     def unregister(self, topic: str) -> None:
-        """The topic is used by one less."""
+        """One user of the topic has ended."""
         if self.registered.get(topic, 0) > 1:
             self.registered[topic] -= 1
         else:

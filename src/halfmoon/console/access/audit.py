@@ -21,14 +21,15 @@ from halfmoon.logs import escaped
 log = logging.getLogger("halfmoon.console")
 
 KEPT_MS = 400 * 24 * 3_600_000
-"""How long an entry is kept: a year, and what is looked at after it."""
+"""How long an entry is kept: a year, and some weeks in which last year's entries can still be read."""
 ENTRIES_MAX, LOOK_EVERY, MAKE_ROOM = 500_000, 1000, 5000
 """Entries in all, some 150 MB. Each thousandth entry they are counted; beyond, the user who has most loses the oldest 5,000: a
 flood takes away nothing that others did."""
 TEXT_MAX = 200
 """Characters of a value."""
 FAILURES_MAX, OTHERS = 10, "several addresses"
-"""Entries of failed logins in a minute, and of failed changes of a user: else they fill the log, and what is in it is lost."""
+"""How many failed logins, and failed changes of one user, get entries of their own in a minute. Without a bound they would fill the
+log and push out older entries."""
 BEGUN, UNKNOWN = "begun", "not known: the console ended meanwhile"
 RUNNING_MS = 10 * 60_000
 """After that long nobody waits for an outcome any more: a request has 5 minutes."""

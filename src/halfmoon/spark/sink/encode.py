@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from halfmoon.columns.batch import ITEM_BYTES_MIN
 from halfmoon.errors import MessageIllegal, UsageError
-from halfmoon.limits import BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
+from halfmoon.limits import BODY_BYTES_MAX, PROPERTIES_SENT_MAX
 from halfmoon.model import RESERVED_PROPERTIES, MessageQueue, check_tag, java_hash
 from halfmoon.spark.sink.too_large import DeadLetters, with_dead_letters
 from halfmoon.wire.compression import compress
@@ -244,7 +244,7 @@ def _measured(rows: _Rows, ids: Ids, encoding: Encoding) -> _Measured:
         _tail(rows, ids, encoding),
     ]
     lengths = sum((fields.lengths for fields in property_fields), np.zeros(rows.count, np.int64))
-    rows.refuse(lengths > PROPERTIES_BYTES_MAX, f"the properties are longer than {PROPERTIES_BYTES_MAX} bytes")
+    rows.refuse(lengths > PROPERTIES_SENT_MAX, f"the properties are longer than {PROPERTIES_SENT_MAX} bytes")
     return _Measured(body, property_fields, body_bytes, lengths, ITEM_BYTES_MIN + body_bytes + lengths)
 
 

@@ -7,7 +7,7 @@ from typing import Protocol
 import msgspec
 
 from halfmoon.errors import MessageIllegal
-from halfmoon.limits import PROPERTIES_BYTES_MAX
+from halfmoon.limits import PROPERTIES_BYTES_MAX, PROPERTIES_SENT_MAX
 from halfmoon.model import LocalTransactionState, Message, MessageQueue, SendResult, StoredMessage
 from halfmoon.wire import properties as wire_properties
 
@@ -43,12 +43,16 @@ class SendObserver(Protocol):
 
 def properties_text(properties: dict[str, str]) -> str:
     """Return properties as a header carries them. Raises MessageIllegal when they are too long to be stored."""
-    return properties_bytes(properties).decode()
+    return _encoded(properties, PROPERTIES_BYTES_MAX).decode()
 
 
 def properties_bytes(properties: dict[str, str]) -> bytes:
-    """Return properties as they are stored. Raises MessageIllegal when they are too long for that."""
+    """Return a new message's properties as they are stored. Raises MessageIllegal when they leave no room to redeliver it."""
+    return _encoded(properties, PROPERTIES_SENT_MAX)
+
+
+def _encoded(properties: dict[str, str], most_bytes: int) -> bytes:
     data = wire_properties.encode(properties)
-    if len(data) > PROPERTIES_BYTES_MAX:
-        raise MessageIllegal(f"the message properties are {len(data)} bytes long, MAX: {PROPERTIES_BYTES_MAX}")
+    if len(data) > most_bytes:
+        raise MessageIllegal(f"the message properties are {len(data)} bytes long, MAX: {most_bytes}")
     return data

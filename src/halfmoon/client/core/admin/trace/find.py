@@ -30,7 +30,7 @@ SIDE_BY_SIDE = 16
 """Questions under way at the same time, so that a search is no storm."""
 COPIES_MAX = 64
 REPORT_BYTES_MAX = 1024 * 1024
-"""Of one message that reports on others, what is read: clients send up to 128,000 bytes."""
+"""How much of one trace message's body is read. Clients send up to 128,000 bytes."""
 
 
 class Copies:
