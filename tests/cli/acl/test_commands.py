@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.testing.local import LocalCluster
+from tests.broker.access.rule_files import write
 
 RULES = """
 globalWhiteRemoteAddresses: [10.0.0.1]
@@ -17,8 +18,7 @@ accounts:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     data = tmp_path_factory.mktemp("acl") / "store"
-    (data / "conf").mkdir(parents=True)
-    (data / "conf" / "plain_acl.yml").write_text(RULES)
+    write(data, RULES)
     with LocalCluster(data, {"aclEnable": "true"}) as running:
         yield running
 

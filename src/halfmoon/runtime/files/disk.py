@@ -23,6 +23,7 @@ from threading import Lock
 from halfmoon.errors import StoreLocked
 from halfmoon.hot import put_numbers
 from halfmoon.ports import Buffer, DiskUsage, File
+from halfmoon.private import is_private
 from halfmoon.runtime.descriptors import allow_descriptors, refill_reserve, set_up_reserve, with_reserve, writing_max
 from halfmoon.runtime.files.filesystems import PAGE_BYTES, Kind, kind_of, sync_file_system, whole_pages
 from halfmoon.runtime.files.mapping import Mapping, mapped
@@ -397,7 +398,7 @@ class RealDisk:
 
     def is_private(self, path: str) -> bool:
         """Whether nobody but its owner may use a file."""
-        return (self.root / path).stat().st_mode & 0o077 == 0
+        return is_private((self.root / path).stat().st_mode)
 
     def remove(self, path: str) -> None:
         """Remove a file or an empty directory; missing is no error."""
