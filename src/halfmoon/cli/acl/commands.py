@@ -82,6 +82,7 @@ def rotate(
     keep: Annotated[str, typer.Option("--keep", metavar="TIME", help="How long the old secret stays good as well.")] = "24h",
     secret_file: Annotated[Path | None, typer.Option("--secret-file", help="File with the secret; without it one is made.")] = None,
     end: Annotated[bool, typer.Option("--end", help="Make no secret: end the previous one now.")] = False,
+    yes: Yes = False,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -94,6 +95,8 @@ def rotate(
     secret = None if end else secrets.token_urlsafe(SECRET_BYTES) if secret_file is None else _secret(secret_file)
     made = secret if secret_file is None else None
     keep_ms = 0 if end else duration_ms(keep, "--keep")
+    if keep_ms == 0:
+        confirm(f"end the old secret of account {access_key} at every broker, which then refuses who still signs with it", yes=yes)
     try:
         with Admin(nameserver=nameserver) as admin:
             brokers = admin.rotate_secret(access_key, secret, keep_ms)
