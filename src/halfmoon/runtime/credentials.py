@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from halfmoon.errors import SettingError
-from halfmoon.private import exposed, is_refused
+from halfmoon.settings.private import exposed, is_refused
 from halfmoon.wire.signature import Credentials
 
 FILE_BYTES_MAX = 64 * 1024
@@ -41,7 +41,7 @@ def credentials(
 
 
 def read(name: str, environment: Mapping[str, str]) -> Credentials:
-    """Return what a file says. Raises SettingError, also for one that other users may read (`halfmoon.private`)."""
+    """Return what a file says. Raises SettingError, also for one that other users may read (`halfmoon.settings.private`)."""
     path = Path(name).expanduser()
     try:
         with path.open("rb") as file:

@@ -20,7 +20,7 @@ from halfmoon.console.access.audit import Audit, NotAudited
 from halfmoon.console.access.database import NAME, opened
 from halfmoon.console.access.users import Users
 from halfmoon.errors import HalfmoonError, SettingError
-from halfmoon.private import VARIABLE
+from halfmoon.settings.private import VARIABLE
 from tests.runtime.files.test_full_disk import tmpfs
 
 __all__ = ["tmpfs"]

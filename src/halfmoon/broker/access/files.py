@@ -17,7 +17,7 @@ from halfmoon.broker.access.accounts import FILE_BYTES_MAX, Account, RuleFile, r
 from halfmoon.broker.access.addresses import Pattern
 from halfmoon.errors import BrokerError, SettingError
 from halfmoon.ports import Disk
-from halfmoon.private import exposed
+from halfmoon.settings.private import exposed
 
 FILES_MAX = 100
 """Files of the directory."""

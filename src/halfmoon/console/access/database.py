@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from halfmoon.errors import HalfmoonError
-from halfmoon.private import exposed, is_refused
+from halfmoon.settings.private import exposed, is_refused
 
 NAME = "console.db"
 READ_WAIT_S, WRITE_WAIT_S = 1.0, 5.0

@@ -23,11 +23,11 @@ from threading import Lock
 from halfmoon.errors import StoreLocked
 from halfmoon.hot import put_numbers
 from halfmoon.ports import Buffer, DiskUsage, File
-from halfmoon.private import is_private
 from halfmoon.runtime.descriptors import allow_descriptors, refill_reserve, set_up_reserve, with_reserve, writing_max
 from halfmoon.runtime.files.filesystems import PAGE_BYTES, Kind, kind_of, sync_file_system, whole_pages
 from halfmoon.runtime.files.mapping import Mapping, mapped
 from halfmoon.runtime.files.permissions import NO_LINKS, OWNER, Permissions, make_directory, open_new
+from halfmoon.settings.private import is_private
 
 _NUMBER = Struct(">i")
 _STEP_MIN = 16 * 1024

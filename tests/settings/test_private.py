@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.private import VARIABLE, exposed, is_private, is_refused
+from halfmoon.settings.private import VARIABLE, exposed, is_private, is_refused
 
 
 @pytest.mark.parametrize(("mode", "private"), [
