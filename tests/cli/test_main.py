@@ -21,7 +21,7 @@ NOUNS = {
     "topic": ("create", "list", "show", "delete"),
     "group": ("list", "show", "lag", "create", "delete", "reset"),
     "msg": ("get", "find", "trace", "resend"),
-    "acl": ("list", "add", "remove", "explain"),
+    "acl": ("list", "add", "rotate", "remove", "explain"),
     "tx": ("pending", "show", "check", "commit", "rollback", "expired", "resume", "status"),
     "filter": ("explain",),
     "bench": ("send", "pull", "tx"),
@@ -187,7 +187,7 @@ def test_commands_that_list_or_find_take_fail_if_empty():
 ASKING = {
     *("topic delete", "group delete", "group reset", "tx commit", "tx rollback", "delay cancel", "dlq replay", "outbox drop"),
     "outbox resend",
-    *("acl remove", "spark replay", "spark dlq replay", "fsck", "console user remove"),
+    *("acl remove", "acl rotate", "spark replay", "spark dlq replay", "fsck", "console user remove"),
 }
 
 

@@ -20,6 +20,7 @@ from halfmoon.cli import servers
 from halfmoon.cli.shared.reading import FIRST, read, starts_and_ends
 from halfmoon.errors import SettingError, UsageError
 from halfmoon.programs.configuration import Configuration
+from tests.broker.access.rule_files import write
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -317,8 +318,7 @@ PLAIN = ("--set", "acl_without_tls=true")
 
 
 def test_with_accounts_other_machines_are_let_in_without_a_warning(start, tmp_path):
-    rules = tmp_path / "plain_acl.yml"
-    rules.write_text("accounts:\n- {accessKey: account1, secretKey: secret-1, defaultTopicPerm: PUB}\n")
+    rules = write(tmp_path, "accounts:\n- {accessKey: account1, secretKey: secret-1, defaultTopicPerm: PUB}\n")
     server = start("serve", "--data", tmp_path / "data", *FREE, "--host", "0.0.0.0", "--allow-remote", "--acl", rules, *PLAIN)
     own = {"group": "P", "nameserver": server.nameserver, "retries_max": 0}
     with Producer(**own, access_key="account1", secret_key="secret-1") as producer:
@@ -336,6 +336,7 @@ def test_with_accounts_other_machines_are_let_in_without_a_warning(start, tmp_pa
 def test_a_file_of_accounts_that_makes_no_sense_stops_the_start_before_anything_is_made(tmp_path, text):
     rules = tmp_path / "plain_acl.yml"
     if text is not None:
+        rules.touch(0o600)
         rules.write_text(text)
     code, said = refused("serve", *FREE, "--data", tmp_path / "new", "--acl", rules)
 

@@ -342,6 +342,7 @@ async def test_queries_that_make_no_sense_are_said(site: Site, query: dict[str, 
 
 
 async def test_a_file_of_users_that_does_not_read_is_named_in_words(console: Site, tmp_path: Path):
+    (tmp_path / "console.db").touch(0o600)
     (tmp_path / "console.db").write_text("{}")
 
     answer = await console.get("/clients")

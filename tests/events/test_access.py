@@ -7,6 +7,7 @@ import pytest
 from halfmoon import Admin, LocalTransactionState
 from halfmoon.events import Consumers, Publisher, local_transaction, on
 from halfmoon.testing.local import LocalCluster
+from tests.broker.access.rule_files import write
 from tests.waiting import until
 
 SECRET = "the secret of the shop"
@@ -23,8 +24,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def nameserver(tmp_path_factory):
     data = tmp_path_factory.mktemp("access") / "store"
-    (data / "conf").mkdir(parents=True)
-    (data / "conf" / "plain_acl.yml").write_text(RULES)
+    write(data, RULES)
     with LocalCluster(data, {"aclEnable": "true"}) as cluster:
         with Admin(nameserver=cluster.nameserver, access_key="operator", secret_key="another secret") as admin:
             admin.create_topic("TP_ORDER", queue_count=2)

@@ -21,6 +21,7 @@ from halfmoon.wire.headers.send import SendMessageV2
 from halfmoon.wire.headers.topic import GetAllTopicConfig, UpdateAndCreateTopic
 from halfmoon.wire.signature import Credentials
 from halfmoon.wire.table import Header, fields_of, request_type
+from tests.broker.access.rule_files import write
 from tests.interop.apache import Cluster
 from tests.interop.asking import Answer, Asker, Question
 from tests.interop.java_peer import JavaError, JavaPeer
@@ -52,8 +53,7 @@ Broker = Serve | Cluster
 
 
 def write_rules(broker_home: Path, text: str = RULES) -> None:
-    (broker_home / "conf").mkdir(parents=True, exist_ok=True)
-    (broker_home / "conf" / "plain_acl.yml").write_text(text)
+    write(broker_home, text)
 
 
 @pytest.fixture(scope="module")

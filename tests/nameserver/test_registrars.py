@@ -45,6 +45,24 @@ def test_a_broker_registers_with_the_shared_secret_and_nobody_else_takes_its_pla
     assert house.route()["brokerDatas"][0]["brokerName"] == "broker-a"
 
 
+def test_brokers_register_with_the_previous_secret_too_while_they_get_the_new_one():
+    house = House(register_secret=SECRET, register_secret_previous="the secret before it")
+
+    assert not register(house, ("halfmoon-broker", SECRET))
+    assert not register(house, ("halfmoon-broker", "the secret before it"))
+    assert register(house, ("halfmoon-broker", "another secret of them"))
+
+
+def test_an_administrators_secrets_count_as_they_are_at_the_time_of_the_request():
+    house, until_ms = House(register_secret=SECRET), 0
+    house.core.registrars.administrator = lambda _key, now: (b"the old secret",) if now < until_ms else ()
+    operator = ("operator", "the old secret")
+
+    assert lacks(house, 216, {"topic": "t"}, who=operator)
+    until_ms = house.now + 1
+    assert not lacks(house, 216, {"topic": "t"}, who=operator)
+
+
 @pytest.mark.parametrize(("networks", "lacking"), [("192.0.2.0/24", False), ("10.0.0.1, 192.0.2.1", False), ("10.0.0.0/8", True)])
 def test_machines_that_are_listed_register_without_a_secret(networks, lacking):
     assert register(House(register_from=networks)) is lacking
@@ -56,7 +74,7 @@ def test_without_a_list_a_secret_and_accounts_everybody_registers_as_at_apaches(
 
 def test_beside_brokers_with_accounts_their_administrators_may():
     house = House(register_secret=SECRET)
-    house.core.registrars.administrator = {"operator": b"the secret of operators"}.get
+    house.core.registrars.administrator = lambda key, _now: (b"the secret of operators",) if key == "operator" else ()
 
     assert not lacks(house, 216, {"topic": "t"}, who=("operator", "the secret of operators"))
     assert lacks(house, 216, {"topic": "t"}, who=("operator", "a wrong secret"))

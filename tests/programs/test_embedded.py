@@ -22,6 +22,7 @@ from halfmoon.runtime.connections.asyncio_connections import Connections
 from halfmoon.wire.bodies import RegisterBrokerBody, to_json
 from halfmoon.wire.headers.route import RegisterBroker
 from halfmoon.wire.signature import Credentials
+from tests.broker.access.rule_files import write
 from tests.programs.test_ports import pair_of_ports
 
 
@@ -89,8 +90,7 @@ ACCOUNTS = "accounts:\n- {accessKey: account1, secretKey: secret-1, admin: true}
 @pytest.mark.parametrize("place", ["given", "home", "data"])
 async def test_accounts_are_in_the_file_that_is_given_or_in_rocketmqs_home_or_in_the_data_directory(tmp_path, monkeypatch, place):
     directory = tmp_path / place / "conf"
-    directory.mkdir(parents=True)
-    (directory / "plain_acl.yml").write_text(ACCOUNTS)
+    write(tmp_path / place, ACCOUNTS)
     monkeypatch.setenv("ROCKETMQ_HOME", str(tmp_path / "home"))
     programs = await both(with_accounts(directory / "plain_acl.yml" if place == "given" else ""), tmp_path / "data")
     await start(programs)
@@ -107,8 +107,7 @@ async def test_accounts_are_in_the_file_that_is_given_or_in_rocketmqs_home_or_in
 
 @pytest.mark.parametrize("count", [1, 2])
 async def test_beside_accounts_nobody_else_registers_a_broker_to_be_sent_signed_requests(tmp_path, count):
-    rules = tmp_path / "plain_acl.yml"
-    rules.write_text("accounts:\n- {accessKey: operator, secretKey: secret-1, admin: true}\n")
+    rules = write(tmp_path, "accounts:\n- {accessKey: operator, secretKey: secret-1, admin: true}\n")
     programs = await cluster(with_accounts(rules), tmp_path / "data", count)
     await start(programs)
     names, stranger = programs[0], Connections()
@@ -128,8 +127,7 @@ async def test_beside_accounts_nobody_else_registers_a_broker_to_be_sent_signed_
 
 
 async def test_the_console_signs_only_what_goes_to_servers_of_its_own_process(tmp_path):
-    rules = tmp_path / "plain_acl.yml"
-    rules.write_text("accounts:\n- {accessKey: operator, secretKey: secret-1, admin: true}\n")
+    rules = write(tmp_path, "accounts:\n- {accessKey: operator, secretKey: secret-1, admin: true}\n")
     programs = await cluster(with_accounts(rules), tmp_path / "data", 2)
     try:
         client = AsyncAdmin(**cluster_of(programs))

@@ -34,7 +34,7 @@ def test_settings_win_over_a_given_file_and_that_over_variables_and_those_over_a
     ('# a comment\naccessKey: "a"\r\nsecretKey: b\nsecurityToken: t\nother\n', Credentials("a", "b", "t")),
 ])  # fmt: skip
 def test_lines_are_of_yaml_or_properties(tmp_path, text, found):
-    assert read(file(tmp_path, text)) == found
+    assert read(file(tmp_path, text), {}) == found
 
 
 @pytest.mark.parametrize("values", [("key", ""), ("", "the secret")])
@@ -45,25 +45,29 @@ def test_half_of_a_pair_is_refused_without_showing_it(tmp_path, values):
     with pytest.raises(SettingError, match="HALFMOON_ACCESS_KEY and HALFMOON_SECRET_KEY must be given both"):
         credentials({"HALFMOON_SECRET_KEY": "the secret"})
     with pytest.raises(SettingError, match=r"tools\.yml: accessKey and secretKey must be given both"):
-        read(file(tmp_path, "secretKey: the secret\n"))
+        read(file(tmp_path, "secretKey: the secret\n"), {})
 
 
 def test_a_file_that_cannot_be_read_or_is_too_long_is_named(tmp_path, monkeypatch):
     with pytest.raises(SettingError, match=r"missing: credentials cannot be read: No such file"):
-        read(str(tmp_path / "missing"))
+        read(str(tmp_path / "missing"), {})
     (tmp_path / "binary").write_bytes(b"\xff")
     with pytest.raises(SettingError, match="it is not UTF-8"):
-        read(str(tmp_path / "binary"))
+        read(str(tmp_path / "binary"), {})
     monkeypatch.setattr(module, "FILE_BYTES_MAX", 3)
     with pytest.raises(SettingError, match="has at most 3 bytes"):
-        read(file(tmp_path))
+        read(file(tmp_path), {})
 
 
-def test_a_file_that_others_may_read_is_named_in_a_warning(tmp_path, caplog):
+@pytest.mark.parametrize("mode", [0o644, 0o440, 0o602])
+def test_a_file_that_others_may_use_is_refused_unless_a_variable_says_that_it_is_meant(tmp_path, mode):
     path = file(tmp_path)
-    read(path)
-    assert not caplog.records
-    (tmp_path / "tools.yml").chmod(0o644)
-    read(path)
-    assert "other users may read the credentials" in caplog.text
-    assert "file secret" not in caplog.text
+    (tmp_path / "tools.yml").chmod(mode)
+
+    for given in ({"file": path}, {}):
+        with pytest.raises(
+            SettingError, match=r"tools\.yml: other users may read .* chmod 600, or set HALFMOON_SECRETS_"
+        ) as caught:
+            credentials({"HALFMOON_CREDENTIALS": path}, **given)
+        assert "file secret" not in str(caught.value)
+    assert credentials({"HALFMOON_SECRETS_READABLE_BY_OTHERS": "true"}, file=path) == Credentials("in-file", "file secret")

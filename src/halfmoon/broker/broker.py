@@ -177,6 +177,8 @@ class Broker:
         be answered first. Who brought more requests than its share of a turn has the others wait (`Backlog`).
         """
         self.pending_replies.now = now
+        if self.access is not None:
+            self.access.turn(now)
         requests, pulls = self._deferred
         cut = self.peers.take(now, self._read_in_order if self.backlog.waiting or self.backlog.slow else self._read)
         for asked in self.backlog.turn(cut) if cut or self.backlog.is_due else ():
@@ -377,6 +379,8 @@ class Broker:
 
     def _release(self, now: int) -> None:
         """Send the replies that waited for the device, and resume the pulls that waited for messages."""
+        if self.access is not None:
+            self.access.turn(now)
         if self.pending_replies.waiting:
             self.pending_replies.release(now)
         holds = self.holds
@@ -423,13 +427,16 @@ class Broker:
             self.peers.refuse(pull.peer, encode(reply_to(pull.opaque, pull.serialization, refusal)), refusal.code)
 
     def _rules_changed(self) -> None:
-        """Refuse the held pulls that may not be sent any more."""
+        """Refuse the held pulls that may not be sent any more, and take who has no secret that counts out of its groups."""
+        access = self.access
+        assert access is not None
+        for number in access.revoked:
+            self.membership.lost(number)
 
         def may_stay(hold: Hold) -> bool:
             pull: Pull = hold.pull
-            assert self.access is not None
             try:
-                self.access.check_held(pull.account, pull.header.topic, pull.header.consumerGroup, pull.peer)
+                access.check_held(pull.account, pull.header.topic, pull.header.consumerGroup, pull.peer)
             except AccessRefused as exc:
                 self.peers.refuse(pull.peer, encode(reply_to(pull.opaque, pull.serialization, refused(exc))), exc.code)
                 return False
@@ -517,4 +524,5 @@ class Broker:
 
 
 def _access(settings: BrokerSettings, files: RuleFiles, now: int) -> Access | None:
+    files = files._replace(open_to_others=settings.acl_readable_by_others)
     return Access(files, now, rocketmq=settings.acl_mode is AclMode.ROCKETMQ) if settings.acl_enable else None

@@ -105,6 +105,11 @@ class BrokerSettings:
         why="Let other machines connect without TLS although there are accounts: whoever overhears a signed request can repeat it.",
     )
 
+    acl_readable_by_others: bool = setting(
+        False,
+        why="Take files of accounts that other users may read, such as Kubernetes mounts them; else they are refused.",
+    )
+
     auto_create_topics: bool = setting(True, java="autoCreateTopicEnable", why="A send to an unknown topic creates it.")
     auto_create_groups: bool = setting(True, java="autoCreateSubscriptionGroup", why="A consumer of an unknown group creates it.")
     default_queue_count: int = setting(

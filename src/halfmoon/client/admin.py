@@ -13,7 +13,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from halfmoon.client.anonymous import AnonymousClient
 from halfmoon.client.blocking import Blocking
-from halfmoon.client.core.admin.access import accounts, delete_account, explain_access, put_account
+from halfmoon.client.core.admin.access import accounts, delete_account, explain_access, put_account, rotate_secret
 from halfmoon.client.core.admin.admin import AdminCore
 from halfmoon.client.core.admin.batches import batches
 from halfmoon.client.core.admin.dead_letters import dead_letter, dead_letter_page, dead_letters
@@ -149,6 +149,7 @@ class Operations:
 
     accounts = Operation(accounts)
     put_account = Operation(put_account)
+    rotate_secret = Operation(rotate_secret)
     delete_account = Operation(delete_account)
     explain_access = Operation(explain_access)
 

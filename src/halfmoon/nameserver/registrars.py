@@ -1,6 +1,7 @@
 """`Registrars`: who may change what a name server tells. Checks each request that does, and bounds guesses.
 
-Who may: machines of the setting ``register_from``, and whoever signs with ``register_secret``, as brokers do; beside brokers with
+Who may: machines of the setting ``register_from``, and whoever signs with ``register_secret`` or
+``register_secret_previous``, as brokers do; beside brokers with
 accounts, their administrators too. Without any of these, everybody. Who reads routes is not asked.
 
 Differs: an Apache name server takes everything from everybody.
@@ -26,8 +27,8 @@ GUESSES_A_MINUTE = 30
 HOSTS_MAX = 10_000
 """Addresses whose guesses are counted."""
 
-SecretOf = Callable[[str], bytes | None]
-"""Returns the secret of the administrator with an access key; None: there is no such one."""
+SecretsOf = Callable[[str, int], tuple[bytes, ...]]
+"""Returns the secrets of the administrator with an access key that are good at a time; none: there is no such one."""
 
 log = logging.getLogger("halfmoon.nameserver")
 
@@ -37,8 +38,8 @@ class Registrars:
 
     def __init__(self, settings: NameServerSettings) -> None:
         self._networks = [ip_network(text.strip(), strict=False) for text in settings.register_from.split(",") if text.strip()]
-        self._secret = settings.register_secret.encode()
-        self.administrator: SecretOf | None = None
+        self._secrets = [text.encode() for text in (settings.register_secret, settings.register_secret_previous) if text]
+        self.administrator: SecretsOf | None = None
         self._guesses: dict[str, int] = {}
         self._minute_ms = 0
         self._log = RateLimitedLog(log, 0)
@@ -48,7 +49,7 @@ class Registrars:
         line = REQUESTS.get(command.code)
         if line is None or line.needs is None or not line.needs.registers:
             return
-        if not (self._networks or self._secret or self.administrator):
+        if not (self._networks or self._secrets or self.administrator):
             return
         host = peer.remote.rpartition(":")[0]
         if self._networks and any(ip_address(host.strip("[]").partition("%")[0]) in network for network in self._networks):
@@ -56,7 +57,7 @@ class Registrars:
         if now >= self._minute_ms:
             self._minute_ms = now + 60_000
             self._guesses.clear()
-        if self._guesses.get(host, 0) < GUESSES_A_MINUTE and self._signed(command):
+        if self._guesses.get(host, 0) < GUESSES_A_MINUTE and self._signed(command, now):
             return
         if host in self._guesses or len(self._guesses) < HOSTS_MAX:
             self._guesses[host] = self._guesses.get(host, 0) + 1
@@ -64,11 +65,9 @@ class Registrars:
         self._log.warning("refused: request=%s from=%s: it is not signed by who may register brokers", line.name, peer.remote)
         raise AccessRefused(f"{ACCESS_REFUSED}{line.name} needs the right to register: see docs/access.md")
 
-    def _signed(self, command: Command) -> bool:
+    def _signed(self, command: Command, now: int) -> bool:
         access_key = command.fields.get(ACCESS_KEY)
         if access_key is None:
             return False
-        if self._secret and verify(self._secret, command.fields, command.body):
-            return True
-        secret = None if self.administrator is None else self.administrator(access_key)
-        return secret is not None and verify(secret, command.fields, command.body)
+        secrets = [*self._secrets, *(self.administrator(access_key, now) if self.administrator is not None else ())]
+        return any(verify(secret, command.fields, command.body) for secret in secrets)

@@ -43,6 +43,9 @@ class NameServerSettings:
         secret=True,
         why="Secret by which others may register brokers and change routes and values: it signs the request, as an account's does.",
     )
+    register_secret_previous: str = setting(
+        "", form=forms.SECRET, secret=True, why="Taken as well as register_secret, while brokers get the new one."
+    )
     order_message_enable: bool = setting(
         False, java="orderMessageEnable", why="Routes carry the topic's entry of the namespace ORDER_TOPIC_CONFIG."
     )

@@ -239,11 +239,11 @@ def let_administrators(programs: Programs) -> None:
     assert isinstance(names, NameServer)
     if access is not None:
 
-        def secret_of(access_key: str) -> bytes | None:
+        def secrets_of(access_key: str, now: int) -> tuple[bytes, ...]:
             account = access.rules.accounts.get(access_key)
-            return account.secret if account is not None and account.admin else None
+            return account.at(now).secrets if account is not None and account.admin else ()
 
-        names.registrars.administrator = secret_of
+        names.registrars.administrator = secrets_of
 
 
 async def start(programs: Programs) -> None:

@@ -6,15 +6,13 @@ a value in quotes. RocketMQ's ``tools.yml`` is such a file.
 
 from __future__ import annotations
 
-import logging
-import stat
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from halfmoon.errors import SettingError
+from halfmoon.settings.private import exposed, is_refused
 from halfmoon.wire.signature import Credentials
-
-log = logging.getLogger("halfmoon.runtime")
 
 FILE_BYTES_MAX = 64 * 1024
 
@@ -35,27 +33,27 @@ def credentials(
     if access_key or secret_key:
         return _pair(access_key, secret_key, security_token, "access_key and secret_key")
     if file:
-        return read(file)
+        return read(file, environment)
     own, secret = environment.get(ACCESS_KEY, ""), environment.get(SECRET_KEY, "")
     if own or secret:
         return _pair(own, secret, environment.get(TOKEN, ""), f"{ACCESS_KEY} and {SECRET_KEY}")
-    return read(environment[FILE]) if environment.get(FILE) else None
+    return read(environment[FILE], environment) if environment.get(FILE) else None
 
 
-def read(name: str) -> Credentials:
-    """Return what a file says. Raises SettingError."""
+def read(name: str, environment: Mapping[str, str]) -> Credentials:
+    """Return what a file says. Raises SettingError, also for one that other users may read (`halfmoon.settings.private`)."""
     path = Path(name).expanduser()
     try:
         with path.open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
-            mode = stat.S_IMODE(path.stat().st_mode)
+            mode = os.fstat(file.fileno()).st_mode
         text = data.decode()
     except (OSError, UnicodeDecodeError) as exc:
         raise SettingError(f"{path}: credentials cannot be read: {getattr(exc, 'strerror', None) or 'it is not UTF-8'}") from None
     if len(data) > FILE_BYTES_MAX:
         raise SettingError(f"{path}: a file of credentials has at most {FILE_BYTES_MAX} bytes")
-    if mode & 0o077:
-        log.warning("other users may read the credentials in %s (mode %04o): close it with chmod 600", path, mode)
+    if is_refused(mode, environment):
+        raise SettingError(exposed(path, "the credentials in it"))
     values = dict(_values(text))
     return _pair(
         values.get("accessKey", ""),

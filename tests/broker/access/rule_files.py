@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from halfmoon.wire.signature import Credentials
 
 USER, ADMIN = Credentials("RocketMQ", "12345678"), Credentials("rocketmq2", "87654321")
@@ -30,7 +32,7 @@ accounts:
 """
 
 
-def write(root, text=RULES, name="plain_acl.yml"):
+def write(root: Path, text: str = RULES, name: str = "plain_acl.yml") -> Path:
     """Write a file of rules into a data directory."""
     path = root / "conf" / name
     path.parent.mkdir(parents=True, exist_ok=True)

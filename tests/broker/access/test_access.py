@@ -260,7 +260,7 @@ def test_long_names_are_neither_kept_nor_told_whole(talk):
         talk.ask(send_header(f"{number}{long}"), who=ADMIN)
         talk.ask(send_header(f"{number}{long}"), who=USER, code=37)
     checked = talk.broker.access
-    assert sum(len(name) for asked in checked._allowed for name in (asked[0], asked[2])) < 1000
+    assert sum(len(topic) for _, _, topic in checked._allowed) < 1000
     assert sum(len(reason) for _, reason in checked._told) < 2000
 
 
@@ -373,15 +373,30 @@ def test_a_held_pull_from_an_accounts_white_address_is_refused_once_it_must_be_s
     assert talk.broker.holds.count == (1 if reason is None else 0)
 
 
-def test_a_rule_file_that_others_may_read_is_named_once(talk, tmp_path, caplog):
-    write(tmp_path, "accounts: []\n", "acl/more.yml").chmod(0o644)
-    write(tmp_path, "accounts: []\n", "acl/own.yml").chmod(0o600)
-    for rules in (RULES + "#", RULES):
-        write(tmp_path, rules)
-        talk.wait(5_001)
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o602])
+def test_a_rule_file_that_others_may_use_is_refused_at_the_start_unless_a_setting_takes_it(tmp_path, mode):
+    write(tmp_path).chmod(mode)
+    with pytest.raises(SettingError, match=r"plain_acl\.yml: other users .* chmod 600, or set acl_readable_by_others=true"):
+        Talk(tmp_path, acl_enable=True)
+    assert refusal(Talk(tmp_path, acl_enable=True, acl_readable_by_others=True), send_header("topicB"), who=USER) is None
 
-    assert caplog.text.count("acl/more.yml: close it with chmod 600") == 1
-    assert "own.yml" not in caplog.text
+
+def test_a_rule_file_that_is_opened_to_others_while_it_is_in_use_leaves_the_last_rules_in_force_until_it_is_closed(
+    talk, tmp_path, caplog
+):
+    path = write(tmp_path)
+    path.chmod(0o644)
+    talk.wait(15_001)
+
+    assert talk.broker.access.fault.startswith("/conf/plain_acl.yml: other users may read")
+    assert caplog.text.count("other users may read") == 1
+    path.write_text(RULES.replace("12345678", "another secret"))
+    talk.wait(5_001)
+    assert refusal(talk, send_header("topicB"), who=USER) is None
+    path.chmod(0o600)
+    talk.wait(5_001)
+    assert talk.broker.access.fault is None
+    assert "Check signature failed" in refusal(talk, send_header("topicB"), who=USER)
 
 
 def test_rules_that_make_no_sense_leave_the_last_ones_in_force_and_say_so(talk, tmp_path, caplog):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from halfmoon.broker.access import accounts
 from halfmoon.broker.access.accounts import Account, read_rules, write_rules
+from halfmoon.columns.signing import Signer
 from halfmoon.errors import SettingError
 from halfmoon.wire.bodies import DataVersion
 from halfmoon.wire.needs import ADMIN, DENY, PUB, SUB, account, publish
@@ -102,6 +103,12 @@ ONE = "accounts:\n- accessKey: account1\n  secretKey: secret-1\n"
     (ONE + "  admin: false\n  admin: true\n", 5, "given twice"),
     (ONE.replace("- ", "- &one\n  ") + "- <<: *one\n  admin: true\n", 5, "not merged"),
     ("<<: {accounts: []}\n", 1, "not merged"),
+    (ONE + "  previousSecretKey: secret-0\n", 2, "must be given both"),
+    (ONE + "  previousSecretUntil: 2030-01-31T12:00:00Z\n", 2, "must be given both"),
+    (ONE + "  previousSecretKey: short\n  previousSecretUntil: 2030-01-31T12:00:00Z\n", 4, "previousSecretKey of an account must"),
+    (ONE + "  previousSecretKey: secret-1\n  previousSecretUntil: 2030-01-31T12:00:00Z\n", 4, "must be another one than secretKey"),
+    *((ONE + f"  previousSecretKey: secret-0\n  previousSecretUntil: {until}\n", 5, "must be a time in UTC such as")
+      for until in ("", "soon", "1900000000", "2030-01-31T12:00:00", "2030-01-31T12:00:00+02:00", "2030-02-31T12:00:00Z")),
 ])  # fmt: skip
 def test_a_file_that_makes_no_sense_is_refused_with_its_line(text, line, reason):
     with pytest.raises(SettingError) as caught:
@@ -110,6 +117,30 @@ def test_a_file_that_makes_no_sense_is_refused_with_its_line(text, line, reason)
     assert f"rules.yml:{line}: " in str(caught.value)
     assert reason in str(caught.value)
     assert "secret-1" not in str(caught.value)
+
+
+@pytest.mark.parametrize("until", ["2030-01-31T12:00:00Z", "'2030-01-31T12:00:00.000Z'", "2030-01-31 12:00:00+00:00"])
+def test_a_previous_secret_is_read_with_its_time_and_written_again(until):
+    file = read(ONE + f"  previousSecretKey: 20300131\n  previousSecretUntil: {until}\n")
+
+    (account,) = file.accounts
+    assert account.secrets == (b"secret-1", b"20300131")
+    assert account.previous_until_ms == 1_896_091_200_000
+    assert read(write_rules(file.data).decode()).accounts == file.accounts
+    assert "20300131" not in repr(account)
+
+
+def test_a_request_that_neither_secret_signs_is_nobodys():
+    signer = Account(access_key="account1", secret=b"secret-1", previous=b"secret-0", previous_until_ms=5)
+    fields = {"a": "b"}
+
+    def signed(secret):
+        return signer.signed({**fields, **Signer("account1", secret, "").sign(fields, b"")}, b"")
+
+    assert signed("secret-1") is signer
+    assert signed("secret-0").secrets == (b"secret-0",)
+    assert signed("secret-2") is None
+    assert signer.at(5).signed({**fields, **Signer("account1", "secret-0", "").sign(fields, b"")}, b"") is None
 
 
 def test_a_file_is_bounded(monkeypatch):

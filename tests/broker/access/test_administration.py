@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from halfmoon.broker.access.accounts import read_rules
@@ -68,6 +69,94 @@ def test_what_is_not_given_of_an_account_stays(talk):
     changed = USER._replace(secret_key="new-secret")
     assert talk.ask(send_header("other"), b"x", who=changed).code == 0
     assert "topic:topicA" in talk.ask(send_header("topicA"), b"x", who=changed).remark
+
+
+HOUR_MS = 3_600_000
+
+
+def rotate(talk, secret="new-secret", keep_ms=HOUR_MS, key="RocketMQ"):
+    return ask(talk, UpdateAndCreateAclConfig(access_key=key, secret_key=secret, keep_previous_ms=keep_ms))
+
+
+def secrets(talk, key="RocketMQ"):
+    """The secrets of an account that count, and those in the file."""
+    counting = next(account for account in saved(talk).accounts if account.access_key == key)
+    assert talk.broker.access.rules.accounts[key].secrets == counting.at(talk.now).secrets
+    return counting.secrets
+
+
+def test_a_rotation_keeps_the_old_secret_for_its_time_and_changes_nothing_else(talk):
+    before = talk.broker.access.rules.accounts["rocketmq2"]
+    assert rotate(talk, key="rocketmq2").code == 0
+
+    account = talk.broker.access.rules.accounts["rocketmq2"]
+    assert (account.secrets, account.previous_until_ms) == ((b"new-secret", b"87654321"), START_MS + HOUR_MS)
+    assert account.at(START_MS + HOUR_MS) == msgspec.structs.replace(before, secret=b"new-secret")
+    assert "previousSecretUntil: '2023-11-14T23:13:20.000Z'" in (talk.root / "conf" / "plain_acl.yml").read_text()
+    talk.restart()
+    assert secrets(talk, "rocketmq2") == (b"new-secret", b"87654321")
+    talk.wait(HOUR_MS)
+    assert talk.ask(GetBrokerClusterAclConfig(), who=ADMIN, peer=7).remark.endswith(
+        "Check signature failed for accessKey=rocketmq2"
+    )
+
+
+def test_the_same_rotation_again_only_moves_the_time(talk):
+    assert [rotate(talk).code, rotate(talk, keep_ms=5).code] == [0, 0]
+
+    assert secrets(talk) == (b"new-secret", b"12345678")
+    assert talk.broker.access.rules.accounts["RocketMQ"].previous_until_ms == START_MS + 5
+
+
+def test_a_second_rotation_is_refused_while_the_first_lasts_for_a_third_secret_is_not_kept(talk):
+    rotate(talk)
+    reply = rotate(talk, "third-secret")
+
+    assert (reply.code, "a previous secret is good until 2023-11-14T23:13:20.000Z: end that first" in reply.remark) == (209, True)
+    assert secrets(talk) == (b"new-secret", b"12345678")
+    talk.wait(HOUR_MS)
+    assert (
+        talk.ask(
+            UpdateAndCreateAclConfig(access_key="RocketMQ", secret_key="third-secret", keep_previous_ms=9), who=ADMIN, peer=7
+        ).code
+        == 0
+    )
+    assert secrets(talk) == (b"third-secret", b"new-secret")
+
+
+def test_the_previous_secret_ends_or_gets_another_time_without_a_new_one(talk):
+    rotate(talk)
+    assert rotate(talk, None, 7).code == 0
+    assert talk.broker.access.rules.accounts["RocketMQ"].previous_until_ms == START_MS + 7
+    assert rotate(talk, None, 0).code == 0
+    assert secrets(talk) == (b"new-secret",)
+    assert rotate(talk, None, HOUR_MS).code == 0
+    assert secrets(talk) == (b"new-secret",)
+    assert rotate(talk, "third-secret", 0).code == 0
+    assert secrets(talk) == (b"third-secret",)
+
+
+def test_a_secret_that_is_changed_as_by_mqadmin_counts_at_once_and_the_old_ones_are_gone(talk):
+    rotate(talk)
+    assert ask(talk, update("RocketMQ", "new-secret", default_topic_perm="PUB")).code == 0
+    assert secrets(talk) == (b"new-secret", b"12345678")  # another permission ends no rotation
+
+    assert ask(talk, update("RocketMQ", "third-secret")).code == 0
+    assert secrets(talk) == (b"third-secret",)
+    assert "revious" not in (talk.root / "conf" / "plain_acl.yml").read_text()
+
+
+@pytest.mark.parametrize(("given", "remark"), [
+    ({"key": "nobody1"}, "there is no such account"), ({"secret": "short"}, "length should longer than 6"),
+    ({"keep_ms": -1}, "is kept for 0 to"), ({"keep_ms": 1 << 62}, "is kept for 0 to"),
+    ({"secret": "x" * 300}, "must have 7 to 256"),
+])  # fmt: skip
+def test_a_rotation_that_makes_no_sense_changes_nothing(talk, given, remark):
+    before = (talk.root / "conf" / "plain_acl.yml").read_bytes()
+    reply = rotate(talk, **given)
+
+    assert (reply.code, remark in reply.remark) == (209, True)
+    assert (talk.root / "conf" / "plain_acl.yml").read_bytes() == before
 
 
 def test_a_deleted_account_is_unknown_at_once(talk):

@@ -68,16 +68,28 @@ def test_a_change_counts_the_version_up_keeps_the_rest_and_leaves_no_copy(rule_f
     assert (tmp_path / "conf" / "plain_acl.yml").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_rule_file_stays_its_owners_alone_where_others_may_read_the_data(tmp_path):
+def test_a_rule_file_becomes_its_owners_alone_with_a_change_where_others_may_read_the_data(tmp_path):
     path = write(tmp_path)
-    rule_files = RuleFiles(RealDisk(tmp_path, PERMISSIONS["all"]), "data")
+    rule_files = RuleFiles(RealDisk(tmp_path, PERMISSIONS["all"]), "data", open_to_others=True)
     path.chmod(0o640)
-    assert rule_files.load().exposed == ("data/conf/plain_acl.yml",)
 
-    rules = rule_files.change("conf/plain_acl.yml", lambda data: None, 0)
+    rule_files.change("conf/plain_acl.yml", lambda data: None, 0)
 
     assert path.stat().st_mode & 0o777 == 0o600
-    assert rules.exposed == ()
+
+
+@pytest.mark.parametrize("name", ["plain_acl.yml", "acl/more.yml"])
+def test_a_file_that_others_may_use_is_refused_by_name_and_not_changed(rule_files, tmp_path, name):
+    path = write(tmp_path, name=name)
+    known = rule_files.load()
+    path.chmod(0o640)
+
+    for refused in (rule_files.load, lambda: rule_files.newer(known), lambda: rule_files.change(f"conf/{name}", dict.clear, 0)):
+        with pytest.raises(SettingError, match=rf"conf/{name}: other users may read or change the secrets in it: .*chmod 600"):
+            refused()
+    assert path.read_text() == RULES
+    path.chmod(0o600)
+    assert rule_files.newer(known) is None
 
 
 def test_a_change_that_makes_no_sense_is_not_written(rule_files, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.testing.local import LocalCluster
+from tests.broker.access.rule_files import write
 
 RULES = """
 globalWhiteRemoteAddresses: [10.0.0.1]
@@ -17,8 +18,7 @@ accounts:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     data = tmp_path_factory.mktemp("acl") / "store"
-    (data / "conf").mkdir(parents=True)
-    (data / "conf" / "plain_acl.yml").write_text(RULES)
+    write(data, RULES)
     with LocalCluster(data, {"aclEnable": "true"}) as running:
         yield running
 
@@ -60,6 +60,43 @@ def test_an_account_is_added_with_a_secret_of_its_own_used_and_removed(acl, run,
     assert "No acl config for new-service" in refused.err
 
 
+def produce(run, tmp_path, name, text):
+    path = tmp_path / name
+    path.touch(0o600)
+    path.write_text(text)
+    return run("--credentials", str(path), "produce", "--topic", "orders", "a body")
+
+
+def test_a_secret_is_rotated_beside_the_old_one_which_then_is_ended(acl, run, tmp_path):
+    old = acl("add", "turn-service", "--topic", "orders=PUB").out
+    new = acl("rotate", "turn-service", "--keep", "2h")
+
+    assert [produce(run, tmp_path, "turn.yml", text).code for text in (old, new.out)] == [0, 0]
+    for ran in (acl("list"), acl("explain", "turn-service", "--send", "orders")):
+        assert "its previous secret is good until 20" in ran.out
+        assert "last used from 127.0.0.1 at 20" in ran.out
+    (broker,) = acl("list", "--json").json()
+    (account,) = (each for each in broker["accounts"] if each["access_key"] == "turn-service")
+    assert (list(account["previous_secret_used"]), "previous_secret_key" in account) == (["127.0.0.1"], False)
+    assert "is good until" in acl("rotate", "turn-service").err
+
+    asked, ended = acl("rotate", "turn-service", "--end"), acl("rotate", "turn-service", "--end", "--yes")
+    assert (asked.code, "end the old secret of account turn-service" in asked.err) == (2, True)
+    assert ended.out == "account turn-service has no previous secret at broker-a\n"
+    assert [produce(run, tmp_path, "turn.yml", text).code for text in (old, new.out)] == [1, 0]
+
+
+def test_a_rotation_that_broke_off_shows_its_secret_and_is_repeated_with_it(acl, monkeypatch, tmp_path):
+    acl("add", "half-service")
+    broken = acl("rotate", "half-service", "--keep", "1h", "--json")
+    again = acl("rotate", "half-service", "--keep", "1h", "--json")  # refused, as a broker may that has rotated it
+    (tmp_path / "secret").write_text(broken.json()["secret_key"])
+    repeated = acl("rotate", "half-service", "--keep", "1h", "--secret-file", str(tmp_path / "secret"))
+
+    assert (again.code, again.json()["brokers"], "repeat the command with --secret-file" in again.err) == (1, [], True)
+    assert repeated.out == "account half-service has a new secret, and the previous one for 1h, at broker-a\n"
+
+
 def test_a_secret_is_taken_from_a_file_and_not_shown(acl, tmp_path):
     (tmp_path / "secret").write_text("from the file\n")
     added = acl("add", "file-service", "--secret-file", str(tmp_path / "secret"), "--json")
@@ -95,6 +132,9 @@ def test_an_administrator_may_do_everything(acl):
     (("add", "new-service", "--topic", "orders=ALL"), 2, "'ALL' is no permission"),
     (("add", "new-service", "--topic", "orders"), 2, "name=value"),
     (("add", "new-service", "--secret-file", "/not/there"), 2, "cannot be read"),
+    (("rotate", "nobody1"), 1, "there is no such account"),
+    (("rotate", "shop-service", "--end", "--secret-file", "/not/there"), 2, "--end makes no secret"),
+    (("rotate", "shop-service", "--keep", "24"), 2, "--keep 24: 24s or 24ms?"),
 ])  # fmt: skip
 def test_what_cannot_be_is_refused(acl, arguments, code, words):
     ran = acl(*arguments)

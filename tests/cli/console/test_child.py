@@ -109,6 +109,7 @@ def test_one_that_was_killed_is_said_once_and_started_again_while_the_broker_goe
 def test_one_that_cannot_start_is_tried_again_later_and_later(start, tmp_path):
     users = tmp_path / "console/console.db"
     users.parent.mkdir(mode=0o700)
+    users.touch(0o600)
     users.write_text("{}")
     server = start("serve", "--data", tmp_path, *FREE, *CONSOLE)
     assert server.process.stderr is not None

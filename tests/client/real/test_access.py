@@ -24,6 +24,7 @@ from halfmoon.client.ranges import Ranges
 from halfmoon.errors import AccessRefused
 from halfmoon.hot import encode_batch
 from halfmoon.testing.local import LocalCluster
+from tests.broker.access.rule_files import write
 
 RULES = """
 accounts:
@@ -39,8 +40,7 @@ OPERATOR = {"access_key": "operator", "secret_key": "the secret 3"}
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     data = tmp_path_factory.mktemp("access")
-    (data / "conf").mkdir()
-    (data / "conf" / "plain_acl.yml").write_text(RULES)
+    write(data, RULES)
     with LocalCluster(data, {"aclEnable": "true", "messageDelayLevel": "1s 1s 1s 1s"}) as running:
         with Admin(nameserver=running.nameserver, **OPERATOR) as admin:
             admin.create_topic("orders", queue_count=2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sqlite3
 import stat
@@ -21,6 +20,7 @@ from halfmoon.console.access.audit import Audit, NotAudited
 from halfmoon.console.access.database import NAME, opened
 from halfmoon.console.access.users import Users
 from halfmoon.errors import HalfmoonError, SettingError
+from halfmoon.settings.private import VARIABLE
 from tests.runtime.files.test_full_disk import tmpfs
 
 __all__ = ["tmpfs"]
@@ -173,17 +173,18 @@ def test_one_that_is_gone_or_another_is_noticed_at_once(directory):
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o602])
-def test_one_that_others_may_read_is_said_once(directory, caplog, mode):
+def test_one_that_others_may_use_is_refused_until_it_is_closed_or_meant(directory, monkeypatch, mode):
     add(directory, "ada")
-    assert caplog.messages == []
     (directory / NAME).chmod(mode)
 
-    with caplog.at_level(logging.WARNING):
-        names(directory)
-        add(directory, "bob")
-
-    assert len(caplog.messages) == 1
-    assert str(directory / NAME) in caplog.messages[0]
+    for use in (names, lambda _: add(directory, "bob")):
+        with pytest.raises(SettingError, match=rf"{directory / NAME}: other users may read .* chmod 600, or set {VARIABLE}=true"):
+            use(directory)
+    with monkeypatch.context() as patch:
+        patch.setenv(VARIABLE, "true")
+        assert names(directory) == ["ada"]
+    (directory / NAME).chmod(0o600)
+    assert names(directory) == ["ada"]
 
 
 def attempts(directory: Path, clock) -> list[tuple[type[HalfmoonError], str, object]]:
@@ -199,6 +200,8 @@ def attempts(directory: Path, clock) -> list[tuple[type[HalfmoonError], str, obj
 
 
 def check_said(directory: Path, clock, reason: str, which: slice = slice(None)) -> None:
+    with suppress(OSError):
+        (directory / NAME).chmod(0o700)
     for error, what, attempt in attempts(directory, clock)[which]:
         with pytest.raises(error, match=f"{directory}/{NAME}: {what}: {reason}"):
             attempt()

@@ -12,6 +12,7 @@ from halfmoon.spark.jobs.reading import Cluster
 from halfmoon.spark.sink.options import sink_options
 from halfmoon.spark.source.options import source_options
 from halfmoon.testing.local import LocalCluster
+from tests.broker.access.rule_files import write
 from tests.spark.source.leftovers import leaves_no
 
 SECRET = "the-secret-of-spark"
@@ -22,8 +23,7 @@ SIGNED = {"accessKey": "spark-jobs", "secretKey": SECRET}
 @pytest.fixture(scope="module")
 def signed(tmp_path_factory):
     data = tmp_path_factory.mktemp("access") / "store"
-    (data / "conf").mkdir(parents=True)
-    (data / "conf" / "plain_acl.yml").write_text(RULES)
+    write(data, RULES)
     with LocalCluster(data, {"aclEnable": "true"}) as running:
         with Admin(nameserver=running.nameserver, access_key="spark-jobs", secret_key=SECRET) as admin:
             admin.create_topic("rows", queue_count=2)

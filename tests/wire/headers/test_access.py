@@ -12,6 +12,11 @@ def test_an_account_is_given_by_texts():
     assert sent(header) == {"accessKey": "account1", "secretKey": "secret-1", "admin": "false", "topicPerms": "a=PUB,b=SUB"}
 
 
+def test_a_rotation_says_how_long_the_secret_so_far_is_kept():
+    header = UpdateAndCreateAclConfig(access_key="account1", secret_key="secret-1", keep_previous_ms=5)
+    assert sent(header) == {"accessKey": "account1", "secretKey": "secret-1", "admin": "false", "keepPreviousMs": "5"}
+
+
 def test_white_addresses_name_a_file_of_the_broker():
     header = UpdateGlobalWhiteAddrsConfig(global_white_addrs="1.2.3.4", acl_file_full_path="/conf/acl/a.yml")
     assert sent(header) == {"globalWhiteAddrs": "1.2.3.4", "aclFileFullPath": "/conf/acl/a.yml"}

@@ -3,6 +3,7 @@
 The order of the tests is the original's: global white addresses, access key, the account's white addresses, signature, permissions.
 Permissions are for the objects of a request (`halfmoon.wire.needs`); decisions about half messages, and who is asked about them,
 are checked where these are known (`Access.check_produces`).
+A previous secret counts no more from its time on: then connections that signed with it lose what they have proved (`Access.turn`).
 Files are looked at every `RELOAD_MS`, and read again when one has changed; while they make no sense the last good rules stay, which
 is logged and shown. Never waits: files are read and written as `Work`, one at a time.
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,7 @@ import msgspec
 from halfmoon.broker.access.accounts import Account
 from halfmoon.broker.access.addresses import among, numbers_of
 from halfmoon.broker.access.files import Edit, RuleFiles, Rules
+from halfmoon.broker.access.previous import PreviousSecrets, Uses, text
 from halfmoon.columns.signing import ACCESS_KEY
 from halfmoon.effects import Work
 from halfmoon.errors import ACCESS_REFUSED, AccessRefused, HalfmoonError, PeerError, SystemBusy
@@ -34,7 +36,6 @@ from halfmoon.logs import RateLimitedLog
 from halfmoon.wire.command import Command
 from halfmoon.wire.needs import ADMIN, ANY, PUB, RETRY_PREFIX, SUB, Needs, Resource, TopicAt, account
 from halfmoon.wire.peer import Peer
-from halfmoon.wire.signature import verify
 from halfmoon.wire.table import REQUESTS
 
 RELOAD_MS = 5000
@@ -65,7 +66,8 @@ log = logging.getLogger("halfmoon.broker.access")
 
 class Known(msgspec.Struct):
     """What is known of a connection: its address, whether that needs no account, by what its guesses are counted, and the access
-    key that it signed with last, with what knows what may be sent with it; None: nothing yet."""
+    key that it signed with last, with what knows what may be sent with it; None: nothing yet. ``signer`` is the account with the
+    secret that it signed with; None: it need not sign, or has not yet."""
 
     host: str
     numbers: tuple[int, ...]
@@ -73,6 +75,7 @@ class Known(msgspec.Struct):
     guesser: str
     proved: str = ""
     verifier: Verifier | None = None
+    signer: Account | None = None
 
 
 class Access:
@@ -93,10 +96,13 @@ class Access:
         self._log = RateLimitedLog(log, now)
         self._guesses: dict[tuple[str, str], int] = {}
         self._known: dict[int, Known] = {}
-        self._allowed: set[tuple[str, int, str]] = set()
-        """Access key, code and topic of sends that were found to be allowed."""
-        self._verifiers: dict[str, Verifier] = {}
-        """By access key of those that sign; each knows what of `_allowed` is its account's."""
+        self._allowed: set[tuple[Verifier, int, str]] = set()
+        """By whom, code and topic of sends that were found to be allowed."""
+        self._verifiers: dict[tuple[str, bytes | None], Verifier] = {}
+        """By access key and secret, None for those that need not sign; each knows what of `_allowed` is its own."""
+        self.previous = PreviousSecrets()
+        self.revoked: list[int] = []
+        """Connections that signed last with a secret that counts no more since the last change."""
         self._told: set[tuple[str, str]] = set()
         self._minute_ms, self._look_ms = now + 60_000, now + RELOAD_MS
         self._works: deque[Work[Any]] = deque()
@@ -105,7 +111,8 @@ class Access:
         """Access keys whose requests are let pass or refused as they were before the last change."""
         self.on_change: Callable[[], None] = lambda: None
         """Called when other rules count."""
-        self._use(files.load())
+        self.turn(now)
+        self._use(files.load(), now)
 
     # ------------------------------------------------------------ requests
 
@@ -137,7 +144,7 @@ class Access:
             owner = self._owner(account.access_key)
             if _is_white(owner, known):
                 return
-            if owner.secret != account.secret or _is_white(account, known):  # it was not signed, or not with what counts now
+            if account.secret not in owner.secrets or _is_white(account, known):  # it was not signed, or not with what counts now
                 raise _Refused("signature", f"Check signature failed for accessKey={account.access_key}")
             self._check_resources(owner, PULL, Needs(), [(topic, SUB), (RETRY_PREFIX + group, SUB)])
         except _Refused as exc:
@@ -172,17 +179,20 @@ class Access:
             return owner
         if known.proved != access_key and self._guesses.get((known.guesser, access_key), 0) >= GUESSES_A_MINUTE:
             raise _Refused("guesses", f"Too many wrong signatures for accessKey={access_key} from {known.host}, wait a minute")
-        if not verify(owner.secret, fields, command.body):
+        signer = owner.signed(fields, command.body)
+        if signer is None:
             raise _Refused("signature", f"Check signature failed for accessKey={access_key}", access_key)
-        verifier = self._prove(known, access_key, owner.secret)
+        verifier = self._prove(known, access_key, signer)
+        if signer is not owner:
+            self.previous.used(access_key, known.host, self._now)
         # Of a decision no field is named b: what a client writes there must not be kept.
-        asked = access_key, command.code, "" if command.code == DECISION else fields.get("b", "")
+        asked = verifier, command.code, "" if command.code == DECISION else fields.get("b", "")
         if asked in self._allowed:
-            return owner
+            return signer
         self._check_resources(owner, command.code, *self._needed(command))
         if command.code in ONLY_B and len(asked[2]) <= TOPIC_LENGTH_MAX:
-            self._allow(asked, verifier)
-        return owner
+            self._allow(asked)
+        return signer
 
     def _needed(self, command: Command) -> tuple[Needs, list[Resource]]:
         """Return what a request needs and the resources that it is about."""
@@ -209,20 +219,21 @@ class Access:
         self._tell(refused, code, peer)
         return AccessRefused(ACCESS_REFUSED + str(refused))
 
-    def _prove(self, known: Known, access_key: str, secret: bytes | None) -> Verifier:
-        """Let the next sends of a connection be read at once, if they are this account's; without a secret it need not sign."""
-        if known.verifier is None or known.proved != access_key:
-            verifier = Verifier(access_key, secret)
-            known.proved = access_key
-            known.verifier = verifier if secret is None else self._verifiers.setdefault(access_key, verifier)
-        return known.verifier
+    def _prove(self, known: Known, access_key: str, signer: Account | None) -> Verifier:
+        """Let the next sends of a connection be read at once, if they are this account's; without a signer it need not sign."""
+        secret = None if signer is None else signer.secret
+        verifier = self._verifiers.get((access_key, secret))
+        if verifier is None:
+            verifier = self._verifiers[access_key, secret] = Verifier(access_key, secret)
+        known.proved, known.verifier, known.signer = access_key, verifier, signer
+        return verifier
 
-    def _allow(self, asked: tuple[str, int, str], verifier: Verifier) -> None:
+    def _allow(self, asked: tuple[Verifier, int, str]) -> None:
         if len(self._allowed) >= ALLOWED_MAX:
             self._forget_allowed()
             return
         self._allowed.add(asked)
-        verifier.allow(asked[1], asked[2])
+        asked[0].allow(asked[1], asked[2])
 
     def _forget_allowed(self) -> None:
         self._allowed.clear()
@@ -271,7 +282,7 @@ class Access:
             if isinstance(result, Exception):
                 done(result, now)
             else:
-                self._use(result)
+                self._use(result, now)
                 done(None, now)
 
         self._works.append(Work(partial(self.files.change, path, edit, now), changed, name="change accounts"))
@@ -285,11 +296,18 @@ class Access:
 
     def due(self) -> int:
         """When `tick` wants to be called next."""
-        return min(self._look_ms, self._minute_ms)
+        return min(self._look_ms, self._minute_ms, self.previous.due_ms)
+
+    def turn(self, now: int) -> None:
+        """A turn begins: nothing is let pass any more that is signed with a secret which has expired by now."""
+        self._now = now
+        if now >= self.previous.due_ms:
+            self._count(self.rules, now)
 
     def tick(self, now: int) -> None:
         """Look at the files again, and forget what was counted in the last minute."""
         self._log.tick(now)
+        self.turn(now)
         if now >= self._minute_ms:
             self._minute_ms = now + 60_000
             self._guesses.clear()
@@ -308,7 +326,7 @@ class Access:
     def texts(self) -> dict[str, str]:
         """Runtime information (28)."""
         refused = " ".join(f"{kind}={count}" for kind, count in self.refusals.items())
-        texts = {"aclAccounts": str(len(self.rules.accounts)), "aclRefusals": refused}
+        texts = {"aclAccounts": str(len(self.rules.accounts)), "aclRefusals": refused, "aclPreviousSecrets": text(self.uses())}
         return texts | ({"aclFault": self.fault} if self.fault is not None else {})
 
     def _looked(self, result: Rules | Exception | None, now: int) -> None:
@@ -318,26 +336,50 @@ class Access:
                 log.error("accounts are not read again, the last ones stay: %s", result)
             self.fault = str(result)
         elif result is not None:
-            self._use(result)
+            self._use(result, now)
             log.warning("accounts were read again: accounts=%d", len(result.accounts))
         elif self.fault is not None:
             self.fault = None
 
-    def _use(self, rules: Rules) -> None:
-        """Let rules count, and forget what followed from the old ones."""
-        for name in sorted({*rules.exposed} - {*self.rules.exposed}):
-            log.warning("other users may read the secrets in %s: close it with chmod 600", name)
-        before, self.rules, self.fault = self.rules, rules, None
+    def uses(self) -> Mapping[str, Uses]:
+        """Return who uses the previous secrets, by access key; a connection that signed with one last uses it now."""
+        for known in self._known.values() if self.previous.by_account else ():
+            if known.signer is not None and known.signer.secret == self.rules.accounts[known.proved].previous:
+                self.previous.used(known.proved, known.host, self._now)
+        return self.previous.by_account
+
+    def _use(self, rules: Rules, now: int) -> None:
+        """Let rules count that were read."""
+        self.fault = None
+        if rules.repeated:
+            log.warning("access keys are given more than once, the first counts: %s", ", ".join(rules.repeated[:10]))
+        self._count(rules, now)
+
+    def _count(self, rules: Rules, now: int) -> None:
+        """Let rules count as they are at this time, and forget what followed from the old ones."""
+        before = self.rules
+        self.rules = rules = msgspec.structs.replace(rules, accounts=self.previous.count(rules.accounts, before.accounts, now))
         if before.white == rules.white:
             same = (key for key, account in rules.accounts.items() if before.accounts.get(key) == account)
             self._unchanged = frozenset(same)
         else:
             self._unchanged = frozenset()
         self._forget_allowed()
-        self._known.clear()
-        if rules.repeated:
-            log.warning("access keys are given more than once, the first counts: %s", ", ".join(rules.repeated[:10]))
+        known, self._known = self._known, {}
+        self.revoked = []
+        for number, each in known.items():
+            if each.signer is None:
+                continue
+            if not self._has_secret(each.signer):
+                self.revoked.append(number)
+            elif before.white == rules.white:  # who has proved a secret that counts goes on, whoever guesses at its address
+                self._known[number] = each
         self.on_change()
+
+    def _has_secret(self, signer: Account) -> bool:
+        """Whether what an account was found to have signed with is a secret of it that counts."""
+        owner = self.rules.accounts.get(signer.access_key)
+        return owner is not None and signer.secret in owner.secrets
 
 
 class _Refused(HalfmoonError):

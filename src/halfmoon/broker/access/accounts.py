@@ -11,15 +11,18 @@ does not know, takes the last of a key that is given twice, and takes over what 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
 from importlib import import_module
 from typing import Any, NamedTuple
+
+import msgspec
 
 from halfmoon.broker.access.addresses import BadAddress, Pattern, patterns
 from halfmoon.errors import SettingError
 from halfmoon.wire.bodies import DataVersion
 from halfmoon.wire.needs import DENY, PERMISSIONS, RETRY_PREFIX, Grants
-from halfmoon.wire.signature import KEY_LENGTH_MAX, KEY_LENGTH_MIN
+from halfmoon.wire.signature import KEY_LENGTH_MAX, KEY_LENGTH_MIN, verify
 
 FILE_BYTES_MAX = 1024 * 1024
 ACCOUNTS_MAX = 10_000
@@ -32,15 +35,39 @@ values in all. An alias counts as often as it is used."""
 ROOT_KEYS = frozenset(("globalWhiteRemoteAddresses", "accounts", "dataVersion"))
 ACCOUNT_KEYS = frozenset((
     "accessKey", "secretKey", "whiteRemoteAddress", "admin", "defaultTopicPerm", "defaultGroupPerm", "topicPerms", "groupPerms",
+    "previousSecretKey", "previousSecretUntil",
 ))  # fmt: skip
-"""Keys of a file and of an account; any other is refused. Follows AclConstants (RocketMQ 4.9.7)."""
+"""Keys of a file and of an account; any other is refused. Follows AclConstants (RocketMQ 4.9.7). The last two are ours."""
 
 
 class Account(Grants, frozen=True, kw_only=True):
-    """One account: its secret, the addresses from which it need not sign, and what it may do. Its text does not show the secret."""
+    """One account: its secret, the addresses from which it need not sign, and what it may do. Its text does not show the secret.
+
+    ``previous`` is the secret before, good until then as well: while clients get the new one. Empty: there is none.
+    """
 
     secret: bytes
     white: tuple[Pattern, ...] = ()
+    previous: bytes = b""
+    previous_until_ms: int = 0
+
+    @property
+    def secrets(self) -> tuple[bytes, ...]:
+        """Its secret and, if there is one, the previous one."""
+        return (self.secret, self.previous) if self.previous else (self.secret,)
+
+    def at(self, now: int) -> Account:
+        """Return the account without its previous secret, once that has expired."""
+        return self._alone(self.secret) if self.previous and now >= self.previous_until_ms else self
+
+    def signed(self, fields: Mapping[str, str], body: bytes | memoryview) -> Account | None:
+        """Return the account with the secret alone that signs a request, itself if that is not the previous; None: neither does."""
+        if verify(self.secret, fields, body):
+            return self
+        return self._alone(self.previous) if self.previous and verify(self.previous, fields, body) else None
+
+    def _alone(self, secret: bytes) -> Account:
+        return msgspec.structs.replace(self, secret=secret, previous=b"", previous_until_ms=0)
 
     def __repr__(self) -> str:
         return f"Account(access_key={self.access_key!r}, admin={self.admin})"
@@ -65,6 +92,14 @@ def read_rules(name: str, text: bytes) -> RuleFile:
         SettingError: it is no such file, or longer than `FILE_BYTES_MAX`; the text names the line and what is wrong there.
     """
     return _Reading(name).rules(text)
+
+
+def read_utc(text: str) -> int:
+    """Return milliseconds since the epoch for an ISO 8601 time that says that it is UTC. Raises ValueError for any other text."""
+    at = datetime.fromisoformat(text)
+    if at.utcoffset() != timedelta(0):
+        raise ValueError(text)
+    return max(0, int(at.timestamp() * 1000))
 
 
 def write_rules(data: dict[str, Any]) -> bytes:
@@ -132,9 +167,13 @@ class _Reading:
             for item in self._items(values.get(key)):
                 name, permission = self._resource(item)
                 perms[prefix + name] = permission
+        access_key, secret = self._key(values, "accessKey", node), self._key(values, "secretKey", node).encode()
+        previous, until_ms = self._previous(values, node, secret)
         return Account(
-            access_key=self._key(values, "accessKey", node),
-            secret=self._key(values, "secretKey", node).encode(),
+            access_key=access_key,
+            secret=secret,
+            previous=previous,
+            previous_until_ms=until_ms,
             white=self._patterns(values["whiteRemoteAddress"]) if "whiteRemoteAddress" in values else (),
             admin=self._flag(values.get("admin")),
             topic_default=self._permission(values.get("defaultTopicPerm")),
@@ -148,6 +187,22 @@ class _Reading:
             shown = f"{name} {text!r:.80}" if name == "accessKey" and text else f"{name} of an account"
             raise self._wrong(values.get(name, node), f"{shown} must have {KEY_LENGTH_MIN} to {KEY_LENGTH_MAX} characters")
         return text
+
+    def _previous(self, values: dict[str, Any], node: Any, secret: bytes) -> tuple[bytes, int]:
+        """The secret before and until when it is good, in ms since the epoch; nothing and 0 without one."""
+        given = [name in values for name in ("previousSecretKey", "previousSecretUntil")]
+        if not any(given):
+            return b"", 0
+        if not all(given):
+            raise self._wrong(node, "previousSecretKey and previousSecretUntil must be given both, or none of them")
+        previous = self._key(values, "previousSecretKey", node).encode()
+        if previous == secret:
+            raise self._wrong(values["previousSecretKey"], "previousSecretKey must be another one than secretKey")
+        try:
+            return previous, read_utc(self._text(values["previousSecretUntil"]) or "")
+        except ValueError:
+            what = "previousSecretUntil must be a time in UTC such as 2030-01-31T12:00:00Z"
+            raise self._wrong(values["previousSecretUntil"], what) from None
 
     def _resource(self, node: Any) -> tuple[str, int]:
         text = self._text(node) or ""

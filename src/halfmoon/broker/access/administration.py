@@ -11,11 +11,14 @@ from __future__ import annotations
 from typing import Any
 
 from halfmoon.broker.access.access import Access
+from halfmoon.broker.access.accounts import read_utc
 from halfmoon.broker.access.files import Edit
+from halfmoon.broker.access.previous import Uses
 from halfmoon.broker.request import Handlers, Reply, Request
 from halfmoon.broker.send.pending_replies import PendingReplies, refused
 from halfmoon.broker.settings import BrokerSettings
-from halfmoon.errors import BrokerError, HalfmoonError, ResponseCode, ServiceNotAvailable, SettingError
+from halfmoon.errors import BrokerError, HalfmoonError, ResponseCode, ServiceNotAvailable, SettingError, UsageError
+from halfmoon.shown.texts import time_text
 from halfmoon.wire.bodies import DataVersion, to_json
 from halfmoon.wire.headers.access import (
     AclConfig,
@@ -32,6 +35,9 @@ OFF = "access control is off: start the broker with aclEnable=true"
 
 MASK = "***"
 """What listings show instead of a secret. It is shorter than a secret may be, so nobody can set it as one by mistake."""
+
+KEEP_MS_MAX = 366 * 86_400_000
+"""Longest time for which a rotation keeps the previous secret."""
 
 Data = dict[str, Any]
 
@@ -53,7 +59,10 @@ class Administration:
         }
 
     def update(self, request: Request) -> Reply | None:
-        """Make an account, in the main file, or change it where it stands (50)."""
+        """Make an account, in the main file, or change it where it stands (50).
+
+        Differs: with ``keepPreviousMs``, only the secret changes, and the one so far stays good for that time.
+        """
         header = request.header(UpdateAndCreateAclConfig)
         given = {
             "accessKey": header.access_key, "secretKey": header.secret_key, "whiteRemoteAddress": header.white_remote_address,
@@ -61,13 +70,19 @@ class Administration:
             "defaultGroupPerm": header.default_group_perm or None,
             "topicPerms": _split(header.topic_perms), "groupPerms": _split(header.group_perms),
         }  # fmt: skip
-        key = header.access_key or ""
+        key, keep_ms = header.access_key or "", header.keep_previous_ms
+        failed = int(ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED)
 
         def edit(data: Data) -> None:
             accounts = _accounts(data)
             at = [index for index, account in enumerate(accounts) if str(account.get("accessKey")) == key]
             old = accounts[at[0]] if at else {}  # the first is what counts
-            new = {**old, **{name: value for name, value in given.items() if value is not None}}
+            if keep_ms is None:
+                new = {**old, **{name: value for name, value in given.items() if value is not None}}
+                if new.get("secretKey") != str(old.get("secretKey")):
+                    _end(new)
+            else:
+                new = _rotated(old, header.secret_key, request.now, keep_ms)
             if at:
                 accounts[at[0]] = new
             else:
@@ -75,8 +90,7 @@ class Administration:
             for index in reversed(at[1:]):
                 del accounts[index]
 
-        failed = int(ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED)
-        if len(key) <= 6 or len(header.secret_key or "") <= 6:
+        if len(key) <= 6 or (len(header.secret_key or "") <= 6 and (header.secret_key is not None or keep_ms is None)):
             shown = "null" if header.access_key is None else f"{key:.256}"
             secret = "null" if header.secret_key is None else "***"
             remark = f"The accessKey={shown} and secretKey={secret} cannot be null and length should longer than 6"
@@ -136,12 +150,13 @@ class Administration:
 
     def accounts(self, _request: Request) -> Reply:
         """Return all accounts, their secrets masked (54)."""
-        found = AclConfig()
+        found, access = AclConfig(), self._on(1)
         known: set[str] = set()
-        for file in self._on(1).rules.files.values():
+        uses = access.uses()
+        for file in access.rules.files.values():
             found.global_white_addrs += file.white
             for account in _accounts(file.data):
-                config = _config(account)
+                config = _config(account, uses.get(str(account.get("accessKey"))))
                 if config.access_key is not None and config.access_key not in known:
                     known.add(config.access_key)
                     found.plain_access_configs.append(config)
@@ -182,11 +197,43 @@ def _accounts(data: Data) -> list[Data]:
     return accounts
 
 
-def _config(account: Data) -> PlainAccessConfig:
+def _rotated(old: Data, secret: str | None, now: int, keep_ms: int) -> Data:
+    """Return an account with another secret, beside which the one so far is good for a time.
+
+    Without a secret, or with the one that it has, only that time changes. Raises UsageError.
+    """
+    if not old:
+        raise UsageError("there is no such account: add it first")
+    if not 0 <= keep_ms <= KEEP_MS_MAX:
+        raise UsageError(f"a previous secret is kept for 0 to {KEEP_MS_MAX} ms")
+    new, own = {**old}, str(old.get("secretKey"))
+    if secret is not None and secret != own:
+        until = read_utc(str(old["previousSecretUntil"])) if "previousSecretUntil" in old else 0
+        if until > now:
+            raise UsageError(f"a previous secret is good until {time_text(until)}: end that first, for a third is not kept")
+        new |= {"secretKey": secret, "previousSecretKey": own}
+    if keep_ms == 0:
+        _end(new)
+    elif "previousSecretKey" in new:
+        new["previousSecretUntil"] = time_text(now + keep_ms)
+    return new
+
+
+def _end(account: Data) -> None:
+    """Take the previous secret from an account."""
+    account.pop("previousSecretKey", None)
+    account.pop("previousSecretUntil", None)
+
+
+def _config(account: Data, uses: Uses | None) -> PlainAccessConfig:
     texts = {name: None if value is None else str(value) for name, value in account.items() if not isinstance(value, list)}
     return PlainAccessConfig(
         access_key=texts.get("accessKey"), secret_key=MASK, admin=str(account.get("admin")).lower() == "true",
         white_remote_address=texts.get("whiteRemoteAddress"),
         default_topic_perm=texts.get("defaultTopicPerm"), default_group_perm=texts.get("defaultGroupPerm"),
         topic_perms=account.get("topicPerms"), group_perms=account.get("groupPerms"),
+        previous_secret_key=MASK if "previousSecretKey" in account else None,
+        previous_secret_until=texts.get("previousSecretUntil"),
+        previous_secret_since=None if uses is None else uses.since_ms,
+        previous_secret_used=None if uses is None else uses.by_address,
     )  # fmt: skip

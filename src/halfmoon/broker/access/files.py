@@ -17,6 +17,7 @@ from halfmoon.broker.access.accounts import FILE_BYTES_MAX, Account, RuleFile, r
 from halfmoon.broker.access.addresses import Pattern
 from halfmoon.errors import BrokerError, SettingError
 from halfmoon.ports import Disk
+from halfmoon.settings.private import exposed
 
 FILES_MAX = 100
 """Files of the directory."""
@@ -25,16 +26,18 @@ Edit = Callable[[dict[str, Any]], None]
 """Changes what a file says, in place. Raises BrokerError: it is not to be changed so."""
 
 
+Seen = tuple[tuple[str, int, int, bool], ...]
+"""Of each file its path, when it was changed, its size, and whether its owner alone may use it."""
+
+
 class Rules(msgspec.Struct, frozen=True):
     """All rules. ``files`` are what each file says, in the order in which they count; ``seen`` shows whether any has changed."""
 
     accounts: dict[str, Account] = {}
     white: tuple[Pattern, ...] = ()
     files: dict[str, RuleFile] = {}
-    seen: tuple[tuple[str, int, int], ...] = ()
+    seen: Seen = ()
     repeated: tuple[str, ...] = ()
-    exposed: tuple[str, ...] = ()
-    """Names of files that others than their owner may read."""
 
     def files_of(self, access_key: str) -> list[str]:
         """Return the files that have an account, in the order in which they count."""
@@ -42,11 +45,15 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 class RuleFiles(NamedTuple):
-    """Where the rules are. ``root`` is the disk's directory as users know it, for what they are told."""
+    """Where the rules are. ``root`` is the disk's directory as users know it, for what they are told.
+
+    ``open_to_others``: other users may read them, which is refused without it.
+    """
 
     disk: Disk
     root: str
     main: str = "conf/plain_acl.yml"
+    open_to_others: bool = False
 
     @property
     def directory(self) -> str:
@@ -75,7 +82,7 @@ class RuleFiles(NamedTuple):
         """Return what all files say.
 
         Raises:
-            SettingError: one of them makes no sense, the main one is missing, or there are too many; OSError.
+            SettingError: one makes no sense, or others may read it; the main one is missing, or there are too many; OSError.
         """
         return self._load(None, b"")
 
@@ -104,8 +111,7 @@ class RuleFiles(NamedTuple):
         text = write_rules(data)
         rules = self._load(path, text)
         self.disk.save(path, text, keep_previous=False, private=True)  # a copy would keep the secrets of removed accounts
-        paths = self.paths()
-        return msgspec.structs.replace(rules, seen=self._seen(paths), exposed=self._exposed(paths))
+        return msgspec.structs.replace(rules, seen=self._seen(self.paths()))
 
     def _load(self, changed: str | None, text: bytes) -> Rules:
         paths = self.paths()
@@ -121,7 +127,7 @@ class RuleFiles(NamedTuple):
             for account in file.accounts:
                 if accounts.setdefault(account.access_key, account) is not account:
                     repeated.append(account.access_key)
-        return Rules(accounts, tuple(white), files, seen, tuple(repeated), self._exposed(paths))
+        return Rules(accounts, tuple(white), files, seen, tuple(repeated))
 
     def _read(self, path: str) -> bytes:
         try:
@@ -130,22 +136,15 @@ class RuleFiles(NamedTuple):
             raise SettingError(f"{self.name(path)}: there is no such file of accounts: see docs/access.md") from None
         if size > FILE_BYTES_MAX:
             raise SettingError(f"{self.name(path)}: longer than {FILE_BYTES_MAX} bytes")
+        if not (self.open_to_others or self.disk.is_private(path)):
+            raise SettingError(exposed(self.name(path), "the secrets in it", "acl_readable_by_others=true"))
         return self.disk.read(path) or b""
 
-    def _seen(self, paths: list[str]) -> tuple[tuple[str, int, int], ...]:
+    def _seen(self, paths: list[str]) -> Seen:
         found = []
         for path in paths:
             try:
-                found.append((path, self.disk.modified_ms(path), self.disk.file_size(path)))
+                found.append((path, self.disk.modified_ms(path), self.disk.file_size(path), self.disk.is_private(path)))
             except FileNotFoundError:
-                found.append((path, -1, -1))
-        return tuple(found)
-
-    def _exposed(self, paths: list[str]) -> tuple[str, ...]:
-        found = []
-        for path in paths:
-            try:
-                found += [] if self.disk.is_private(path) else [self.name(path)]
-            except FileNotFoundError:  # a change makes it
-                continue
+                found.append((path, -1, -1, False))
         return tuple(found)

@@ -1,4 +1,4 @@
-"""`halfmoon acl`: list, add and remove accounts, and explain what one may do. Shows no secret but one that it has just made."""
+"""`halfmoon acl`: list, add and remove accounts, rotate secrets, explain rights. Shows no secret but one that it has just made."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import typer
 from halfmoon.cli.shared.app import App
 from halfmoon.cli.shared.confirmation import Yes, confirm
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.options import LOCAL, Json, NameServer, pairs
+from halfmoon.cli.shared.options import LOCAL, Json, NameServer, duration_ms, pairs
 from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.client.admin import Admin
+from halfmoon.errors import BrokerError, NetworkError
 
 app = App(
     no_args_is_help=True,
@@ -22,6 +23,7 @@ app = App(
 )
 
 Key = Annotated[str, typer.Argument(metavar="ACCESS_KEY", help="The account.")]
+SECRETS = frozenset(("secret_key", "previous_secret_key"))
 SECRET_BYTES = 24
 """Random bytes of a secret that is made here."""
 
@@ -40,6 +42,8 @@ def list_accounts(nameserver: NameServer = LOCAL, as_json: Json = False) -> int:
         return len(rows)
     show_table("accounts", ("broker", "access key", "admin", "white", "topics", "groups", "topic", "group"), rows)
     for at in brokers:
+        for text in at.previous:
+            say(f"{at.broker}: {text}")
         if at.white:
             say(f"{at.broker}: no account is needed from {', '.join(at.white)}")
     return len(rows)
@@ -69,13 +73,40 @@ def add(
             topics=pairs(topic, "--topic") if topic else None, groups=pairs(group, "--group") if group else None,
         )  # fmt: skip
     made = secret if secret_file is None else None
-    if as_json:
-        show_json({"access_key": access_key, "brokers": brokers, "secret_key": made})
-    elif made is not None:
-        say(f"accessKey: {access_key}")
-        say(f"secretKey: {made}")
-    else:
-        say(f"account {access_key} is known to {', '.join(brokers)}")
+    _say_secret(access_key, brokers, made, f"account {access_key} is known to {', '.join(brokers)}", as_json=as_json)
+
+
+@app.command()
+def rotate(
+    access_key: Key,
+    keep: Annotated[str, typer.Option("--keep", metavar="TIME", help="How long the old secret stays good as well.")] = "24h",
+    secret_file: Annotated[Path | None, typer.Option("--secret-file", help="File with the secret; without it one is made.")] = None,
+    end: Annotated[bool, typer.Option("--end", help="Make no secret: end the previous one now.")] = False,
+    yes: Yes = False,
+    nameserver: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Give an account a new secret at every broker; the one so far stays good for a time. list says who still uses it.
+
+    Example: halfmoon acl rotate shop-service --keep 24h
+    """
+    if end and secret_file is not None:
+        raise typer.BadParameter("--end makes no secret: leave out --secret-file")
+    secret = None if end else secrets.token_urlsafe(SECRET_BYTES) if secret_file is None else _secret(secret_file)
+    made = secret if secret_file is None else None
+    keep_ms = 0 if end else duration_ms(keep, "--keep")
+    if keep_ms == 0:
+        confirm(f"end the old secret of account {access_key} at every broker, which then refuses who still signs with it", yes=yes)
+    try:
+        with Admin(nameserver=nameserver) as admin:
+            brokers = admin.rotate_secret(access_key, secret, keep_ms)
+    except (BrokerError, NetworkError):
+        if made is not None:
+            _say_secret(access_key, [], made, "", as_json=as_json)
+            say("some brokers may have this secret: put it into a file, and repeat the command with --secret-file", error=True)
+        raise
+    what = "no previous secret" if keep_ms == 0 else f"a new secret, and the previous one for {keep},"
+    _say_secret(access_key, brokers, made, f"account {access_key} has {what} at {', '.join(brokers)}", as_json=as_json)
 
 
 @app.command()
@@ -116,6 +147,17 @@ def explain(
     raise typer.Exit(0 if all(each.allowed for each in found) else 1)
 
 
+def _say_secret(access_key: str, brokers: list[str], made: str | None, done: str, *, as_json: bool) -> None:
+    """Say the secret that was made, in the form of a file of credentials; without one, what was done."""
+    if as_json:
+        show_json({"access_key": access_key, "brokers": brokers, "secret_key": made})
+    elif made is not None:
+        say(f"accessKey: {access_key}")
+        say(f"secretKey: {made}")
+    else:
+        say(done)
+
+
 def _row(account: Any) -> tuple[str, ...]:
     return (
         account.access_key or "", "yes" if account.admin else "no", account.white_remote_address or "-",
@@ -125,7 +167,7 @@ def _row(account: Any) -> tuple[str, ...]:
 
 
 def _facts(account: Any) -> dict[str, Any]:
-    return {name: getattr(account, name) for name in account.__struct_fields__ if name != "secret_key"}
+    return {name: getattr(account, name) for name in account.__struct_fields__ if name not in SECRETS}
 
 
 def _secret(path: Path) -> str:

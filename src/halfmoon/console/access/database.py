@@ -5,19 +5,17 @@ Threads and processes share it: consoles and commands. Each use opens it anew, s
 
 from __future__ import annotations
 
-import logging
+import os
 import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from functools import cache
 from pathlib import Path
 
 import msgspec
 
 from halfmoon.errors import HalfmoonError
-
-log = logging.getLogger("halfmoon.console")
+from halfmoon.settings.private import exposed, is_refused
 
 NAME = "console.db"
 READ_WAIT_S, WRITE_WAIT_S = 1.0, 5.0
@@ -44,13 +42,14 @@ def opened(directory: Path, what: str, error: type[HalfmoonError], *, writes: bo
     """Lend the database in a directory for one transaction: durable when it ends, undone where an error leaves it.
 
     Who writes makes it where there is none; who reads finds nothing then. Costs 0.1 ms to read, some ms to write, and up to 1 and
-    5 s while another process has it locked. Raises ``error``: ``what`` cannot be read or written, in which file and why.
+    5 s while another process has it locked. Raises ``error``: ``what`` cannot be read or written, in which file and why; others may
+    read the file.
     """
     path = (directory / NAME).absolute()
     try:
         if writes:
             _make(path)
-        uri = f"{path.as_uri()}?mode=rw" if _is_there(path) else ":memory:"
+        uri = f"{path.as_uri()}?mode=rw" if _is_there(path, error) else ":memory:"
         with closing(sqlite3.connect(uri, WRITE_WAIT_S if writes else READ_WAIT_S, isolation_level=None, uri=True)) as connection:
             connection.row_factory = sqlite3.Row
             connection.executescript(_SCHEMA)
@@ -76,16 +75,11 @@ def _make(path: Path) -> None:
         path.touch(0o600, exist_ok=False)
 
 
-def _is_there(path: Path) -> bool:
+def _is_there(path: Path, error: type[HalfmoonError]) -> bool:
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
         return False
-    if mode & 0o077:
-        _warn(path)
+    if is_refused(mode, os.environ):
+        raise error(exposed(path, "the password hashes in it"))
     return True
-
-
-@cache
-def _warn(path: Path) -> None:
-    log.warning("%s: others may read or write it, and it holds password hashes: chmod 600", path)

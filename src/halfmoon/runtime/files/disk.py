@@ -27,6 +27,7 @@ from halfmoon.runtime.descriptors import allow_descriptors, refill_reserve, set_
 from halfmoon.runtime.files.filesystems import PAGE_BYTES, Kind, kind_of, sync_file_system, whole_pages
 from halfmoon.runtime.files.mapping import Mapping, mapped
 from halfmoon.runtime.files.permissions import NO_LINKS, OWNER, Permissions, make_directory, open_new
+from halfmoon.settings.private import is_private
 
 _NUMBER = Struct(">i")
 _STEP_MIN = 16 * 1024
@@ -397,7 +398,7 @@ class RealDisk:
 
     def is_private(self, path: str) -> bool:
         """Whether nobody but its owner may use a file."""
-        return (self.root / path).stat().st_mode & 0o077 == 0
+        return is_private((self.root / path).stat().st_mode)
 
     def remove(self, path: str) -> None:
         """Remove a file or an empty directory; missing is no error."""

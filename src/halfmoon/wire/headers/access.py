@@ -6,12 +6,16 @@ from __future__ import annotations
 
 from halfmoon.wire.json import Body
 from halfmoon.wire.needs import ADMIN
-from halfmoon.wire.table import Header, request
+from halfmoon.wire.table import I64, Header, request
 
 
 @request(50, "UPDATE_AND_CREATE_ACL_CONFIG", needs=ADMIN)
 class UpdateAndCreateAclConfig(Header):
-    """Make an account or change it: fields that are not given stay, but for ``admin``."""
+    """Make an account or change it: fields that are not given stay, but for ``admin``. Another secret counts at once, alone.
+
+    With ``keep_previous_ms``, only the secret of an account that is there changes, and the one so far stays good for that time, or
+    ends now (0). Without a secret that is said of the previous one.
+    """
 
     access_key: str | None = None
     secret_key: str | None = None
@@ -21,6 +25,7 @@ class UpdateAndCreateAclConfig(Header):
     default_group_perm: str | None = None
     topic_perms: str | None = None  # NAME=PERMISSION, joined by commas
     group_perms: str | None = None
+    keep_previous_ms: I64 | None = None  # ours, see aclPreviousSecrets in the reply of 28
 
     def __repr__(self) -> str:
         return f"UpdateAndCreateAclConfig(access_key={self.access_key!r})"
@@ -62,7 +67,7 @@ class GetBrokerClusterAclConfig(Header):
 
 
 class PlainAccessConfig(Body):
-    """An account as it stands in a file."""
+    """An account as it stands in a file; and, of ours, from when and where the previous secret was last used, in ms."""
 
     access_key: str | None = None
     admin: bool = False
@@ -72,6 +77,10 @@ class PlainAccessConfig(Body):
     secret_key: str | None = None
     topic_perms: list[str] | None = None
     white_remote_address: str | None = None
+    previous_secret_key: str | None = None
+    previous_secret_until: str | None = None  # ISO 8601
+    previous_secret_since: int | None = None  # from when on its uses are known; None: it has expired
+    previous_secret_used: dict[str, int] | None = None  # when, by address
 
     def __repr__(self) -> str:
         return f"PlainAccessConfig(access_key={self.access_key!r})"

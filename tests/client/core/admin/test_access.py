@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.client.core.admin.access import accounts, delete_account, explain_access, grants_of, put_account
+from halfmoon.client.core.admin.access import accounts, delete_account, explain_access, grants_of, put_account, rotate_secret
 from halfmoon.errors import AccessRefused, BrokerError, UsageError
+from halfmoon.wire.bodies import KVTable
 from halfmoon.wire.headers.access import (
     AclConfig,
     DeleteAclConfig,
@@ -13,6 +14,7 @@ from halfmoon.wire.headers.access import (
     PlainAccessConfig,
     UpdateAndCreateAclConfig,
 )
+from halfmoon.wire.headers.admin import GetBrokerRuntimeInfo
 from halfmoon.wire.json import to_json
 from halfmoon.wire.needs import DENY, PUB, SUB
 from tests.client.core.admin.test_admin import admin
@@ -105,6 +107,49 @@ def test_white_addresses_from_which_nothing_is_checked_are_explained_too():
         "from its white addresses it may do everything: 10.0.0.2",
         "white addresses need no account: 10.0.0.1",
     ]
+
+
+RUNTIME = Reply(body=to_json(KVTable(table={"aclPreviousSecrets": "accounts=0"})))
+
+
+def test_a_secret_is_rotated_at_every_broker_and_nothing_else_of_the_account_is_sent():
+    script, core = scripted()
+    script.on(GetBrokerRuntimeInfo, RUNTIME)
+    script.on(UpdateAndCreateAclConfig, Reply())
+
+    assert script.run(rotate_secret(core, "shop-service", "the new secret", 5000)) == ["broker-a", "broker-b"]
+    assert [seen.fields for seen in script.asked(UpdateAndCreateAclConfig)] == [
+        {"accessKey": "shop-service", "secretKey": "the new secret", "admin": "false", "keepPreviousMs": "5000"}
+    ] * 2
+
+
+def test_no_secret_is_rotated_where_a_broker_would_end_the_one_so_far_at_once():
+    script, core = scripted()
+    script.on(GetBrokerRuntimeInfo, lambda seen: RUNTIME if seen.address == broker_a else Reply(body=to_json(KVTable(table={}))))
+    script.on(UpdateAndCreateAclConfig, Reply())
+    broker_a = script.run(accounts(core))[0].address
+
+    with pytest.raises(UsageError, match="broker broker-b keeps no previous secrets: nothing was changed"):
+        script.run(rotate_secret(core, "shop-service", "the new secret", 5000))
+    assert script.asked(UpdateAndCreateAclConfig) == []
+
+
+@pytest.mark.parametrize(("since", "used", "words"), [
+    (1_700_000_000_000, {}, "good until 2030-01-31T12:00:00Z, not used since 2023-11-14T22:13:20.000Z"),
+    (1, {"10.0.0.1": 1000, "10.0.0.2": 9000}, "last used from 10.0.0.2 at 1970-01-01T00:00:09.000Z, 10.0.0.1 at 1970-01-01T"),
+    (1, {f"10.0.0.{n}": n for n in range(1, 9)}, "10.0.0.4 at 1970-01-01T00:00:00.004Z, ..."),
+    (None, None, "its previous secret expired at 2030-01-31T12:00:00Z"),
+])  # fmt: skip
+def test_a_previous_secret_is_shown_with_its_time_and_who_uses_it(since, used, words):
+    config = PlainAccessConfig(
+        access_key="shop-service", previous_secret_until="2030-01-31T12:00:00Z", previous_secret_since=since,
+        previous_secret_used=used,
+    )  # fmt: skip
+    script, core = scripted(config, SHOP)
+
+    assert words in script.run(explain_access(core, "shop-service", read="orders"))[0].reasons[1]
+    (text,) = script.run(accounts(core))[0].previous
+    assert text.startswith("account shop-service: its previous secret ")
 
 
 def test_an_unknown_account_or_an_empty_question_is_refused():

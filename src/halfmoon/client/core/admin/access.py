@@ -13,6 +13,8 @@ from halfmoon.client.core.admin.pages import masters
 from halfmoon.client.core.ask import ask
 from halfmoon.effects import Op
 from halfmoon.errors import UsageError
+from halfmoon.shown.texts import time_text
+from halfmoon.wire.bodies import KVTable
 from halfmoon.wire.headers.access import (
     AclConfig,
     DeleteAclConfig,
@@ -20,9 +22,15 @@ from halfmoon.wire.headers.access import (
     PlainAccessConfig,
     UpdateAndCreateAclConfig,
 )
+from halfmoon.wire.headers.admin import GetBrokerRuntimeInfo
 from halfmoon.wire.json import from_json
 from halfmoon.wire.needs import DENY, PERMISSIONS, PUB, RETRY_PREFIX, SUB, Grants
 from halfmoon.wire.table import Header
+
+PREVIOUS = "aclPreviousSecrets"
+"""What brokers tell of previous secrets (28) that know such."""
+SHOWN_MAX = 5
+"""Addresses that are shown of those that use one."""
 
 
 class AccountsAt(NamedTuple):
@@ -32,6 +40,11 @@ class AccountsAt(NamedTuple):
     address: str
     accounts: list[PlainAccessConfig]
     white: list[str]
+
+    @property
+    def previous(self) -> list[str]:
+        """What is known of the previous secrets of its accounts, a text each."""
+        return [f"account {each.access_key}: {text}" for each in self.accounts for text in _previous(each)]
 
 
 class Explained(NamedTuple):
@@ -79,6 +92,23 @@ def put_account(
     return (yield from _everywhere(admin, request))
 
 
+def rotate_secret(admin: AdminCore, access_key: str, secret_key: str | None, keep_ms: int) -> Op[list[str]]:
+    """Give an account another secret at every broker, beside which the one so far stays good; return the brokers' names.
+
+    Without a secret the previous one is kept for that time from now on, or ends (0). The same again changes what was left out.
+
+    Raises:
+        UsageError: a broker does not know previous secrets, and would end the one so far at once. Nothing was changed.
+        BrokerError: 209, there is no such account, or a previous secret of it is still good; AccessRefused.
+    """
+    for broker in (yield from masters(admin)):
+        reply = yield from ask(broker.address, GetBrokerRuntimeInfo(), b"", admin.settings.request_timeout_ms)
+        if PREVIOUS not in from_json(KVTable, reply.body).table:
+            raise UsageError(f"broker {broker.name} keeps no previous secrets: nothing was changed")
+    request = UpdateAndCreateAclConfig(access_key=access_key, secret_key=secret_key, keep_previous_ms=keep_ms)
+    return (yield from _everywhere(admin, request))
+
+
 def delete_account(admin: AdminCore, access_key: str) -> Op[list[str]]:
     """Remove an account at every broker; return their names. Raises AccessRefused, BrokerError (210) where there is no such one."""
     return (yield from _everywhere(admin, DeleteAclConfig(access_key=access_key)))
@@ -105,9 +135,23 @@ def explain_access(
         reasons = [grants.reason(name) for name, _ in asked]
         own = (config.white_remote_address or "").strip()
         reasons += [f"from its white addresses it may do everything: {own}"] if own else []
+        reasons += _previous(config)
         reasons += [f"white addresses need no account: {', '.join(at.white)}"] if at.white else []
         found.append(Explained(at.broker, allowed, reasons))
     return found
+
+
+def _previous(config: PlainAccessConfig) -> list[str]:
+    """Return what is known of an account's previous secret, as a text; none where it has none."""
+    until, since, used = config.previous_secret_until, config.previous_secret_since, config.previous_secret_used or {}
+    if until is None:
+        return []
+    if since is None:
+        return [f"its previous secret expired at {until}"]
+    last = sorted(used.items(), key=lambda item: -item[1])
+    shown = [f"{host} at {time_text(at)}" for host, at in last[:SHOWN_MAX]] + ["..."] * (len(last) > SHOWN_MAX)
+    uses = f"last used from {', '.join(shown)}" if shown else f"not used since {time_text(since)}"
+    return [f"its previous secret is good until {until}, {uses}"]
 
 
 def grants_of(config: PlainAccessConfig) -> Grants:
