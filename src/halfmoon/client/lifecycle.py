@@ -34,6 +34,19 @@ CLOSE_TIMEOUT_S = 10.0
 """Closing gives up on brokers that do not answer after this; a push consumer's wait for its listener comes on top."""
 
 
+def from_environment(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the account and the encryption that this process's environment names where ``given`` settings name none, for a client
+    that starts in another process. Raises SettingError.
+    """
+    found: dict[str, Any] = {}
+    if not any(given[name] for name in ("access_key", "secret_key", "credentials")) and (account := credentials(os.environ)):
+        found = account._asdict()
+    if any(map(os.environ.get, ENVIRONMENT)):
+        settings = with_environment(settings_of(ClientSettings, dict(given)), os.environ)
+        found |= {name: getattr(settings, name) for name in ENVIRONMENT.values()}
+    return found
+
+
 class Client(Generic[S]):
     """What all clients share. A subclass defines how it begins and how it finishes."""
 

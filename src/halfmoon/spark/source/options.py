@@ -7,15 +7,13 @@ Spark's Kafka source the error names ours.
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import Any, Self, TypeVar
 
-from halfmoon.client.settings import ENVIRONMENT, ClientSettings, settings_of, with_environment
+from halfmoon.client.lifecycle import from_environment
 from halfmoon.errors import UsageError
 from halfmoon.model import split_addresses
-from halfmoon.runtime.credentials import credentials
 from halfmoon.spark import option_parsing
 from halfmoon.spark.option_parsing import QueueOffsets
 
@@ -106,13 +104,7 @@ class Signing:
 
         The driver does so, for its workers' environment is another. Raises SettingError.
         """
-        found: dict[str, Any] = {}
-        if not (self.access_key or self.secret_key or self.credentials) and (account := credentials(os.environ)):
-            found = account._asdict()
-        if any(map(os.environ.get, ENVIRONMENT)):
-            settings = with_environment(settings_of(ClientSettings, self.signing), os.environ)
-            found |= {name: getattr(settings, name) for name in ENVIRONMENT.values()}
-        return replace(self, **found)
+        return replace(self, **from_environment(self.signing))
 
 
 class OfClient(Signing):
