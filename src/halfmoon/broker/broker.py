@@ -157,6 +157,10 @@ class Broker:
         """A connection was accepted."""
         self.peers.connected(peer, remote, now)
 
+    def certified(self, peer: int, names: tuple[str, ...]) -> None:
+        """A connection showed a certificate."""
+        self.peers.certified(peer, names)
+
     def stepped(self, by_ms: int) -> None:
         """The clock was set: durations stay what they are, and no client seems silent because of it."""
         self._next_save_ms += by_ms
@@ -422,8 +426,10 @@ class Broker:
             refusal = refused(refusal_of(exc, f"a held pull of {pull.peer.remote}"))
             self.peers.refuse(pull.peer, encode(reply_to(pull.opaque, pull.serialization, refusal)), refusal.code)
 
-    def _rules_changed(self) -> None:
-        """Refuse the held pulls that may not be sent any more."""
+    def _rules_changed(self, rebound: list[int]) -> None:
+        """Close the connections that are not the same account's any more; refuse the held pulls that may not be sent any more."""
+        for peer in filter(None, map(self.peers.get, rebound)):
+            self.peers.close(peer, "the account of its certificate changed")
 
         def may_stay(hold: Hold) -> bool:
             pull: Pull = hold.pull
@@ -465,6 +471,7 @@ class Broker:
             try:
                 request.account = self.access.check(command, peer)
             except AccessRefused as exc:
+                request.account = self.access.bound(peer)  # whose it is for sure, for the audit
                 self.pending_replies.reply_now(request, refused(exc))
                 return
         handler = self._handlers.get(command.code)

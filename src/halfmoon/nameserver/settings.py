@@ -43,6 +43,12 @@ class NameServerSettings:
         secret=True,
         why="Secret by which others may register brokers and change routes and values: it signs the request, as an account's does.",
     )
+    register_certificates: str = setting(
+        "",
+        form=forms.CERTIFICATES,
+        why="Names in the certificates of clients that may register brokers and change routes and values unsigned; needs "
+        "tls.server.need.client.auth. See access.md.",
+    )
     order_message_enable: bool = setting(
         False, java="orderMessageEnable", why="Routes carry the topic's entry of the namespace ORDER_TOPIC_CONFIG."
     )

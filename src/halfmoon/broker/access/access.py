@@ -1,6 +1,8 @@
 """`Access`: who may send what. Checks each request against the rules, bounds guesses, and looks after the rule files.
 
 The order of the tests is the original's: global white addresses, access key, the account's white addresses, signature, permissions.
+A connection whose verified certificate has an account's name is that account's: its requests need no signature, and name no other
+account. It is closed when changed rules give its certificate to another account or to none: a connection has one account for life.
 Permissions are for the objects of a request (`halfmoon.wire.needs`); decisions about half messages, and who is asked about them,
 are checked where these are known (`Access.check_produces`).
 Files are looked at every `RELOAD_MS`, and read again when one has changed; while they make no sense the last good rules stay, which
@@ -65,12 +67,15 @@ log = logging.getLogger("halfmoon.broker.access")
 
 class Known(msgspec.Struct):
     """What is known of a connection: its address, whether that needs no account, by what its guesses are counted, and the access
-    key that it signed with last, with what knows what may be sent with it; None: nothing yet."""
+    key that it signed with last, with what knows what may be sent with it; None: nothing yet. ``bound`` are the access keys of the
+    accounts that have one of the ``names`` of its certificate."""
 
     host: str
     numbers: tuple[int, ...]
     white: bool
     guesser: str
+    names: tuple[str, ...]
+    bound: tuple[str, ...]
     proved: str = ""
     verifier: Verifier | None = None
 
@@ -95,22 +100,23 @@ class Access:
         self._known: dict[int, Known] = {}
         self._allowed: set[tuple[str, int, str]] = set()
         """Access key, code and topic of sends that were found to be allowed."""
-        self._verifiers: dict[str, Verifier] = {}
-        """By access key of those that sign; each knows what of `_allowed` is its account's."""
+        self._verifiers: dict[tuple[str, bool], Verifier] = {}
+        """By access key of those that sign, and whether their connections are bound; each knows what of `_allowed` is its own."""
         self._told: set[tuple[str, str]] = set()
         self._minute_ms, self._look_ms = now + 60_000, now + RELOAD_MS
         self._works: deque[Work[Any]] = deque()
         self._busy = False
         self._unchanged: frozenset[str] = frozenset()
         """Access keys whose requests are let pass or refused as they were before the last change."""
-        self.on_change: Callable[[], None] = lambda: None
-        """Called when other rules count."""
+        self.on_change: Callable[[list[int]], None] = lambda rebound: None
+        """Called when other rules count, with the connections whose certificate is not the same account's any more."""
         self._use(files.load())
 
     # ------------------------------------------------------------ requests
 
     def check(self, command: Command, peer: Peer) -> Account | None:
-        """Let a request pass; return the account that it names, None: it comes from a global white address.
+        """Let a request pass; return the account that it names or its connection is bound to, None: it comes from a global white
+        address.
 
         Raises AccessRefused (1) for one that may not be sent, in the original's words.
         """
@@ -137,7 +143,8 @@ class Access:
             owner = self._owner(account.access_key)
             if _is_white(owner, known):
                 return
-            if owner.secret != account.secret or _is_white(account, known):  # it was not signed, or not with what counts now
+            is_signed = owner.secret == account.secret and not _is_white(account, known)  # with what counts now
+            if not is_signed and known.bound != (owner.access_key,):
                 raise _Refused("signature", f"Check signature failed for accessKey={account.access_key}")
             self._check_resources(owner, PULL, Needs(), [(topic, SUB), (RETRY_PREFIX + group, SUB)])
         except _Refused as exc:
@@ -161,28 +168,33 @@ class Access:
     def _check(self, command: Command, peer: Peer) -> Account | None:
         known = self.known(peer)
         if known.white:
-            return None
+            return self.bound(peer)
         fields = command.fields
-        access_key = fields.get(ACCESS_KEY)
-        if access_key is None:
-            raise _Refused("signature", "No accessKey is configured")
+        access_key = _access_key(fields.get(ACCESS_KEY), known)
         owner = self._owner(access_key)
         if _is_white(owner, known):
             self._prove(known, access_key, None)
             return owner
-        if known.proved != access_key and self._guesses.get((known.guesser, access_key), 0) >= GUESSES_A_MINUTE:
-            raise _Refused("guesses", f"Too many wrong signatures for accessKey={access_key} from {known.host}, wait a minute")
-        if not verify(owner.secret, fields, command.body):
-            raise _Refused("signature", f"Check signature failed for accessKey={access_key}", access_key)
+        if ACCESS_KEY in fields:  # else the connection is the account's
+            self._verify(command, known, owner)
         verifier = self._prove(known, access_key, owner.secret)
         # Of a decision no field is named b: what a client writes there must not be kept.
         asked = access_key, command.code, "" if command.code == DECISION else fields.get("b", "")
         if asked in self._allowed:
+            verifier.allow(command.code, asked[2])
             return owner
         self._check_resources(owner, command.code, *self._needed(command))
         if command.code in ONLY_B and len(asked[2]) <= TOPIC_LENGTH_MAX:
             self._allow(asked, verifier)
         return owner
+
+    def _verify(self, command: Command, known: Known, owner: Account) -> None:
+        key = owner.access_key
+        is_proved = known.proved == key and not known.bound  # a certificate proves no secret
+        if not is_proved and self._guesses.get((known.guesser, key), 0) >= GUESSES_A_MINUTE:
+            raise _Refused("guesses", f"Too many wrong signatures for accessKey={key} from {known.host}, wait a minute")
+        if not verify(owner.secret, command.fields, command.body):
+            raise _Refused("signature", f"Check signature failed for accessKey={key}", key)
 
     def _needed(self, command: Command) -> tuple[Needs, list[Resource]]:
         """Return what a request needs and the resources that it is about."""
@@ -212,9 +224,10 @@ class Access:
     def _prove(self, known: Known, access_key: str, secret: bytes | None) -> Verifier:
         """Let the next sends of a connection be read at once, if they are this account's; without a secret it need not sign."""
         if known.verifier is None or known.proved != access_key:
-            verifier = Verifier(access_key, secret)
+            bound = bool(known.bound)
+            verifier = Verifier(access_key, secret, bound=bound)
             known.proved = access_key
-            known.verifier = verifier if secret is None else self._verifiers.setdefault(access_key, verifier)
+            known.verifier = verifier if secret is None else self._verifiers.setdefault((access_key, bound), verifier)
         return known.verifier
 
     def _allow(self, asked: tuple[str, int, str], verifier: Verifier) -> None:
@@ -238,8 +251,14 @@ class Access:
             numbers = numbers_of(host)
             # one host of IPv6 may use all addresses that begin with the same 64 bits
             guesser = ":".join(f"{number:x}" for number in numbers[:4]) if len(numbers) == 8 else host
-            known = self._known[peer.number] = Known(host, numbers, among(numbers, self.rules.white), guesser)
+            white, bound = among(numbers, self.rules.white), self.rules.keys_of(peer.names)
+            known = self._known[peer.number] = Known(host, numbers, white, guesser, peer.names, bound)
         return known
+
+    def bound(self, peer: Peer) -> Account | None:
+        """Return the account that a connection's certificate is for; None: it has none, or several accounts have its names."""
+        keys = self.known(peer).bound
+        return self.rules.accounts[keys[0]] if len(keys) == 1 else None
 
     def _guessed(self, guesser: str, access_key: str) -> None:
         """Count a wrong signature; the address that came first is forgotten when there are too many."""
@@ -271,8 +290,8 @@ class Access:
             if isinstance(result, Exception):
                 done(result, now)
             else:
+                done(None, now)  # first: whoever takes its own account away is answered before its connection is closed
                 self._use(result)
-                done(None, now)
 
         self._works.append(Work(partial(self.files.change, path, edit, now), changed, name="change accounts"))
 
@@ -334,10 +353,11 @@ class Access:
         else:
             self._unchanged = frozenset()
         self._forget_allowed()
+        rebound = [number for number, known in self._known.items() if known.bound != rules.keys_of(known.names)]
         self._known.clear()
         if rules.repeated:
             log.warning("access keys are given more than once, the first counts: %s", ", ".join(rules.repeated[:10]))
-        self.on_change()
+        self.on_change(rebound)
 
 
 class _Refused(HalfmoonError):
@@ -346,6 +366,21 @@ class _Refused(HalfmoonError):
     def __init__(self, kind: str, reason: str, guessed: str | None = None) -> None:
         super().__init__(reason)
         self.kind, self.guessed = kind, guessed
+
+
+def _access_key(signed: str | None, known: Known) -> str:
+    """Return whose a request is: its connection's, or that of the access key that it is ``signed`` with."""
+    if len(known.bound) > 1:
+        raise _Refused("signature", f"The certificate is that of several accounts: {', '.join(known.bound[:3])}")
+    if not known.bound:
+        if signed is not None:
+            return signed
+        shown = ", ".join(f"{name!r:.100}" for name in known.names[:3])
+        unknown = f", and no account has the certificate {shown}" if shown else ""
+        raise _Refused("signature", f"No accessKey is configured{unknown}")
+    if signed not in (None, *known.bound):
+        raise _Refused("signature", f"The certificate is that of {known.bound[0]}, and not of accessKey={signed:.256}")
+    return known.bound[0]
 
 
 def _is_white(account: Account, known: Known) -> bool:
