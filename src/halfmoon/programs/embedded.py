@@ -229,9 +229,9 @@ async def both(settings: Configuration, data: Path) -> tuple[Program, Program]:
 def with_register_secret(settings: Configuration) -> Configuration:
     """Return settings for a name server and brokers of one process: where there are accounts, nobody else registers with it.
 
-    They share the secret that is set for the one or the other, else one that nobody knows.
+    They share the secret that is set for the one or the other, else one that nobody knows; so they do where certificates register.
     """
-    if not settings.broker.acl_enable:
+    if not (settings.broker.acl_enable or settings.nameserver.register_certificates):
         return settings
     secret = settings.nameserver.register_secret or settings.broker.register_secret or token_urlsafe()
     return settings._replace(
