@@ -76,6 +76,9 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
         _trust(context, settings.server_trust)
         is_required = settings.server_client_auth is ClientCertificates.REQUIRE
         context.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
+        # A ticket is renewed with each connection, and a certificate that has expired would be taken for ever with it.
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
     return context
 
 
