@@ -54,10 +54,8 @@ class Registrars:
             return
         if not (self._networks or self._secret or self._certificates or self.administrator):
             return
-        if not self._certificates.isdisjoint(peer.names) or self.is_administrator(peer.names):
-            return
         host = peer.remote.rpartition(":")[0]
-        if self._networks and any(ip_address(host.strip("[]").partition("%")[0]) in network for network in self._networks):
+        if self._certified(peer) or self._listed(host):
             return
         if now >= self._minute_ms:
             self._minute_ms = now + 60_000
@@ -72,6 +70,12 @@ class Registrars:
             line.name, peer.remote, peer.names[:3],
         )  # fmt: skip
         raise AccessRefused(f"{ACCESS_REFUSED}{line.name} needs the right to register: see docs/access.md")
+
+    def _certified(self, peer: Peer) -> bool:
+        return not self._certificates.isdisjoint(peer.names) or self.is_administrator(peer.names)
+
+    def _listed(self, host: str) -> bool:
+        return bool(self._networks) and any(ip_address(host.strip("[]").partition("%")[0]) in each for each in self._networks)
 
     def _signed(self, command: Command) -> bool:
         access_key = command.fields.get(ACCESS_KEY)
