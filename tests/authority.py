@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -15,6 +18,10 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
+from cryptography.x509.oid import ExtensionOID, NameOID
+
+DNS, URI = 0x82, 0x86
+"""Kinds of alternative names."""
 
 
 class Pair(NamedTuple):
@@ -53,6 +60,24 @@ class Authority:
         pair = Pair(str(self._directory / f"{name}.pem"), str(self._directory / f"{name}.key"))
         made.cert_chain_pems[0].write_to_path(pair.cert)
         made.private_key_pem.write_to_path(pair.key)
+        return pair
+
+    def pair_of_bytes(self, name: str, common_name: str, *names: tuple[int, bytes]) -> Pair:
+        """Write a pair with a common name and alternative names, each as its kind (`DNS`, `URI`) and bytes that may be no text."""
+        key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+        listed = b"".join(bytes([kind, len(value)]) + value for kind, value in names)
+        alternative = x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, bytes([0x30, len(listed)]) + listed)
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+        made = (
+            x509.CertificateBuilder(self._ca._certificate.subject, subject)
+            .public_key(key.public_key()).serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+            .add_extension(alternative, critical=False)
+            .sign(self._ca._private_key, hashes.SHA256())
+        )  # fmt: skip
+        pair = Pair(str(self._directory / f"{name}.pem"), str(self._directory / f"{name}.key"))
+        Path(pair.cert).write_bytes(made.public_bytes(Encoding.PEM))
+        Path(pair.key).write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         return pair
 
     def trusting(self, pair: Pair | None = None) -> ssl.SSLContext:

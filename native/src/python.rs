@@ -33,7 +33,7 @@ use crate::states;
 pyo3::import_exception!(halfmoon.errors, MessageIllegal);
 
 /// Both twins of one interface have the same functions with the same meanings; it grows when one changes.
-const INTERFACE: i64 = 25;
+const INTERFACE: i64 = 26;
 
 /// Buffers of columns begin at multiples of this.
 const ALIGNED: usize = 64;
@@ -352,8 +352,9 @@ struct Verifier {
 #[pymethods]
 impl Verifier {
     #[new]
-    fn new(access_key: PyBackedStr, secret: Option<&[u8]>) -> PyResult<Self> {
-        let inner = signing::Verifier::new(&access_key, secret).ok_or_else(no_key)?;
+    #[pyo3(signature = (access_key, secret, *, bound = false))]
+    fn new(access_key: PyBackedStr, secret: Option<&[u8]>, bound: bool) -> PyResult<Self> {
+        let inner = signing::Verifier::new(&access_key, secret, bound).ok_or_else(no_key)?;
         Ok(Verifier { inner })
     }
 

@@ -119,17 +119,18 @@ impl Signer {
 pub struct Verifier {
     access_key: Vec<u8>,
     key: Option<Key>,
+    bound: bool,
     allowed: HashSet<Vec<u8>>,
 }
 
 impl Verifier {
-    /// Without a secret it need not sign, and may send everything. `None`: never.
-    pub fn new(access_key: &str, secret: Option<&[u8]>) -> Option<Self> {
+    /// Without a secret it need not sign, and may send everything; `bound`: a request may name no account. `None`: never.
+    pub fn new(access_key: &str, secret: Option<&[u8]>, bound: bool) -> Option<Self> {
         let key = match secret {
             Some(secret) => Some(Key::new(secret)?),
             None => None,
         };
-        Some(Verifier { access_key: access_key.as_bytes().to_vec(), key, allowed: HashSet::new() })
+        Some(Verifier { access_key: access_key.as_bytes().to_vec(), key, bound, allowed: HashSet::new() })
     }
 
     /// Let requests with this name of a code and a topic pass from now on.
@@ -141,11 +142,12 @@ impl Verifier {
     pub fn passes(&self, asked: &[u8], texts: &[Text<'_>], body: &[u8]) -> bool {
         let fields = in_order(texts.iter().map(|(name, value)| (&**name, &**value)));
         let of = |wanted: &str| fields.iter().find(|(name, _)| *name == wanted.as_bytes()).map(|(_, value)| *value);
-        if fields.len() > FIELDS_MAX || of(ACCESS_KEY) != Some(&self.access_key) {
+        let unsigned = self.bound && of(ACCESS_KEY).is_none();
+        if fields.len() > FIELDS_MAX || !(unsigned || of(ACCESS_KEY) == Some(&self.access_key)) {
             return false;
         }
         let Some(key) = &self.key else { return true };
-        self.allowed.contains(asked) && same(&key.signature(&fields, body), of(SIGNATURE).unwrap_or(b""))
+        self.allowed.contains(asked) && (unsigned || same(&key.signature(&fields, body), of(SIGNATURE).unwrap_or(b"")))
     }
 }
 
@@ -190,7 +192,7 @@ mod tests {
             secret in proptest::collection::vec(any::<u8>(), 0..90), body in proptest::collection::vec(any::<u8>(), 0..90),
             at in 0usize..7, token in "t?", change in "[a-z]",
         ) {
-            let (Some(signer), Some(mut verifier)) = (Signer::new("me", &secret, &token), Verifier::new("me", Some(&secret))) else {
+            let (Some(signer), Some(mut verifier)) = (Signer::new("me", &secret, &token), Verifier::new("me", Some(&secret), false)) else {
                 return Err(TestCaseError::fail("a secret has any length"));
             };
             let mut texts = signed(&signer, &body);
@@ -205,7 +207,17 @@ mod tests {
             }
             prop_assert!(!verifier.passes(b"T", &fields(&texts), &body));
             let mine = texts.iter().any(|(name, value)| name == ACCESS_KEY && value == "me");
-            prop_assert_eq!(Verifier::new("me", None).map(|one| one.passes(b"U", &fields(&texts), &body)), Some(mine));
+            prop_assert_eq!(Verifier::new("me", None, false).map(|one| one.passes(b"U", &fields(&texts), &body)), Some(mine));
+            // On the account's own connection what names no account need not be signed; what names one is looked at as ever.
+            let Some(mut bound) = Verifier::new("me", Some(&secret), true) else {
+                return Err(TestCaseError::fail("a secret has any length"));
+            };
+            bound.allow(b"T".to_vec());
+            prop_assert!(!bound.passes(b"T", &fields(&texts), &body));
+            texts.retain(|(name, _)| name != ACCESS_KEY);
+            prop_assert!(bound.passes(b"T", &fields(&texts), &body));
+            prop_assert!(!bound.passes(b"U", &fields(&texts), &body));
+            prop_assert!(!verifier.passes(b"T", &fields(&texts), &body));
         }
     }
 }

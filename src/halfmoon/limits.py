@@ -32,6 +32,12 @@ ROUTE_BROKERS_MAX = 1_000
 ROUTE_QUEUES_MAX = 65_536
 """Queues of one topic, over all its brokers: 10 MB in each client. Topics have some hundreds."""
 
+CERTIFICATE_NAMES_MAX = 100
+"""Names that count of a client's certificate, the first ones. Most certificates have one or two."""
+
+CERTIFICATE_NAME_MAX = 1024
+"""Characters of such a name; a longer one counts for nothing."""
+
 PROPERTIES_BYTES_MAX = 32767
 """A stored record keeps the length of its properties in a signed short."""
 

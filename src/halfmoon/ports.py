@@ -146,6 +146,9 @@ class Core(Protocol):
     def connected(self, peer: int, remote: str, now: int) -> None:
         """A connection was accepted; ``remote`` is ``host:port``."""
 
+    def certified(self, peer: int, names: tuple[str, ...]) -> None:
+        """The connection showed a certificate with these names, which was verified. Once at most, and before its first `feed`."""
+
     def feed(self, peer: int, data: bytes) -> None:
         """Bytes arrived."""
 

@@ -176,6 +176,20 @@ def test_an_account_that_need_not_sign_may_send_everything_in_its_name(twin, ser
 
 
 @pytest.mark.parametrize("serialization", [JSON, ROCKETMQ])
+@pytest.mark.parametrize("secret", [b"12345678", None])
+def test_on_an_accounts_own_connection_a_reader_takes_what_names_no_account_and_is_allowed(twin, serialization, secret):
+    verifier = twin.Verifier("RocketMQ", secret, bound=True)
+    bare = encode(request_command(send(), b"hello", serialization=serialization))
+
+    assert left(twin, verifier, bare) == (0 if secret is None else 1)
+    verifier.allow(310, "TopicTest")
+    assert left(twin, verifier, bare, frame({}, serialization)) == 0
+    assert left(twin, verifier, frame({"AccessKey": "another"}, serialization)) == 1
+    assert left(twin, verifier, frame({"AccessKey": ""}, serialization)) == (1 if serialization == JSON else 0)  # else: no field
+    assert left(twin, verifier, frame({"Signature": "x"}, serialization)) == (0 if secret is None else 1)
+
+
+@pytest.mark.parametrize("serialization", [JSON, ROCKETMQ])
 def test_a_reader_leaves_a_header_with_more_fields_than_the_general_decoder_takes(twin, serialization):
     verifier = twin.Verifier("RocketMQ", None)
     usual = len(request_command(send()).fields) + 2

@@ -269,8 +269,8 @@ def reader_of(twin):
     return reader
 
 
-def verifier_of(twin):
-    verifier = twin.Verifier("me", b"secret")
+def verifier_of(twin, *, bound=False):
+    verifier = twin.Verifier("me", b"secret", bound=bound)
     for code, topic in ((310, "T"), (310, "U"), (320, "T"), (37, "")):
         verifier.allow(code, topic)
     return verifier
@@ -290,8 +290,11 @@ def pieces_of(data, draw):
 def test_received_bytes_become_the_same_columns_the_same_log_and_the_same_answers(twins, data, received):
     assume(not unusual(received))
     read = [reader_of(twin) for twin in twins]
-    kind = data.draw(st.sampled_from(["open", "signed", "signed", "by white address"]))
-    made = {"open": lambda _: None, "signed": verifier_of, "by white address": lambda twin: twin.Verifier("me", None)}
+    kind = data.draw(st.sampled_from(["open", "signed", "signed", "by certificate", "by white address"]))
+    made = {
+        "open": lambda _: None, "signed": verifier_of, "by certificate": lambda twin: verifier_of(twin, bound=True),
+        "by white address": lambda twin: twin.Verifier("me", None),
+    }  # fmt: skip
     verifiers = [made[kind](twin) for twin in twins]
     rest = b""
     for piece in pieces_of(received, data.draw):

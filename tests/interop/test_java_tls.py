@@ -18,6 +18,10 @@ from tests.interop.java_peer import JavaError, JavaPeer
 from tests.interop.ours import Serve
 
 Start = Callable[..., Serve]
+ACCOUNTS = """
+accounts:
+- {accessKey: shop-service, secretKey: never-used, certificate: shop.example, topicPerms: [Tls=PUB|SUB], groupPerms: [Tls=PUB|SUB]}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +67,32 @@ def test_a_java_client_that_verifies_and_shows_its_certificate_sends_and_consume
         assert there_and_back(peer, server, "Tls") == "through Tls"
     finally:
         peer.stop()
+
+
+def test_a_java_client_without_an_access_key_is_the_account_of_its_certificate(authority: Authority, tmp_path: Path) -> None:
+    pair, mine = authority.pair("server"), authority.pair("shop", "shop.example")
+    rules = tmp_path / "data" / "conf" / "plain_acl.yml"
+    rules.parent.mkdir(parents=True)
+    rules.write_text(ACCOUNTS)
+    rules.chmod(0o600)
+    settings = {
+        "tls.server.mode": "enforcing", "tls.server.certPath": pair.cert, "tls.server.keyPath": pair.key,
+        "tls.server.need.client.auth": "optional", "tls.server.trustCertPath": authority.ca, "aclEnable": "true",
+    }  # fmt: skip
+    properties = {
+        "tls.enable": "true", "tls.test.mode.enable": "false", "tls.client.authServer": "true",
+        "tls.client.trustCertPath": authority.ca, "tls.client.certPath": mine.cert, "tls.client.keyPath": mine.key,
+    }  # fmt: skip
+    server = Serve(tmp_path / "data", settings=settings).start()
+    peer = JavaPeer("4.9.7", tmp_path / "java", **properties)
+    try:
+        assert there_and_back(peer, server, "Tls") == "through Tls"
+        with pytest.raises(JavaError, match=r"Send \[3\] times"):
+            there_and_back(peer, server, "Other")
+        assert "No default permission for topic:Other" in server.data.with_suffix(".log").read_text()
+    finally:
+        peer.stop()
+        server.stop()
 
 
 def test_a_java_client_in_its_test_mode_and_a_plain_one_share_our_port(authority: Authority, serve: Start, tmp_path: Path) -> None:

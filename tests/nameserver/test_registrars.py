@@ -15,18 +15,22 @@ READS = frozenset((101, 105, 106, 206, 219, 224, 304, 311, 312, 313, 319, 901))
 LACKING = "needs the right to register"
 
 
-def lacks(house, code, fields=None, body=b"", who=None):
-    """Whether a request is refused for lack of the right."""
-    fields = fields or {}
-    reply = house.ask(code, {**fields, **(Signer(*who, "").sign(fields, body) if who else {})}, body)
+def lacks(house, code, fields=None, body=b"", who=None, names=()):
+    """Whether a request is refused for lack of the right, signed by ``who`` on a connection with a certificate of these names."""
+    fields, peer = fields or {}, house.connect()
+    house.core.certified(peer, names)
+    reply = house.ask(code, {**fields, **(Signer(*who, "").sign(fields, body) if who else {})}, body, peer=peer)
     return reply.code == 1 and LACKING in (reply.remark or "")
 
 
-def register(house, who=None):
-    return lacks(house, 103, register_fields(), register_body(), who)
+def register(house, who=None, names=()):
+    return lacks(house, 103, register_fields(), register_body(), who, names)
 
 
-@pytest.mark.parametrize("settings", [{"register_secret": SECRET}, {"register_from": "10.0.0.0/8"}], ids=str)
+LIMITS = [{"register_secret": SECRET}, {"register_from": "10.0.0.0/8"}, {"register_certificates": "broker-a"}]
+
+
+@pytest.mark.parametrize("settings", LIMITS, ids=str)
 def test_every_request_that_changes_what_is_told_wants_the_right_and_no_other_does(settings):
     house = House(**settings)
     codes = house.core.codes()
@@ -68,6 +72,20 @@ def test_machines_that_are_listed_register_without_a_secret(networks, lacking):
     assert register(House(register_from=networks)) is lacking
 
 
+@pytest.mark.parametrize(("names", "lacking"), [
+    (("broker-a",), False), (("host", "spiffe://brokers/b"), False), (("broker-A",), True), (("broker",), True), ((), True),
+])  # fmt: skip
+def test_who_shows_a_certificate_that_is_listed_registers_without_a_secret(names, lacking, caplog):
+    house = House(register_certificates=" broker-a, spiffe://brokers/b ,")
+
+    assert register(house, names=names) is lacking
+    assert (f"certificate={names!r}" in caplog.text) is lacking
+
+
+def test_an_empty_list_of_certificates_lets_nobody_in_by_an_empty_name():
+    assert register(House(register_secret=SECRET), names=("",))
+
+
 def test_without_a_list_a_secret_and_accounts_everybody_registers_as_at_apaches():
     assert not register(House())
 
@@ -76,7 +94,11 @@ def test_beside_brokers_with_accounts_their_administrators_may():
     house = House(register_secret=SECRET)
     house.core.registrars.administrator = lambda key, _now: (b"the secret of operators",) if key == "operator" else ()
 
+    house.core.registrars.is_administrator = {("operator-cert",): True, ("reader",): False}.get
+
     assert not lacks(house, 216, {"topic": "t"}, who=("operator", "the secret of operators"))
+    assert not lacks(house, 216, {"topic": "t"}, names=("operator-cert",))
+    assert lacks(house, 216, {"topic": "t"}, names=("reader",))
     assert lacks(house, 216, {"topic": "t"}, who=("operator", "a wrong secret"))
     assert lacks(house, 216, {"topic": "t"}, who=("stranger", "the secret of operators"))
 

@@ -126,6 +126,22 @@ async def test_beside_accounts_nobody_else_registers_a_broker_to_be_sent_signed_
     assert known == {f"broker-{letter}" for letter in "ab"[:count]}
 
 
+async def test_who_reads_accounts_with_certificates_that_nobody_asks_for_is_warned(tmp_path, caplog):
+    (tmp_path / "given").mkdir()
+    rules = tmp_path / "given" / "plain_acl.yml"
+    rules.write_text(ACCOUNTS.replace("admin: true", "certificate: a service"))
+    rules.chmod(0o600)
+    await kill((await broker(with_accounts(rules), tmp_path / "data"),))
+
+    assert "accounts have certificates: clients are not asked for one: set tls.server.need.client.auth" in caplog.text
+
+
+async def test_a_name_server_that_takes_registrations_by_certificate_and_asks_for_none_does_not_start():
+    found = settings()
+    with pytest.raises(SettingError, match="register_certificates: clients are not asked for one"):
+        await name_server(found._replace(nameserver=replace(found.nameserver, register_certificates="broker-a")), None)
+
+
 async def test_the_console_signs_only_what_goes_to_servers_of_its_own_process(tmp_path):
     rules = write(tmp_path, "accounts:\n- {accessKey: operator, secretKey: secret-1, admin: true}\n")
     programs = await cluster(with_accounts(rules), tmp_path / "data", 2)

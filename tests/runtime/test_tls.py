@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from halfmoon.errors import SettingError
-from halfmoon.runtime.tls import HUNG_UP, ClientTls, _load_pair, client_reason, server_reason
+from halfmoon.runtime.tls import HUNG_UP, ClientTls, _load_pair, client_names, client_reason, server_reason
 
 
 def failure(reason: str, kind: type[ssl.SSLError] = ssl.SSLError) -> ssl.SSLError:
@@ -51,6 +51,30 @@ def test_a_client_is_told_what_to_do(exc: object, reason: str | None) -> None:
 )
 def test_the_log_of_a_server_says_whose_fault_it_seems(exc: ssl.SSLError, reason: str) -> None:
     assert server_reason(exc).startswith(reason)
+
+
+class Shown:
+    """A connection whose other side showed a certificate with these names."""
+
+    def __init__(self, *names: tuple[str, str]) -> None:
+        self._names = names
+
+    def getpeercert(self) -> Any:
+        return {"subject": ((("commonName", "me"),), (("organizationName", "ours"),)), "subjectAltName": self._names}
+
+
+def test_names_of_a_client_are_bounded_in_number_and_length() -> None:
+    many: Any = Shown(("DNS", "x" * 1025), ("DNS", "y" * 1024), *[("URI", f"spiffe://{number}") for number in range(500)])
+    names = client_names(many)
+
+    assert len(names) == 100
+    assert names[:3] == ("me", "y" * 1024, "spiffe://0")
+
+
+def test_addresses_and_other_kinds_of_names_stand_for_nobody() -> None:
+    shown: Any = Shown(("IP Address", "10.0.0.1"), ("DirName", "me"), ("Registered ID", "1.2.3"), ("email", "me@example"))
+
+    assert client_names(shown) == ("me", "me@example")
 
 
 def test_files_that_are_gone_before_it_is_said_what_they_lack_are_refused_like_any_other(tmp_path: Path) -> None:

@@ -22,11 +22,12 @@ from halfmoon.settings.forms import is_loopback
     [
         *("deleteWhen=abc", "deleteWhen=25", "deleteWhen=04,05", 'regionId=a"b', "regionId=", "brokerName=a b/c"),
         *("brokerClusterName=a/b", "msgTraceTopicName=../x", "brokerName=" + "x" * 128),
+        *("nameserver.register_certificates=*.example", "nameserver.register_certificates=a," + "x" * 1025),
     ],
 )
 def test_a_setting_that_cannot_work_is_refused(assignment):
     with pytest.raises(SettingError, match="must be"):
-        configuration(BROKER, assignments=[assignment])
+        configuration({**NAME_SERVER, **BROKER}, assignments=[assignment])
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,16 @@ def frames_of(peers, now=0):
     return [data[f[1] - 8 : f[3]] for _, data, frames in peers.take(now) for f in frames]
 
 
+def test_a_connection_has_the_names_of_its_certificate_while_it_is_there_and_none_without_one():
+    peers = connected()
+    assert peers.get(1).names == ()
+    peers.certified(1, ("me",))
+    peers.certified(2, ("nobody",))  # gone meanwhile
+
+    assert peers.get(1).names == ("me",)
+    assert peers.get(2) is None
+
+
 def test_bytes_of_several_feeds_make_one_frame():
     peers = connected()
     for byte in FRAME:

@@ -13,7 +13,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from halfmoon.broker.access.access import Access
+from halfmoon.broker.access.access import access_of
 from halfmoon.broker.access.administration import Administration
 from halfmoon.broker.access.files import RuleFiles
 from halfmoon.broker.access.places import topic_at
@@ -43,10 +43,10 @@ from halfmoon.broker.send.gate import Gate
 from halfmoon.broker.send.pending_replies import refused
 from halfmoon.broker.send.reply_messages import ReplyMessages
 from halfmoon.broker.send.sends import Sends
-from halfmoon.broker.settings import AclMode, BrokerSettings
+from halfmoon.broker.settings import BrokerSettings
 from halfmoon.broker.transactions.transactions import Transactions
 from halfmoon.effects import CoreEffect, Op, Start, Work
-from halfmoon.errors import AccessRefused, BadHeader, ResponseCode, SystemBusy
+from halfmoon.errors import AccessRefused, BadHeader, BrokerError, ResponseCode, SystemBusy
 from halfmoon.hot import NATIVE, Completions, Frame, pull_header_json
 from halfmoon.logs import CountedLog
 from halfmoon.ports import Disk
@@ -85,7 +85,7 @@ class Broker:
         address, ha_address = f"{settings.address}:{settings.port}", f"{settings.address}:{settings.port + 1}"
         host, levels = pack_host(address), Levels(settings.delay_levels)
         self.settings = settings
-        self.access = _access(settings, rule_files or RuleFiles(disk, store_settings.data), now)
+        self.access = access_of(settings, rule_files or RuleFiles(disk, store_settings.data), now)
         self.store = Store.open(disk, store_settings, host, now, tag_code=levels.tag_code)
         self.context = context = Context.open(settings, self.store, disk, host, random, now, self.access)
         self.configuration = Configuration(context)
@@ -104,7 +104,9 @@ class Broker:
         self.membership = Membership(context, self.pulls.filters.check)
         self.locks = Locks(settings, self.topics, self.clients, self.membership.tell)
         self.progress, self.resets, self.relay, self.queries = Progress(context), Resets(context), Relay(context), Queries(context)
-        self.admin = Admin(context, self.configuration, self._topic_deleted, self._group_deleted, self._runtime_texts)
+        self.admin = Admin(
+            context, self.configuration, self._topic_deleted, lambda group: self.assignment.forget(group=group), self._runtime_texts
+        )
         self.cleaning = Cleaning(context, self.admin.forget_topic)
         self.registration = Registration(settings, address, ha_address, self.topics.table, self._registered, self.topics.text)
         self.assignment = Assignment(context, self.registration.name_servers, self._start)
@@ -156,6 +158,10 @@ class Broker:
     def connected(self, peer: int, remote: str, now: int) -> None:
         """A connection was accepted."""
         self.peers.connected(peer, remote, now)
+
+    def certified(self, peer: int, names: tuple[str, ...]) -> None:
+        """A connection showed a certificate."""
+        self.peers.certified(peer, names)
 
     def stepped(self, by_ms: int) -> None:
         """The clock was set: durations stay what they are, and no client seems silent because of it."""
@@ -415,22 +421,25 @@ class Broker:
         try:
             self.pulls.pull(peer, opaque, 0, header, now)
         except Exception as exc:
-            refusal = refused(refusal_of(exc, f"a pull of {peer.remote}"))
-            self.peers.refuse(peer, encode(reply_to(opaque, 0, refusal)), refusal.code)
+            self._refuse(peer, opaque, 0, refusal_of(exc, f"a pull of {peer.remote}"))
 
     def _resume(self, hold: Hold) -> None:
         try:
             self.pulls.resume(hold)
         except Exception as exc:
             pull: Pull = hold.pull
-            refusal = refused(refusal_of(exc, f"a held pull of {pull.peer.remote}"))
-            self.peers.refuse(pull.peer, encode(reply_to(pull.opaque, pull.serialization, refusal)), refusal.code)
+            self._refuse(pull.peer, pull.opaque, pull.serialization, refusal_of(exc, f"a held pull of {pull.peer.remote}"))
 
-    def _rules_changed(self) -> None:
-        """Refuse the held pulls that may not be sent any more, and take who has no secret that counts out of its groups."""
+    def _refuse(self, peer: Peer, opaque: int, serialization: int, error: BrokerError) -> None:
+        self.peers.refuse(peer, encode(reply_to(opaque, serialization, refused(error))), error.code)
+
+    def _rules_changed(self, rebound: list[int], revoked: list[int]) -> None:
+        """Close connections whose certificate is another account's, and end memberships and held pulls that are allowed no more."""
         access = self.access
         assert access is not None
-        for number in access.revoked:
+        for peer in filter(None, map(self.peers.get, rebound)):
+            self.peers.close(peer, "the account of its certificate changed")
+        for number in revoked:
             self.membership.lost(number)
 
         def may_stay(hold: Hold) -> bool:
@@ -438,7 +447,7 @@ class Broker:
             try:
                 access.check_held(pull.account, pull.header.topic, pull.header.consumerGroup, pull.peer)
             except AccessRefused as exc:
-                self.peers.refuse(pull.peer, encode(reply_to(pull.opaque, pull.serialization, refused(exc))), exc.code)
+                self._refuse(pull.peer, pull.opaque, pull.serialization, exc)
                 return False
             return True
 
@@ -472,6 +481,7 @@ class Broker:
             try:
                 request.account = self.access.check(command, peer)
             except AccessRefused as exc:
+                request.account = self.access.bound(peer)  # whose it is for sure, for the audit
                 self.pending_replies.reply_now(request, refused(exc))
                 return
         handler = self._handlers.get(command.code)
@@ -518,11 +528,3 @@ class Broker:
         self.assignment.forget(topic=topic)
         for hold in self.holds.of_topic(topic):
             self._resume(hold)
-
-    def _group_deleted(self, group: str) -> None:
-        self.assignment.forget(group=group)
-
-
-def _access(settings: BrokerSettings, files: RuleFiles, now: int) -> Access | None:
-    files = files._replace(open_to_others=settings.acl_readable_by_others)
-    return Access(files, now, rocketmq=settings.acl_mode is AclMode.ROCKETMQ) if settings.acl_enable else None

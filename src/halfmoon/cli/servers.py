@@ -317,7 +317,8 @@ def _begin_log(name: str, level: str, settings: Configuration) -> None:
         level_of_it = logging.WARNING if missed else logging.INFO
         log.log(level_of_it, "setting ignored: key=%s source=%s reason=%s", ignored.key, ignored.source, ignored.reason)
     if not is_loopback(settings.host):
-        registrars = settings.nameserver.register_from or settings.nameserver.register_secret
+        names = settings.nameserver
+        registrars = names.register_from or names.register_secret or names.register_certificates
         if name != "broker" and not registrars and not settings.broker.acl_enable:
             log.warning("listening on %s: other machines may register brokers there: see register_secret", settings.host)
         if name != "nameserver" and not settings.broker.acl_enable:

@@ -39,13 +39,14 @@ class Signer:
 class Verifier:
     """What one account may send without being looked at again: requests that it signs, and was found to be allowed to send.
 
-    ``secret`` None: it need not sign, and may send everything.
+    ``secret`` None: it need not sign, and may send everything. ``bound``: the connection is the account's, whose requests may name
+    none; one that names it is signed.
     """
 
-    __slots__ = ("_access_key", "_allowed", "_hashes")
+    __slots__ = ("_access_key", "_allowed", "_bound", "_hashes")
 
-    def __init__(self, access_key: str, secret: bytes | None) -> None:
-        self._access_key = access_key
+    def __init__(self, access_key: str, secret: bytes | None, *, bound: bool = False) -> None:
+        self._access_key, self._bound = access_key, bound
         self._hashes = None if secret is None else hashes(secret)
         self._allowed: set[tuple[int, str]] = set()
 
@@ -55,9 +56,12 @@ class Verifier:
 
     def passes(self, code: int, topic: str, fields: Mapping[str, str], body: bytes) -> bool:
         """Whether a request is this account's, allowed, and signed. Takes as long for a wrong signature as for the right one."""
-        if fields.get(ACCESS_KEY) != self._access_key:
+        is_unsigned = self._bound and ACCESS_KEY not in fields
+        if not is_unsigned and fields.get(ACCESS_KEY) != self._access_key:
             return False
-        return self._hashes is None or ((code, topic) in self._allowed and signed(self._hashes, fields, body))
+        if self._hashes is None:
+            return True
+        return (code, topic) in self._allowed and (is_unsigned or signed(self._hashes, fields, body))
 
 
 def content(fields: Mapping[str, str], body: bytes | memoryview) -> bytes:

@@ -96,6 +96,10 @@ class NameServer:
         """A connection was accepted."""
         self.peers.connected(peer, remote, now)
 
+    def certified(self, peer: int, names: tuple[str, ...]) -> None:
+        """A connection showed a certificate."""
+        self.peers.certified(peer, names)
+
     def feed(self, peer: int, data: bytes) -> None:
         """Bytes arrived."""
         self.peers.feed(peer, data)

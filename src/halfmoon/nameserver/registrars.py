@@ -1,8 +1,8 @@
 """`Registrars`: who may change what a name server tells. Checks each request that does, and bounds guesses.
 
-Who may: machines of the setting ``register_from``, and whoever signs with ``register_secret`` or
-``register_secret_previous``, as brokers do; beside brokers with
-accounts, their administrators too. Without any of these, everybody. Who reads routes is not asked.
+Who may: machines of the setting ``register_from``, who shows a certificate of ``register_certificates``, and whoever signs with
+``register_secret`` or ``register_secret_previous``, as brokers do; beside brokers with accounts, their administrators too. Without
+any of these, everybody. Who reads routes is not asked.
 
 Differs: an Apache name server takes everything from everybody.
 """
@@ -34,12 +34,15 @@ log = logging.getLogger("halfmoon.nameserver")
 
 
 class Registrars:
-    """The check. ``administrator`` is set where a broker with accounts is in the same process."""
+    """The check. ``administrator`` and ``is_administrator`` are set where a broker with accounts is in the same process."""
 
     def __init__(self, settings: NameServerSettings) -> None:
         self._networks = [ip_network(text.strip(), strict=False) for text in settings.register_from.split(",") if text.strip()]
         self._secrets = [text.encode() for text in (settings.register_secret, settings.register_secret_previous) if text]
+        self._certificates = frozenset(text.strip() for text in settings.register_certificates.split(",") if text.strip())
         self.administrator: SecretsOf | None = None
+        self.is_administrator: Callable[[tuple[str, ...]], bool] = lambda names: False
+        """Whether a certificate with these names is an administrator's."""
         self._guesses: dict[str, int] = {}
         self._minute_ms = 0
         self._log = RateLimitedLog(log, 0)
@@ -49,10 +52,10 @@ class Registrars:
         line = REQUESTS.get(command.code)
         if line is None or line.needs is None or not line.needs.registers:
             return
-        if not (self._networks or self._secrets or self.administrator):
+        if not (self._networks or self._secrets or self._certificates or self.administrator):
             return
         host = peer.remote.rpartition(":")[0]
-        if self._networks and any(ip_address(host.strip("[]").partition("%")[0]) in network for network in self._networks):
+        if self._certified(peer) or self._listed(host):
             return
         if now >= self._minute_ms:
             self._minute_ms = now + 60_000
@@ -62,8 +65,17 @@ class Registrars:
         if host in self._guesses or len(self._guesses) < HOSTS_MAX:
             self._guesses[host] = self._guesses.get(host, 0) + 1
         self._log.tick(now)
-        self._log.warning("refused: request=%s from=%s: it is not signed by who may register brokers", line.name, peer.remote)
+        self._log.warning(
+            "refused: request=%s from=%s certificate=%.200r: it is not signed by who may register brokers",
+            line.name, peer.remote, peer.names[:3],
+        )  # fmt: skip
         raise AccessRefused(f"{ACCESS_REFUSED}{line.name} needs the right to register: see docs/access.md")
+
+    def _certified(self, peer: Peer) -> bool:
+        return not self._certificates.isdisjoint(peer.names) or self.is_administrator(peer.names)
+
+    def _listed(self, host: str) -> bool:
+        return bool(self._networks) and any(ip_address(host.strip("[]").partition("%")[0]) in each for each in self._networks)
 
     def _signed(self, command: Command, now: int) -> bool:
         access_key = command.fields.get(ACCESS_KEY)

@@ -46,6 +46,12 @@ class NameServerSettings:
     register_secret_previous: str = setting(
         "", form=forms.SECRET, secret=True, why="Taken as well as register_secret, while brokers get the new one."
     )
+    register_certificates: str = setting(
+        "",
+        form=forms.CERTIFICATES,
+        why="Names in the certificates of clients that may register brokers and change routes and values unsigned; needs "
+        "tls.server.need.client.auth. See access.md.",
+    )
     order_message_enable: bool = setting(
         False, java="orderMessageEnable", why="Routes carry the topic's entry of the namespace ORDER_TOPIC_CONFIG."
     )

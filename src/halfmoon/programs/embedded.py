@@ -119,6 +119,9 @@ class Program(NamedTuple):
             self.disk.abandon()
 
 
+UNASKED = "clients are not asked for one: set tls.server.need.client.auth and a certificate of the server's own (docs/tls.md)"
+"""Why certificates of clients have no effect."""
+
 Programs = tuple[Program, ...]
 """In the order of starting."""
 
@@ -129,13 +132,15 @@ async def name_server(
     """Return a name server, bound. ``data`` is its directory; None keeps nothing. ``inside``: it is in a broker's directory.
 
     Raises:
-        SettingError: a certificate does not load.
+        SettingError: a certificate does not load, or those of clients may register and nobody asks for them.
         PortTaken: the port is in use.
         StoreLocked: another one has the directory.
         StoreError: what was saved does not read.
     """
     clock = Clock()
     certificates = certificates or Certificates(settings.tls)
+    if settings.nameserver.register_certificates and not certificates.asks:
+        raise SettingError(f"register_certificates: {UNASKED}")
     disks: list[RealDisk] = []
 
     def make(_host: str, port: int) -> NameServer:
@@ -197,6 +202,8 @@ async def broker(
     assert isinstance(core, Broker)
     server.on_turn = core.stats.turned
     connections.lost = core.registration.disconnected
+    if core.access is not None and core.access.rules.certificates and not certificates.asks:
+        log.warning("accounts have certificates: %s", UNASKED)
     return Program(server, settings.host, server.bound[0][1], core, connections, driver, disks[0])
 
 
@@ -222,9 +229,9 @@ async def both(settings: Configuration, data: Path) -> tuple[Program, Program]:
 def with_register_secret(settings: Configuration) -> Configuration:
     """Return settings for a name server and brokers of one process: where there are accounts, nobody else registers with it.
 
-    They share the secret that is set for the one or the other, else one that nobody knows.
+    They share the secret that is set for the one or the other, else one that nobody knows; so they do where certificates register.
     """
-    if not settings.broker.acl_enable:
+    if not (settings.broker.acl_enable or settings.nameserver.register_certificates):
         return settings
     secret = settings.nameserver.register_secret or settings.broker.register_secret or token_urlsafe()
     return settings._replace(
@@ -243,7 +250,11 @@ def let_administrators(programs: Programs) -> None:
             account = access.rules.accounts.get(access_key)
             return account.at(now).secrets if account is not None and account.admin else ()
 
-        names.registrars.administrator = secrets_of
+        def is_administrator(certificate: tuple[str, ...]) -> bool:
+            keys = access.rules.keys_of(certificate)
+            return len(keys) == 1 and access.rules.accounts[keys[0]].admin
+
+        names.registrars.administrator, names.registrars.is_administrator = secrets_of, is_administrator
 
 
 async def start(programs: Programs) -> None:

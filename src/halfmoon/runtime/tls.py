@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from halfmoon.errors import SettingError
+from halfmoon.limits import CERTIFICATE_NAME_MAX, CERTIFICATE_NAMES_MAX
 from halfmoon.settings.tls import ClientCertificates, TlsSettings
 
 HANDSHAKE_BYTE = 0x16
@@ -75,7 +76,28 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
         _trust(context, settings.server_trust)
         is_required = settings.server_client_auth is ClientCertificates.REQUIRE
         context.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
+        # A ticket is renewed with each connection, and a certificate that has expired would be taken for ever with it.
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
     return context
+
+
+_NAMES = frozenset(("DNS", "URI", "email"))
+"""Kinds of alternative names that may stand for an account."""
+
+
+def client_names(tls: ssl.SSLObject) -> tuple[str, ...]:
+    """Return the names in the verified certificate of the other side: common names, then alternative ones. None without one.
+
+    Raises ssl.SSLError for a certificate that cannot be read.
+    """
+    try:
+        shown: Any = tls.getpeercert() or {}  # empty, too, where nothing is verified
+    except ValueError as exc:
+        raise ssl.SSLError(f"the client's certificate has a name that is no text: {exc}") from None
+    names = [value for part in shown.get("subject", ()) for kind, value in part if kind == "commonName"]
+    names += [value for kind, value in shown.get("subjectAltName", ()) if kind in _NAMES]
+    return tuple(name for name in dict.fromkeys(names) if len(name) <= CERTIFICATE_NAME_MAX)[:CERTIFICATE_NAMES_MAX]
 
 
 def _load_pair(context: ssl.SSLContext, cert: str, key: str, password: str) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from ipaddress import ip_address, ip_network
 from typing import NamedTuple
 
+from halfmoon.limits import CERTIFICATE_NAME_MAX
+
 
 class Form(NamedTuple):
     """Whether a text fits, and what does: ends the sentence *must be …*, and stands in the reference."""
@@ -66,6 +68,11 @@ def are_networks(text: str) -> bool:
         return False
 
 
+def are_certificates(text: str) -> bool:
+    """Whether a text is empty or names in certificates joined by ``,``, without ``*``: they are exact."""
+    return text.isprintable() and "*" not in text and all(len(part.strip()) <= CERTIFICATE_NAME_MAX for part in text.split(","))
+
+
 def _is_address(text: str) -> bool:
     host, _, port = text.rpartition(":")
     return is_host(host) and port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65536
@@ -87,6 +94,7 @@ IP = Form(is_ip, "an IP address")
 HOST = Form(lambda text: not text or is_host(text), "an IP address or the name of a host; empty: all addresses")
 ADDRESSES = Form(are_addresses, "empty, or addresses host:port joined by ;")
 NETWORKS = Form(are_networks, "empty, or IP addresses and networks such as 10.0.0.0/8 joined by ,")
+CERTIFICATES = Form(are_certificates, f"empty, or names of up to {CERTIFICATE_NAME_MAX} characters without *, joined by ,")
 PART = Form(_is_visible, "up to 128 visible characters, no space")
 """Parts of a client's id."""
 KEY = Form(lambda text: len(text) <= 256 and text.isprintable(), "up to 256 printable characters")

@@ -63,13 +63,15 @@ class Peer:
     """One connection: who is there, bytes not yet handled, and answers of this turn."""
 
     __slots__ = (
-        "broken", "chunks", "closing", "heard_ms", "host", "number", "out", "out_bytes", "remote", "size", "waiting_bytes",
-        "wanted",
+        "broken", "chunks", "closing", "heard_ms", "host", "names", "number", "out", "out_bytes", "remote", "size",
+        "waiting_bytes", "wanted",
     )  # fmt: skip
 
     def __init__(self, number: int, remote: str, now: int) -> None:
         self.number, self.remote, self.heard_ms = number, remote, now
         self.host = _host(remote)
+        self.names: tuple[str, ...] = ()
+        """The names in the certificate that it showed and that was verified; none where it showed none."""
         self.chunks: list[bytes | bytearray] = []
         self.size = 0
         self.wanted = 8
@@ -145,6 +147,11 @@ class Peers:
         if not self._scan_ms:
             self._scan_ms = now + self._idle_ms // 4
         return peer
+
+    def certified(self, number: int, names: tuple[str, ...]) -> None:
+        """Note whose certificate a connection showed."""
+        if (peer := self._peers.get(number)) is not None:
+            peer.names = names
 
     def lost(self, number: int) -> Peer | None:
         """Forget a connection and return what it was."""

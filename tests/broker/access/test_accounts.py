@@ -93,6 +93,10 @@ ONE = "accounts:\n- accessKey: account1\n  secretKey: secret-1\n"
     (ONE + "  groupPerms: [b]\n", 4, "'b' is not of the form"),
     (ONE + "  groupPerms: ['=SUB']\n", 4, "not of the form"),
     (ONE + "  whiteRemoteAddress: 1.2.3\n", 4, "no address"),
+    (ONE + "  certificate: '*.example'\n", 4, "'*.example' is no name of a certificate: 1 to 1024 characters"),
+    (ONE + "  certificate:\n  - a\n  -\n", 6, "'' is no name of a certificate"),
+    (ONE + f"  certificate: {'x' * 1025}\n", 4, "is no name of a certificate"),
+    (ONE + "  certificate: {a: b}\n", 4, "must be a list"),
     ("globalWhiteRemoteAddresses:\n- 1.2.3.4\n- host\n", 3, "'host' is no address"),
     (ONE + "dataVersion:\n- counter: many\n", 5, "dataVersion"),
     (ONE + "  admin: [true]\n", 4, "must be a single value"),
@@ -143,12 +147,22 @@ def test_a_request_that_neither_secret_signs_is_nobodys():
     assert signer.at(5).signed({**fields, **Signer("account1", "secret-0", "").sign(fields, b"")}, b"") is None
 
 
+@pytest.mark.parametrize(("text", "names"), [
+    ("a service", ("a service",)), ("[a, 'spiffe://b', c@d.e]", ("a", "spiffe://b", "c@d.e")), ("0x7f", ("0x7f",)),
+    ("", ()), ("[]", ()),
+])  # fmt: skip
+def test_an_account_has_one_certificate_or_several_or_none(text, names):
+    (account,) = read(f"{ONE}  certificate: {text}\n").accounts
+
+    assert account.certificates == names
+
+
 def test_a_file_is_bounded(monkeypatch):
-    for name in ("FILE_BYTES_MAX", "ACCOUNTS_MAX", "PERMISSIONS_MAX", "PATTERNS_MAX", "NODES_MAX"):
+    for name in ("FILE_BYTES_MAX", "ACCOUNTS_MAX", "PERMISSIONS_MAX", "PATTERNS_MAX", "NODES_MAX", "CERTIFICATES_MAX"):
         with monkeypatch.context() as patch:
             patch.setattr(accounts, name, 1)
             with pytest.raises(SettingError):
-                read(RULES)
+                read(RULES + "  certificate: [a, b]\n")
 
 
 def test_aliases_of_aliases_do_not_fill_the_memory():

@@ -54,6 +54,39 @@ def test_a_file_that_has_become_empty_is_not_believed_and_one_that_says_so_is(ru
     assert rule_files.newer(rules).accounts == {}
 
 
+ACCOUNT = "- {accessKey: account%d, secretKey: secret-1, certificate: [%s]}\n"
+
+
+@pytest.mark.parametrize(("main", "more", "place"), [
+    (ACCOUNT % (1, "x, a") + ACCOUNT % (2, "a"), "", "plain_acl.yml:3: the certificate 'a' of account2 is that of account1, too"),
+    (ACCOUNT % (1, "a"), ACCOUNT % (2, "b, a"), "plain_acl.yml:2: the certificate 'a' of account1 is that of account2, too"),
+])  # fmt: skip
+def test_two_accounts_with_the_same_certificate_are_refused_with_the_line(rule_files, tmp_path, main, more, place):
+    write(tmp_path, "accounts:\n" + main)
+    write(tmp_path, "accounts:\n" + more, "acl/more.yml")
+
+    with pytest.raises(SettingError) as caught:
+        rule_files.load()
+    assert str(caught.value) == f"{tmp_path}/conf/{place}"
+
+
+def test_certificates_lead_to_the_accounts_that_count(rule_files, tmp_path):
+    write(tmp_path, "accounts:\n" + ACCOUNT % (1, "a, a") + ACCOUNT % (2, "b") + ACCOUNT % (1, "b, c"))
+    rules = rule_files.load()
+
+    assert [rules.keys_of(names) for names in ((), ("c",), ("x", "a"), ("b", "a"))] == [
+        (), (), ("account1",), ("account1", "account2"),
+    ]  # fmt: skip
+
+
+def test_a_change_leaves_certificates_as_they_are(rule_files, tmp_path):
+    write(tmp_path, "accounts:\n" + ACCOUNT % (1, "a, 'spiffe://b'"))
+    rules = rule_files.change("conf/plain_acl.yml", lambda data: data["accounts"][0].update(admin=True), 1)
+
+    assert rules.accounts["account1"].certificates == ("a", "spiffe://b")
+    assert rule_files.load().certificates == {"a": "account1", "spiffe://b": "account1"}
+
+
 def test_a_change_counts_the_version_up_keeps_the_rest_and_leaves_no_copy(rule_files, tmp_path):
     def edit(data):
         data["accounts"][0]["admin"] = True

@@ -32,6 +32,9 @@ class Echo:
     def connected(self, peer: int, remote: str, now: int) -> None:
         self.told.append(("connected", peer, remote))
 
+    def certified(self, peer: int, names: tuple[str, ...]) -> None:
+        self.told.append(("certified", peer, names))
+
     def feed(self, peer: int, data: bytes) -> None:
         self.fed.append((peer, data))
 

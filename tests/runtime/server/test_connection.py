@@ -19,7 +19,7 @@ from halfmoon.runtime.server import opening, server
 from halfmoon.runtime.server.certificates import Certificates
 from halfmoon.runtime.server.proxy_protocol import Proxies
 from halfmoon.settings.tls import ClientCertificates, TlsMode, TlsSettings
-from tests.authority import Authority, Pair
+from tests.authority import DNS, Authority, Pair
 from tests.runtime.server.echo import Echo, serving
 from tests.waiting import soon
 
@@ -173,8 +173,49 @@ async def test_a_client_without_a_certificate_is_refused_where_one_is_required(
         assert await reader.readexactly(5) == b"hello"
         writer.close()
     assert [data for commit in core.commits for _, data in commit] == [b"hello"]
+    assert [told[2] for told in core.told if told[0] == "certified"] == [("localhost",)]
     assert "the client shows no certificate" in caplog.text
     assert "the client's certificate is refused" in caplog.text
+
+
+async def test_the_core_hears_whose_certificate_it_is_before_the_first_byte_and_of_plain_text_nothing(
+    authority: Authority, pair: Pair
+) -> None:
+    core = Telling()
+    optional = speaking(pair, server_client_auth=ClientCertificates.OPTIONAL, server_trust=authority.ca)
+    async with serving(core, certificates=optional) as (_, (host, port)):
+        for context in (authority.trusting(authority.pair("client", "orders")), authority.trusting(), None):
+            reader, writer = await asyncio.open_connection(
+                host, port, ssl=context, server_hostname="127.0.0.1" if context else None
+            )
+            writer.write(b"hello")
+            assert await reader.readexactly(5) == b"hello"
+            writer.close()
+    assert [told for told in core.told if told[0] in ("certified", "fed")] == [
+        ("certified", 1, ("orders",)), ("fed", 1), ("fed", 2), ("fed", 3),
+    ]  # fmt: skip
+
+
+class Telling(Echo):
+    """Also tells of bytes."""
+
+    def feed(self, peer: int, data: bytes) -> None:
+        self.told.append(("fed", peer))
+        super().feed(peer, data)
+
+
+async def test_a_certificate_with_a_name_that_is_no_text_is_refused(
+    authority: Authority, pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    optional = speaking(pair, server_client_auth=ClientCertificates.OPTIONAL, server_trust=authority.ca)
+    core, damaged = Echo(), authority.pair_of_bytes("client", "orders", (DNS, b"\xff\xfe"))
+    async with serving(core, certificates=optional) as (_, (host, port)):
+        with contextlib.suppress(ssl.SSLError, ConnectionError):
+            reader, writer = await asyncio.open_connection(host, port, ssl=authority.trusting(damaged))
+            writer.write(b"let me in")
+            assert await reader.read(1) == b""
+        await soon(lambda: "a name that is no text" in caplog.text)
+    assert core.commits == []
 
 
 async def test_what_the_client_finds_wrong_with_the_certificate_is_logged(

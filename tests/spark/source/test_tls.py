@@ -1,4 +1,7 @@
-"""Source and sink against a broker that speaks only TLS and wants a certificate: options encrypt, and none shows a password."""
+"""Source and sink against a broker that speaks only TLS and wants a certificate: options encrypt, and none shows a password.
+
+The broker has accounts. The certificate is that of one, so that nothing is signed.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from tests.authority import Authority
 from tests.spark.source.leftovers import leaves_no
 
 PASSWORD = "the password of a key"
+RULES = "accounts:\n- {accessKey: spark-jobs, secretKey: never-used, certificate: spark, admin: true}\n"
 VARIABLES = ("", "_CA", "_CERT", "_KEY", "_KEY_PASSWORD", "_VERIFY", "_SERVER_NAME")
 
 
@@ -30,8 +34,12 @@ def secure(tmp_path_factory):
         "tls.server.certPath": server.cert, "tls.server.keyPath": server.key, "tls.server.mode": "enforcing",
         "tls.server.need.client.auth": "require", "tls.server.trustCertPath": authority.ca,
         "tls.client.trustCertPath": authority.ca, "tls.client.certPath": client.cert, "tls.client.keyPath": client.key,
-        "tls.client.keyPassword": PASSWORD,
+        "tls.client.keyPassword": PASSWORD, "aclEnable": "true",
     }  # fmt: skip
+    (place / "store" / "conf").mkdir(parents=True)
+    rules = place / "store" / "conf" / "plain_acl.yml"
+    rules.write_text(RULES)
+    rules.chmod(0o600)
     options = {"tlsCa": authority.ca, "tlsCert": client.cert, "tlsKey": client.key, "tlsKeyPassword": PASSWORD}
     with LocalCluster(place / "store", settings) as running:
         with Admin(

@@ -1,6 +1,8 @@
 """`Access`: who may send what. Checks each request against the rules, bounds guesses, and looks after the rule files.
 
 The order of the tests is the original's: global white addresses, access key, the account's white addresses, signature, permissions.
+A connection whose verified certificate has an account's name is that account's: its requests need no signature, and name no other
+account. It is closed when changed rules give its certificate to another account or to none: a connection has one account for life.
 Permissions are for the objects of a request (`halfmoon.wire.needs`); decisions about half messages, and who is asked about them,
 are checked where these are known (`Access.check_produces`).
 A previous secret counts no more from its time on: then connections that signed with it lose what they have proved (`Access.turn`).
@@ -27,6 +29,7 @@ from halfmoon.broker.access.accounts import Account
 from halfmoon.broker.access.addresses import among, numbers_of
 from halfmoon.broker.access.files import Edit, RuleFiles, Rules
 from halfmoon.broker.access.previous import PreviousSecrets, Uses, text
+from halfmoon.broker.settings import AclMode, BrokerSettings
 from halfmoon.columns.signing import ACCESS_KEY
 from halfmoon.effects import Work
 from halfmoon.errors import ACCESS_REFUSED, AccessRefused, HalfmoonError, PeerError, SystemBusy
@@ -66,13 +69,16 @@ log = logging.getLogger("halfmoon.broker.access")
 
 class Known(msgspec.Struct):
     """What is known of a connection: its address, whether that needs no account, by what its guesses are counted, and the access
-    key that it signed with last, with what knows what may be sent with it; None: nothing yet. ``signer`` is the account with the
-    secret that it signed with; None: it need not sign, or has not yet."""
+    key that it signed with last, with what knows what may be sent with it; None: nothing yet. ``bound`` are the access keys of the
+    accounts that have one of the ``names`` of its certificate. ``signer`` is the account with the secret that it signed with; None:
+    it need not sign, or has not yet."""
 
     host: str
     numbers: tuple[int, ...]
     white: bool
     guesser: str
+    names: tuple[str, ...]
+    bound: tuple[str, ...]
     proved: str = ""
     verifier: Verifier | None = None
     signer: Account | None = None
@@ -98,26 +104,27 @@ class Access:
         self._known: dict[int, Known] = {}
         self._allowed: set[tuple[Verifier, int, str]] = set()
         """By whom, code and topic of sends that were found to be allowed."""
-        self._verifiers: dict[tuple[str, bytes | None], Verifier] = {}
-        """By access key and secret, None for those that need not sign; each knows what of `_allowed` is its own."""
+        self._verifiers: dict[tuple[str, bytes | None, bool], Verifier] = {}
+        """By access key, secret (None for those that need not sign) and whether their connections are bound; each knows what of
+        `_allowed` is its own."""
         self.previous = PreviousSecrets()
-        self.revoked: list[int] = []
-        """Connections that signed last with a secret that counts no more since the last change."""
         self._told: set[tuple[str, str]] = set()
         self._minute_ms, self._look_ms = now + 60_000, now + RELOAD_MS
         self._works: deque[Work[Any]] = deque()
         self._busy = False
         self._unchanged: frozenset[str] = frozenset()
         """Access keys whose requests are let pass or refused as they were before the last change."""
-        self.on_change: Callable[[], None] = lambda: None
-        """Called when other rules count."""
+        self.on_change: Callable[[list[int], list[int]], None] = lambda rebound, revoked: None
+        """Called when other rules count, with the connections whose certificate is not the same account's any more, and with those
+        that signed last with a secret that counts no more."""
         self.turn(now)
         self._use(files.load(), now)
 
     # ------------------------------------------------------------ requests
 
     def check(self, command: Command, peer: Peer) -> Account | None:
-        """Let a request pass; return the account that it names, None: it comes from a global white address.
+        """Let a request pass; return the account that it names or its connection is bound to, None: it comes from a global white
+        address.
 
         Raises AccessRefused (1) for one that may not be sent, in the original's words.
         """
@@ -144,7 +151,8 @@ class Access:
             owner = self._owner(account.access_key)
             if _is_white(owner, known):
                 return
-            if account.secret not in owner.secrets or _is_white(account, known):  # it was not signed, or not with what counts now
+            is_signed = account.secret in owner.secrets and not _is_white(account, known)  # with what counts now
+            if not is_signed and known.bound != (owner.access_key,):
                 raise _Refused("signature", f"Check signature failed for accessKey={account.access_key}")
             self._check_resources(owner, PULL, Needs(), [(topic, SUB), (RETRY_PREFIX + group, SUB)])
         except _Refused as exc:
@@ -168,21 +176,16 @@ class Access:
     def _check(self, command: Command, peer: Peer) -> Account | None:
         known = self.known(peer)
         if known.white:
-            return None
+            return self.bound(peer)
         fields = command.fields
-        access_key = fields.get(ACCESS_KEY)
-        if access_key is None:
-            raise _Refused("signature", "No accessKey is configured")
+        access_key = _access_key(fields.get(ACCESS_KEY), known)
         owner = self._owner(access_key)
         if _is_white(owner, known):
-            self._prove(known, access_key, None)
+            self._prove(known, owner, signs=False)
             return owner
-        if known.proved != access_key and self._guesses.get((known.guesser, access_key), 0) >= GUESSES_A_MINUTE:
-            raise _Refused("guesses", f"Too many wrong signatures for accessKey={access_key} from {known.host}, wait a minute")
-        signer = owner.signed(fields, command.body)
-        if signer is None:
-            raise _Refused("signature", f"Check signature failed for accessKey={access_key}", access_key)
-        verifier = self._prove(known, access_key, signer)
+        # A request without a key is its connection's, see `_access_key`.
+        signer = self._signer(command, known, owner) if ACCESS_KEY in fields else owner
+        verifier = self._prove(known, signer)
         if signer is not owner:
             self.previous.used(access_key, known.host, self._now)
         # Of a decision no field is named b: what a client writes there must not be kept.
@@ -192,6 +195,17 @@ class Access:
         self._check_resources(owner, command.code, *self._needed(command))
         if command.code in ONLY_B and len(asked[2]) <= TOPIC_LENGTH_MAX:
             self._allow(asked)
+        return signer
+
+    def _signer(self, command: Command, known: Known, owner: Account) -> Account:
+        """Return the account with the secret that a request is signed with. Raises _Refused."""
+        key = owner.access_key
+        is_proved = known.proved == key and not known.bound  # a certificate proves no secret
+        if not is_proved and self._guesses.get((known.guesser, key), 0) >= GUESSES_A_MINUTE:
+            raise _Refused("guesses", f"Too many wrong signatures for accessKey={key} from {known.host}, wait a minute")
+        signer = owner.signed(command.fields, command.body)
+        if signer is None:
+            raise _Refused("signature", f"Check signature failed for accessKey={key}", key)
         return signer
 
     def _needed(self, command: Command) -> tuple[Needs, list[Resource]]:
@@ -219,13 +233,14 @@ class Access:
         self._tell(refused, code, peer)
         return AccessRefused(ACCESS_REFUSED + str(refused))
 
-    def _prove(self, known: Known, access_key: str, signer: Account | None) -> Verifier:
-        """Let the next sends of a connection be read at once, if they are this account's; without a signer it need not sign."""
-        secret = None if signer is None else signer.secret
-        verifier = self._verifiers.get((access_key, secret))
+    def _prove(self, known: Known, signer: Account, *, signs: bool = True) -> Verifier:
+        """Let the next sends of a connection be read at once, if they are this account's and, where it ``signs``, allowed."""
+        secret, bound = signer.secret if signs else None, bool(known.bound)
+        verifier = self._verifiers.get((signer.access_key, secret, bound))
         if verifier is None:
-            verifier = self._verifiers[access_key, secret] = Verifier(access_key, secret)
-        known.proved, known.verifier, known.signer = access_key, verifier, signer
+            verifier = self._verifiers[signer.access_key, secret, bound] = Verifier(signer.access_key, secret, bound=bound)
+        known.proved, known.verifier = signer.access_key, verifier
+        known.signer = signer if signs and not bound else None
         return verifier
 
     def _allow(self, asked: tuple[Verifier, int, str]) -> None:
@@ -249,8 +264,14 @@ class Access:
             numbers = numbers_of(host)
             # one host of IPv6 may use all addresses that begin with the same 64 bits
             guesser = ":".join(f"{number:x}" for number in numbers[:4]) if len(numbers) == 8 else host
-            known = self._known[peer.number] = Known(host, numbers, among(numbers, self.rules.white), guesser)
+            white, bound = among(numbers, self.rules.white), self.rules.keys_of(peer.names)
+            known = self._known[peer.number] = Known(host, numbers, white, guesser, peer.names, bound)
         return known
+
+    def bound(self, peer: Peer) -> Account | None:
+        """Return the account that a connection's certificate is for; None: it has none, or several accounts have its names."""
+        keys = self.known(peer).bound
+        return self.rules.accounts[keys[0]] if len(keys) == 1 else None
 
     def _guessed(self, guesser: str, access_key: str) -> None:
         """Count a wrong signature; the address that came first is forgotten when there are too many."""
@@ -282,8 +303,8 @@ class Access:
             if isinstance(result, Exception):
                 done(result, now)
             else:
+                done(None, now)  # first: whoever takes its own account away is answered before its connection is closed
                 self._use(result, now)
-                done(None, now)
 
         self._works.append(Work(partial(self.files.change, path, edit, now), changed, name="change accounts"))
 
@@ -366,20 +387,27 @@ class Access:
             self._unchanged = frozenset()
         self._forget_allowed()
         known, self._known = self._known, {}
-        self.revoked = []
+        rebound = [number for number, each in known.items() if each.bound != rules.keys_of(each.names)]
+        revoked = []
         for number, each in known.items():
-            if each.signer is None:
+            if each.signer is None or number in rebound:
                 continue
             if not self._has_secret(each.signer):
-                self.revoked.append(number)
+                revoked.append(number)
             elif before.white == rules.white:  # who has proved a secret that counts goes on, whoever guesses at its address
                 self._known[number] = each
-        self.on_change()
+        self.on_change(rebound, revoked)
 
     def _has_secret(self, signer: Account) -> bool:
         """Whether what an account was found to have signed with is a secret of it that counts."""
         owner = self.rules.accounts.get(signer.access_key)
         return owner is not None and signer.secret in owner.secrets
+
+
+def access_of(settings: BrokerSettings, files: RuleFiles, now: int) -> Access | None:
+    """Return the access control that settings ask for; None: none. Raises what `Access` does."""
+    files = files._replace(open_to_others=settings.acl_readable_by_others)
+    return Access(files, now, rocketmq=settings.acl_mode is AclMode.ROCKETMQ) if settings.acl_enable else None
 
 
 class _Refused(HalfmoonError):
@@ -388,6 +416,21 @@ class _Refused(HalfmoonError):
     def __init__(self, kind: str, reason: str, guessed: str | None = None) -> None:
         super().__init__(reason)
         self.kind, self.guessed = kind, guessed
+
+
+def _access_key(signed: str | None, known: Known) -> str:
+    """Return whose a request is: its connection's, or that of the access key that it is ``signed`` with."""
+    if len(known.bound) > 1:
+        raise _Refused("signature", f"The certificate is that of several accounts: {', '.join(known.bound[:3])}")
+    if not known.bound:
+        if signed is not None:
+            return signed
+        shown = ", ".join(f"{name!r:.100}" for name in known.names[:3])
+        unknown = f", and no account has the certificate {shown}" if shown else ""
+        raise _Refused("signature", f"No accessKey is configured{unknown}")
+    if signed not in (None, *known.bound):
+        raise _Refused("signature", f"The certificate is that of {known.bound[0]}, and not of accessKey={signed:.256}")
+    return known.bound[0]
 
 
 def _is_white(account: Account, known: Known) -> bool:

@@ -14,12 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
 
 from halfmoon.broker.access.addresses import BadAddress, Pattern, patterns
 from halfmoon.errors import SettingError
+from halfmoon.limits import CERTIFICATE_NAME_MAX
 from halfmoon.wire.bodies import DataVersion
 from halfmoon.wire.needs import DENY, PERMISSIONS, RETRY_PREFIX, Grants
 from halfmoon.wire.signature import KEY_LENGTH_MAX, KEY_LENGTH_MIN, verify
@@ -28,28 +30,31 @@ FILE_BYTES_MAX = 1024 * 1024
 ACCOUNTS_MAX = 10_000
 PERMISSIONS_MAX = 100_000
 PATTERNS_MAX = 20_000
+CERTIFICATES_MAX = 20_000
 NODES_MAX = 1_000_000
-"""Bounds of one file: its size, its accounts, all their permissions for single topics and groups, all its white addresses, and its
-values in all. An alias counts as often as it is used."""
+"""Bounds of one file: its size, its accounts, all their permissions for single topics and groups, all its white addresses, all
+its names of certificates, and its values in all. An alias counts as often as it is used."""
 
 ROOT_KEYS = frozenset(("globalWhiteRemoteAddresses", "accounts", "dataVersion"))
 ACCOUNT_KEYS = frozenset((
     "accessKey", "secretKey", "whiteRemoteAddress", "admin", "defaultTopicPerm", "defaultGroupPerm", "topicPerms", "groupPerms",
-    "previousSecretKey", "previousSecretUntil",
+    "previousSecretKey", "previousSecretUntil", "certificate",
 ))  # fmt: skip
-"""Keys of a file and of an account; any other is refused. Follows AclConstants (RocketMQ 4.9.7). The last two are ours."""
+"""Keys of a file and of an account; any other is refused. Follows AclConstants (RocketMQ 4.9.7). The last three are ours."""
 
 
 class Account(Grants, frozen=True, kw_only=True):
     """One account: its secret, the addresses from which it need not sign, and what it may do. Its text does not show the secret.
 
     ``previous`` is the secret before, good until then as well: while clients get the new one. Empty: there is none.
+    Connections whose verified certificate has one of the names in ``certificates`` are this account's.
     """
 
     secret: bytes
     white: tuple[Pattern, ...] = ()
     previous: bytes = b""
     previous_until_ms: int = 0
+    certificates: tuple[str, ...] = ()
 
     @property
     def secrets(self) -> tuple[bytes, ...]:
@@ -83,6 +88,8 @@ class RuleFile(NamedTuple):
     data: dict[str, Any]
     repeated: tuple[str, ...] = ()
     """Access keys that it gives twice: the first one counts."""
+    lines: Mapping[str, int] = MappingProxyType({})
+    """The line of each name of a certificate."""
 
 
 def read_rules(name: str, text: bytes) -> RuleFile:
@@ -118,7 +125,8 @@ class _Reading:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._permissions = self._addresses = self._nodes = 0
+        self._permissions = self._addresses = self._nodes = self._certificates = 0
+        self._lines: dict[str, int] = {}
 
     def rules(self, text: bytes) -> RuleFile:
         if len(text) > FILE_BYTES_MAX:
@@ -147,7 +155,7 @@ class _Reading:
             elif key == "dataVersion":
                 version = self._version(node)
         data: dict[str, Any] = self._plain(root)
-        return RuleFile(tuple(accounts.values()), tuple(white), tuple(found), version, data, tuple(repeated))
+        return RuleFile(tuple(accounts.values()), tuple(white), tuple(found), version, data, tuple(repeated), self._lines)
 
     def _root(self, text: bytes) -> Any:
         yaml = _yaml()
@@ -179,7 +187,23 @@ class _Reading:
             topic_default=self._permission(values.get("defaultTopicPerm")),
             group_default=self._permission(values.get("defaultGroupPerm")),
             permissions=perms,
+            certificates=self._certificate_names(values.get("certificate")),
         )
+
+    def _certificate_names(self, node: Any) -> tuple[str, ...]:
+        """The names of certificates: one, or a list."""
+        names = []
+        for item in [node] if node is not None and node.id == "scalar" and self._text(node) else self._items(node):
+            name = self._text(item) or ""
+            if not 0 < len(name) <= CERTIFICATE_NAME_MAX or "*" in name:
+                what = f"1 to {CERTIFICATE_NAME_MAX} characters, exactly as it stands there, without *"
+                raise self._wrong(item, f"{name!r:.80} is no name of a certificate: {what}")
+            self._certificates += 1
+            if self._certificates > CERTIFICATES_MAX:
+                raise self._wrong(item, f"more than {CERTIFICATES_MAX} names of certificates")
+            self._lines[name] = item.start_mark.line + 1
+            names.append(name)
+        return tuple(names)
 
     def _key(self, values: dict[str, Any], name: str, node: Any) -> str:
         text = self._text(values[name]) if name in values else None

@@ -8,7 +8,7 @@ Follows PlainPermissionManager (RocketMQ 4.9.7). Differs: directories inside ``a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -38,6 +38,12 @@ class Rules(msgspec.Struct, frozen=True):
     files: dict[str, RuleFile] = {}
     seen: Seen = ()
     repeated: tuple[str, ...] = ()
+    certificates: dict[str, str] = {}
+    """Access keys by the names of certificates."""
+
+    def keys_of(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the access keys of the accounts that have one of these names of a certificate: one, none, or several."""
+        return tuple(sorted({self.certificates[name] for name in names if name in self.certificates}))
 
     def files_of(self, access_key: str) -> list[str]:
         """Return the files that have an account, in the order in which they count."""
@@ -82,7 +88,8 @@ class RuleFiles(NamedTuple):
         """Return what all files say.
 
         Raises:
-            SettingError: one makes no sense, or others may read it; the main one is missing, or there are too many; OSError.
+            SettingError: one makes no sense, or others may read it; the main one is missing, there are too many, or two accounts
+            have the same certificate; OSError.
         """
         return self._load(None, b"")
 
@@ -120,6 +127,7 @@ class RuleFiles(NamedTuple):
         white: list[Pattern] = []
         files: dict[str, RuleFile] = {}
         repeated: list[str] = []
+        certificates: dict[str, str] = {}
         for path in paths:
             file = files[path] = read_rules(self.name(path), text if path == changed else self._read(path))
             white += file.patterns
@@ -127,7 +135,12 @@ class RuleFiles(NamedTuple):
             for account in file.accounts:
                 if accounts.setdefault(account.access_key, account) is not account:
                     repeated.append(account.access_key)
-        return Rules(accounts, tuple(white), files, seen, tuple(repeated))
+                    continue
+                for name in account.certificates:
+                    if (other := certificates.setdefault(name, account.access_key)) != account.access_key:
+                        where = f"{self.name(path)}:{file.lines[name]}"
+                        raise SettingError(f"{where}: the certificate {name!r:.80} of {account.access_key} is that of {other}, too")
+        return Rules(accounts, tuple(white), files, seen, tuple(repeated), certificates)
 
     def _read(self, path: str) -> bytes:
         try:

@@ -35,6 +35,11 @@ class Certificates:
         self._state = _state(self.settings)
         self.mode, self.context = self.settings.server_mode, _context(self.settings)
 
+    @property
+    def asks(self) -> bool:
+        """Whether clients are asked for a certificate."""
+        return self.context is not None and self.context.verify_mode is not ssl.CERT_NONE
+
     def refresh(self) -> None:
         """Load the files again if they changed. What does not load is logged, and what was there stays. For a thread: it reads."""
         if self.context is None or (state := _state(self.settings)) == self._state:

@@ -66,6 +66,9 @@ class Host(Protocol):
     def introduce(self, peer: int, remote: str) -> None:
         """Tell the core of a new connection."""
 
+    def certified(self, peer: int, names: tuple[str, ...]) -> None:
+        """Tell the core whose certificate a connection showed."""
+
     def slow(self, peer: int, *, is_slow: bool) -> None:
         """Tell the core that a connection does not read what it is sent, or does again."""
 
@@ -265,6 +268,8 @@ class Connection(asyncio.Protocol):
             assert self.server.opening is not None
             self.server.opening.over(self)
             self._feed = self._decrypt
+            if encryption.names:
+                self.server.certified(peer, encryption.names)
         if plain:
             self.server.feed(peer, plain)
         if encryption.has_ended:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ssl
 from contextlib import suppress
 
+from halfmoon.runtime.tls import client_names
+
 RECORD_BYTES = 16 * 1024
 """The most that one TLS record holds, which is what one read gives."""
 
@@ -16,7 +18,7 @@ RECORD_BYTES = 16 * 1024
 class Encryption:
     """The server's side of one connection. ``outgoing`` holds what must be sent after each call."""
 
-    __slots__ = ("_incoming", "_tls", "has_ended", "is_open", "outgoing")
+    __slots__ = ("_incoming", "_tls", "has_ended", "is_open", "names", "outgoing")
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -25,6 +27,8 @@ class Encryption:
         """Whether the handshake is over."""
         self.has_ended = False
         """Whether the other side said that it sends no more."""
+        self.names: tuple[str, ...] = ()
+        """The names in the other side's verified certificate, read once: no handshake follows the first."""
 
     def received(self, data: bytes) -> bytes:
         """Take what came and return it as plain text, as far as records are whole. Raises ssl.SSLError: it cannot go on."""
@@ -34,6 +38,7 @@ class Encryption:
                 self._tls.do_handshake()
             except ssl.SSLWantReadError:
                 return b""
+            self.names = client_names(self._tls)
             self.is_open = True
         tls, incoming = self._tls, self._incoming
         chunks = []

@@ -16,6 +16,9 @@ class NullCore:
     def connected(self, peer: int, remote: str, now: int) -> None:
         """Nothing."""
 
+    def certified(self, peer: int, names: tuple[str, ...]) -> None:
+        """Nothing."""
+
     def feed(self, peer: int, data: bytes) -> None:
         """Nothing."""
 

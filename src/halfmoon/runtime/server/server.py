@@ -438,6 +438,10 @@ class Server:
         self.core.connected(peer, remote, self._now())
         self.wake()
 
+    def certified(self, peer: int, names: tuple[str, ...]) -> None:
+        """Tell the core whose certificate a connection showed."""
+        self.core.certified(peer, names)
+
     def slow(self, peer: int, *, is_slow: bool) -> None:
         """Tell the core that a connection does not read what it is sent, or does again."""
         self.core.slow(peer, is_slow=is_slow)
