@@ -33,6 +33,7 @@ KEPT: dict[str, str] = {
     "appending.Appending.end_ms": DATE,
     "check_rate.TokenBucket.filled_ms": MOVED,
     "broker.Broker.now": TURN,
+    "access.Access._now": TURN,
     "routes.LiveBroker.heard_ms": MOVED,
     "ids.UniqueIds._begin": "what the ids of one millisecond begin with: another one is computed anew",
     "peer.Peer.heard_ms": MOVED,

@@ -314,12 +314,12 @@ def test_other_machines_are_let_in_only_with_a_warning(start, tmp_path):
     assert "other machines may register brokers there: see register_secret" in text
 
 
-PLAIN = ("--set", "acl_without_tls=true")
+WITHOUT_TLS = ("--set", "acl_without_tls=true")
 
 
 def test_with_accounts_other_machines_are_let_in_without_a_warning(start, tmp_path):
     rules = write(tmp_path, "accounts:\n- {accessKey: account1, secretKey: secret-1, defaultTopicPerm: PUB}\n")
-    server = start("serve", "--data", tmp_path / "data", *FREE, "--host", "0.0.0.0", "--allow-remote", "--acl", rules, *PLAIN)
+    server = start("serve", "--data", tmp_path / "data", *FREE, "--host", "0.0.0.0", "--allow-remote", "--acl", rules, *WITHOUT_TLS)
     own = {"group": "P", "nameserver": server.nameserver, "retries_max": 0}
     with Producer(**own, access_key="account1", secret_key="secret-1") as producer:
         producer.send(Message("orders", b"1"))

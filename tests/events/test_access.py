@@ -13,7 +13,7 @@ from tests.waiting import until
 SECRET = "the secret of the shop"
 RULES = f"""
 accounts:
-- {{accessKey: shop-service, secretKey: {SECRET}, topicPerms: [TP_ORDER=PUB|SUB], groupPerms: [S_mail=SUB]}}
+- {{accessKey: shop-service, secretKey: {SECRET}, topicPerms: [TP_ORDER=PUB|SUB], groupPerms: [P_shop=PUB, S_mail=SUB]}}
 - {{accessKey: operator, secretKey: another secret, admin: true}}
 """
 SIGNED = {"access_key": "shop-service", "secret_key": SECRET}

@@ -111,6 +111,7 @@ class NameServer:
         self.peers.stepped(by_ms)
         self._refusals.stepped(by_ms)
         self.routes.stepped(by_ms)
+        self.registrars.stepped(by_ms)
 
     def commit(self, now: int) -> bool:
         """Answer what was fed since the last call, of each connection a share; return whether more is left."""

@@ -71,6 +71,11 @@ class Registrars:
         )  # fmt: skip
         raise AccessRefused(f"{ACCESS_REFUSED}{line.name} needs the right to register: see docs/access.md")
 
+    def stepped(self, by_ms: int) -> None:
+        """The clock was set: a minute lasts a minute."""
+        self._minute_ms += by_ms
+        self._log.stepped(by_ms)
+
     def _certified(self, peer: Peer) -> bool:
         return not self._certificates.isdisjoint(peer.names) or self.is_administrator(peer.names)
 

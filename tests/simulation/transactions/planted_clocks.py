@@ -18,8 +18,8 @@ def dated(broker: Any) -> None:
     """A broker that looks for what was resumed up to what its clock shows now, which may have been set back."""
     store = broker.store
     query = store.query
-    store.query = lambda topic, key, count, begin_ms, end_ms: query(  # type: ignore[method-assign]
-        topic, key, count, begin_ms, store._now
+    store.query = lambda topic, key, count, begin_ms, end_ms, **more: query(  # type: ignore[method-assign]
+        topic, key, count, begin_ms, store._now, **more
     )
 
 
