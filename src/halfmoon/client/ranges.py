@@ -203,7 +203,8 @@ class Ranges(Blocking):
 
         Raises:
             OffsetsLost: offsets hold no message and ``missing`` is None.
-            TopicNotFound: the broker has no such topic any more. TopicRecreated: it has another, and ``missing`` is None. NoPermission: it may not be read.
+            TopicNotFound: the broker has no such topic any more. TopicRecreated: it has another one, and ``missing`` is None.
+            NoPermission: it may not be read.
             NoRoute: name servers had none for too long.
             NetworkError, BrokerError: it failed too often, or for good.
             BadMessage: the broker sent what are no records.
@@ -327,13 +328,11 @@ class _Reading:
 
     def _long(self, segment: Segment) -> ReadRange:
         audit = self._settings.half_messages
-        return range_request(
-            self._queue, segment, self._max_bytes, half_messages=audit, selection=self._selection, born=self._born
-        )
+        return range_request(self._queue, segment, self._max_bytes, half_messages=audit, selection=self._selection, born=self._born)
 
     def _refused(self, refusal: BrokerError) -> list[bytes]:
-        """A broker that does not want to filter, as its settings may say, sends everything. Of a queue that is not read any more, or
-        of another topic by now, all is missing. What else it refuses is an error.
+        """A broker that does not want to filter, as its settings may say, sends everything. Of a queue that is not read any more,
+        and of a topic that is another, all is missing. What else it refuses is an error.
         """
         if isinstance(refusal, TopicRecreated) or (refusal.code == NO_QUEUE and self._removed()):
             log.warning("a queue is not read any more: queue=%s reason=%s", self._queue, refusal)

@@ -13,6 +13,7 @@ from tests.spark.losses.cluster import Cluster, Place, place_of
 QUEUE = r"(?P<topic>\w+) (?P<broker>[\w-]+) queue (?P<queue>\d+)"
 SAID = {
     "gone": re.compile(rf"{QUEUE}: offsets (?P<low>\d+) to (?P<high>\d+) are gone"),
+    "shrunk": re.compile(rf"{QUEUE}: read up to \d+, but it ends at"),
     "unread": re.compile(rf"{QUEUE} is not read any more, and (?:has )?offsets (?P<low>\d+) to (?P<high>\d+)"),
     "away": re.compile(r"(?P<topic>\w+) is not at (?P<broker>[\w-]+) any more(?:, with (?P<count>.+?) messages unread)?"),
     "reborn": re.compile(r"(?P<topic>\w+) at (?P<broker>[\w-]+)(?=[,;.]| *$)"),
@@ -164,8 +165,8 @@ class Accounts:
         ranges = {place: range(self.next[place], self.cluster.stored.get(place, 0)) for place in self._gone_since}
         return {place: unread for place, unread in ranges.items() if unread}
 
-    def judge_silence(self, *, strict: bool, reborn: bool = True) -> None:
-        """Find what cannot be read now, and nobody says so; ``reborn``: other lives of a topic are told at once."""
+    def judge_silence(self, *, strict: bool) -> None:
+        """Find what cannot be read now, and nobody says so."""
         for place, unread in self.unread().items():
             topic = self.cluster.brokers[place.broker].topics.get(place.topic)
             said = claims(self.heard.texts[self._gone_since[place] :])
@@ -173,13 +174,16 @@ class Accounts:
             there = topic is not None and self.cluster.brokers[place.broker].alive
             if there and topic is not None and topic.birth == place.birth:
                 ok = not strict and any(
-                    claim.kind == "unread" and int(claim.said["queue"]) == place.queue
-                    and claim.offsets.start == unread.start and 2 * len(claim.offsets) > len(unread) for claim in about
+                    claim.kind == "unread"
+                    and int(claim.said["queue"]) == place.queue
+                    and claim.offsets.start == unread.start
+                    and 2 * len(claim.offsets) > len(unread)
+                    for claim in about
                 )
             elif there:
                 ok = not topic or not topic.reads or (not strict and any(claim.kind == "reborn" for claim in about))
             else:
-                ok = any(claim.kind == "away" for claim in about) or any(
+                ok = any(claim.kind in ("away", "reborn") for claim in about) or any(
                     claim.kind == "without" and place.broker in claim.said["brokers"] and claim.said["topic"] == place.topic
                     for claim in said
                 )
@@ -196,12 +200,16 @@ class Accounts:
         if claim.kind == "count":
             return True  # held against the rows of the batch
         if claim.kind in ("without", "left"):
-            return all(self._is_away(claim.said["topic"], name) for name in re.split(r",\s*", claim.said["brokers"]) if name != "all")
+            return all(
+                self._is_away(claim.said["topic"], name) for name in re.split(r",\s*", claim.said["brokers"]) if name != "all"
+            )
+        if claim.kind == "shrunk":
+            return False  # a store that lost its end has topics of another birth
         topic, broker = claim.at
         there = self.cluster.brokers[broker].topics.get(topic)
         if claim.kind == "reborn":
             known = {place.birth for place in self.planned if (place.topic, place.broker) == claim.at} | {self.lives.get(claim.at)}
-            return there is not None and known != {there.birth}
+            return there is None or known != {there.birth}  # it may be deleted since
         if claim.kind == "away":
             return self._is_away(topic, broker) and self._counts(claim)
         births = {place.birth for place in self.planned if (place.topic, place.broker) == claim.at} | {self.lives.get(claim.at, 0)}
@@ -226,6 +234,7 @@ class Accounts:
         if count is None or not count.isdigit():
             return True
         ends = [
-            {place: offset for place, offset in at.items() if (place.topic, place.broker) == claim.at} for at in (self.next, self.planned)
+            {place: offset for place, offset in at.items() if (place.topic, place.broker) == claim.at}
+            for at in (self.next, self.planned)
         ]
         return int(count) in [sum(self.seen[place] - offset for place, offset in at.items()) for at in ends]

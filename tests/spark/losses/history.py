@@ -46,6 +46,8 @@ def simulate_losses(seed: int, *, reader: str = "stream", strict: bool = True, s
     try:
         with reached(cluster):
             _History(verdict, cluster, chance, heard, reader, strict).run(steps)
+    except Exception as exc:
+        verdict.problems.append(f"raised: {exc!r}")
     finally:
         source.propagate = propagates
         source.removeHandler(heard)
@@ -53,9 +55,7 @@ def simulate_losses(seed: int, *, reader: str = "stream", strict: bool = True, s
 
 
 class _History:
-    def __init__(
-        self, verdict: LossVerdict, cluster: Cluster, chance: Random, heard: Heard, reader: str, strict: bool
-    ) -> None:
+    def __init__(self, verdict: LossVerdict, cluster: Cluster, chance: Random, heard: Heard, reader: str, strict: bool) -> None:
         self.verdict, self.cluster, self.chance, self.heard = verdict, cluster, chance, heard
         for topic in TOPICS:
             for broker in BROKERS:
@@ -110,7 +110,7 @@ class _History:
     def _event(self) -> None:
         weights = {
             self._send: 50, self._queues: 10, self._expire: 8, self._away: 6, self._back: 14, self._delete: 3, self._create: 8,
-            self._restore: 2, self._passes: 4,
+            self._restore: 2, self._passes: 4, self._recreate: 3,
         }  # fmt: skip
         (event,) = self.chance.choices(list(weights), list(weights.values()))
         broker, topic = self.chance.choice(BROKERS), self.chance.choice(TOPICS)
@@ -158,6 +158,13 @@ class _History:
 
     def _delete(self, topic: str, broker: str) -> str:
         self.cluster.delete(topic)
+        return topic
+
+    def _recreate(self, topic: str, broker: str) -> str:
+        self.cluster.delete(topic)
+        for name in BROKERS:
+            if self._create(topic, name):
+                self.cluster.send(topic, name, 0, 3)
         return topic
 
     def _create(self, topic: str, broker: str) -> str:

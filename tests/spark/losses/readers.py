@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -16,6 +17,7 @@ from halfmoon.spark.lake.ledger import State
 from halfmoon.spark.lake.manifest import Span, TaskReport, manifest_of, span_of
 from halfmoon.spark.source.checkpoint import position_from_json
 from halfmoon.spark.source.options import source_options
+from halfmoon.spark.source.partitions import Range
 from halfmoon.spark.source.reading import DataLoss
 from halfmoon.spark.source.source import BatchReader, arrow_schema, scan_of
 from tests.spark.losses.accounts import FINAL, Accounts, Heard, claims
@@ -105,7 +107,10 @@ class Reader:
 
     def is_out(self) -> bool:
         """Whether a broker that is read, or a topic somewhere, is not there now, so that an error need not speak of a loss."""
-        brokers, topics = self.cluster.brokers.values(), {topic for broker in self.cluster.brokers.values() for topic in broker.topics}
+        brokers, topics = (
+            self.cluster.brokers.values(),
+            {topic for broker in self.cluster.brokers.values() for topic in broker.topics},
+        )
         return len(topics) < TOPICS or any(not broker.alive or topics - broker.topics.keys() for broker in brokers)
 
     def rows_of(self, read: Callable[[], list[str]]) -> list[str]:
@@ -136,13 +141,15 @@ class StreamReading(Reader):
 
     def begin(self) -> None:
         super().begin()
-        self.clock = _Clock(self.cluster)
+        self.clock = SharedClock(self.cluster)
         self.query = Query(clock=self.clock, nameserver=NAMESERVER, **{**self.given, "startingOffsets": "earliest"})
         self.pending = False
+        self._new = False
 
     def restart(self) -> None:
         super().restart()
         self.query.restart()
+        self._new = True
 
     def read(self) -> None:
         if self.chance.random() < 0.2:
@@ -172,8 +179,7 @@ class StreamReading(Reader):
                 self.problems += [] if self.is_out() else ["silent: the query waits for nobody"]
             else:
                 self.accounts.answered()
-                if not self.pending:
-                    self.accounts.judge_silence(strict=self.strict)
+                self.accounts.judge_silence(strict=self.strict)
             if self.pending:
                 self.accounts.planned = {place: upper for place, _, upper in self._planned()}
         if not self.pending:
@@ -184,7 +190,9 @@ class StreamReading(Reader):
         if self.chance.random() < 0.1:
             self.rows_of(self.query.run)  # the driver dies before it commits the batch
             self.restart()
-        since = len(self.heard.texts)
+        if self._new:  # which looks before it runs a batch that another driver planned
+            self.accounts.answered()
+        since, self._new = len(self.heard.texts), False
         rows = self.rows_of(self.query.run)
         spans = self._planned()
         self.query.commit()
@@ -200,7 +208,7 @@ class StreamReading(Reader):
         before = start.ends if start else {}
         return [
             (
-                Place(queue.topic, queue.broker_name, queue.queue_id, end.created[queue.topic, queue.broker_name]),
+                Place(queue.topic, queue.broker_name, queue.queue_id, end.created.get((queue.topic, queue.broker_name), 0)),
                 end.entered.get(queue, before.get(queue, upper)),
                 upper,
             )
@@ -208,7 +216,7 @@ class StreamReading(Reader):
         ]
 
 
-class _Clock(Clock):
+class SharedClock(Clock):
     """A clock that the cluster shares."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -244,9 +252,7 @@ class IngestReading(Reader):
             now, todo = _cut(todo, self.chance.choice((5, 1_000)))
             self.meanwhile()
             gaps: list[Span] = []
-            rows = self.rows_of(lambda: [
-                body.decode() for batch in messages(self.options, ("body",), now, gaps) for body in batch.column("body").to_pylist()
-            ])  # fmt: skip
+            rows = self.rows_of(partial(self._bodies, now, gaps))
             report = TaskReport(attempt="", spans=tuple(map(span_of, now)), gaps=tuple(gaps))
             self.table = State(None, (*self.table.batches, manifest_of("i", len(self.table.batches), [report])))
             counted: dict[tuple[str, str, int], int] = {}
@@ -256,6 +262,10 @@ class IngestReading(Reader):
             spans = [(Place(span.topic, span.broker, span.queue, span.born), span.begin, span.end) for span in now]
             self.accounts.batch(spans, rows, counted)
             self.accounts.look()
+
+    def _bodies(self, ranges: list[Range], gaps: list[Span]) -> list[str]:
+        batches = messages(self.options, ("body",), ranges, gaps)
+        return [body.decode() for batch in batches for body in batch.column("body").to_pylist()]
 
 
 class BatchReading(Reader):
@@ -268,7 +278,9 @@ class BatchReading(Reader):
         self.judge_plan(self._heard_before)
         wanted = {place: self.cluster.held(place) for place in self.cluster.readable()}
         spans = sorted(
-            (Place(span.topic, span.broker, span.queue, span.born), span.begin, span.end) for share in shares for span in share.ranges
+            (Place(span.topic, span.broker, span.queue, span.born), span.begin, span.end)
+            for share in shares
+            for span in share.ranges
         )
         self._judge_bounds({place: (held.low, held.high) for place, held in wanted.items() if held and held.low < held.high}, spans)
         self.meanwhile()
@@ -276,10 +288,11 @@ class BatchReading(Reader):
         rows = self.rows_of(lambda: [
             body.decode() for share in shares for batch in reader.read(share) for body in batch.column("body").to_pylist()
         ])  # fmt: skip
+        whole: dict[Place, tuple[int, int]] = {}
         for place, begin, end in spans:
-            self.accounts.next.setdefault(place, begin)
-            assert end > begin
-        whole = {place: (min(b for p, b, _ in spans if p == place), max(e for p, _, e in spans if p == place)) for place, *_ in spans}
+            low, high = whole.get(place, (begin, end))
+            whole[place] = min(low, begin), max(high, end)
+            self.accounts.next[place] = whole[place][0]
         self.accounts.batch([(place, *ends) for place, ends in whole.items()], rows, self.gaps(since))
         self.over()
 

@@ -196,7 +196,7 @@ def range_request(
     queue: MessageQueue, segment: Segment, max_bytes: int, *, half_messages: bool = False, selection: Selection | None = None,
     born: int = 0,
 ) -> ReadRange:  # fmt: skip
-    """Return the request of our own brokers that asks for as much of a part as one answer may hold; ``born``: of the topic so old."""
+    """Return the request of our own brokers that asks for as much of a part as one answer may hold, of a topic ``born`` then."""
     return ReadRange(
         topic=queue.topic, queue_id=queue.queue_id, begin=segment.begin, end=segment.end, max_bytes=min(max_bytes, 2**31 - 1),
         half_messages=half_messages or None, subscription=selection.expression if selection else None,
