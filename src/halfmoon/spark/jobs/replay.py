@@ -92,8 +92,7 @@ def replay(
     chosen = _copies(_rows(session, cluster, source, to, since_ms), where, id)
     if earlier.last >= 0:
         sent = _sent(session, cluster, to, id)
-        if isinstance(source, str):
-            _check_unsent(cluster, ranges_of(cluster, [source]), sent)
+        _check_unsent(cluster, ranges_of(cluster, [source] if isinstance(source, str) else []), sent)
         chosen = chosen.join(sent, REPLAY_OF, "left_anti")
     if dry_run:
         invisible = _invisible_count(cluster, id, earlier) if earlier.last >= 0 else 0
