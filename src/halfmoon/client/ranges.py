@@ -41,6 +41,7 @@ from halfmoon.errors import (
     NetworkError,
     NoPermission,
     TopicNotFound,
+    TopicRecreated,
     UsageError,
     broker_error,
 )
@@ -137,6 +138,13 @@ class Ranges(Blocking):
         """Return the offset behind the newest message of a queue, also of one that is not read any more."""
         return self._ask(self._core.single(topic, broker, queue))[1]
 
+    def written_end(self, topic: str, broker: str, queue: int) -> int | None:
+        """Return the offset behind the newest message of a queue, read or not, as of the last `bounds`. Sends no request.
+
+        None: nothing is written to it.
+        """
+        return self._core.written.get((self._core.wire(topic), broker), {}).get(queue)
+
     def births(self, topic: str) -> dict[str, int]:
         """Return when a topic was created at each broker, ms since the epoch, as of the last `bounds`. Sends no request.
 
@@ -180,6 +188,7 @@ class Ranges(Blocking):
         *,
         missing: Missing | None = None,
         selection: Selection | None = None,
+        born: int = 0,
     ) -> Iterator[bytes]:
         """Yield the records of [begin, end) of a queue as stored, back to back, in order, each once.
 
@@ -190,9 +199,12 @@ class Ranges(Blocking):
         ``selection`` has our own brokers leave out what it does not select, where they can: what comes is to be looked at again.
         Offsets of what is left out are not missing.
 
+        ``born`` is when the topic was created there (`births`): of one created since, all is missing. 0: of any.
+
         Raises:
             OffsetsLost: offsets hold no message and ``missing`` is None.
-            TopicNotFound: the broker has no such topic any more. NoPermission: it may not be read.
+            TopicNotFound: the broker has no such topic any more. TopicRecreated: it has another one, and ``missing`` is None.
+            NoPermission: it may not be read.
             NoRoute: name servers had none for too long.
             NetworkError, BrokerError: it failed too often, or for good.
             BadMessage: the broker sent what are no records.
@@ -200,7 +212,7 @@ class Ranges(Blocking):
         if not 0 <= begin <= end or queue < 0 or max_bytes < 1:
             raise UsageError(f"not a range: queue {queue}, offsets {begin} to {end}, {max_bytes} bytes at once")
         wire = MessageQueue(self.on_wire(topic), broker, queue)
-        return _Reading(self, wire, Segment(begin, end), max_bytes, missing, selection).pieces()
+        return _Reading(self, wire, Segment(begin, end), max_bytes, missing, selection, born).pieces()
 
     def record(self, queue: MessageQueue, offset: int) -> bytes:
         """Return the record at an offset of a queue whose topic is called as on the wire. Raises as `read` does."""
@@ -246,10 +258,10 @@ class _Reading:
 
     def __init__(
         self, client: Ranges, queue: MessageQueue, segment: Segment, max_bytes: int, missing: Missing | None,
-        selection: Selection | None,
+        selection: Selection | None, born: int = 0,
     ) -> None:  # fmt: skip
         self._client, self._queue, self._max_bytes, self._missing = client, queue, max_bytes, missing
-        self._selection = selection
+        self._selection, self._born = selection, born
         begin, end = segment
         self._settings: RangeSettings = client.settings
         self._window = Window(begin, end, end - begin, 1)
@@ -316,11 +328,13 @@ class _Reading:
 
     def _long(self, segment: Segment) -> ReadRange:
         audit = self._settings.half_messages
-        return range_request(self._queue, segment, self._max_bytes, half_messages=audit, selection=self._selection)
+        return range_request(self._queue, segment, self._max_bytes, half_messages=audit, selection=self._selection, born=self._born)
 
     def _refused(self, refusal: BrokerError) -> list[bytes]:
-        """A broker that does not want to filter, as its settings may say, sends everything; what else it refuses is an error."""
-        if refusal.code == NO_QUEUE and self._removed():
+        """A broker that does not want to filter, as its settings may say, sends everything. Of a queue that is not read any more,
+        and of a topic that is another, all is missing. What else it refuses is an error.
+        """
+        if isinstance(refusal, TopicRecreated) or (refusal.code == NO_QUEUE and self._removed()):
             log.warning("a queue is not read any more: queue=%s reason=%s", self._queue, refusal)
             rest = Segment(self._window.head, self._window.end)
             if self._missing is None:

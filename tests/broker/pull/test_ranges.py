@@ -5,9 +5,10 @@ import pytest
 from halfmoon import arrays
 from halfmoon.broker.names import BATCH_TOPIC, HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 from halfmoon.broker.pull import ranges as ranges_module
+from halfmoon.wire.bodies import TopicStatsTable
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.headers.ranges import STRETCHES_MAX, ReadRange, ReadRangeReply, Stretch, Stretches, WeighRanges, Weights
-from halfmoon.wire.headers.topic import UpdateAndCreateTopic
+from halfmoon.wire.headers.topic import GetTopicStatsInfo, UpdateAndCreateTopic
 from halfmoon.wire.json import from_json, to_json
 from halfmoon.wire.record import decode_records
 from tests.broker.half import prepare
@@ -40,6 +41,19 @@ def test_one_answer_brings_what_many_pulls_would(talk, serialization):
     assert (reply.code, reply.remark, reply.serialization) == (0, "FOUND", serialization)
     assert reply.header(ReadRangeReply) == ReadRangeReply(next_begin_offset=90, min_offset=0, max_offset=200, count=87)
     assert offsets(reply) == list(range(3, 90))
+
+
+def test_a_range_of_a_topic_that_was_made_again_is_refused(talk):
+    talk.ask(
+        UpdateAndCreateTopic(
+            topic="again", default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6,
+            topic_filter_type="SINGLE_TAG", topic_sys_flag=0, order=False,
+        )
+    )  # fmt: skip
+    birth = from_json(TopicStatsTable, talk.ask(GetTopicStatsInfo(topic="again")).body).topic_birth_ms
+
+    assert talk.ask(asked(0, 1, topic="again", topic_birth_ms=birth)).code == 19
+    assert talk.ask(asked(0, 1, topic="again", topic_birth_ms=birth + 1)).code == 31017
 
 
 def test_an_answer_ends_at_the_bytes_asked_for_and_at_the_brokers_own_bound(talk, monkeypatch):

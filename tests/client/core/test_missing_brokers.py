@@ -109,6 +109,19 @@ def test_a_broker_that_is_gone_is_given_up_at_once_where_another_is_named() -> N
     assert scene.queues() == {"broker-a": 4}
 
 
+def test_a_broker_that_left_is_told_as_absent_to_who_knew_it_and_one_that_answers_is_not() -> None:
+    scene = Scene()
+    answer = route({"broker-a": 4})
+    answer.absent_brokers = ["broker-b"]
+    scene.named(t=answer)
+    assert scene.queues() == BOTH
+    assert scene.table.known("t").absent == ()
+    scene.says = {"broker-b:1": REFUSED}
+
+    assert scene.queues() == {"broker-a": 4}
+    assert scene.table.known("t").absent == ("broker-b",)
+
+
 def test_a_broker_that_restarts_keeps_its_route_for_a_while_where_nothing_else_is_known() -> None:
     scene = Scene()
     scene.says = {"broker-a:1": REFUSED, "broker-b:1": REFUSED}

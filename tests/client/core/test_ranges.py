@@ -174,5 +174,10 @@ def test_a_selection_is_told_to_the_broker():
     assert range_request(QUEUE, Segment(0, 1), 1).subscription is None
 
 
+def test_a_range_of_a_topic_of_some_age_says_so():
+    assert range_request(QUEUE, Segment(0, 1), 1, born=7).topic_birth_ms == 7
+    assert range_request(QUEUE, Segment(0, 1), 1).topic_birth_ms is None
+
+
 def test_pauses_grow_to_a_bound():
     assert [pause_ms(n) for n in (1, 2, 3, 6, 7, 1_000)] == [100, 200, 400, 3_200, 5_000, 5_000]

@@ -10,7 +10,9 @@ import pytest
 from halfmoon import Admin
 from halfmoon.client.batches import BatchName, BatchTransactions
 from halfmoon.errors import NoRoute, UsageError
-from halfmoon.spark.jobs.replay import LAST, Outcome, replay
+from halfmoon.spark.jobs import replay as replay_module
+from halfmoon.spark.jobs.reading import Cluster, ranges_of
+from halfmoon.spark.jobs.replay import LAST, Outcome, replay, unsent
 from halfmoon.spark.lake import schemas
 from halfmoon.spark.lake.files import layout_for
 from halfmoon.spark.lake.ingest import ingest
@@ -113,6 +115,41 @@ def test_a_replay_that_was_cut_off_goes_on_and_sends_nothing_twice(spark, place,
     assert (to_do, found) == (Outcome(3, 0), Outcome(3, 1))
     assert bodies(held(target)) == [*"01234567", "late"]
     assert replay(spark, place, source, target, id=f"id-{source}", rate=3.0).complete_before
+
+
+def test_what_expired_behind_the_last_message_that_was_sent_is_named_by_queue():
+    ranges = {("t", "a", 0): (7, 9), ("t", "a", 1): (6, 9), ("t", "a", 2): (3, 9), ("t", "a", 3): (0, 9)}
+
+    assert unsent(ranges, {"t/a/0": 4, "t/a/1": 5}) == (["t a queue 0: offsets 5 to 6"], ["t a queue 2 begins at 3"])
+
+
+def test_a_replay_that_goes_on_after_its_source_expired_says_what_it_never_sent(
+    spark, place, made, send, held, monkeypatch, caplog
+):
+    source, target = made
+    send(source, [f"{i}" for i in range(8)], queue=0)
+    waits = []
+
+    def wait(seconds):
+        waits.append(seconds)
+        if len(waits) == 2:
+            raise CutOff
+
+    with pytest.raises(CutOff):
+        replay(spark, place, source, target, id=f"id-{source}", rate=3.0, wait=wait)
+
+    def expired(cluster, topics, **more):
+        found = ranges_of(cluster, topics, **more)
+        return {queue: (max(low, 5), high) if queue[0] == source and high else (low, high) for queue, (low, high) in found.items()}
+
+    monkeypatch.setattr(replay_module, "ranges_of", expired)  # as if retention had removed the first five
+    with pytest.raises(UsageError, match=f"{source} broker-a queue 0: offsets 3 to 4"):
+        replay(spark, place, source, target, id=f"id-{source}", rate=3.0)
+    loose = Cluster(place.endpoints, {**place.options, "failOnDataLoss": "false"})
+
+    assert replay(spark, loose, source, target, id=f"id-{source}", rate=3.0) == Outcome(3, 1)
+    assert f"{source} broker-a queue 0: offsets 3 to 4" in caplog.text
+    assert bodies(held(target)) == list("012567")
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from halfmoon.broker.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TO
 from halfmoon.broker.pull.filters import Wanted
 from halfmoon.broker.pull.pulls import ANSWER_BYTES_MAX, CODES, EMPTY_QUEUE, Pulls
 from halfmoon.broker.request import Handlers, Reply, Request, reply_to
+from halfmoon.broker.topics import check_birth
 from halfmoon.errors import BrokerError, InvalidParameter
 from halfmoon.store.store import ReadResult, ReadStatus
 from halfmoon.wire.command import encode_header
@@ -48,6 +49,7 @@ class RangeReads:
         if not 0 <= header.begin < header.end or header.max_bytes < 1:
             raise InvalidParameter(f"not a range: offsets {header.begin} to {header.end}, {header.max_bytes} bytes")
         topic = self._pulls.readable(header.topic, half_messages=header.half_messages is True)
+        check_birth(header.topic, topic.birth_ms, header.topic_birth_ms)
         if not 0 <= header.queue_id < topic.read_queue_nums:
             raise BrokerError(f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] has {topic.read_queue_nums}")
         wanted = self._wanted(header)

@@ -91,6 +91,8 @@ def _merged(known: Route, answer: Route, kept: set[str]) -> Route:
             if address in kept:
                 brokers.setdefault(name, {}).setdefault(broker_id, address)
     queues = [row for row in known.queues if row[0] in brokers.keys() - answer.brokers.keys()]
-    whole = Route(brokers, tuple(sorted([*answer.queues, *queues])), answer.order_conf or (known.order_conf if kept else ""))
+    order = answer.order_conf or (known.order_conf if kept else "")
+    absent = tuple(name for name in answer.absent if name not in brokers)
+    whole = Route(brokers, tuple(sorted([*answer.queues, *queues])), order, absent)
     fits = whole.queue_count <= ROUTE_QUEUES_MAX and sum(map(len, brokers.values())) <= ROUTE_BROKERS_MAX
     return whole if fits else answer

@@ -193,13 +193,14 @@ def pull_request(queue: MessageQueue, segment: Segment) -> PullMessage:
 
 
 def range_request(
-    queue: MessageQueue, segment: Segment, max_bytes: int, *, half_messages: bool = False, selection: Selection | None = None
-) -> ReadRange:
-    """Return the request of our own brokers that asks for as much of a part as one answer may hold."""
+    queue: MessageQueue, segment: Segment, max_bytes: int, *, half_messages: bool = False, selection: Selection | None = None,
+    born: int = 0,
+) -> ReadRange:  # fmt: skip
+    """Return the request of our own brokers that asks for as much of a part as one answer may hold, of a topic ``born`` then."""
     return ReadRange(
         topic=queue.topic, queue_id=queue.queue_id, begin=segment.begin, end=segment.end, max_bytes=min(max_bytes, 2**31 - 1),
         half_messages=half_messages or None, subscription=selection.expression if selection else None,
-        expression_type=selection.kind if selection else None,
+        expression_type=selection.kind if selection else None, topic_birth_ms=born or None,
     )  # fmt: skip
 
 
@@ -267,6 +268,8 @@ class RangesCore:
         self.routes = instance.routes
         self.births: dict[tuple[str, str], int] = {}
         """When topics were made, by topic on the wire and broker, as the last `bounds` told; brokers of others tell nothing."""
+        self.written: dict[tuple[str, str], dict[int, int]] = {}
+        """The ends of the queues that are written, read or not, by topic on the wire and broker, as the last `bounds` told."""
 
     def wire(self, topic: str) -> str:
         """Return a topic as it is called on the wire. Raises UsageError for what cannot be one."""
@@ -385,7 +388,9 @@ class RangesCore:
         self.births.pop((topic, broker), None)
         if table.topic_birth_ms is not None:
             self.births[topic, broker] = table.topic_birth_ms
-        return {queue.queue_id: (max(0, ends.min_offset), max(0, ends.max_offset)) for queue, ends in table.offset_table.items()}
+        found = {queue.queue_id: (max(0, ends.min_offset), max(0, ends.max_offset)) for queue, ends in table.offset_table.items()}
+        self.written[topic, broker] = {queue_id: high for queue_id, (_, high) in found.items()}
+        return found
 
     def single(self, topic: str, broker: str, queue_id: int) -> Op[tuple[int, int]]:
         """Return the ends of one queue, whether it is in the route or not. Raises NetworkError, BrokerError."""

@@ -7,9 +7,10 @@ what is already in the target is left out.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from pyspark import StorageLevel
@@ -19,8 +20,10 @@ from pyspark.sql import functions as F
 from halfmoon.client.batches import BatchName
 from halfmoon.errors import UsageError
 from halfmoon.model import RESERVED_PROPERTIES
-from halfmoon.spark.jobs.reading import Cluster, frame_of, ranges_of
+from halfmoon.spark.jobs.reading import Cluster, QueueRanges, frame_of, ranges_of
 from halfmoon.spark.lake.table import LakeTable
+
+log = logging.getLogger("halfmoon.spark")
 
 REPLAY_ID, REPLAY_OF = "REPLAY_ID", "REPLAY_OF"
 LAST = 10**15
@@ -76,7 +79,8 @@ def replay(
     does not count the messages that brokers hold of it: right where the arguments are those of before.
 
     Raises:
-        UsageError: the source lacks what is needed, or is the target; brokers cannot write exactly once.
+        UsageError: the source lacks what is needed, or is the target; brokers cannot write exactly once; or the topic lost messages
+            that an interrupted replay had not sent (``failOnDataLoss=false`` logs that and goes on).
         NoRoute: the target does not exist.
     """
     cluster.client().queues(to)
@@ -87,7 +91,9 @@ def replay(
         return Outcome(0, 0, complete_before=True)
     chosen = _copies(_rows(session, cluster, source, to, since_ms), where, id)
     if earlier.last >= 0:
-        chosen = chosen.join(_sent(session, cluster, to, id), REPLAY_OF, "left_anti")
+        sent = _sent(session, cluster, to, id)
+        _check_unsent(cluster, ranges_of(cluster, [source] if isinstance(source, str) else []), sent)
+        chosen = chosen.join(sent, REPLAY_OF, "left_anti")
     if dry_run:
         invisible = _invisible_count(cluster, id, earlier) if earlier.last >= 0 else 0
         return Outcome(max(0, chosen.count() - invisible), 0)
@@ -226,3 +232,37 @@ def _sent(session: SparkSession, cluster: Cluster, to: str, id: str) -> DataFram
     target = frame_of(session, cluster, ranges_of(cluster, [to]), ("properties",))
     ours = target.where(F.col("properties")[REPLAY_ID] == id)
     return ours.select(F.col("properties")[REPLAY_OF].alias(REPLAY_OF)).distinct()
+
+
+def _check_unsent(cluster: Cluster, ranges: QueueRanges, sent: DataFrame) -> None:
+    """Refuse to continue, or log, where a topic lost messages that an interrupted replay had not sent. Raises UsageError."""
+    if not any(low for low, _ in ranges.values()):
+        return
+    of = F.col(REPLAY_OF)
+    last = F.max(F.substring_index(of, "/", -1).cast("long")).alias("last")
+    rows = sent.groupBy(F.substring_index(of, "/", len(PLACE) - 1).alias("queue")).agg(last).collect()
+    gone, unknown = unsent(ranges, {row["queue"]: row["last"] for row in rows})
+    if gone and cluster.checked().fail_on_data_loss:
+        raise UsageError(
+            f"the topic lost messages that the interrupted replay had not sent: {'; '.join(gone)}. failOnDataLoss=false goes on "
+            "with those that are there"
+        )
+    if gone:
+        log.warning("messages lost before they were replayed, passed over by failOnDataLoss=false: %s", "; ".join(gone))
+    if unknown:
+        log.warning("nothing was replayed yet of queues that expired in part, before the replay or since: %s", "; ".join(unknown))
+
+
+def unsent(ranges: QueueRanges, last: Mapping[str, int]) -> tuple[list[str], list[str]]:
+    """Return which offsets are gone behind the last one that was sent of a queue; and where queues begin of which none was.
+
+    ``last``: the last offset that was sent, by ``topic/broker/queue``.
+    """
+    gone, unknown = [], []
+    for (topic, broker, queue), (low, _) in sorted(ranges.items()):
+        name, at = f"{topic} {broker} queue {queue}", last.get(f"{topic}/{broker}/{queue}")
+        if at is None and low:
+            unknown.append(f"{name} begins at {low}")
+        elif at is not None and at + 1 < low:
+            gone.append(f"{name}: offsets {at + 1} to {low - 1}")
+    return gone, unknown

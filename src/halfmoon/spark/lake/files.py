@@ -26,7 +26,7 @@ from halfmoon.spark.lake.manifest import DataFile, Span, TaskReport, span_of, te
 from halfmoon.spark.source import rows
 from halfmoon.spark.source.options import SourceOptions
 from halfmoon.spark.source.partitions import Range
-from halfmoon.spark.source.reading import DataLoss, record_reader
+from halfmoon.spark.source.reading import DataLoss, record_reader, records_of
 
 COMPRESSIONS = ("snappy", "zstd", "none")
 PARTITIONS = {"": "", "day": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}
@@ -129,7 +129,7 @@ def messages(
                 raise DataLoss(span, begin, end)
             gaps.append(span_of(replace(span, begin=begin, end=end)))
 
-        for raw in reader.read(span.broker, span.topic, span.queue, span.begin, span.end, options.fetch_bytes, missing=gone):
+        for raw in records_of(reader, options, span, gone):
             yield rows.batch_of(raw, broker=span.broker, begin=span.begin, end=span.end, columns=columns, schema=schema)
 
 

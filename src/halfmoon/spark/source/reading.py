@@ -16,7 +16,7 @@ from halfmoon import sql92
 from halfmoon.client.ranges import Ranges, Selection, ranges
 from halfmoon.errors import NetworkError, NoPermission, NoRoute, TopicNotFound, UsageError
 from halfmoon.spark.gc_freeze import freeze_imports
-from halfmoon.spark.source.files import Files
+from halfmoon.spark.source.files import Files, Missing
 from halfmoon.spark.source.options import SourceOptions
 from halfmoon.spark.source.partitions import ONE_PER_QUEUE, Range
 from halfmoon.spark.source.rows import batch_of, schema_of
@@ -134,7 +134,7 @@ def rows(options: SourceOptions, scan: Scan, ranges: Sequence[Range]) -> Iterato
     for span in ranges:
         gaps = _Gaps(span, options.fail_on_data_loss)
         with _advice(span, options.retries):
-            for raw in _records(reader, options, scan, span, gaps):
+            for raw in records_of(reader, options, span, gaps.add, scan.selection()):
                 batch = batch_of(raw, broker=span.broker, begin=span.begin, end=span.end, columns=columns, schema=schema)
                 batch = _passing(batch, scan)
                 if batch.num_rows:
@@ -163,11 +163,14 @@ def _advice(span: Range, retries: int) -> Iterator[None]:
         raise
 
 
-def _records(reader: Ranges | Files, options: SourceOptions, scan: Scan, span: Range, gaps: _Gaps) -> Iterator[bytes]:
+def records_of(
+    reader: Ranges | Files, options: SourceOptions, span: Range, missing: Missing, selection: Selection | None = None
+) -> Iterator[bytes]:
+    """Yield the stored records of a range; ``missing`` is told what is gone, as all of it is with another topic of the name."""
     request = (span.broker, span.topic, span.queue, span.begin, span.end, options.fetch_bytes)
     if isinstance(reader, Files):
-        return reader.read(*request, missing=gaps.add)
-    return reader.read(*request, missing=gaps.add, selection=scan.selection())
+        return reader.read(*request, missing=missing)
+    return reader.read(*request, missing=missing, selection=selection, born=span.born)
 
 
 def range_rows(ranges: Sequence[Range]) -> pa.RecordBatch:

@@ -91,9 +91,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._silent_since: float | None = None
         self._away: dict[tuple[str, str], float] = {}
         """Brokers of topics that the offsets name and that are not there, and since when."""
-        self._settled: set[MessageQueue] = set()
-        """Queues that are not read any more of which nothing is unread, or was told."""
-        self._told: set[str] = set()
+        self._unread: dict[MessageQueue, int] = {}
+        """Queues that are not read any more, and how many unread messages of them were told."""
+        self._told: set[tuple[str, float]] = set()
         self._sizes: dict[str, tuple[float, float]] = {}
 
     # ------------------------------------------------------------ offsets
@@ -171,7 +171,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             UsageError: there are such topics (with ``failOnDataLoss``).
         """
-        recreated = recreated_topics(at.created, creation_times(client_of(self._options), at.ends))
+        recreated = self._recreated(at)
         if not recreated:
             return at
         names = ", ".join(f"{topic} at {broker}" for topic, broker in sorted(recreated))
@@ -181,9 +181,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "reads the new topic from its beginning; or start over with another checkpoint location"
             )
         log.warning("topics created again, read from their beginning by failOnDataLoss=false: %s", names)
-        ends = {queue: offset for queue, offset in at.ends.items() if (queue.topic, queue.broker_name) not in recreated}
         created = {place: ms for place, ms in at.created.items() if place not in recreated}
-        return Position(ends, {}, created, at.since)
+        return Position(self._kept_ends(at, recreated), {}, created, at.since)
+
+    def _recreated(self, at: Position) -> set[tuple[str, str]]:
+        return recreated_topics(at.created, creation_times(client_of(self._options), at.ends))
+
+    def _kept_ends(self, at: Position, recreated: set[tuple[str, str]]) -> Offsets:
+        return {queue: offset for queue, offset in at.ends.items() if (queue.topic, queue.broker_name) not in recreated}
 
     def _waits_for_more(self, count: int) -> bool:
         """Whether there are too few messages, and the time to wait for more is not over."""
@@ -234,7 +239,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._sleep(PAUSE_S)
             bounds = available_bounds(self._options, client, partial=True, absent=self._tell_absent)
         self._newest |= {queue: high for queue, (_, high) in bounds.items()}
-        self._look_for_vanished(at.ends, bounds)
+        self._look_for_vanished(self._kept_ends(at, self._recreated(at)), bounds)
         return self._since(at, bounds)
 
     def _look_for_vanished(self, ends: Offsets, bounds: Bounds) -> None:
@@ -247,12 +252,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         gone = {queue for queue in ends.keys() - bounds.keys() if is_wanted(self._options, queue)}
         away, now = places(gone) - places(bounds), self._now()
         self._away = {place: self._away.get(place, now) for place in away}
-        self._settled &= gone
-        for queue in sorted(gone - self._settled):
+        self._unread = {queue: count for queue, count in self._unread.items() if queue in gone}
+        for queue in sorted(gone):
             if (queue.topic, queue.broker_name) not in away:
                 self._check_removed(queue, ends[queue])
         for (topic, broker), since in sorted(self._away.items()):
-            self._tell(f"{topic} is not at {broker} any more: the query goes on without it, and waits for it to come back")
+            self._tell(f"{topic} is not at {broker} any more: the query goes on without it, and waits for it to come back", since)
             if now - since < OUTAGE_S and self._options.fail_on_data_loss:
                 continue
             queues = [queue for queue in gone if (queue.topic, queue.broker_name) == (topic, broker)]
@@ -260,27 +265,34 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             count = sum(self._newest[queue] - ends[queue] for queue in queues) if known else "an unknown number of"
             self._lose(
                 f"{topic} is not at {broker} any more, with {count} messages unread when it was last seen. Start the broker again, "
-                "or create the topic there"
+                "or create the topic there",
+                since,
             )
 
     def _check_removed(self, queue: MessageQueue, offset: int) -> None:
-        end = client_of(self._options).end_of(queue.topic, queue.broker_name, queue.queue_id)
-        if end > offset:
+        """Mind a queue that is not read any more; it may be written still. It is told again when it has twice as much unread."""
+        client, place = client_of(self._options), (queue.topic, queue.broker_name, queue.queue_id)
+        end = client.written_end(*place)
+        if end is None and queue in self._unread:
+            return
+        end = client.end_of(*place) if end is None else end
+        told, unread = self._unread.setdefault(queue, 0), end - offset
+        if unread > 0 and unread >= 2 * told:
             self._lose(
                 f"{queue.topic} {queue.broker_name} queue {queue.queue_id} is not read any more, and offsets {offset} to {end - 1} "
                 "are unread. Let it be read again (halfmoon topic create --queues)"
             )
-        self._settled.add(queue)
+            self._unread[queue] = unread
 
-    def _lose(self, what: str) -> None:
+    def _lose(self, what: str, since: float = 0.0) -> None:
         if self._options.fail_on_data_loss:
             raise UsageError(f"{what}. failOnDataLoss=false goes on without; or start over with another checkpoint location")
-        self._tell(f"messages lost, passed over by failOnDataLoss=false: {what}")
+        self._tell(f"messages lost, passed over by failOnDataLoss=false: {what}", since)
 
-    def _tell(self, text: str) -> None:
-        """Log a warning, once."""
-        if text not in self._told:
-            self._told = {*self._told, text} if len(self._told) < TOLD_MAX else {text}
+    def _tell(self, text: str, since: float = 0.0) -> None:
+        """Log a warning, once; ``since``: once for each time that a broker is away."""
+        if (text, since) not in self._told:
+            self._told = {*self._told, (text, since)} if len(self._told) < TOLD_MAX else {(text, since)}
             log.warning("%s", text)
 
     def _tell_absent(self, topic: str, brokers: Sequence[str]) -> None:

@@ -38,7 +38,8 @@ class ReadRange(Header):
 
     Half messages and op records are read only by who says so (``half_messages``) at a broker that lets them be read.
     ``subscription`` and ``expression_type`` are a filter as in a pull, ``TAG`` or ``SQL92``: what it leaves out is not sent. Tags
-    are compared by their hash, and a broker may leave the filter out: who asks must look again.
+    are compared by their hash, and a broker may leave the filter out: who asks must look again. ``topic_birth_ms`` says of which
+    topic the offsets speak; where it is another by now, the answer is 31017.
     """
 
     topic: str
@@ -49,6 +50,7 @@ class ReadRange(Header):
     half_messages: bool | None = None
     subscription: str | None = None
     expression_type: str | None = None
+    topic_birth_ms: I64 | None = None
 
 
 @request(31041, "WEIGH_RANGES", since="Halfmoon", needs=subscribe(topic="topic"))
