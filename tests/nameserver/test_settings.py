@@ -21,6 +21,7 @@ def test_what_decides_where_it_listens_and_what_it_may_hold_is_fixed_at_the_star
     fixed = {field.name for field in fields(NameServerSettings)} - CHANGEABLE
     assert fixed == {
         "host", "port", "proxy_protocol_from", "connections_max", "connections_per_address_max", "brokers_max", "topics_max",
-        "kv_entries_max", "kv_bytes_max", "kv_value_bytes_max", "register_from", "register_secret", "register_certificates",
+        "kv_entries_max", "kv_bytes_max", "kv_value_bytes_max", "register_from", "register_secret",
+        "register_secret_previous", "register_certificates",
     }  # fmt: skip
     assert {setting.name for setting in describe(NameServerSettings)} == fixed | CHANGEABLE

@@ -38,6 +38,15 @@ class Brokers:
             self.there[name] = LocalCluster(self._place / name, {"brokerName": name, **others})
         self.there[name].start()
 
+    @contextmanager
+    def away(self, name: str) -> Iterator[None]:
+        """Stop a broker, and start it again at the end."""
+        self.there[name].stop()
+        try:
+            yield
+        finally:
+            self.start(name)
+
     def topic(self, topic: str, *names: str, **counts: Any) -> None:
         """Create or change a topic at brokers."""
         with Admin(nameserver=self.nameserver) as admin:

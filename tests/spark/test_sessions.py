@@ -109,11 +109,11 @@ def facts_of(cluster: LocalCluster, topic: str, place: Path, command: list[str],
         for queue in producer.queues(topic):
             producer.send(Message(topic, b"paid"), queue=queue)
     (place / "job.py").write_text(JOB)
-    environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_HALFMOON_CORES"} | environment  # of this process
+    here = {name: value for name, value in os.environ.items() if name != "PYSPARK_HALFMOON_CORES"}  # of this process's session
     own = {"SPARK_HOME": str(HOME), "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [*command, str(place / "job.py"), cluster.nameserver, topic],
-        capture_output=True, text=True, timeout=240, env={**environment, **own}, check=False,
+        capture_output=True, text=True, timeout=240, env={**here, **own, **environment}, check=False,
     )  # fmt: skip
     (said,) = [line for line in done.stdout.splitlines() if line.startswith("facts ")] or [done.stderr[-3000:]]
     found: dict[str, Any] = json.loads(said.removeprefix("facts "))

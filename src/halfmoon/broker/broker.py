@@ -93,8 +93,7 @@ class Broker:
         self.clients, self.stats, self.peers = context.clients, context.stats, context.peers
         self.pending_replies, self.stale_offsets = context.pending_replies, context.stale_offsets
         self.feed = self.peers.feed
-        self.holds = Holds(settings.holds_max)
-        self.sends = Sends(context)
+        self.holds, self.sends = Holds(settings.holds_max), Sends(context)
         self.transactions = transactions = Transactions(context, self.sends)
         self.delays = Delays(context, levels, self.sends)
         self.redelivery = Redelivery(context, self.sends, self.delays)
@@ -120,8 +119,7 @@ class Broker:
         """Decisions of this turn, which wait for the same."""
         self._starts: list[CoreEffect] = []
         self._notes_arrivals = self.pulls.filters.bitmaps is not None
-        self._sync_flush = self.store.sync_flush
-        self._stopping = False
+        self._sync_flush, self._stopping = self.store.sync_flush, False
         self._next_save_ms, self._next_expire_ms = now + settings.save_offsets_ms, now + EXPIRE_SCAN_MS
         context.recover(now)
 

@@ -218,17 +218,16 @@ class Handlers:
         settings = self.settings
         if settings.need_wait_for_service and request.now < self.started_ms + settings.wait_for_service_seconds * 1000:
             raise SystemError_("name server not ready")
-        route = self._routes.route(sent.topic)
-        if route is None:
+        route, absent = self._routes.route(sent.topic), self._routes.absent(sent.topic) if sent.absent_brokers else []
+        if route is None and not absent:
             raise TopicNotFound(f"No topic route info in name server for the topic: {sent.topic}{FAQ}")
-        groups, queues = route
+        groups, queues = route or ((), {})
         data = TopicRouteData(
             broker_datas=[_broker_data(group) for group in groups],
             queue_datas=[_queue_data(name, counts) for name, counts in queues.items()],
             order_topic_conf=self._values.get(kv.ORDER_TOPICS, sent.topic) if settings.order_message_enable else None,
         )
-        if sent.absent_brokers:
-            data.absent_brokers = self._routes.absent(sent.topic) or None
+        data.absent_brokers = absent or None
         quoted = request.command.version >= VERSION_V4_9_4 or bool(sent.accept_standard_json_only)
         return Reply(body=to_json(data, quoted=quoted))
 

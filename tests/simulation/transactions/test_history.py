@@ -55,7 +55,7 @@ def test_members_to_which_no_check_is_their_own_cost_no_promise() -> None:
 def test_a_broker_killed_between_a_visible_record_and_its_op_record_neither_repeats_nor_loses(flush: str) -> None:
     verdicts = [
         simulate_transactions(seed, flush=flush, kinds=("between", "torn"), steps=14, operators=0, fates={"commit": 1, "slow": 1})
-        for seed in (3, 5, 7, 9, 10, 11, 12, 20)
+        for seed in (5, 8, 16, 18, 19, 25, 32, 33)
     ]
     assert [verdict.problems for verdict in verdicts] == [[]] * 8
     assert sum(verdict.owed for verdict in verdicts) > 0

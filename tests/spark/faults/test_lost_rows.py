@@ -115,12 +115,11 @@ def test_a_query_goes_on_without_a_broker_and_reads_all_of_it_when_it_is_back(th
     query = Query(there.nameserver, topic=topic, startingOffsets="earliest", retries="1")
     read = query.batch() or []
     sent = filled(there, topic)
-    there.there["broker-b"].stop()
-    sent += there.send(topic, "broker-a", 4)
-    while (batch := query.batch()) is not None:
-        read += batch
-    assert len(read) == 2 * QUEUES + 4
-    there.start("broker-b")
+    with there.away("broker-b"):
+        sent += there.send(topic, "broker-a", 4)
+        while (batch := query.batch()) is not None:
+            read += batch
+        assert len(read) == 2 * QUEUES + 4
     while (batch := query.batch()) is not None:
         read += batch
 
@@ -131,10 +130,9 @@ def test_a_query_from_latest_reads_no_old_message_of_a_broker_that_was_away_at_i
     there.topic(topic, "broker-a", "broker-b", queue_count=QUEUES)
     filled(there, topic)
     monkeypatch.setattr(stream, "SKEW_MS", 0)
-    there.there["broker-b"].stop()
-    query = Query(there.nameserver, topic=topic, failOnDataLoss="false", retries="1")
-    assert not query.batch()
-    there.start("broker-b")
+    with there.away("broker-b"):
+        query = Query(there.nameserver, topic=topic, failOnDataLoss="false", retries="1")
+        assert not query.batch()
     new = there.send(topic, "broker-b", 3)
 
     assert sorted(query.batch() or []) == new
@@ -169,12 +167,11 @@ def test_births_of_a_broker_that_is_away_are_kept_while_a_topic_at_another_is_re
     there.send(first, "broker-a", 2)
     there.send(second, "broker-b", 5)
     assert len(query.batch() or []) == 7
-    there.there["broker-b"].stop()
-    there.delete(first)
-    there.topic(first, "broker-a", queue_count=2)
-    there.send(first, "broker-a", 2)
-    assert len(query.batch() or []) == 2
-    there.start("broker-b")
+    with there.away("broker-b"):
+        there.delete(first)
+        there.topic(first, "broker-a", queue_count=2)
+        there.send(first, "broker-a", 2)
+        assert len(query.batch() or []) == 2
     there.delete(second)
     there.topic(second, "broker-b", queue_count=2)
     again = there.send(second, "broker-b", 8)
@@ -189,13 +186,10 @@ def test_the_log_is_not_read_behind_an_archive_of_another_topic_or_without_a_bro
     strict, loose = (Cluster(there.nameserver, {"retries": "1", "failOnDataLoss": value}) for value in ("true", "false"))
     new = filled(there, topic)
     assert sum(end - begin for begin, end in log_behind(strict, topic, table.spans).values()) == len(new)
-    there.there["broker-b"].stop()
-    try:
+    with there.away("broker-b"):
         with pytest.raises(BrokersAbsent, match="broker-b"):
             log_behind(strict, topic, table.spans)
         assert sum(end - begin for begin, end in log_behind(loose, topic, table.spans).values()) == len(new) // 2
-    finally:
-        there.start("broker-b")
     another(there, topic)
 
     for cluster in (strict, loose):

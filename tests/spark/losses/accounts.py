@@ -20,7 +20,7 @@ SAID = {
     "empty": re.compile(rf"offsets (?P<low>\d+) to (?P<high>\d+) of {QUEUE} \["),
     "count": re.compile(rf"range={QUEUE} \[(?P<begin>\d+), (?P<end>\d+)\) count=(?P<count>\d+)"),
     "without": re.compile(r"read without brokers that left.*topic=(?P<topic>\w+) brokers=(?P<brokers>\S+)"),
-    "left": re.compile(r"(?P<brokers>.+?) left the name servers with queues of topic (?P<topic>\w+)"),
+    "left": re.compile(r"(?P<brokers>[\w-]+(?:, [\w-]+)*) left the name servers with queues of topic (?P<topic>\w+)"),
 }
 FINAL = {"gone", "reborn", "empty"}
 """What nothing brings back; what else is said may pass."""

@@ -198,11 +198,11 @@ class Cluster:
         assert isinstance(request, GetRouteinfoByTopic), request
         name = request.topic
         there = [broker for broker in brokers if broker.known and name in broker.topics]
-        if not there:
+        absent = [broker.name for broker in brokers if name in broker.absent]
+        if not there and not absent:
             return Command(TopicNotFound.code, remark=f"No topic route info in name server for the topic: {name}")
         queues = [QueueData(broker.name, broker.topics[name].reads, broker.topics[name].writes, 6) for broker in there]
         addresses = [BrokerData("cluster", broker.name, {0: f"{broker.name}:10911"}) for broker in there]
-        absent = [broker.name for broker in brokers if name in broker.absent]
         return Command(0, body=to_json(TopicRouteData(addresses, queues, absent_brokers=absent or None)))
 
     def _read(self, broker: Broker, topic: Topic, request: ReadRange) -> Command:

@@ -36,6 +36,7 @@ class MissingBrokers:
         """Return a name server's answer, with those brokers of the known route that are missing there and hold the topic still.
 
         Where the answer has no broker and none of them says anything, all are kept: a broker that restarts is away for a while.
+        Until one answers, the route names those as absent.
         """
         addresses = _missing(known, answer)
         if not addresses:
@@ -46,10 +47,10 @@ class MissingBrokers:
         since = self._since[topic] = {address: before.get(address, at) for address in addresses}
         recent = [address for address in addresses if at - since[address] < KEPT_MS]
         holds = yield from self._ask(topic, recent, at)
-        kept = {address for address in recent if holds[address]}
+        kept, silent = {address for address in recent if holds[address]}, set[str]()
         if not answer.brokers and not any(said is not None for said in holds.values()):
-            kept = set(recent)
-        return _merged(known, answer, kept)
+            silent = set(recent)
+        return _merged(known, answer, kept, silent)
 
     def forget(self, topic: str) -> None:
         """Forget which brokers were missing for a topic."""
@@ -83,16 +84,19 @@ def _missing(known: Route, answer: Route) -> list[str]:
     return list(missing)
 
 
-def _merged(known: Route, answer: Route, kept: set[str]) -> Route:
-    """Return an answer with what is kept of the known route, unless that is more than one answer might name."""
+def _merged(known: Route, answer: Route, kept: set[str], silent: set[str]) -> Route:
+    """Return an answer with what is kept of the known route, unless that is more than one answer might name.
+
+    ``kept`` are the addresses of brokers that answer, ``silent`` those that are kept all the same: their brokers are absent.
+    """
     brokers = {name: dict(addresses) for name, addresses in answer.brokers.items()}
     for name, addresses in known.brokers.items():
         for broker_id, address in addresses.items():
-            if address in kept:
+            if address in kept or address in silent:
                 brokers.setdefault(name, {}).setdefault(broker_id, address)
     queues = [row for row in known.queues if row[0] in brokers.keys() - answer.brokers.keys()]
-    order = answer.order_conf or (known.order_conf if kept else "")
-    absent = tuple(name for name in answer.absent if name not in brokers)
-    whole = Route(brokers, tuple(sorted([*answer.queues, *queues])), order, absent)
+    order = answer.order_conf or (known.order_conf if brokers else "")
+    absent = {*answer.absent, *brokers} - {name for name, those in brokers.items() if not silent.issuperset(those.values())}
+    whole = Route(brokers, tuple(sorted([*answer.queues, *queues])), order, tuple(sorted(absent)))
     fits = whole.queue_count <= ROUTE_QUEUES_MAX and sum(map(len, brokers.values())) <= ROUTE_BROKERS_MAX
     return whole if fits else answer

@@ -299,8 +299,13 @@ class RangesCore:
         return sorted(from_json(TopicList, bytes(reply.body)).topic_list)
 
     def bounds(self, topic: str, *, partial: bool = False) -> Op[QueueEnds]:
-        """Return the ends of every readable queue of a topic, one request a broker. Raises NoRoute, NetworkError, BrokerError."""
+        """Return the ends of every readable queue of a topic, one request a broker; ``partial``: of brokers that are not absent.
+
+        Raises NoRoute, NetworkError, BrokerError.
+        """
         queues = yield from self.queues(topic, partial=partial)
+        if partial and (route := self.routes.known(self.wire(topic))) is not None:
+            queues = [queue for queue in queues if queue.broker_name not in route.absent]
         brokers = sorted({queue.broker_name for queue in queues})
         tables = yield from side_by_side([self._ends(self.wire(topic), broker) for broker in brokers])
         ends: QueueEnds = {}

@@ -116,7 +116,7 @@ class RouteTable:
             route = yield from self._missing.completed(topic, known, route)
             if self._routes.get(topic) is not known:  # another inquiry, which ended meanwhile, knows better
                 return False
-        if not route.brokers and reply.code != 0:
+        if not route.brokers:
             self._forget(topic)
             raise NoRoute(topic)
         return self.learn(topic, route)

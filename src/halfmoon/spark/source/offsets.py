@@ -80,6 +80,8 @@ def available_bounds(
             continue
         if gone := client.absent(topic):
             absent(topic, gone)
+            if not ends and not options.topic_pattern:
+                raise BrokersAbsent(topic, gone)
         if not ends and not options.topic_pattern:
             raise NoPermission(f"topic {topic} has no queue that may be read. Let it be read (halfmoon topic create --perm 6)")
         bounds |= {MessageQueue(topic, *queue): span for queue, span in ends.items()}
