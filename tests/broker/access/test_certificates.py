@@ -193,6 +193,19 @@ def test_a_connection_goes_on_while_its_certificate_stays_its_accounts_whatever_
     assert b"late" in talk.answer(held).body
 
 
+def test_a_connection_that_only_holds_a_pull_is_closed_too_when_its_certificate_moves_after_other_changes(talk, tmp_path):
+    connect(talk, 1, "orders-service")
+    talk.post(pull_header("topicB", group="groupB", offset=2, wait_ms=15_000))
+    talk.turn()
+    other = MAPPED + "- accessKey: account3\n  secretKey: 12345678\n"
+    read_again(talk, tmp_path, other)
+    assert talk.closed == {}
+    moved = other.replace("orders-service, ", "").replace("certificate: operator", "certificate: [operator, orders-service]")
+    read_again(talk, tmp_path, moved)
+
+    assert talk.closed == {1: CHANGED}
+
+
 def test_an_administrator_who_removes_its_own_account_is_answered_before_its_connection_is_closed(talk):
     connect(talk, 1, "operator")
 

@@ -116,6 +116,22 @@ def test_a_member_that_used_the_old_secret_leaves_its_groups_at_the_time(talk):
     assert set(talk.broker.clients.producers["groupB"]) == {2}
 
 
+def test_other_white_addresses_make_nobody_forget_who_has_proved_which_secret(talk, tmp_path):
+    beat = to_json(HeartbeatData(client_id="c", producer_data_set=[ProducerData("groupB")], consumer_data_set=[]))
+    for who, peer in ((OLD, 1), (NEW, 2)):
+        assert talk.ask(HeartBeat(), beat, who=who, peer=talk.connect(peer, f"10.0.0.1:{peer}")).code == 0
+    write(tmp_path, TWO.replace("10.10.103.*", "10.10.104.*"))
+    talk.wait(5_001)
+    talk.connect(3, "10.0.0.1:3")
+    said = [remark(talk, WRONG, 3) for _ in range(31)]
+
+    assert "Too many wrong signatures" in said[-1]
+    assert remark(talk, NEW, 2) is None
+    talk.now = UNTIL_MS
+    talk.turn()
+    assert set(talk.broker.clients.producers["groupB"]) == {2}
+
+
 def test_who_has_proved_the_new_secret_goes_on_although_others_at_its_address_still_try_the_old_one(talk):
     talk.connect(1, "10.0.0.1:1")
     talk.connect(2, "10.0.0.1:2")

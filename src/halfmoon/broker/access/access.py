@@ -68,17 +68,17 @@ log = logging.getLogger("halfmoon.broker.access")
 
 
 class Known(msgspec.Struct):
-    """What is known of a connection: its address, whether that needs no account, by what its guesses are counted, and the access
-    key that it signed with last, with what knows what may be sent with it; None: nothing yet. ``bound`` are the access keys of the
-    accounts that have one of the ``names`` of its certificate. ``signer`` is the account with the secret that it signed with; None:
-    it need not sign, or has not yet."""
+    """What is known of a connection: its address, by what its guesses are counted, and the access key that it signed with last,
+    with what knows what may be sent with it; None: nothing yet. ``white``: whether its address needs no account; None: not looked
+    at since those changed. ``bound`` are the access keys of the accounts that have one of the ``names`` of its certificate.
+    ``signer`` is the account with the secret that it signed with; None: it need not sign, or has not yet."""
 
     host: str
     numbers: tuple[int, ...]
-    white: bool
     guesser: str
     names: tuple[str, ...]
     bound: tuple[str, ...]
+    white: bool | None = None
     proved: str = ""
     verifier: Verifier | None = None
     signer: Account | None = None
@@ -264,8 +264,9 @@ class Access:
             numbers = numbers_of(host)
             # one host of IPv6 may use all addresses that begin with the same 64 bits
             guesser = ":".join(f"{number:x}" for number in numbers[:4]) if len(numbers) == 8 else host
-            white, bound = among(numbers, self.rules.white), self.rules.keys_of(peer.names)
-            known = self._known[peer.number] = Known(host, numbers, white, guesser, peer.names, bound)
+            known = self._known[peer.number] = Known(host, numbers, guesser, peer.names, self.rules.keys_of(peer.names))
+        if known.white is None:
+            known.white = among(known.numbers, self.rules.white)
         return known
 
     def bound(self, peer: Peer) -> Account | None:
@@ -386,16 +387,19 @@ class Access:
         else:
             self._unchanged = frozenset()
         self._forget_allowed()
-        known, self._known = self._known, {}
-        rebound = [number for number, each in known.items() if each.bound != rules.keys_of(each.names)]
-        revoked = []
-        for number, each in known.items():
-            if each.signer is None or number in rebound:
+        rebound, revoked = [], []
+        for number, known in [*self._known.items()]:
+            if known.bound != rules.keys_of(known.names):
+                rebound.append(number)
+                del self._known[number]
                 continue
-            if not self._has_secret(each.signer):
+            if before.white != rules.white:
+                known.white = None
+            if known.signer is not None and not self._has_secret(known.signer):
+                known.signer = None
                 revoked.append(number)
-            elif before.white == rules.white:  # who has proved a secret that counts goes on, whoever guesses at its address
-                self._known[number] = each
+            if known.signer is None and not known.bound:  # who has proved a secret that counts goes on, whoever guesses beside it
+                known.proved = ""
         self.on_change(rebound, revoked)
 
     def _has_secret(self, signer: Account) -> bool:
