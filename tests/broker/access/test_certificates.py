@@ -102,11 +102,25 @@ def test_a_signature_of_the_same_account_is_checked_and_cannot_be_guessed_for_ev
     connect(talk, 1, "orders-service")
     wrong = USER._replace(secret_key="a guess of it")
 
-    assert remark(talk, send_header("topicB"), who=USER) is None
     assert [remark(talk, send_header("topicB"), who=wrong)[:24] for _ in range(3)] == [
         "Check signature failed f", "Check signature failed f", "Too many wrong signature",
     ]  # fmt: skip
     assert remark(talk, send_header("topicB")) is None
+
+
+def test_who_signs_beside_its_certificate_goes_on_although_others_guess_at_its_address(talk, tmp_path, monkeypatch):
+    monkeypatch.setattr(access, "GUESSES_A_MINUTE", 2)
+    connect(talk, 1, "orders-service", remote="10.0.0.1:1")
+    talk.connect(2, "10.0.0.1:2")
+    beat = to_json(HeartbeatData(client_id="mine", producer_data_set=(ProducerData(group_name="groupB"),)))
+    assert remark(talk, HeartBeat(), beat, who=USER) is None
+    for _ in range(3):
+        assert remark(talk, send_header("topicB"), who=USER._replace(secret_key="a guess of it"), peer=2) is not None
+
+    assert remark(talk, HeartBeat(), beat, who=USER) is None
+    read_again(talk, tmp_path, MAPPED.replace("12345678", "another secret"))
+    assert "Too many wrong signatures" in remark(talk, HeartBeat(), beat, who=USER)
+    assert set(talk.broker.clients.producers["groupB"]) == {1}
 
 
 def test_a_certificate_with_the_names_of_two_accounts_is_neithers(talk):

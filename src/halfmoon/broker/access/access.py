@@ -71,7 +71,7 @@ class Known(msgspec.Struct):
     """What is known of a connection: its address, by what its guesses are counted, and the access key that it signed with last,
     with what knows what may be sent with it; None: nothing yet. ``white``: whether its address needs no account; None: not looked
     at since those changed. ``bound`` are the access keys of the accounts that have one of the ``names`` of its certificate.
-    ``signer`` is the account with the secret that it signed with; None: it need not sign, or has not yet."""
+    ``signer`` is the account with the secret that it signed with last; None: it did not sign."""
 
     host: str
     numbers: tuple[int, ...]
@@ -116,7 +116,7 @@ class Access:
         """Access keys whose requests are let pass or refused as they were before the last change."""
         self.on_change: Callable[[list[int], list[int]], None] = lambda rebound, revoked: None
         """Called when other rules count, with the connections whose certificate is not the same account's any more, and with those
-        that signed last with a secret that counts no more."""
+        others that signed last with a secret that counts no more."""
         self.turn(now)
         self._use(files.load(), now)
 
@@ -181,11 +181,13 @@ class Access:
         access_key = _access_key(fields.get(ACCESS_KEY), known)
         owner = self._owner(access_key)
         if _is_white(owner, known):
-            self._prove(known, owner, signs=False)
+            self._prove(known, access_key, None)
             return owner
         # A request without a key is its connection's, see `_access_key`.
-        signer = self._signer(command, known, owner) if ACCESS_KEY in fields else owner
-        verifier = self._prove(known, signer)
+        signs = ACCESS_KEY in fields
+        signer = self._signer(command, known, owner) if signs else owner
+        verifier = self._prove(known, access_key, signer.secret)
+        known.signer = signer if signs else None
         if signer is not owner:
             self.previous.used(access_key, known.host, self._now)
         # Of a decision no field is named b: what a client writes there must not be kept.
@@ -200,7 +202,7 @@ class Access:
     def _signer(self, command: Command, known: Known, owner: Account) -> Account:
         """Return the account with the secret that a request is signed with. Raises _Refused."""
         key = owner.access_key
-        is_proved = known.proved == key and not known.bound  # a certificate proves no secret
+        is_proved = known.signer is not None and known.signer.access_key == key  # a certificate proves no secret
         if not is_proved and self._guesses.get((known.guesser, key), 0) >= GUESSES_A_MINUTE:
             raise _Refused("guesses", f"Too many wrong signatures for accessKey={key} from {known.host}, wait a minute")
         signer = owner.signed(command.fields, command.body)
@@ -233,14 +235,13 @@ class Access:
         self._tell(refused, code, peer)
         return AccessRefused(ACCESS_REFUSED + str(refused))
 
-    def _prove(self, known: Known, signer: Account, *, signs: bool = True) -> Verifier:
-        """Let the next sends of a connection be read at once, if they are this account's and, where it ``signs``, allowed."""
-        secret, bound = signer.secret if signs else None, bool(known.bound)
-        verifier = self._verifiers.get((signer.access_key, secret, bound))
+    def _prove(self, known: Known, access_key: str, secret: bytes | None) -> Verifier:
+        """Let the next sends of a connection be read at once, if they are this account's and, where they need a secret, allowed."""
+        which = access_key, secret, bool(known.bound)
+        verifier = self._verifiers.get(which)
         if verifier is None:
-            verifier = self._verifiers[signer.access_key, secret, bound] = Verifier(signer.access_key, secret, bound=bound)
-        known.proved, known.verifier = signer.access_key, verifier
-        known.signer = signer if signs and not bound else None
+            verifier = self._verifiers[which] = Verifier(access_key, secret, bound=which[2])
+        known.proved, known.verifier, known.signer = access_key, verifier, None
         return verifier
 
     def _allow(self, asked: tuple[Verifier, int, str]) -> None:
@@ -397,7 +398,7 @@ class Access:
                 known.white = None
             if known.signer is not None and not self._has_secret(known.signer):
                 known.signer = None
-                revoked.append(number)
+                revoked += [] if known.bound else [number]
             if known.signer is None and not known.bound:  # who has proved a secret that counts goes on, whoever guesses beside it
                 known.proved = ""
         self.on_change(rebound, revoked)
