@@ -69,6 +69,17 @@ def test_a_route_names_brokers_that_left_to_those_who_ask_for_them() -> None:
     assert json.loads(bytes(reply.body))["absentBrokers"] == ["broker-b"]
 
 
+@pytest.mark.parametrize("fields", [{}, {"absentBrokers": "false"}])
+def test_a_topic_whose_brokers_all_left_is_unknown_to_who_does_not_ask_for_those(fields: dict[str, str]) -> None:
+    house = House()
+    house.register()
+    house.ask(104, register_fields())
+    assert house.ask(105, {"topic": "t", **fields}).code == 17
+    reply = house.ask(105, {"topic": "t", "absentBrokers": "true"}, version=401)
+    told = json.loads(bytes(reply.body))
+    assert (reply.code, told["absentBrokers"], told["brokerDatas"], told["queueDatas"]) == (0, ["broker-a"], [], [])
+
+
 def test_an_unknown_topic_is_answered_17_with_the_originals_remark() -> None:
     reply = House().ask(105, {"topic": "nope"})
     assert (reply.code, reply.remark) == (17, f"No topic route info in name server for the topic: nope{FAQ}")

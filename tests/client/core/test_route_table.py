@@ -24,6 +24,19 @@ def table(script: Scripted, **topics) -> RouteTable:
     return RouteTable(NameServers(["ns:1"], Random(1)), Random(1))
 
 
+def test_a_topic_whose_brokers_all_left_has_no_route_and_none_is_kept():
+    gone = route({})
+    gone.absent_brokers = ["broker-a"]
+    script = Scripted()
+    found = table(script, t=gone)
+
+    for ask in (found.publish_info, found.read_queues, found.refresh):
+        with pytest.raises(NoRoute, match="No route info of this topic: t"):
+            script.run(ask("t"))
+    assert found.known("t") is None
+    assert len(script.asked(GetRouteinfoByTopic)) == 3
+
+
 def test_a_topic_that_may_not_be_written_to_is_not_said_to_be_missing():
     read_only, masterless = route({"broker-a": 2}), route({"broker-b": 1}, slaves_only=("broker-b",))
     read_only.queue_datas[0].perm = 4
