@@ -19,9 +19,11 @@ from halfmoon.programs.configuration import BROKER, NAME_SERVER, Configuration, 
 from halfmoon.programs.embedded import NAME_SERVER_DIRECTORY, SMALL, both, broker, kill, name_server, start, stop
 from halfmoon.programs.ports import PortTaken
 from halfmoon.runtime.connections.asyncio_connections import Connections
+from halfmoon.settings.tls import ClientCertificates, TlsMode, TlsSettings
 from halfmoon.wire.bodies import RegisterBrokerBody, to_json
 from halfmoon.wire.headers.route import RegisterBroker
 from halfmoon.wire.signature import Credentials
+from tests.authority import Authority
 from tests.broker.access.rule_files import write
 from tests.programs.test_ports import pair_of_ports
 
@@ -140,6 +142,21 @@ async def test_a_name_server_that_takes_registrations_by_certificate_and_asks_fo
     found = settings()
     with pytest.raises(SettingError, match="register_certificates: clients are not asked for one"):
         await name_server(found._replace(nameserver=replace(found.nameserver, register_certificates="broker-a")), None)
+
+
+async def test_a_broker_that_could_not_register_beside_it_for_want_of_a_certificate_does_not_start(tmp_path):
+    authority = Authority(tmp_path / "certificates")
+    server, mine = authority.pair("server"), authority.pair("broker")
+    found = settings()._replace(
+        tls=TlsSettings(
+            server_mode=TlsMode.ENFORCING, server_cert=server.cert, server_key=server.key,
+            server_client_auth=ClientCertificates.REQUIRE, server_trust=authority.ca,
+        )
+    )  # fmt: skip
+    with pytest.raises(SettingError, match=r"give it a certificate \(tls.client.certPath"):
+        await both(found, tmp_path / "data")
+
+    await kill(await both(found._replace(tls=replace(found.tls, client_cert=mine.cert, client_key=mine.key)), tmp_path / "data"))
 
 
 async def test_the_console_signs_only_what_goes_to_servers_of_its_own_process(tmp_path):

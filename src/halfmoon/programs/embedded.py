@@ -38,7 +38,7 @@ from halfmoon.runtime.server.process import STOP_MS, Address, keep_freed_memory,
 from halfmoon.runtime.server.server import Server
 from halfmoon.runtime.tls import ClientTls
 from halfmoon.settings.http import HttpSettings
-from halfmoon.settings.tls import TlsMode, TlsSettings
+from halfmoon.settings.tls import ClientCertificates, TlsMode, TlsSettings
 from halfmoon.store.settings import StoreSettings
 from halfmoon.wire.signature import Credentials, Signs
 
@@ -377,10 +377,15 @@ def _signs(settings: BrokerSettings) -> Signs:
 def _outgoing_tls(tls: TlsSettings, beside: str) -> OutgoingTls | None:
     """Return how a broker's connections to name servers are encrypted. Follows BrokerStartup: so they are where only TLS is taken.
 
-    Raises SettingError: certificates do not load.
+    Raises SettingError: certificates do not load, or the name server ``beside`` requires one and there is none to show.
     """
     if not tls.enable and tls.server_mode is not TlsMode.ENFORCING:
         return None
+    if beside and tls.server_client_auth is ClientCertificates.REQUIRE and not tls.client_cert:
+        raise SettingError(
+            "tls.server.need.client.auth=require is for the broker's own connection to the name server, too: give it a certificate"
+            " (tls.client.certPath, tls.client.keyPath), or set tls.server.need.client.auth=optional (docs/tls.md)"
+        )
     asked = ClientTls(tls.client_trust, tls.client_cert, tls.client_key, tls.client_key_password, tls.client_auth_server)
     return OutgoingTls(asked, frozenset(filter(None, [beside])))
 

@@ -96,14 +96,14 @@ def rotate(
     made = secret if secret_file is None else None
     keep_ms = 0 if end else duration_ms(keep, "--keep")
     if keep_ms == 0:
-        confirm(f"end the old secret of account {access_key} at every broker, which then refuses who still signs with it", yes=yes)
+        confirm(f"end the old secret of account {access_key} at every broker", yes=yes)
     try:
         with Admin(nameserver=nameserver) as admin:
             brokers = admin.rotate_secret(access_key, secret, keep_ms)
     except (BrokerError, NetworkError):
         if made is not None:
             _say_secret(access_key, [], made, "", as_json=as_json)
-            say("some brokers may have this secret: put it into a file, and repeat the command with --secret-file", error=True)
+            say("none or some brokers have it: to use it, put it into a file and repeat the command with --secret-file", error=True)
         raise
     what = "no previous secret" if keep_ms == 0 else f"a new secret, and the previous one for {keep},"
     _say_secret(access_key, brokers, made, f"account {access_key} has {what} at {', '.join(brokers)}", as_json=as_json)

@@ -132,7 +132,7 @@ def explain_access(
             raise UsageError(f"broker {at.broker} has no account {access_key}")
         grants = grants_of(config)
         allowed = all(grants.holds(name, permission) for name, permission in asked)
-        reasons = [grants.reason(name) for name, _ in asked]
+        reasons = list(dict.fromkeys(grants.reason(name) for name, _ in asked))
         own = (config.white_remote_address or "").strip()
         reasons += [f"from its white addresses it may do everything: {own}"] if own else []
         reasons += _previous(config)
