@@ -9,10 +9,10 @@ import pytest
 from halfmoon.broker.access import access
 from halfmoon.columns.signing import Signer
 from halfmoon.errors import ACCESS_REFUSED
-from halfmoon.wire.bodies import HeartbeatData, ProducerData, to_json
+from halfmoon.wire.bodies import HeartbeatData, ProducerData, from_json, to_json
 from halfmoon.wire.codes import JSON, ROCKETMQ
 from halfmoon.wire.command import encode, request_command
-from halfmoon.wire.headers.access import DeleteAclConfig
+from halfmoon.wire.headers.access import AclConfig, DeleteAclConfig, GetBrokerClusterAclConfig
 from halfmoon.wire.headers.client import HeartBeat
 from halfmoon.wire.headers.send import SendMessageReply
 from halfmoon.wire.headers.topic import DeleteTopicInBroker
@@ -51,6 +51,14 @@ def remark(talk, header, body=b"", **kw):
 def read_again(talk, root, rules):
     write(root, rules)
     talk.wait(5_001)
+
+
+def test_listings_say_which_certificates_are_whose(talk):
+    found = from_json(AclConfig, talk.ask(GetBrokerClusterAclConfig(), who=ADMIN, peer=99).body).plain_access_configs
+
+    assert {each.access_key: each.certificates for each in found if each.certificates} == {
+        "RocketMQ": ["orders-service", SPIFFE], "rocketmq2": ["operator"],
+    }  # fmt: skip
 
 
 # ---------------------------------------------------------------- whose a request is

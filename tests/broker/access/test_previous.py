@@ -137,10 +137,25 @@ def test_who_has_proved_the_new_secret_goes_on_although_others_at_its_address_st
     talk.connect(2, "10.0.0.1:2")
     assert (remark(talk, NEW, 1), remark(talk, OLD, 2)) == (None, None)
     talk.now = UNTIL_MS
-    said = [remark(talk, OLD, 2) for _ in range(31)]
+    said = [remark(talk, WRONG, 2) for _ in range(31)]
 
     assert "Too many wrong signatures" in said[-1]
     assert remark(talk, NEW, 1) is None
+
+
+@pytest.mark.parametrize("how", ["expired", "ended", "replaced"])
+def test_a_client_that_still_has_the_secret_that_ended_keeps_no_other_at_its_address_out(talk, tmp_path, how):
+    talk.connect(2, "10.0.0.1:2")
+    if how == "expired":
+        talk.now = UNTIL_MS
+    else:
+        one = "\n".join(line for line in TWO.splitlines() if "previousSecret" not in line)
+        write(tmp_path, one if how == "ended" else one.replace(NEW.secret_key, "another secret"))
+        talk.wait(5_001)
+    who, ended = (NEW, OLD) if how != "replaced" else (NEW._replace(secret_key="another secret"), NEW)
+
+    assert {remark(talk, ended, 2) for _ in range(40)} == {EXPIRED}
+    assert remark(talk, who, talk.connect(3, "10.0.0.1:3")) is None
 
 
 def test_the_broker_wakes_at_the_time_and_a_step_of_the_clock_does_not_move_it(talk):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from halfmoon.testing.local import LocalCluster
@@ -90,16 +92,32 @@ def test_a_rotation_that_broke_off_shows_its_secret_and_is_repeated_with_it(acl,
     acl("add", "half-service")
     broken = acl("rotate", "half-service", "--keep", "1h", "--json")
     again = acl("rotate", "half-service", "--keep", "1h", "--json")  # refused, as a broker may that has rotated it
-    (tmp_path / "secret").write_text(broken.json()["secret_key"])
-    repeated = acl("rotate", "half-service", "--keep", "1h", "--secret-file", str(tmp_path / "secret"))
+    plain = acl("rotate", "half-service", "--keep", "1h")  # whose output may be on its way into the file of the good credentials
+    secret = private(tmp_path / "secret", broken.json()["secret_key"])
+    repeated = acl("rotate", "half-service", "--keep", "1h", "--secret-file", secret)
 
+    assert (plain.code, plain.out, "the secret that none or some brokers have now is" in plain.err) == (1, "", True)
     assert (again.code, again.json()["brokers"], "repeat the command with --secret-file" in again.err) == (1, [], True)
     assert repeated.out == "account half-service has a new secret, and the previous one for 1h, at broker-a\n"
 
 
+def test_a_file_with_a_secret_that_others_may_read_is_refused(acl, tmp_path):
+    secret = private(tmp_path / "secret", "from the file\n")
+    Path(secret).chmod(0o640)
+    refused = acl("add", "file-service", "--secret-file", secret)
+
+    assert (refused.code, "chmod 600" in refused.err) == (2, True)
+
+
+def private(path, text):
+    """Write a file for its owner alone; return its name."""
+    path.touch(0o600)
+    path.write_text(text)
+    return str(path)
+
+
 def test_a_secret_is_taken_from_a_file_and_not_shown(acl, tmp_path):
-    (tmp_path / "secret").write_text("from the file\n")
-    added = acl("add", "file-service", "--secret-file", str(tmp_path / "secret"), "--json")
+    added = acl("add", "file-service", "--secret-file", private(tmp_path / "secret", "from the file\n"), "--json")
 
     assert added.json() == {"access_key": "file-service", "brokers": ["broker-a"], "secret_key": None}
     assert acl("remove", "file-service", "--yes").out == "account file-service is removed from broker-a\n"

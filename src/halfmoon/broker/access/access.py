@@ -39,6 +39,7 @@ from halfmoon.logs import RateLimitedLog
 from halfmoon.wire.command import Command
 from halfmoon.wire.needs import ADMIN, ANY, PUB, RETRY_PREFIX, SUB, Needs, Resource, TopicAt, account
 from halfmoon.wire.peer import Peer
+from halfmoon.wire.signature import verify
 from halfmoon.wire.table import REQUESTS
 
 RELOAD_MS = 5000
@@ -207,7 +208,9 @@ class Access:
             raise _Refused("guesses", f"Too many wrong signatures for accessKey={key} from {known.host}, wait a minute")
         signer = owner.signed(command.fields, command.body)
         if signer is None:
-            raise _Refused("signature", f"Check signature failed for accessKey={key}", key)
+            ended = self.previous.ended(key)
+            knew = ended is not None and verify(ended, command.fields, command.body)  # it has only missed that its secret ended
+            raise _Refused("signature", f"Check signature failed for accessKey={key}", None if knew else key)
         return signer
 
     def _needed(self, command: Command) -> tuple[Needs, list[Resource]]:

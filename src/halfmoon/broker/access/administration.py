@@ -227,6 +227,7 @@ def _end(account: Data) -> None:
 
 def _config(account: Data, uses: Uses | None) -> PlainAccessConfig:
     texts = {name: None if value is None else str(value) for name, value in account.items() if not isinstance(value, list)}
+    certificates = account.get("certificate")
     return PlainAccessConfig(
         access_key=texts.get("accessKey"), secret_key=MASK, admin=str(account.get("admin")).lower() == "true",
         white_remote_address=texts.get("whiteRemoteAddress"),
@@ -236,4 +237,5 @@ def _config(account: Data, uses: Uses | None) -> PlainAccessConfig:
         previous_secret_until=texts.get("previousSecretUntil"),
         previous_secret_since=None if uses is None else uses.since_ms,
         previous_secret_used=None if uses is None else uses.by_address,
+        certificates=None if certificates is None else [certificates] if isinstance(certificates, str) else certificates,
     )  # fmt: skip

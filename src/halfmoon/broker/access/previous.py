@@ -34,18 +34,28 @@ class PreviousSecrets:
     def __init__(self) -> None:
         self.due_ms = NEVER
         self.by_account: dict[str, Uses] = {}
+        self._ended: dict[str, bytes] = {}
+        """By access key: the last secret that ended."""
 
     def count(self, accounts: Mapping[str, Account], before: Mapping[str, Account], now: int) -> dict[str, Account]:
         """Return accounts as they count now, without previous secrets that have expired; ``before`` are those that counted."""
         counting = {key: account.at(now) for key, account in accounts.items()}
         known, self.by_account = self.by_account, {}
+        ended, self._ended = self._ended, {}
         for key, account in counting.items():
+            secrets = [accounts[key].previous, *(before[key].secrets if key in before else ()), ended.get(key, b"")]
+            if gone := [secret for secret in secrets if secret and secret not in account.secrets]:
+                self._ended[key] = gone[0]
             if account.previous:
                 uses = known[key] if key in known and before[key].previous == account.previous else Uses(now, 0)
                 uses.until_ms = account.previous_until_ms
                 self.by_account[key] = uses
         self.due_ms = min((uses.until_ms for uses in self.by_account.values()), default=NEVER)
         return counting
+
+    def ended(self, access_key: str) -> bytes | None:
+        """Return the last secret of an account that ended, as far as known: who still signs with it does not guess."""
+        return self._ended.get(access_key)
 
     def used(self, access_key: str, host: str, now: int) -> None:
         """Note that an address signed with an account's previous secret."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ from halfmoon.cli.shared.options import LOCAL, Json, NameServer, duration_ms, pa
 from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.client.admin import Admin
 from halfmoon.errors import BrokerError, NetworkError
+from halfmoon.settings.private import exposed, is_refused
 
 app = App(
     no_args_is_help=True,
@@ -42,7 +44,7 @@ def list_accounts(nameserver: NameServer = LOCAL, as_json: Json = False) -> int:
         return len(rows)
     show_table("accounts", ("broker", "access key", "admin", "white", "topics", "groups", "topic", "group"), rows)
     for at in brokers:
-        for text in at.previous:
+        for text in at.notes:
             say(f"{at.broker}: {text}")
         if at.white:
             say(f"{at.broker}: no account is needed from {', '.join(at.white)}")
@@ -102,8 +104,11 @@ def rotate(
             brokers = admin.rotate_secret(access_key, secret, keep_ms)
     except (BrokerError, NetworkError):
         if made is not None:
-            _say_secret(access_key, [], made, "", as_json=as_json)
-            say("none or some brokers have it: to use it, put it into a file and repeat the command with --secret-file", error=True)
+            if as_json:
+                _say_secret(access_key, [], made, "", as_json=True)
+            else:
+                say(f"the secret that none or some brokers have now is {made}", error=True)
+            say("to use it, put it into a file and repeat the command with --secret-file", error=True)
         raise
     what = "no previous secret" if keep_ms == 0 else f"a new secret, and the previous one for {keep},"
     _say_secret(access_key, brokers, made, f"account {access_key} has {what} at {', '.join(brokers)}", as_json=as_json)
@@ -172,6 +177,8 @@ def _facts(account: Any) -> dict[str, Any]:
 
 def _secret(path: Path) -> str:
     try:
+        if is_refused(path.stat().st_mode, os.environ):
+            raise typer.BadParameter(exposed(path, "the secret"))
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as exc:
         raise typer.BadParameter(f"{path}: the secret cannot be read: {exc}") from None

@@ -81,6 +81,7 @@ class PlainAccessConfig(Body):
     previous_secret_until: str | None = None  # ISO 8601
     previous_secret_since: int | None = None  # from when on its uses are known; None: it has expired
     previous_secret_used: dict[str, int] | None = None  # when, by address
+    certificates: list[str] | None = None
 
     def __repr__(self) -> str:
         return f"PlainAccessConfig(access_key={self.access_key!r})"

@@ -148,8 +148,16 @@ def test_a_previous_secret_is_shown_with_its_time_and_who_uses_it(since, used, w
     script, core = scripted(config, SHOP)
 
     assert words in script.run(explain_access(core, "shop-service", read="orders"))[0].reasons[1]
-    (text,) = script.run(accounts(core))[0].previous
+    (text,) = script.run(accounts(core))[0].notes
     assert text.startswith("account shop-service: its previous secret ")
+
+
+def test_the_certificates_of_an_account_are_shown():
+    script, core = scripted(PlainAccessConfig(access_key="shop-service", certificates=["shop.example", "spiffe://shop"]))
+
+    said = "certificates in place of signatures: shop.example, spiffe://shop"
+    assert script.run(accounts(core))[0].notes == [f"account shop-service: {said}"]
+    assert said in script.run(explain_access(core, "shop-service", read="orders"))[0].reasons
 
 
 def test_an_unknown_account_or_an_empty_question_is_refused():

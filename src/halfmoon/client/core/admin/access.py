@@ -42,9 +42,9 @@ class AccountsAt(NamedTuple):
     white: list[str]
 
     @property
-    def previous(self) -> list[str]:
-        """What is known of the previous secrets of its accounts, a text each."""
-        return [f"account {each.access_key}: {text}" for each in self.accounts for text in _previous(each)]
+    def notes(self) -> list[str]:
+        """What is known of the certificates and the previous secrets of its accounts, a text each."""
+        return [f"account {each.access_key}: {text}" for each in self.accounts for text in _notes(each)]
 
 
 class Explained(NamedTuple):
@@ -135,10 +135,16 @@ def explain_access(
         reasons = list(dict.fromkeys(grants.reason(name) for name, _ in asked))
         own = (config.white_remote_address or "").strip()
         reasons += [f"from its white addresses it may do everything: {own}"] if own else []
-        reasons += _previous(config)
+        reasons += _notes(config)
         reasons += [f"white addresses need no account: {', '.join(at.white)}"] if at.white else []
         found.append(Explained(at.broker, allowed, reasons))
     return found
+
+
+def _notes(config: PlainAccessConfig) -> list[str]:
+    """Return what is known of an account's certificates and of its previous secret, a text each."""
+    certificates = ", ".join(config.certificates or ())
+    return [*([f"certificates in place of signatures: {certificates}"] if certificates else []), *_previous(config)]
 
 
 def _previous(config: PlainAccessConfig) -> list[str]:

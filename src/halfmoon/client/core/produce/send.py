@@ -19,6 +19,7 @@ from halfmoon.client.core.route_table import RouteTable
 from halfmoon.client.settings import ProducerSettings
 from halfmoon.effects import Call, Now, Op, Steady, at_once, now, run, steady
 from halfmoon.errors import (
+    AccessRefused,
     BrokerError,
     ConnectFailed,
     MessageIllegal,
@@ -336,7 +337,8 @@ class Sender:
         if isinstance(error, NetworkError):
             self.unanswered.note(outgoing, queue, error)
             return True
-        return isinstance(error, BrokerError) and error.code in self.settings.retry_codes
+        refused = isinstance(error, AccessRefused)  # it has the code of other failures, and a second try is a second guess
+        return isinstance(error, BrokerError) and not refused and error.code in self.settings.retry_codes
 
     def deliver_async(
         self, outgoing: Outgoing, target: MessageQueue | None, begin: int, budget_ms: int, first: MessageQueue | None = None,
