@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.errors import (
+    ACCESS_REFUSED,
+    AccessRefused,
     ConnectFailed,
     ConnectionLost,
     NoPermission,
@@ -95,6 +97,17 @@ def test_other_refusals_are_raised_at_once(code):
         script.run(sender.send(ORDER))
 
     assert (caught.value.code, caught.value.remark, len(script.asked(SendMessageV2))) == (code, "because", 1)
+
+
+def test_what_access_control_refuses_is_not_tried_again_though_it_has_the_code_of_other_failures():
+    script = Scripted()
+    sender = producer(script, TWO)
+    script.on(SendMessageV2, Reply(1, remark=f"{ACCESS_REFUSED}Check signature failed for accessKey=RocketMQ"))
+
+    with pytest.raises(AccessRefused):
+        script.run(sender.send(ORDER))
+
+    assert len(script.asked(SendMessageV2)) == 1
 
 
 def test_the_retried_codes_are_a_setting():
