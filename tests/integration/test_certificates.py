@@ -11,7 +11,7 @@ import pytest
 from halfmoon.cli.main import main
 from halfmoon.client.admin import Admin
 from halfmoon.client.sync import Producer, PullConsumer
-from halfmoon.errors import SendFailed
+from halfmoon.errors import AccessRefused
 from halfmoon.model import ConsumeFrom, Message
 from halfmoon.testing.local import LocalCluster
 from tests.authority import Authority
@@ -60,7 +60,7 @@ class World:
 
     def refusal(self, topic: str, **settings: Any) -> str:
         """Why a send is refused."""
-        with pytest.raises(SendFailed) as caught:
+        with pytest.raises(AccessRefused) as caught:
             self.send(topic, b"refused", **settings)
         return str(caught.value).partition("AclException: ")[2].partition("  BROKER")[0]
 
@@ -127,7 +127,7 @@ def test_a_client_that_stays_connected_is_refused_once_its_account_is_gone(world
     def is_refused(producer: Producer) -> bool:
         try:
             producer.send(Message(topic="orders", body=b"x"))
-        except SendFailed as exc:
+        except AccessRefused as exc:
             return "no account has the certificate 'orders.example'" in str(exc)
         return False
 
