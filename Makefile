@@ -126,8 +126,8 @@ bench: $(INSTALLED) $(NATIVE)  ## ours, native and pure, beside an Apache broker
 conformance: $(INSTALLED)  ## Apache's own integration tests against two masters of ours
 	$(BIN)/python tools/conformance $(ARGS)
 
-docs: $(INSTALLED)  ## write again what is generated from the source
-	@for tool in tools/generate_*.py; do test -e $$tool || continue; echo $$tool; $(BIN)/python $$tool || exit 1; done
+docs: $(INSTALLED)  ## write again what is generated from the source; ARGS=--check says whether it is stale
+	@for tool in tools/generate_*.py; do echo $$tool; $(BIN)/python -m tools.$$(basename $$tool .py) $(ARGS) || exit 1; done
 
 pictures: $(INSTALLED)  ## the console's pictures in docs/images once more, by its tests in Chromium
 	CONSOLE_PICTURES=1 $(BIN)/python -m pytest tests/console/browser $(ARGS)

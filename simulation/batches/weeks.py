@@ -32,10 +32,10 @@ RUN_MS = 60_000
 """So long a job may take."""
 DRAWN = ("kill", "power", "crowded", "pass", "step", "set_right")
 KINDS = (*DRAWN, "once", "full")
-"""What may happen in a week: a broker ends, log files of one go, time passes or is stepped over, clocks are set right. Asked for by
-name: jobs run under ids of their own, which expire, and a disk is full."""
+"""Events of a week: a broker stops, log files are removed, time passes, a clock jumps or is corrected. Two more are drawn only
+where they are asked for: jobs with ids of their own, which expire, and a full disk."""
 MAKES_WAY_MS = 150_000
-"""Within so long a full disk has room."""
+"""Time within which a full disk has room again."""
 FILLER, FILLER_BYTES = "filler", 1500
 STORE = {"clean_interval_ms": 400}
 

@@ -13,7 +13,7 @@ from simulation.ledger import Ledger
 from simulation.verdict import by_checker
 
 LATE_MS_MAX = 1000
-"""How late a message may come where nothing goes wrong."""
+"""Maximum delay of a message behind its time while no fault is injected."""
 
 
 @dataclass
@@ -44,7 +44,8 @@ class Delivered:
 
 @dataclass
 class DelayLedger:
-    """What a history writes down. ``once``: nothing may come more often than it was sent. ``ended_ms``: what was due is there."""
+    """Record of a history. ``once``: no message may be delivered more often than it was sent. ``ended_ms``: the end; all
+    messages that were due before are delivered then."""
 
     messages: Ledger
     once: bool

@@ -38,7 +38,7 @@ COMMIT, GONE = 8, 17
 
 @dataclass
 class WaitingVerdict(Verdict):
-    """What came of a history of waiting messages."""
+    """Result of a history of waiting messages."""
 
     workload = "waiting"
     counts = "{acknowledged} acknowledged, {expired} expired"

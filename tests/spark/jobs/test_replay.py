@@ -95,18 +95,23 @@ class CutOff(Exception):
     """The process dies."""
 
 
-def test_a_replay_that_was_cut_off_goes_on_and_sends_nothing_twice(spark, place, made, send, held):
-    source, target = made
-    send(source, [f"{i}" for i in range(8)])
+def dies_at(count):
+    """Return a ``wait`` at whose so many-th call the process dies."""
     waits = []
 
     def wait(seconds):
         waits.append(seconds)
-        if len(waits) == 3:
+        if len(waits) == count:
             raise CutOff
 
+    return wait
+
+
+def test_a_replay_that_was_cut_off_goes_on_and_sends_nothing_twice(spark, place, made, send, held):
+    source, target = made
+    send(source, [f"{i}" for i in range(8)])
     with pytest.raises(CutOff):
-        replay(spark, place, source, target, id=f"id-{source}", rate=3.0, wait=wait)
+        replay(spark, place, source, target, id=f"id-{source}", rate=3.0, wait=dies_at(3))
     assert bodies(held(target)) == ["0", "1", "2", "3", "4", "5"]
     send(source, ["late"])
     to_do = replay(spark, place, source, target, id=f"id-{source}", dry_run=True)
@@ -128,15 +133,8 @@ def test_a_replay_that_goes_on_after_its_source_expired_says_what_it_never_sent(
 ):
     source, target = made
     send(source, [f"{i}" for i in range(8)], queue=0)
-    waits = []
-
-    def wait(seconds):
-        waits.append(seconds)
-        if len(waits) == 2:
-            raise CutOff
-
     with pytest.raises(CutOff):
-        replay(spark, place, source, target, id=f"id-{source}", rate=3.0, wait=wait)
+        replay(spark, place, source, target, id=f"id-{source}", rate=3.0, wait=dies_at(2))
 
     def expired(cluster, topics, **more):
         found = ranges_of(cluster, topics, **more)

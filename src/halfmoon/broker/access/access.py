@@ -69,10 +69,13 @@ log = logging.getLogger("halfmoon.broker.access")
 
 
 class Known(msgspec.Struct):
-    """What is known of a connection: its address, by what its guesses are counted, and the access key that it signed with last,
-    with what knows what may be sent with it; None: nothing yet. ``white``: whether its address needs no account; None: not looked
-    at since those changed. ``bound`` are the access keys of the accounts that have one of the ``names`` of its certificate.
-    ``signer`` is the account with the secret that it signed with last; None: it did not sign."""
+    """Facts about one connection.
+
+    ``guesser`` is the key under which its wrong signatures are counted. ``white``: its address needs no account; None: to be looked
+    up, since the white addresses changed. ``bound`` are the access keys of the accounts that have one of the ``names`` of its
+    certificate. ``proved`` is the access key of its last request that passed, ``verifier`` lets its next sends pass at once, and
+    ``signer`` is the account, with the secret that signed that request; None: nothing signed it.
+    """
 
     host: str
     numbers: tuple[int, ...]
@@ -407,7 +410,7 @@ class Access:
         self.on_change(rebound, revoked)
 
     def _has_secret(self, signer: Account) -> bool:
-        """Whether what an account was found to have signed with is a secret of it that counts."""
+        """Whether the secret of a ``signer`` is still one of its account's secrets."""
         owner = self.rules.accounts.get(signer.access_key)
         return owner is not None and signer.secret in owner.secrets
 

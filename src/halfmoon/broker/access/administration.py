@@ -34,7 +34,7 @@ from halfmoon.wire.headers.access import (
 OFF = "access control is off: start the broker with aclEnable=true"
 
 MASK = "***"
-"""What listings show instead of a secret. It is shorter than a secret may be, so nobody can set it as one by mistake."""
+"""Text that listings show instead of a secret. It is shorter than a secret may be, so nobody can set it as one by mistake."""
 
 KEEP_MS_MAX = 366 * 86_400_000
 """Longest time for which a rotation keeps the previous secret."""

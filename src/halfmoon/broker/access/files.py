@@ -27,7 +27,7 @@ Edit = Callable[[dict[str, Any]], None]
 
 
 Seen = tuple[tuple[str, int, int, bool], ...]
-"""Of each file its path, when it was changed, its size, and whether its owner alone may use it."""
+"""Path, time of the last change, size, and whether the owner alone may use it, for each file."""
 
 
 class Rules(msgspec.Struct, frozen=True):

@@ -21,7 +21,7 @@ NEVER = 1 << 62
 
 
 class Uses(msgspec.Struct):
-    """Who signed with a previous secret: the time of the last request by address, noted from a time on; until when it is good."""
+    """Uses of one account's previous secret since a time: the last request from each address. It expires at ``until_ms``."""
 
     since_ms: int
     until_ms: int
@@ -29,7 +29,7 @@ class Uses(msgspec.Struct):
 
 
 class PreviousSecrets:
-    """What is known of those that are good. ``due_ms`` is when the next of them expires."""
+    """Table of the previous secrets that are still good. ``due_ms`` is when the next of them expires."""
 
     def __init__(self) -> None:
         self.due_ms = NEVER

@@ -153,7 +153,7 @@ class Deliveries:
         return ()
 
     def is_void(self, topic: str, physical_offset: int) -> bool:
-        """Whether a delayed message must not be delivered because its topic was deleted since it was accepted."""
+        """Return whether the topic of a delayed message was deleted after it was accepted: then it is not delivered."""
         return physical_offset < self._topics.accepts_from(topic)
 
     def _expire(self, topic: str, group: Sequence[Due], now: int) -> Sequence[Due]:

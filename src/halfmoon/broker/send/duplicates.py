@@ -137,7 +137,7 @@ class Duplicates:
         return None
 
     def _is_of_deleted(self, topic: str, place: int, state: int) -> bool:
-        """Whether a half message belongs to an earlier, deleted topic of this name, and will not reach the topic of today."""
+        """Return whether a half message belongs to an earlier, deleted topic of this name, and will not reach the present one."""
         if state == State.PREPARED:
             return place < self._topics.accepts_from(topic)
         config = self._topics.get(topic)
