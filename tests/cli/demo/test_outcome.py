@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from halfmoon.cli.demo.command import app
 from halfmoon.cli.demo.ledgers import DELIVERIES, ORDERS, PAID, PLACED, REFUSED, REMINDERS, TOPIC, connect

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
+import click
 import msgspec
-import typer
-from rich.console import Group
+from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
@@ -23,27 +23,27 @@ from halfmoon.cli.demo.outcome import Outcome
 from halfmoon.cli.demo.pipeline import Decision, SparkOutcome, missing
 from halfmoon.cli.demo.processes import Processes
 from halfmoon.cli.demo.run import Demo, Watch
-from halfmoon.cli.shared.app import App
+from halfmoon.cli.shared.app import App, Option
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import Json
-from halfmoon.cli.shared.output import console, show_json, show_table
+from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.cli.spark.options import check_plot
 
-app = App(add_completion=False)
+app = App()
 
 
-Orders = Annotated[int, typer.Option("--orders", min=10, max=100_000, help="Number of orders.")]
-PerSecond = Annotated[int, typer.Option("--per-second", min=1, max=10_000, help="Orders per second.")]
+Orders = Annotated[int, Option("--orders", min=10, max=100_000, help="Number of orders.")]
+PerSecond = Annotated[int, Option("--per-second", min=1, max=10_000, help="Orders per second.")]
 Kills = Annotated[
-    int, typer.Option("--kills", min=0, max=20, help="How often the broker is killed; 0 also leaves the order service alone.")
+    int, Option("--kills", min=0, max=20, help="How often the broker is killed; 0 also leaves the order service alone.")
 ]
-WithSpark = Annotated[bool, typer.Option("--spark/--no-spark", help="End with Spark: exactly-once copy, table, audit.")]
+WithSpark = Annotated[bool, Option("--spark/--no-spark", help="End with Spark: exactly-once copy, table, audit.")]
 Plot = Annotated[
-    Path | None, typer.Option("--plot", metavar="FILE.png", help="Where to draw Spark's audit; default: a new temporary file.")
+    Path | None, Option("--plot", metavar="FILE.png", help="Where to draw Spark's audit; default: a new temporary file.")
 ]
 Keep = Annotated[
     Path | None,
-    typer.Option("--keep", metavar="DIR", file_okay=False, help="Keep the store, databases, Spark's table and logs here."),
+    Option("--keep", metavar="DIR", file_okay=False, help="Keep the store, databases, Spark's table and logs here."),
 ]
 
 
@@ -88,7 +88,7 @@ def demo(
     else:
         _show(outcome)
     if not outcome.agrees:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _directory(keep: Path | None) -> Path:
@@ -97,7 +97,7 @@ def _directory(keep: Path | None) -> Path:
         directory = keep if keep is not None else Path(tempfile.mkdtemp(prefix="halfmoon-demo-"))
         directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
-        raise typer.BadParameter(f"--keep {directory}: must be empty")
+        raise click.BadParameter(f"--keep {directory}: must be empty")
     return directory
 
 
@@ -129,7 +129,7 @@ def _screen(orders: int, *, as_json: bool) -> Iterator[Watch]:
             colour = "red" if "killed" in what else "yellow" if "start" in what else "green"
             step.plain, step.style = what, f"bold {colour}"
 
-        with Live(Group(bars, step), console=console(), refresh_per_second=20):
+        with Live(Group(bars, step), console=Console(), refresh_per_second=20):
             yield show
 
 
