@@ -102,7 +102,8 @@ def _row(param: Any, word: Any) -> str:
 
 
 def _kind(param: Any) -> str:
-    return {"integer": "N", "integer range": "N", "float": "X", "float range": "X", "path": "FILE", "filename": "FILE"}.get(param.type.name, "TEXT")
+    kinds = {"integer": "N", "float": "X", "path": "FILE", "filename": "FILE"}
+    return kinds.get(param.type.name.removesuffix(" range"), "TEXT")
 
 
 def main() -> None:

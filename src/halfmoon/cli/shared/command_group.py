@@ -53,7 +53,7 @@ COMMANDS = {
     ),
     "completion": ("halfmoon.cli.completion", "Print the script with which bash, zsh or fish completes commands."),
     "demo": (
-        "halfmoon.cli.demo.command",
+        "halfmoon.cli.demo",
         "Run the whole story with real processes, kill them with -9, and check that everything agrees.",
     ),
 }
