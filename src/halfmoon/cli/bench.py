@@ -1,4 +1,4 @@
-"""`halfmoon bench`: how many messages a second this client sends to, or pulls from, any RocketMQ cluster."""
+"""`halfmoon bench`: measures the messages per second that this client sends to, or pulls from, any RocketMQ cluster."""
 
 from __future__ import annotations
 
@@ -96,7 +96,10 @@ class Empty(HalfmoonError):
 
 
 class Measured(msgspec.Struct):
-    """What was measured. Latencies are of one request, in microseconds; CPU seconds are this client's own, user and system."""
+    """Measurement of sends or pulls.
+
+    Latencies are of one request, in microseconds; CPU seconds are this client's own, user and system.
+    """
 
     messages: int
     failed: int
@@ -111,7 +114,7 @@ class Measured(msgspec.Struct):
 
 
 class _Tally:
-    """Counts while it runs."""
+    """Counters of a running measurement."""
 
     def __init__(self) -> None:
         self.messages = self.bytes = self.failed = 0
@@ -227,7 +230,7 @@ def _show(result: Measured, *, as_json: bool) -> None:
 
 
 class Transactions(Measured):
-    """What was measured of transactions, each from the beginning of its half message until its decision is sent.
+    """Measurement of transactions, each from the beginning of its half message until its decision is sent.
 
     ``half`` is of half messages alone. Nobody answers a decision.
     """
@@ -242,8 +245,8 @@ def tx(
     connections: Connections = 1,
     in_flight: Annotated[int, Option("--in-flight", min=1, max=4096, help="Transactions in flight per connection.")] = 1,
     size: Annotated[int, Option("--size", min=1, max=4 * 1024 * 1024, help="Body size in bytes.")] = 1024,
-    local: Annotated[str, Option("--local", metavar="DURATION", help="How long each local transaction takes.")] = "0",
-    rollback: Annotated[int, Option("--rollback", min=0, max=100, help="How many of 100 transactions are rolled back.")] = 0,
+    local: Annotated[str, Option("--local", metavar="DURATION", help="Duration of each local transaction.")] = "0",
+    rollback: Annotated[int, Option("--rollback", min=0, max=100, help="Percentage of transactions that are rolled back.")] = 0,
     span: Annotated[str, Option("--for", metavar="DURATION", help="How long to run them: 100ms to 1h.")] = "5s",
     nameserver: NameServer = LOCAL,
     as_json: Json = False,

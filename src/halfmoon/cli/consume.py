@@ -25,7 +25,7 @@ Show = Callable[[StoredMessage], None]
 
 Group = Annotated[
     str | None,
-    Option("--group", "-g", metavar="GROUP", help="Consume as a member of this group, committing offsets; without it, only look."),
+    Option("--group", "-g", metavar="GROUP", help="Consume as a member of this group, committing offsets; without it, read only."),
 ]
 Tags = Annotated[str, Option("--filter", metavar="TAGS", help="Tags separated by '||'; * for all.")]
 Sql = Annotated[str | None, Option("--sql", metavar="EXPRESSION", help="An SQL92 expression over properties, instead of tags.")]
@@ -87,7 +87,7 @@ def consume(
 
 
 def _no_housekeeping(record: logging.LogRecord) -> bool:
-    """Whether a line of the client's log is for who reads messages: one a queue and 5 s about its offset is not."""
+    """Whether a line of the client's log concerns readers: the ones about each queue's offset do not."""
     return record.module != "offsets"
 
 
@@ -103,7 +103,7 @@ def _browse(
 def _consume(
     nameserver: str, group: str, topic: str, expression: str, sql: str | None, since: int, show: Show, idle_ms: int | None
 ) -> Generator[None, None, None]:
-    """Show what a member of a group is given, and yield after each message; it counts as consumed once it was shown."""
+    """Show the messages of a member of a group, and yield after each; a message counts as consumed once it was shown."""
     begin = {FIRST: ConsumeFrom.FIRST_OFFSET, LAST: ConsumeFrom.LAST_OFFSET}.get(since, ConsumeFrom.TIMESTAMP)
     with halfmoon.PullConsumer(
         group=group, nameserver=nameserver, auto_commit=False, consume_from=begin, consume_timestamp_ms=max(since, 0)

@@ -40,7 +40,7 @@ Edits = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Which dead letters a command takes, as its options say. ``group`` is not counted as narrowing."""
+    """Selection of dead letters by options. ``group`` is not counted as narrowing."""
 
     group: OneGroup = None
     since: Annotated[str | None, Option("--since", metavar="TIME", help=f"Dead-lettered at or after this time: {TIME_FORMS}.")] = (
@@ -202,7 +202,7 @@ def _row(letter: DeadLetter, facts: dict[str, Any]) -> list[object]:
 
 
 def _changes(texts: list[str]) -> dict[str, Any]:
-    """Return what ``NAME=VALUE`` texts change, as `Admin.replay_dead_letter` takes it. Raises click.BadParameter."""
+    """Return the changes of ``NAME=VALUE`` texts, as `Admin.replay_dead_letter` takes it. Raises click.BadParameter."""
     changes: dict[str, Any] = {"properties": {}}
     for text in texts:
         name, equals, value = text.partition("=")

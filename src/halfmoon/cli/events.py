@@ -1,4 +1,4 @@
-"""`halfmoon events`: run the consumers of modules or of declarations, and see what these declare."""
+"""`halfmoon events`: runs the consumers of modules or declaration files, and lists their declarations."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ app = App(
 LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO, "debug": logging.DEBUG}
 FILES = (".toml", ".xml")
 STOP_MORE_S = 10
-"""How much longer than its functions a process that is to start again may take to end."""
+"""Time that a process to be restarted may take to end, in addition to its functions."""
 
 Modules = Annotated[
     list[str],
@@ -57,7 +57,7 @@ Log = Annotated[str, Option("--log", metavar="LEVEL", help="Log level (stderr): 
 
 
 class Declarations(NamedTuple):
-    """What modules and files declare. ``settings`` are those of consumer groups."""
+    """Declarations of modules and files. ``settings`` are those of consumer groups."""
 
     publishers: list[Publisher]
     handlers: list[Handler]
@@ -173,7 +173,7 @@ def schema(
 
 
 def declared(names: list[str], nameserver: str = "") -> Declarations:
-    """Return what modules and files declare, the current directory being importable.
+    """Return the declarations of modules and files; the current directory is importable.
 
     ``nameserver`` goes before what the files say. Raises UsageError, ModuleRefused.
     """
@@ -192,7 +192,7 @@ def declared(names: list[str], nameserver: str = "") -> Declarations:
 
 
 def _in_files(files: list[str], nameserver: str) -> Declared:
-    """Return what files declare. Where neither they nor the command name a name server, publishers take the default, too."""
+    """Return the declarations of files. Where neither they nor the command name a name server, publishers take the default, too."""
     parsed = read(*files)
     publishers = tuple(
         replace(publisher, settings={"nameserver": LOCAL, **publisher.settings}) for publisher in parsed.declarations.publishers

@@ -1,4 +1,4 @@
-"""`halfmoon msg`: find stored messages by id, key, offset or time, show their lives, and deliver them again."""
+"""`halfmoon msg`: finds stored messages by id, key, offset or time, shows their history, and delivers them again."""
 
 from __future__ import annotations
 
@@ -101,9 +101,9 @@ def trace(
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show the life of a message: sent, stored, delayed, checked, decided, redelivered, dead-lettered; and each group's position.
+    """Show the history of a message (sent, stored, delayed, checked, decided, dead-lettered) and each group's position.
 
-    Needs no tracing to be switched on.
+    Works without tracing.
 
     Example: halfmoon msg trace 7F0000010EA618B4AAC2 --topic orders
     """
@@ -212,7 +212,7 @@ def _show_whole(message: StoredMessage) -> None:
 
 
 def _show_trace(trace: MessageTrace) -> None:
-    """Write what happened in the order of time, each group's progress, and what nobody recorded."""
+    """Write the events in the order of time, each group's progress, and the facts that nobody recorded."""
     facts = [f"message {trace.msg_id}", f"topic {trace.topic}"]
     facts += [f"tag {trace.tag}"] * bool(trace.tag) + [f"keys {trace.keys}"] * bool(trace.keys)
     say(", ".join(facts))

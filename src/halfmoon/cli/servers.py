@@ -1,7 +1,7 @@
 """`halfmoon serve`, `nameserver` and `broker`: their options and their ready line.
 
-The options stand in one table. `read_options` parses them without Typer, because importing that takes longer than starting a
-broker; help and errors go through commands made from the same table (`cli.shared.server_help`).
+The options are in one table. `read_options` parses them without Click, because a broker is ready sooner without it; help and errors
+go through commands made from the same table (`cli.shared.command_group`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Option(NamedTuple):
-    """One option of a server: its flag, what its value is called (empty: it is a switch), the setting it stands for, its help."""
+    """Option of a server: its flag, the name of its value (empty: a switch), its setting, its help."""
 
     flag: str
     metavar: str
@@ -115,12 +115,12 @@ MISSED_IF_IGNORED = frozenset({
     "haMasterAddress", "slaveReadEnable", "storePathDLedgerCommitLog", "storePathEpochFile", "storePathBrokerIdentity",
     "readOnlyCommitLogStorePaths", "kvConfigPath", "configStorePath", "brokerConfigPath",
 })  # fmt: skip
-"""RocketMQ's keys that change what a user gets, and are ignored here: that is logged at the default level."""
+"""RocketMQ's keys that would change results for users, and are ignored here: this is logged as a warning."""
 
 AS_IT_IS_ANYWAY = {
     "slaveReadEnable": "false", "rejectPullConsumerEnable": "false",
 }  # fmt: skip
-"""Values of such keys that ask for what Halfmoon does anyway: they are ignored at INFO."""
+"""Values of these keys that match what Halfmoon does: they are logged at INFO."""
 
 _FREE_PORTS = {"nameserver.port": 0, "broker.port": 0}
 
@@ -203,7 +203,7 @@ def _stop_at_eof() -> None:
 
 
 def _count(text: str | None) -> int:
-    """Return how many brokers are asked for. Raises UsageError."""
+    """Return the number of brokers to start. Raises UsageError."""
     numbers = {str(number): number for number in range(1, BROKERS_MAX + 1)}
     if text is not None and text not in numbers:
         raise UsageError(f"--brokers {text:.20}: must be a number from 1 to {BROKERS_MAX}")
@@ -236,7 +236,7 @@ def settings_from(name: str, values: Mapping[str, Any], environment: Mapping[str
 
 
 def _check_remote(name: str, settings: Configuration, values: Mapping[str, Any]) -> None:
-    """Raise UsageError for a server that other machines could connect to, if nobody said so, or said who may."""
+    """Raise UsageError for a server that other machines can reach without permission, or without accounts."""
     if not values.get("allow_remote"):
         how = "" if name == "nameserver" else ", and --acl FILE with accounts for it (docs/access.md)"
         raise UsageError(f"--host {settings.host} lets other machines connect: add --allow-remote to allow it{how}")
@@ -248,7 +248,7 @@ def _check_remote(name: str, settings: Configuration, values: Mapping[str, Any])
         and settings.tls.server_mode is not TlsMode.ENFORCING
     ):
         raise UsageError(
-            "accounts without TLS: whoever overhears a signed request can repeat it: let all connections be TLS "
+            "accounts without TLS: a signed request can be overheard and repeated: require TLS for all connections "
             "(tls.server.mode=enforcing, docs/tls.md); or --set acl_without_tls=true, where the network keeps strangers out"
         )
     if name != "nameserver" and not broker.acl_enable and not values.get("insecure"):
@@ -259,10 +259,11 @@ def _check_remote(name: str, settings: Configuration, values: Mapping[str, Any])
 
 
 def data_directory(name: str, given: str | None, settings: Configuration, environment: Mapping[str, str]) -> Path:
-    """Return where a server keeps its data: as given, else as a broker's setting (``storePathRootDir``) or ``HALFMOON_DATA`` says,
-    else in the user's data directory (XDG).
+    """Return the data directory of a server.
 
-    Raises SettingError when a part of the store is wanted in another place than its own in that directory.
+    It is the given one, else that of a broker's setting (``storePathRootDir``), of ``HALFMOON_DATA``, or the user's (XDG).
+
+    Raises SettingError if a setting puts a part of the store outside of that directory.
     """
     chosen = given or settings.store.data or environment.get("HALFMOON_DATA")
     own = "nameserver" if name == "nameserver" else ""
@@ -279,7 +280,7 @@ def data_directory(name: str, given: str | None, settings: Configuration, enviro
 
 
 def _console(values: Mapping[str, Any], data: Path) -> ConsoleChild | None:
-    """Return the console of `serve`, its port bound; None where it is not wanted, which then costs no import."""
+    """Return the console of `serve`, its port bound; None without --console, which then costs no import."""
     port = values.get("console_port")
     if not values.get("console"):
         if port is not None:
@@ -328,7 +329,7 @@ def _begin_log(name: str, level: str, settings: Configuration) -> None:
 
 
 def _say_ready(programs: Programs, data: Path, watched_at: str, console: str, *, as_json: bool) -> None:
-    """Write the one line that says clients may connect."""
+    """Write the ready line: clients may connect."""
     names = next((program for program in programs if program.broker is None), None)
     brokers: list[Program] = [program for program in programs if program.broker is not None]
     facts: dict[str, Any] = {"ready": True, "pid": os.getpid(), "data": str(data)}

@@ -1,4 +1,4 @@
-"""The console as a process: a socket, the application, uvicorn, and signals that stop it in order."""
+"""Console as a process: a socket, the application, uvicorn, and signals that stop it in order."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ from halfmoon.errors import SettingError
 
 
 class Place(NamedTuple):
-    """Where a console is found: its bound socket, the certificate and key that it shows (empty: no TLS; a key in the same file),
-    and the URL under which browsers find it behind a proxy (empty: there is none)."""
+    """Address of a console.
+
+    Its bound socket, the certificate and key that it shows (empty: no TLS; a key in the same file), and the URL under which
+    browsers find it behind a proxy (empty: there is none).
+    """
 
     listening: socket.socket
     certificate: str = ""
@@ -40,7 +43,7 @@ class Place(NamedTuple):
 
     @property
     def secure(self) -> bool:
-        """Whether browsers speak TLS, so that cookies go over nothing else."""
+        """Whether browsers use TLS, so that cookies are sent over nothing else."""
         return self.public_url.startswith("https:") if self.public_url else bool(self.certificate)
 
 
@@ -104,5 +107,5 @@ def _context(certificate: str, private_key: str) -> ssl.SSLContext:
 
 
 def first_user(data: Path) -> str:
-    """Return the command that makes a user of the console whose directory is given."""
+    """Return the command that adds a user to the console of a directory."""
     return f"halfmoon console user add NAME --role operator --data {quote(str(data.parent))}"

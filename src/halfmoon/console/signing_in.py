@@ -1,4 +1,4 @@
-"""Logging in and out, and changing one's password. Hashes are made in a thread, one at a time, and only for who may try."""
+"""Login, logout and change of a password. Hashes are made in a thread, one at a time, and not for users who are locked out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from halfmoon.shown.texts import span_text
 
 
 class SigningIn:
-    """The pages that need no login, and those that end or change one. ``then`` is where the visitor was going."""
+    """Pages that need no login, and those that end or change one. ``then`` is the page that the visitor asked for."""
 
     def __init__(self, services: Services, renderer: Renderer) -> None:
         self._services, self._renderer = services, renderer
@@ -28,12 +28,12 @@ class SigningIn:
         self._host = urlsplit(services.public_url).netloc
 
     async def ask(self, request: Request) -> Response:
-        """Show the form to log in; who is logged in goes on."""
+        """Show the form to log in; a user who is logged in is redirected."""
         visitor, then = found(self._services, request), request.query_params.get("then", "")
         return self._login_form(request, then) if visitor is None else _onward(visitor.user, then)
 
     async def log_in(self, request: Request) -> Response:
-        """Log in, and say in words why not."""
+        """Log in, or show why not."""
         token = request.cookies.get(self._form_cookie(request), "")
         form = await read_form(request, token or secrets.token_urlsafe(), self._host, is_small=True)
         name, password, then = (form.get(field, "") for field in ("name", "password", "then"))
@@ -66,7 +66,7 @@ class SigningIn:
         return self._password_form(visitor_of(self._services, request, one_time=True), request.query_params.get("then", ""))
 
     async def change_password(self, request: Request) -> Response:
-        """Change the password of who is logged in, which ends all other sessions of that user."""
+        """Change the password of the user, which ends all other sessions of that user."""
         services, visitor = self._services, visitor_of(self._services, request, one_time=True)
         form = await read_form(request, visitor.session.csrf, self._host, is_small=True)
         old, new, again, then = (form.get(field, "") for field in ("old", "new", "again", "then"))
@@ -90,7 +90,7 @@ class SigningIn:
         return response
 
     async def _check(self, name: str, password: str, address: str, wrong: str) -> User:
-        """Return the user whose password it is. Raises Refused: it is ``wrong``, or nobody may try now."""
+        """Return the user with this password. Raises Refused: it is ``wrong``, or the name is locked out."""
         services = self._services
         async with self._hashing:
             if wait_ms := services.attempts.refused_ms(name, address):
@@ -128,7 +128,7 @@ def _to(path: str) -> Response:
 
 
 def _onward(user: User, then: str) -> Response:
-    """Lead who is logged in to where they were going, by way of another password if they have to choose one."""
+    """Redirect a user to the page asked for, or first to the change of a one-time password."""
     then = inside(then)
     return _to(at("/password", then="" if then == "/" else then) if user.must_change else then)
 
@@ -138,6 +138,6 @@ def _sentence(error: UsageError | None) -> str:
 
 
 def inside(path: str, otherwise: str = "/") -> str:
-    """Return a path of the console's own, whatever was asked for."""
+    """Return the path if it is the console's own, else that of the overview."""
     is_own = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable() and len(path) < 2048
     return path if is_own else otherwise

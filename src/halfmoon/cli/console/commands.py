@@ -1,4 +1,4 @@
-"""`halfmoon console`: the console over any cluster, in this process. Decides where it may listen; its users are in `users`."""
+"""`halfmoon console`: the console over any cluster, in this process. Checks where it may listen; its users are in `users`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def console(
     ] = None,
     behind_proxy: Annotated[
         str | None,
-        Option("--behind-proxy", metavar="URL", help="Where browsers find it: a proxy there is the only one to connect."),
+        Option("--behind-proxy", metavar="URL", help="URL of a proxy in front of the console, through which all browsers connect."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -97,7 +97,7 @@ def _run(
 
 
 def public_url_of(text: str) -> str:
-    """Return a proxy's URL as browsers write it where they say which page sent a form. Raises UsageError: it is none."""
+    """Return a proxy's URL as browsers write it in the Origin of a form. Raises UsageError for another text."""
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port

@@ -39,7 +39,7 @@ def dump(
     sql: Annotated[
         str | None, Option("--sql", metavar="EXPRESSION", help="An SQL92 expression over properties, instead of tags.")
     ] = None,
-    everything: Annotated[bool, Option("--all", "-a", help="Of DIR, include system topics.")] = False,
+    everything: Annotated[bool, Option("--all", "-a", help="Include system topics of DIR.")] = False,
     arrow: Annotated[Path | None, Option("--arrow", metavar="FILE", help="Write an Arrow file, no JSON lines.")] = None,
     nameserver: Annotated[
         str | None, Option("--nameserver", "-n", metavar="HOST:PORT", help="Read a running cluster instead of DIR.")
@@ -114,7 +114,7 @@ def _without_damage(found: Found, damaged: list[DamagedRange]) -> Iterator[Store
 
 
 def _write(found: Found, arrow: Path | None) -> tuple[int, bool]:
-    """Write messages; return how many, and whether something was damaged. A reader of standard output that has enough ends it."""
+    """Write messages; return how many, and whether something was damaged. Stops when the reader of standard output does."""
     damaged: list[DamagedRange] = []
     messages = _without_damage(found, damaged)
     count, bodies = 0, Bodies()
@@ -140,7 +140,7 @@ def _write_arrow(messages: Iterator[StoredMessage], arrow: Path, bodies: Bodies)
 
 
 def dump_facts(message: StoredMessage, bodies: Bodies) -> dict[str, Any]:
-    """Return a message as a line of JSON has it: as `Bodies.facts`, with ``body_encoding``, null for a body that is left out."""
+    """Return the facts of a message for a line of JSON: `Bodies.facts`, with ``body_encoding``, null for a left-out body."""
     facts = bodies.facts(message)
     if facts.pop("body_hex", None) is None:
         facts["body_encoding"] = None if "body_left_out" in facts else "text"
