@@ -32,10 +32,11 @@ def test_the_table_is_what_the_code_says_now():
 
 def test_every_request_that_a_server_answers_has_a_declared_object_and_a_row():
     rows = generate_access.table()
-    for who, codes in answered().items():
-        for code in codes if who != "client" else ():
-            assert REQUESTS[code].needs is not None, f"{REQUESTS[code].name} does not say what it needs"
-            assert f"| {code} | {REQUESTS[code].name} |" in rows
+    codes = [code for who, codes in answered().items() if who != "client" for code in codes]
+    assert len(codes) > 100
+    for code in codes:
+        assert REQUESTS[code].needs is not None, f"{REQUESTS[code].name} does not say what it needs"
+        assert f"| {code} | {REQUESTS[code].name} |" in rows
 
 
 @pytest.mark.parametrize("code", sorted(answered()["broker"]))

@@ -302,7 +302,7 @@ def test_figures_follow_what_happens(run, topic, cluster):
     assert metrics['halfmoon_transactions_pending{broker="broker-a",group="P_counted"}'] == 1
     assert 0 <= metrics['halfmoon_transactions_oldest_pending_seconds{broker="broker-a",group="P_counted"}'] < 60
     assert metrics['halfmoon_transactions_commits_total{broker="broker-a"}'] == found["counters"]["commits"]
-    assert metrics['halfmoon_transactions_decisions_per_second{broker="broker-a",group="P_counted",kind="commits"}'] >= 0
+    assert 'halfmoon_transactions_decisions_per_second{broker="broker-a",group="P_counted",kind="commits"}' in metrics
     assert metrics['halfmoon_transactions_pending_all{broker="broker-a"}'] == found["pending_count"]
     assert re.search(r"P_counted +1 +\d+\.\ds +1 +\d", text)
     assert {"checks_sent", "checks_answered", "checks_unanswered", "contradictions", "expired"} <= found["counters"].keys()

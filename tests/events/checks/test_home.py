@@ -380,7 +380,9 @@ def test_a_tenant_whose_schema_is_gone_keeps_no_other_from_being_decided(postgre
 def test_statements_name_the_tables_in_a_schema_and_nothing_else(schema: str) -> None:
     for dialect, quote in (("postgresql", '"'), ("mysql", "`")):
         place = f"{quote}{schema}{quote}." if schema else ""
-        for statement in create(TOKENS, dialect, schema) + migrate(TOKENS, dialect, schema):
+        statements = create(TOKENS, dialect, schema) + migrate(TOKENS, dialect, schema)
+        assert statements
+        for statement in statements:
             assert f" {place}{TOKENS.name}" in statement
             assert f"ix_{place}" not in statement or not schema
 
