@@ -35,7 +35,7 @@ SLOW = (
     "tests/simulation/transactions/test_history", "tests/simulation/transactions/test_late_checkers",
     "tests/simulation/transactions/test_operator_checkers", "tests/simulation/transactions/test_operators",
     "tests/simulation/transactions/test_producers",
-    "tests/simulation/test_clients", "tests/simulation/test_faults", "tests/simulation/test_rebalance",
+    "tests/testing/test_clients", "tests/simulation/test_faults", "tests/simulation/test_rebalance",
     "tests/simulation/test_seeds", "tests/spark/source/test_rows", "tests/spark/sink/test_encode", "tests/spark/sink/test_sink",
     "tests/spark/source/test_access", "tests/spark/source/test_tls", "tests/client/real/test_access",
     "tests/client/real/test_cancelled_tasks",
