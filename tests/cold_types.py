@@ -91,11 +91,10 @@ def imported() -> None:
                 import_module(found.name)
             except ImportError:
                 continue
-    for name in ("halfmoon.spark.lake.manifest", "halfmoon.cli.demo.pipeline"):
-        try:
-            import_module(name)
-        except ImportError:
-            continue
+    try:
+        import_module("halfmoon.spark.lake.manifest")
+    except ImportError:
+        return
 
 
 def structs(base: type = msgspec.Struct) -> Iterator[type]:

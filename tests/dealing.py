@@ -22,7 +22,7 @@ TOGETHER = {
 FIRST = (
     "tests/interop/test_store_both_ways", "tests/interop/test_transaction_index", "tests/spark/", "tests/cli/spark/test_commands",
     "tests/console/browser/", "tests/interop/", "tests/packaging/", "tests/docs/", "tests/examples/", "tests/integration/",
-    "tests/cli/demo/", "tests/events/", "tests/simulation/", "tests/client/", "tests/cli/", "tests/store/",
+    "tests/events/", "tests/simulation/", "tests/client/", "tests/cli/", "tests/store/",
 )  # fmt: skip
 """Where tests take seconds, the slowest first."""
 SLOW = (
@@ -40,8 +40,8 @@ SLOW = (
     "tests/spark/source/test_access", "tests/spark/source/test_tls", "tests/client/real/test_access",
     "tests/client/real/test_cancelled_tasks",
     "tests/spark/source/test_stream", "tests/spark/source/test_files", "tests/spark/lake/test_bodies",
-    "tests/spark/lake/test_files", "tests/spark/jobs/test_plots", "tests/cli/spark/test_commands", "tests/cli/demo/test_command",
-    "tests/cli/demo/test_processes", "tests/console/browser/",
+    "tests/spark/lake/test_files", "tests/spark/jobs/test_plots", "tests/cli/spark/test_commands",
+    "tests/console/browser/",
     "tests/store/queues/test_missing", "tests/store/log/test_recovery", "tests/store/test_opening", "tests/store/test_damage",
     "tests/store/test_crashes", "tests/store/transactions/test_rebuild", "tests/store/transactions/test_recovery",
     "tests/events/encoding/test_codec", "tests/events/encoding/test_envelope", "tests/events/django/",

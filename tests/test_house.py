@@ -34,7 +34,6 @@ BRANCHING = {
 
 UNTESTED: dict[str, int] = {
     # commands and what they print: tests of the command they belong to
-    "src/halfmoon/cli/demo": 3,
     "src/halfmoon/cli/spark": 4,
     # parts of the publisher: tests/events runs them whole
     "src/halfmoon/events": 1,

@@ -75,7 +75,7 @@ def _section(name: str, command: Any, level: str) -> Iterator[str]:
     text, example = _help(command)
     yield f"{level} halfmoon {name}\n\n{text}\n"
     yield f"```\n{example}\n```\n"
-    params = [param for param in command.params if not param.hidden and "--help" not in param.opts]
+    params = [param for param in command.params if not getattr(param, "hidden", False) and "--help" not in param.opts]
     words = {param.name.removesuffix("_word"): param for param in params if param.name.endswith("_word")}
     rows = [_row(param, words.get(param.name)) for param in params if param not in words.values()]
     if rows:
@@ -93,7 +93,8 @@ def _row(param: Any, word: Any) -> str:
         value = "" if getattr(param, "is_flag", False) else f" {param.metavar or _kind(param)}"
         words = f"`{word.metavar}` or " if word else ""
         words += ", ".join(f"`{name}`" for name in [*names[:-1], names[-1] + value])
-    default = param.show_default if isinstance(param.show_default, str) else param.default
+    shown_default = getattr(param, "show_default", None)
+    default = shown_default if isinstance(shown_default, str) else param.to_info_dict()["default"]
     shown = "" if default in (None, False, [], (), "") else f"`{default}`"
     if (word or param).required:
         shown = "needed"
@@ -101,8 +102,8 @@ def _row(param: Any, word: Any) -> str:
 
 
 def _kind(param: Any) -> str:
-    annotation = str(param.type_descriptor.annotation)
-    return "N" if "int" in annotation else "X" if "float" in annotation else "FILE" if "Path" in annotation else "TEXT"
+    kinds = {"integer": "N", "float": "X", "path": "FILE", "filename": "FILE"}
+    return kinds.get(param.type.name.removesuffix(" range"), "TEXT")
 
 
 def main() -> None:

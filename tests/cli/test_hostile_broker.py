@@ -10,7 +10,7 @@ from tests.console.test_hostile_broker import KINDS, NAME, registered
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["group list", "client list", "tx status", "tx status --prometheus", "tx batches", "status"])
+@pytest.mark.parametrize("command", ["group list", "client list", "tx status", "tx batches", "status"])
 async def test_a_hostile_broker_is_left_out_and_named(run, cluster, command: str) -> None:
     await asyncio.to_thread(run, "group", "create", "C_there")
     async with registered(cluster.nameserver, KINDS["refuses"]):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rich.text import Text
-
 from halfmoon.cli.shared.command_group import COMMANDS, load
 from tools import generate_commands
 
@@ -29,14 +27,6 @@ def test_the_page_names_every_command_with_an_example():
 
     assert all(f"## halfmoon {name}\n" in text for name in COMMANDS)
     assert text.count("```\nhalfmoon ") == text.count("\n```\n\n")
-
-
-def test_what_a_help_says_reaches_the_terminal_whole():
-    texts = {name: [command.help or "", *(each.help or "" for each in command.params)] for name, command in commands()}
-
-    assert len(texts) > 60
-    cut = {name: text for name, said in texts.items() for text in said if Text.from_markup(text).plain != text}
-    assert not cut, "words in square brackets are taken for markup"
 
 
 def test_every_command_writes_json_for_programs_as_the_page_says():

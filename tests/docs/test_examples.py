@@ -130,7 +130,7 @@ def _python(block: Block, nameserver: str, tmp_path: Path) -> None:
     elif block.note == "runs: pytest":
         (tmp_path / "test_example.py").write_text(code)
         command = [sys.executable, "-m", "pytest", "-q", "-p", "halfmoon.testing.plugin", "-p", "no:cacheprovider", str(tmp_path)]
-        ended = run(command, nameserver)
+        ended = run(command, nameserver, directory=tmp_path)
         assert ended.returncode == 0, f"{block.place}\n{ended.stdout}"
         assert "1 passed" in ended.stdout
     else:

@@ -242,7 +242,8 @@ def test_the_context_has_what_wheels_are_built_from_and_nothing_else() -> None:
     tops = {name.partition("/")[0] for name in context()}
 
     assert {"src", "native", "packaging", "Makefile", "pyproject.toml", "README.md", "LICENSE", "constraints-base.txt"} <= tops
-    assert tops & {"tests", "docs", "examples", "constraints.txt", ".git"} == set()
+    assert tops & {"tests", "docs", "constraints.txt", ".git"} == set()
+    assert {name.split("/")[1] for name in context() if name.startswith("examples/")} == {"demo"}, "which the wheel has"
 
 
 def test_compose_publishes_to_this_machine_alone_and_has_no_password_of_its_own() -> None:

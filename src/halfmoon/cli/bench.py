@@ -9,8 +9,10 @@ from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from typing import Annotated, Any, TypeVar
 
+import click
 import msgspec
-import typer
+
+from halfmoon.cli.shared.app import App, Option
 
 try:
     import uvloop
@@ -26,7 +28,6 @@ from halfmoon import (
     MessageQueue,
     SendStatus,
 )
-from halfmoon.cli.shared.app import App
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, duration_ms
 from halfmoon.cli.shared.output import show_json
@@ -34,26 +35,24 @@ from halfmoon.cli.shared.reading import FIRST, TOOLS_GROUP, starts_and_ends
 from halfmoon.errors import HalfmoonError
 
 app = App(
-    no_args_is_help=True,
-    add_completion=False,
     help="Benchmark a cluster with this client, which reaches its limit long before a broker does.\n\n"
     "Example: halfmoon bench send --connections 4 --in-flight 16",
 )
 T = TypeVar("T")
 
-BenchTopic = Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic; created if it is missing.")]
-Connections = Annotated[int, typer.Option("--connections", min=1, max=256, help="Number of clients, each with its own connection.")]
+BenchTopic = Annotated[str, Option("--topic", "-t", metavar="TOPIC", help="The topic; created if it is missing.")]
+Connections = Annotated[int, Option("--connections", min=1, max=256, help="Number of clients, each with its own connection.")]
 
 
 @app.command()
 def send(
     topic: BenchTopic = "halfmoon_bench",
     connections: Connections = 1,
-    in_flight: Annotated[int, typer.Option("--in-flight", min=1, max=4096, help="Sends in flight per connection.")] = 1,
-    size: Annotated[int, typer.Option("--size", min=1, max=4 * 1024 * 1024, help="Body size in bytes.")] = 1024,
-    batch: Annotated[int, typer.Option("--batch", min=1, max=1024, help="Messages per request.")] = 1,
-    span: Annotated[str, typer.Option("--for", metavar="DURATION", help="How long to send: 100ms to 1h.")] = "5s",
-    serialization: Annotated[str, typer.Option("--serialization", help="Header serialization: JSON or ROCKETMQ.")] = "JSON",
+    in_flight: Annotated[int, Option("--in-flight", min=1, max=4096, help="Sends in flight per connection.")] = 1,
+    size: Annotated[int, Option("--size", min=1, max=4 * 1024 * 1024, help="Body size in bytes.")] = 1024,
+    batch: Annotated[int, Option("--batch", min=1, max=1024, help="Messages per request.")] = 1,
+    span: Annotated[str, Option("--for", metavar="DURATION", help="How long to send: 100ms to 1h.")] = "5s",
+    serialization: Annotated[str, Option("--serialization", help="Header serialization: JSON or ROCKETMQ.")] = "JSON",
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -74,8 +73,8 @@ def send(
 def pull(
     topic: BenchTopic = "halfmoon_bench",
     connections: Connections = 1,
-    count: Annotated[int, typer.Option("--count", min=1, help="Stop after N messages.")] = 1_000_000,
-    span: Annotated[str, typer.Option("--for", metavar="DURATION", help="Stop after this long: 100ms to 1h.")] = "30s",
+    count: Annotated[int, Option("--count", min=1, help="Stop after N messages.")] = 1_000_000,
+    span: Annotated[str, Option("--for", metavar="DURATION", help="Stop after this long: 100ms to 1h.")] = "30s",
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -221,7 +220,7 @@ def _show(result: Measured, *, as_json: bool) -> None:
         if result.failed:
             say(f"{result.failed:,} failed, first: {result.first_error}")
     if result.failed or not result.messages:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 # ---------------------------------------------------------------- transactions
@@ -241,11 +240,11 @@ class Transactions(Measured):
 def tx(
     topic: BenchTopic = "halfmoon_bench",
     connections: Connections = 1,
-    in_flight: Annotated[int, typer.Option("--in-flight", min=1, max=4096, help="Transactions in flight per connection.")] = 1,
-    size: Annotated[int, typer.Option("--size", min=1, max=4 * 1024 * 1024, help="Body size in bytes.")] = 1024,
-    local: Annotated[str, typer.Option("--local", metavar="DURATION", help="How long each local transaction takes.")] = "0",
-    rollback: Annotated[int, typer.Option("--rollback", min=0, max=100, help="How many of 100 transactions are rolled back.")] = 0,
-    span: Annotated[str, typer.Option("--for", metavar="DURATION", help="How long to run them: 100ms to 1h.")] = "5s",
+    in_flight: Annotated[int, Option("--in-flight", min=1, max=4096, help="Transactions in flight per connection.")] = 1,
+    size: Annotated[int, Option("--size", min=1, max=4 * 1024 * 1024, help="Body size in bytes.")] = 1024,
+    local: Annotated[str, Option("--local", metavar="DURATION", help="How long each local transaction takes.")] = "0",
+    rollback: Annotated[int, Option("--rollback", min=0, max=100, help="How many of 100 transactions are rolled back.")] = 0,
+    span: Annotated[str, Option("--for", metavar="DURATION", help="How long to run them: 100ms to 1h.")] = "5s",
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:

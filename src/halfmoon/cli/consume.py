@@ -7,19 +7,17 @@ import time
 from collections.abc import Callable, Generator
 from typing import Annotated
 
-import typer
-
-from halfmoon.cli.shared.app import App
+import halfmoon
+from halfmoon.cli.shared.app import App, Option
 from halfmoon.cli.shared.bodies import Bodies
 from halfmoon.cli.shared.lines import check_reader, say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, Topic, duration_ms, time_ms
 from halfmoon.cli.shared.output import body_text, show_json
 from halfmoon.cli.shared.reading import FIRST, LAST, check_topic, read, starts_and_ends
-from halfmoon.client.sync import PullConsumer
 from halfmoon.model import ConsumeFrom, MessageQueue, StoredMessage, subscription
 from halfmoon.shown.texts import TIME_FORMS, time_text
 
-app = App(add_completion=False)
+app = App()
 
 BODY_WIDTH = 100
 Show = Callable[[StoredMessage], None]
@@ -27,21 +25,17 @@ Show = Callable[[StoredMessage], None]
 
 Group = Annotated[
     str | None,
-    typer.Option(
-        "--group", "-g", metavar="GROUP", help="Consume as a member of this group, committing offsets; without it, only look."
-    ),
+    Option("--group", "-g", metavar="GROUP", help="Consume as a member of this group, committing offsets; without it, only look."),
 ]
-Tags = Annotated[str, typer.Option("--filter", metavar="TAGS", help="Tags separated by '||'; * for all.")]
-Sql = Annotated[
-    str | None, typer.Option("--sql", metavar="EXPRESSION", help="An SQL92 expression over properties, instead of tags.")
-]
+Tags = Annotated[str, Option("--filter", metavar="TAGS", help="Tags separated by '||'; * for all.")]
+Sql = Annotated[str | None, Option("--sql", metavar="EXPRESSION", help="An SQL92 expression over properties, instead of tags.")]
 Since = Annotated[
     str,
-    typer.Option("--since", metavar="TIME", help=f"Where to begin: first, last, {TIME_FORMS}. A group's progress comes before it."),
+    Option("--since", metavar="TIME", help=f"Where to begin: first, last, {TIME_FORMS}. A group's progress comes before it."),
 ]
 Idle = Annotated[
     str,
-    typer.Option("--idle", metavar="DURATION", help="With --group: stop when no message has arrived for this long: 500ms, 10s."),
+    Option("--idle", metavar="DURATION", help="With --group: stop when no message has arrived for this long: 500ms, 10s."),
 ]
 
 
@@ -52,8 +46,8 @@ def consume(
     expression: Tags = "*",
     sql: Sql = None,
     since: Since = "first",
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more until Ctrl-C.")] = False,
-    count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="Stop after N messages.")] = None,
+    follow: Annotated[bool, Option("--follow", "-f", help="Wait for more until Ctrl-C.")] = False,
+    count: Annotated[int | None, Option("--count", "-c", min=1, help="Stop after N messages.")] = None,
     idle: Idle = "3s",
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
@@ -111,7 +105,7 @@ def _consume(
 ) -> Generator[None, None, None]:
     """Show what a member of a group is given, and yield after each message; it counts as consumed once it was shown."""
     begin = {FIRST: ConsumeFrom.FIRST_OFFSET, LAST: ConsumeFrom.LAST_OFFSET}.get(since, ConsumeFrom.TIMESTAMP)
-    with PullConsumer(
+    with halfmoon.PullConsumer(
         group=group, nameserver=nameserver, auto_commit=False, consume_from=begin, consume_timestamp_ms=max(since, 0)
     ) as consumer:
         consumer.subscribe(topic, expression, sql=sql)

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from halfmoon.cli.shared.app import App
-from halfmoon.cli.shared.confirmation import Yes, confirm
+import halfmoon
+from halfmoon.cli.shared.app import App, Argument
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.options import LOCAL, Json, Limit, NameServer, OneTopic, Topic
+from halfmoon.cli.shared.options import LOCAL, Json, Limit, NameServer, OneTopic, Topic, Yes, confirm
 from halfmoon.cli.shared.output import show_json, show_table
-from halfmoon.client.admin import Admin
 from halfmoon.shown.texts import span_text, time_text
 
 app = App(
-    no_args_is_help=True,
-    add_completion=False,
     help="List and cancel delayed messages.\n\nExample: halfmoon delay list --topic orders",
 )
 
@@ -32,7 +27,7 @@ def list_(
 
     Example: halfmoon delay list --topic orders --limit 10
     """
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         waiting = admin.delayed_messages(topic=topic, count_max=limit)
     if as_json:
         by_level = {str(level): count for level, count in waiting.by_level.items()}
@@ -53,7 +48,7 @@ def list_(
 
 @app.command()
 def cancel(
-    name: Annotated[str, typer.Argument(metavar="ID", help="The message id, or the recall handle that its send returned.")],
+    name: Annotated[str, Argument(metavar="ID", help="The message id, or the recall handle that its send returned.")],
     topic: Topic,
     yes: Yes = False,
     nameserver: NameServer = LOCAL,
@@ -66,7 +61,7 @@ def cancel(
     Example: halfmoon delay cancel --topic orders 7F0000010A2B18B4AAC2...
     """
     confirm(f"cancel the delayed message {name} to topic {topic}, never to be delivered", yes=yes)
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         msg_id = admin.cancel_delayed(topic, name)
     if as_json:
         show_json({"cancelled": msg_id})

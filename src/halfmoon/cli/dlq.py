@@ -6,22 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+import click
 
-from halfmoon.cli.shared.app import App
+import halfmoon
+from halfmoon.cli.shared.app import App, Argument, Option
 from halfmoon.cli.shared.bodies import Bodies
-from halfmoon.cli.shared.confirmation import Yes, check_terminal, confirm
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.options import LOCAL, Json, Limit, NameServer, OneGroup, time_ms
+from halfmoon.cli.shared.options import LOCAL, Json, Limit, NameServer, OneGroup, Yes, check_terminal, confirm, time_ms
 from halfmoon.cli.shared.output import body_text, show_json, show_table
-from halfmoon.client.admin import Admin
 from halfmoon.errors import HalfmoonError
 from halfmoon.model import DeadLetter
 from halfmoon.shown.texts import TIME_FORMS, time_text
 
 app = App(
-    no_args_is_help=True,
-    add_completion=False,
     help="List, show and replay dead letters.\n\nExample: halfmoon dlq list --since 1d",
 )
 
@@ -31,11 +28,11 @@ BODY_WHOLE = 4000
 
 To = Annotated[
     str | None,
-    typer.Option("--to", metavar="TOPIC", help="Send to this topic and all its groups; default: to its consumer group only."),
+    Option("--to", metavar="TOPIC", help="Send to this topic and all its groups; default: to its consumer group only."),
 ]
 Edits = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--edit", metavar="NAME=VALUE", help="Change tag, keys, body (@FILE: from a file) or a property; an empty value removes it."
     ),
 ]
@@ -46,26 +43,26 @@ class Selection:
     """Which dead letters a command takes, as its options say. ``group`` is not counted as narrowing."""
 
     group: OneGroup = None
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help=f"Dead-lettered at or after this time: {TIME_FORMS}.")
-    ] = None
-    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Dead-lettered before this time.")] = None
-    key: Annotated[str | None, typer.Option("--key", "-k", metavar="KEY", help="Only with this key or message id.")] = None
+    since: Annotated[str | None, Option("--since", metavar="TIME", help=f"Dead-lettered at or after this time: {TIME_FORMS}.")] = (
+        None
+    )
+    until: Annotated[str | None, Option("--until", metavar="TIME", help="Dead-lettered before this time.")] = None
+    key: Annotated[str | None, Option("--key", "-k", metavar="KEY", help="Only with this key or message id.")] = None
     reason: Annotated[
-        str | None, typer.Option("--reason", metavar="TEXT", help="Only if the reason contains this text, ignoring case.")
+        str | None, Option("--reason", metavar="TEXT", help="Only if the reason contains this text, ignoring case.")
     ] = None
-    tags: Annotated[str, typer.Option("--filter", metavar="TAGS", help="Tags separated by '||'; * for all.")] = "*"
-    sql: Annotated[str | None, typer.Option("--sql", metavar="EXPRESSION", help="An SQL92 expression over the properties.")] = None
+    tags: Annotated[str, Option("--filter", metavar="TAGS", help="Tags separated by '||'; * for all.")] = "*"
+    sql: Annotated[str | None, Option("--sql", metavar="EXPRESSION", help="An SQL92 expression over the properties.")] = None
 
     @property
     def narrows(self) -> bool:
         """Whether any option but the group was given."""
         return self.tags != "*" or any(text is not None for text in (self.since, self.until, self.key, self.reason, self.sql))
 
-    def of(self, admin: Admin, count_max: int) -> list[DeadLetter]:
+    def of(self, admin: halfmoon.Admin, count_max: int) -> list[DeadLetter]:
         """Ask for the dead letters."""
         if self.sql is not None and self.tags != "*":
-            raise typer.BadParameter("give --filter or --sql, not both")
+            raise click.BadParameter("give --filter or --sql, not both")
         return admin.dead_letters(
             self.group,
             begin_ms=time_ms(self.since) if self.since else 0,
@@ -89,7 +86,7 @@ def list_(
 
     Example: halfmoon dlq list --group C_mail --since 1d --reason timeout
     """
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         letters = selection.of(admin, limit + 1)
         shown, more = letters[:limit], len(letters) > limit
         facts = [_facts(admin, letter) for letter in shown]
@@ -105,7 +102,7 @@ def list_(
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(metavar="ID", help="The id that `dlq list` shows; with --group, also the message id.")],
+    name: Annotated[str, Argument(metavar="ID", help="The id that `dlq list` shows; with --group, also the message id.")],
     group: OneGroup = None,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
@@ -114,7 +111,7 @@ def show(
 
     Example: halfmoon dlq show 7F00000100002A9F0000000000001000
     """
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         letter = admin.dead_letter(name, group)
         facts = _facts(admin, letter)
     if as_json:
@@ -132,14 +129,14 @@ def show(
 @app.command(finds=True)
 def replay(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Ids that `dlq list` shows; without any, the options select.")
+        list[str] | None, Argument(metavar="[ID]...", help="Ids that `dlq list` shows; without any, the options select.")
     ] = None,
     *,
     selection: Selection,
     to: To = None,
     edit: Edits = None,
-    again: Annotated[bool, typer.Option("--again", help="Also those that were already replayed to that topic.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent, and send nothing.")] = False,
+    again: Annotated[bool, Option("--again", help="Also those that were already replayed to that topic.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Show what would be sent, and send nothing.")] = False,
     yes: Yes = False,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
@@ -149,10 +146,10 @@ def replay(
     Example: halfmoon dlq replay --group C_mail --reason timeout --dry-run
     """
     if (names and selection.narrows) or not (names or selection.narrows or selection.group):
-        raise typer.BadParameter("give IDs, or choose by --group, --since, --until, --key, --reason, --filter or --sql")
+        raise click.BadParameter("give IDs, or choose by --group, --since, --until, --key, --reason, --filter or --sql")
     changes = _changes(edit or [])
     check_terminal("send dead letters again", yes=yes or dry_run)
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         letters = _named(admin, names, selection.group) if names else selection.of(admin, ALL_MAX)
         if letters:
             where = f"topic {to} and all its groups" if to else "the groups that gave them up"
@@ -165,15 +162,15 @@ def replay(
             say(f"there may be more than these {ALL_MAX:,}: give --since")
         show_table("replays", ("id", "group", "keys", "to", "outcome"), [list(row.values())[:5] for row in rows])
     if any(row["outcome"].startswith("failed") for row in rows):
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
     return len(rows)
 
 
-def _named(admin: Admin, names: list[str], group: str | None) -> list[DeadLetter]:
+def _named(admin: halfmoon.Admin, names: list[str], group: str | None) -> list[DeadLetter]:
     return [admin.dead_letter(name, group) for name in dict.fromkeys(names)]
 
 
-def _facts(admin: Admin, letter: DeadLetter) -> dict[str, Any]:
+def _facts(admin: halfmoon.Admin, letter: DeadLetter) -> dict[str, Any]:
     return {
         "id": letter.offset_msg_id,
         "group": letter.group,
@@ -205,12 +202,12 @@ def _row(letter: DeadLetter, facts: dict[str, Any]) -> list[object]:
 
 
 def _changes(texts: list[str]) -> dict[str, Any]:
-    """Return what ``NAME=VALUE`` texts change, as `Admin.replay_dead_letter` takes it. Raises typer.BadParameter."""
+    """Return what ``NAME=VALUE`` texts change, as `Admin.replay_dead_letter` takes it. Raises click.BadParameter."""
     changes: dict[str, Any] = {"properties": {}}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise typer.BadParameter(f"--edit {text}: must be of the form NAME=VALUE")
+            raise click.BadParameter(f"--edit {text}: must be of the form NAME=VALUE")
         if name in ("tag", "keys"):
             changes[name] = value
         elif name == "body":
@@ -226,11 +223,11 @@ def _body(value: str) -> bytes:
     try:
         return Path(value[1:]).read_bytes()
     except OSError as exc:
-        raise typer.BadParameter(f"--edit body: {value[1:]} cannot be read: {exc.strerror}") from None
+        raise click.BadParameter(f"--edit body: {value[1:]} cannot be read: {exc.strerror}") from None
 
 
 def _replayed(
-    admin: Admin, letter: DeadLetter, to: str | None, changes: dict[str, Any], *, again: bool, dry_run: bool
+    admin: halfmoon.Admin, letter: DeadLetter, to: str | None, changes: dict[str, Any], *, again: bool, dry_run: bool
 ) -> dict[str, Any]:
     """Replay a dead letter and return the outcome: one that fails stops no other."""
     facts = {"id": letter.offset_msg_id, "group": letter.group, "keys": " ".join(letter.message.keys), "to": ""}

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import typer
+import click
 import yaml
 
 from halfmoon import Admin
-from halfmoon.cli.shared.app import App
+from halfmoon.cli.shared.app import App, Argument, Option
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Groups, Json, NameServer, duration_ms
 from halfmoon.cli.shared.output import show_json, show_table
@@ -31,8 +31,6 @@ from halfmoon.events.typed import type_of
 from halfmoon.logs import to_stderr
 
 app = App(
-    no_args_is_help=True,
-    add_completion=False,
     help="Run event consumers, and list what is declared.\n\nExample: halfmoon events run shop.consumers -n 127.0.0.1:9876",
 )
 
@@ -43,23 +41,19 @@ STOP_MORE_S = 10
 
 Modules = Annotated[
     list[str],
-    typer.Argument(
+    Argument(
         metavar="MODULE...",
         help="Modules with @on functions, such as shop.consumers (the current directory is searched too), or declaration files "
         "(.toml, .xml).",
     ),
 ]
-Threads = Annotated[
-    int, typer.Option("--threads", min=1, max=1_000, help="Plain (not async) handlers that run in parallel, per group.")
-]
-CloseWait = Annotated[
-    str, typer.Option("--close-wait", metavar="DURATION", help="How long a stop waits for running handlers: up to 1h.")
-]
+Threads = Annotated[int, Option("--threads", min=1, max=1_000, help="Plain (not async) handlers that run in parallel, per group.")]
+CloseWait = Annotated[str, Option("--close-wait", metavar="DURATION", help="How long a stop waits for running handlers: up to 1h.")]
 CreateTables = Annotated[
-    bool, typer.Option("--create-tables", help="Create the table of processed events that dedup needs, if it is missing.")
+    bool, Option("--create-tables", help="Create the table of processed events that dedup needs, if it is missing.")
 ]
-Reload = Annotated[bool, typer.Option("--reload", help="For development: start again when a source file here or below changes.")]
-Log = Annotated[str, typer.Option("--log", metavar="LEVEL", help="Log level (stderr): error, warning, info or debug.")]
+Reload = Annotated[bool, Option("--reload", help="For development: start again when a source file here or below changes.")]
+Log = Annotated[str, Option("--log", metavar="LEVEL", help="Log level (stderr): error, warning, info or debug.")]
 
 
 class Declarations(NamedTuple):
@@ -92,7 +86,7 @@ def run_consumers(
         raise UsageError(f"--log {log}: must be one of {', '.join(LEVELS)}")
     close_wait_ms = duration_ms(close_wait, "--close-wait", at_most="1h")
     if reload:
-        raise typer.Exit(_run_again(close_wait_ms))
+        raise click.exceptions.Exit(_run_again(close_wait_ms))
     to_stderr(LEVELS[log])
     declarations = declared(modules, nameserver)
     handlers = _of_groups(declarations.handlers, groups, modules)
@@ -158,8 +152,8 @@ def list_declared(modules: Modules, as_json: Json = False) -> int:
 @app.command()
 def schema(
     modules: Modules,
-    title: Annotated[str, typer.Option("--title", help="Title of the document; without it, the first MODULE.")] = "",
-    version: Annotated[str, typer.Option("--version", help="Version of the document.")] = "1.0.0",
+    title: Annotated[str, Option("--title", help="Title of the document; without it, the first MODULE.")] = "",
+    version: Annotated[str, Option("--version", help="Version of the document.")] = "1.0.0",
     as_json: Json = False,
 ) -> None:
     """Write an AsyncAPI 3.0 document of the events that modules or files declare: YAML, or JSON with --json.

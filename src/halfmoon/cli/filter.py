@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
 import msgspec
-import typer
 
 from halfmoon import sql92
-from halfmoon.cli.shared.app import App
+from halfmoon.cli.shared.app import App, Argument, Option
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import Json, pairs
 from halfmoon.cli.shared.output import show_json, show_table
@@ -23,8 +22,6 @@ from halfmoon.sql92 import Filter, Outcome, Verdict
 from halfmoon.sql92.tree import lines
 
 app = App(
-    no_args_is_help=True,
-    add_completion=False,
     help='Try SQL92 filters without a broker.\n\nExample: halfmoon filter explain "amount > 100" --property amount=250',
 )
 
@@ -37,27 +34,22 @@ GROUP = 1000
 _MEMBERS = json_decoder(dict[str, Any])
 
 
-@app.callback()
-def filters() -> None:
-    """Keep ``explain`` a command of its own."""
-
-
 @app.command()
 def explain(
-    expression: Annotated[str, typer.Argument(metavar="EXPRESSION", help="The filter.")],
+    expression: Annotated[str, Argument(metavar="EXPRESSION", help="The filter.")],
     given: Annotated[
         list[str] | None,
-        typer.Option("--property", "-p", metavar="NAME=VALUE", help="A property of a message to test; may be repeated."),
+        Option("--property", "-p", metavar="NAME=VALUE", help="A property of a message to test; may be repeated."),
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--messages",
             metavar="FILE",
             help="Messages to test, one JSON object per line, as consume --json writes them; - for standard input.",
         ),
     ] = None,
-    count: Annotated[int, typer.Option("--show", min=0, max=100_000, help="Show N messages; all are counted.")] = 20,
+    count: Annotated[int, Option("--show", min=0, max=100_000, help="Show N messages; all are counted.")] = 20,
     as_json: Json = False,
 ) -> None:
     """Show how a filter is parsed, what evaluating it costs, and which of the given messages pass.

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-import typer
+import click
 
-from halfmoon.cli.shared.app import App
-from halfmoon.cli.shared.confirmation import Yes, confirm
+import halfmoon
+from halfmoon.cli.shared.app import App, Option
 from halfmoon.cli.shared.lines import say, say_failing
-from halfmoon.cli.shared.options import LOCAL, All, Cluster, Group, Json, NameServer, OneTopic, Topic, time_ms
+from halfmoon.cli.shared.options import LOCAL, All, Cluster, Group, Json, NameServer, OneTopic, Topic, Yes, confirm, time_ms
 from halfmoon.cli.shared.output import show_json, show_table
-from halfmoon.client.admin import Admin
 from halfmoon.errors import ConsumerNotOnline, GroupNotFound, TopicNotFound
 from halfmoon.model import MessageQueue
 from halfmoon.results import OffsetMove, sums_of
@@ -20,8 +19,6 @@ from halfmoon.shown.names import is_users_group
 from halfmoon.shown.texts import TIME_FORMS, time_text
 
 app = App(
-    no_args_is_help=True,
-    add_completion=False,
     help="List, show, create, delete and reset consumer groups.\n\nExample: halfmoon group lag C_shop",
 )
 
@@ -33,7 +30,7 @@ def list_groups(topic: OneTopic = None, everything: All = False, nameserver: Nam
     Example: halfmoon group list --topic orders
     """
     failing: list[str] = []
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         shown = [name for name in admin.groups(topic, failing=failing) if everything or is_users_group(name)]
     if as_json:
         show_json(shown)
@@ -50,7 +47,7 @@ def show(group: Group, nameserver: NameServer = LOCAL, as_json: Json = False) ->
 
     Example: halfmoon group show C_shop
     """
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         _must_exist(admin, group)
         try:
             online = admin.consumer_connections(group)
@@ -71,7 +68,7 @@ def show(group: Group, nameserver: NameServer = LOCAL, as_json: Json = False) ->
 def lag(
     group: Group,
     topic: OneTopic = None,
-    lag_max: Annotated[int | None, typer.Option("--max", min=0, help="Exit with 1 if the lag is higher.")] = None,
+    lag_max: Annotated[int | None, Option("--max", min=0, help="Exit with 1 if the lag is higher.")] = None,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -79,7 +76,7 @@ def lag(
 
     Example: halfmoon group lag C_shop --max 1000
     """
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         _must_exist(admin, group)
         progress = _progress(admin, group, topic)
     total = _lag(progress)
@@ -89,7 +86,7 @@ def lag(
         _show_progress(progress)
         say(f"{group} is {total:,} messages behind")
     if lag_max is not None and total > lag_max:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 @app.command()
@@ -98,7 +95,7 @@ def create(group: Group, cluster: Cluster = None, nameserver: NameServer = LOCAL
 
     Example: halfmoon group create C_shop
     """
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         admin.create_group(group, cluster=cluster)
     if as_json:
         show_json({"group": group})
@@ -112,7 +109,7 @@ def delete(group: Group, cluster: Cluster = None, yes: Yes = False, nameserver: 
 
     Example: halfmoon group delete C_shop
     """
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         _must_exist(admin, group)
         retries, dead = (_held(admin, f"{prefix}{group}") for prefix in ("%RETRY%", "%DLQ%"))
         lost = f"{retries:,} messages in its retry topic and {dead:,} dead letters"
@@ -124,7 +121,7 @@ def delete(group: Group, cluster: Cluster = None, yes: Yes = False, nameserver: 
         say(f"group {group} is deleted, with {lost}")
 
 
-def _held(admin: Admin, topic: str) -> int:
+def _held(admin: halfmoon.Admin, topic: str) -> int:
     """Return how many messages a topic holds; 0 where it is not there."""
     try:
         return sum(ends.max_offset - ends.min_offset for ends in admin.topic_stats(topic).values())
@@ -134,12 +131,12 @@ def _held(admin: Admin, topic: str) -> int:
 
 ToTime = Annotated[
     str | None,
-    typer.Option("--to-time", metavar="TIME", help=f"To the first message stored at or after this time: {TIME_FORMS}."),
+    Option("--to-time", metavar="TIME", help=f"To the first message stored at or after this time: {TIME_FORMS}."),
 ]
-ToOffset = Annotated[int | None, typer.Option("--to-offset", metavar="OFFSET", help="To this offset.")]
+ToOffset = Annotated[int | None, Option("--to-offset", metavar="OFFSET", help="To this offset.")]
 Queues = Annotated[
     list[str] | None,
-    typer.Option("--queue", metavar="QUEUE", help="Only this queue, as number or broker/number; may be repeated."),
+    Option("--queue", metavar="QUEUE", help="Only this queue, as number or broker/number; may be repeated."),
 ]
 
 
@@ -149,10 +146,10 @@ def reset(
     topic: Topic,
     to_time: ToTime = None,
     to_offset: ToOffset = None,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the oldest message.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end: skip the backlog.")] = False,
+    to_earliest: Annotated[bool, Option("--to-earliest", help="To the oldest message.")] = False,
+    to_latest: Annotated[bool, Option("--to-latest", help="To the end: skip the backlog.")] = False,
     queue: Queues = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Show what would change, and change nothing.")] = False,
     yes: Yes = False,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
@@ -162,8 +159,8 @@ def reset(
     Example: halfmoon group reset C_shop orders --to-time 2h --dry-run
     """
     if (to_time is not None) + (to_offset is not None) + to_earliest + to_latest != 1:
-        raise typer.BadParameter("give one of --to-time, --to-offset, --to-earliest and --to-latest")
-    with Admin(nameserver=nameserver) as admin:
+        raise click.BadParameter("give one of --to-time, --to-offset, --to-earliest and --to-latest")
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         _must_exist(admin, group)
         queues = _named_queues(list(admin.topic_stats(topic)), queue or [])
         if to_offset is not None:
@@ -188,12 +185,12 @@ def _target(to: object, offset: int | None) -> str:
 
 
 def _named_queues(queues: list[MessageQueue], texts: list[str]) -> list[MessageQueue]:
-    """Return the queues that texts name by number or ``broker/number``, all without texts. Raises typer.BadParameter."""
+    """Return the queues that texts name by number or ``broker/number``, all without texts. Raises click.BadParameter."""
     named: set[MessageQueue] = set()
     for text in texts:
         matching = {queue for queue in queues if text in (str(queue.queue_id), f"{queue.broker_name}/{queue.queue_id}")}
         if not matching:
-            raise typer.BadParameter(f"--queue {text}: the topic has no such queue")
+            raise click.BadParameter(f"--queue {text}: the topic has no such queue")
         named |= matching
     return sorted(named) if texts else queues
 
@@ -222,13 +219,13 @@ def _difference(move: OffsetMove) -> str:
     return f"{-move.difference:,} again" if move.difference < 0 else f"{move.difference:,} skipped"
 
 
-def _must_exist(admin: Admin, group: str) -> None:
+def _must_exist(admin: halfmoon.Admin, group: str) -> None:
     """Raise GroupNotFound for a group that no broker knows."""
     if group not in admin.groups():
         raise GroupNotFound(f"no broker knows a consumer group {group!r}")
 
 
-def _progress(admin: Admin, group: str, topic: str | None) -> list[dict[str, Any]]:
+def _progress(admin: halfmoon.Admin, group: str, topic: str | None) -> list[dict[str, Any]]:
     try:
         stats = admin.consume_stats(group, topic)
     except (TopicNotFound, ConsumerNotOnline):

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+import click
 
-from halfmoon.cli.shared.app import App
+import halfmoon
+from halfmoon.cli.shared.app import App, Argument, Option
 from halfmoon.cli.shared.bodies import Bodies
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, Topic, time_ms
 from halfmoon.cli.shared.output import body_text, show_json, show_table
 from halfmoon.cli.shared.reading import FIRST, NotReadToEnd, read, starts_and_ends
 from halfmoon.cli.store.dump import dump
-from halfmoon.client.admin import Admin
 from halfmoon.errors import OffsetIllegal, QueryNotFound
 from halfmoon.model import MessageQueue, StoredMessage, subscription
 from halfmoon.results import MessageTrace
 from halfmoon.shown.texts import TIME_FORMS, message_facts, time_text
 
-app = App(
-    no_args_is_help=True, add_completion=False, help="Find stored messages.\n\nExample: halfmoon msg find --topic orders --key o-1"
-)
+app = App(help="Find stored messages.\n\nExample: halfmoon msg find --topic orders --key o-1")
 
 app.command(finds=True)(dump)
 BODY_LINE, BODY_WHOLE = 60, 4000
@@ -29,15 +27,13 @@ BODY_LINE, BODY_WHOLE = 60, 4000
 
 @app.command()
 def get(
-    msg_id: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="The message id, as the sender or the broker knows it.")
-    ] = None,
+    msg_id: Annotated[str | None, Argument(metavar="[ID]", help="The message id, as the sender or the broker knows it.")] = None,
     topic: Annotated[
-        str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic; not needed with a broker's message id.")
+        str | None, Option("--topic", "-t", metavar="TOPIC", help="The topic; not needed with a broker's message id.")
     ] = None,
-    broker: Annotated[str | None, typer.Option("--broker", metavar="NAME", help="With --queue and --offset: the broker.")] = None,
-    queue: Annotated[int | None, typer.Option("--queue", min=0, help="The queue id.")] = None,
-    offset: Annotated[int | None, typer.Option("--offset", min=0, help="The offset in the queue.")] = None,
+    broker: Annotated[str | None, Option("--broker", metavar="NAME", help="With --queue and --offset: the broker.")] = None,
+    queue: Annotated[int | None, Option("--queue", min=0, help="The queue id.")] = None,
+    offset: Annotated[int | None, Option("--offset", min=0, help="The offset in the queue.")] = None,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -49,11 +45,11 @@ def get(
     if None not in place and topic is None:
         msg_id, topic = None, msg_id  # the one word is the topic
     if (msg_id is None) == (place == (None, None, None)) or (msg_id is None and (None in place or topic is None)):
-        raise typer.BadParameter("give an ID, or --topic, --broker, --queue and --offset")
+        raise click.BadParameter("give an ID, or --topic, --broker, --queue and --offset")
     if msg_id is None:
         message = _at(nameserver, MessageQueue(topic or "", broker or "", queue or 0), offset or 0)
     else:
-        with Admin(nameserver=nameserver) as admin:
+        with halfmoon.Admin(nameserver=nameserver) as admin:
             message = admin.message_by_offset_id(msg_id) if topic is None else admin.message_by_id(topic, msg_id)
             _name_broker(admin, message)
     if as_json:
@@ -65,13 +61,11 @@ def get(
 @app.command(finds=True)
 def find(
     topic: Topic,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="A message key; without it, search by time only.")] = None,
-    expression: Annotated[str, typer.Option("--filter", metavar="TAGS", help="Tags separated by '||'; * for all.")] = "*",
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help=f"Stored at or after this time: {TIME_FORMS}.")
-    ] = None,
-    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Stored before this time.")] = None,
-    count: Annotated[int, typer.Option("--count", "-c", min=1, max=10_000, help="Show at most N.")] = 64,
+    key: Annotated[str | None, Option("--key", "-k", help="A message key; without it, search by time only.")] = None,
+    expression: Annotated[str, Option("--filter", metavar="TAGS", help="Tags separated by '||'; * for all.")] = "*",
+    since: Annotated[str | None, Option("--since", metavar="TIME", help=f"Stored at or after this time: {TIME_FORMS}.")] = None,
+    until: Annotated[str | None, Option("--until", metavar="TIME", help="Stored before this time.")] = None,
+    count: Annotated[int, Option("--count", "-c", min=1, max=10_000, help="Show at most N.")] = 64,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> int:
@@ -80,13 +74,13 @@ def find(
     Example: halfmoon msg find --topic orders --key o-1 --since 2h
     """
     if key is None and since is None and until is None:
-        raise typer.BadParameter("give --key, --since or --until")
+        raise click.BadParameter("give --key, --since or --until")
     begin, end = time_ms(since) if since else 0, time_ms(until) if until else None
     tags = subscription(topic, expression).tags
     if key is None:
         messages = _by_time(nameserver, topic, begin, end, tags, count)
     else:
-        with Admin(nameserver=nameserver) as admin:
+        with halfmoon.Admin(nameserver=nameserver) as admin:
             by_key = admin.messages_by_key(topic, key, count_max=count, begin_ms=begin, end_ms=end)
             messages = [message for message in by_key if not tags or message.tag in tags]
     if as_json:
@@ -99,10 +93,10 @@ def find(
 
 @app.command()
 def trace(
-    msg_id: Annotated[str, typer.Argument(metavar="ID", help="The message id, as the sender or the broker knows it.")],
-    topic: Annotated[str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic; saves searching for it.")] = None,
+    msg_id: Annotated[str, Argument(metavar="ID", help="The message id, as the sender or the broker knows it.")],
+    topic: Annotated[str | None, Option("--topic", "-t", metavar="TOPIC", help="The topic; saves searching for it.")] = None,
     trace_topic: Annotated[
-        str, typer.Option("--trace-topic", metavar="TOPIC", help="The topic that traced clients send their records to.")
+        str, Option("--trace-topic", metavar="TOPIC", help="The topic that traced clients send their records to.")
     ] = "RMQ_SYS_TRACE_TOPIC",
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
@@ -113,7 +107,7 @@ def trace(
 
     Example: halfmoon msg trace 7F0000010EA618B4AAC2 --topic orders
     """
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         life = admin.trace(msg_id, topic, trace_topic=trace_topic)
     if as_json:
         show_json(life)
@@ -123,19 +117,17 @@ def trace(
 
 @app.command()
 def resend(
-    msg_id: Annotated[str, typer.Argument(metavar="ID", help="The message id, as the sender or the broker knows it.")],
+    msg_id: Annotated[str, Argument(metavar="ID", help="The message id, as the sender or the broker knows it.")],
     topic: Annotated[
-        str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic; not needed with a broker's message id.")
+        str | None, Option("--topic", "-t", metavar="TOPIC", help="The topic; not needed with a broker's message id.")
     ] = None,
     group: Annotated[
-        str | None, typer.Option("--group", "-g", metavar="GROUP", help="Deliver to this group only; without it, to all groups.")
+        str | None, Option("--group", "-g", metavar="GROUP", help="Deliver to this group only; without it, to all groups.")
     ] = None,
     at_once: Annotated[
-        bool, typer.Option("--now", help="With --group: hand it to a consumer that is online, and show the result.")
+        bool, Option("--now", help="With --group: hand it to a consumer that is online, and show the result.")
     ] = False,
-    client: Annotated[
-        str | None, typer.Option("--client", metavar="ID", help="With --now: the client id of that consumer.")
-    ] = None,
+    client: Annotated[str | None, Option("--client", metavar="ID", help="With --now: the client id of that consumer.")] = None,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -144,8 +136,8 @@ def resend(
     Example: halfmoon msg resend 7F0000010EA618B4AAC2 --topic orders --group C_shop
     """
     if (at_once and group is None) or (client is not None and not at_once):
-        raise typer.BadParameter("--now needs --group, and --client needs --now")
-    with Admin(nameserver=nameserver) as admin:
+        raise click.BadParameter("--now needs --group, and --client needs --now")
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         message = admin.message_by_offset_id(msg_id) if topic is None else admin.message_by_id(topic, msg_id)
         if at_once:
             _consume_now(admin, message, group or "", client, as_json=as_json)
@@ -157,8 +149,8 @@ def resend(
         say(f"message {message.msg_id} is delivered again to {group or 'all groups'}: {copy_id}")
 
 
-def _consume_now(admin: Admin, message: StoredMessage, group: str, client: str | None, *, as_json: bool) -> None:
-    """Have a consumer process a message and show what it returned. Raises typer.Exit (1) unless it consumed it."""
+def _consume_now(admin: halfmoon.Admin, message: StoredMessage, group: str, client: str | None, *, as_json: bool) -> None:
+    """Have a consumer process a message and show what it returned. Raises click.exceptions.Exit (1) unless it consumed it."""
     client = client or admin.consumer_connections(group).connection_set[0].client_id
     result = admin.consume_directly(group, client, message.offset_msg_id)
     if as_json:
@@ -168,7 +160,7 @@ def _consume_now(admin: Admin, message: StoredMessage, group: str, client: str |
         remark = f": {result.remark}" if result.remark else ""
         say(f"{client} returned {result.consume_result} after {result.spent_time_mills} ms{remark}")
     if result.consume_result not in ("CR_SUCCESS", "CR_COMMIT"):
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _at(nameserver: str, queue: MessageQueue, offset: int) -> StoredMessage:
@@ -180,7 +172,7 @@ def _at(nameserver: str, queue: MessageQueue, offset: int) -> StoredMessage:
     raise QueryNotFound(f"no message at {queue.broker_name}/{queue.queue_id}@{offset} of topic {queue.topic}")
 
 
-def _name_broker(admin: Admin, message: StoredMessage) -> None:
+def _name_broker(admin: halfmoon.Admin, message: StoredMessage) -> None:
     """Set the broker name of a message: an answer to a query has its address only."""
     brokers = admin.cluster().broker_addr_table
     names = {address: name for name, data in brokers.items() for address in data.broker_addrs.values()}

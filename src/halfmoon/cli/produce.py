@@ -7,36 +7,36 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
-import typer
+import click
 
-from halfmoon.cli.shared.app import App
+import halfmoon
+from halfmoon.cli.shared.app import App, Argument, Option
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, Topic, duration_ms, pairs, time_ms
 from halfmoon.cli.shared.output import report, show_json
-from halfmoon.client.sync import Producer
 from halfmoon.errors import HalfmoonError
 from halfmoon.limits import BODY_BYTES_MAX
 from halfmoon.model import Message, SendResult, SendStatus
 
-app = App(add_completion=False)
+app = App()
 
 
 Bodies = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[BODY]...", help="Message bodies; without any, one message per line of standard input."),
+    Argument(metavar="[BODY]...", help="Message bodies; without any, one message per line of standard input."),
 ]
-File = Annotated[Path | None, typer.Option("--file", exists=True, dir_okay=False, help="Read one message per line from this file.")]
-Whole = Annotated[bool, typer.Option("--whole", help="Send the whole file (or standard input) as one message.")]
-Keys = Annotated[list[str] | None, typer.Option("--key", help="A key to find the messages by; may be repeated.")]
+File = Annotated[Path | None, Option("--file", exists=True, dir_okay=False, help="Read one message per line from this file.")]
+Whole = Annotated[bool, Option("--whole", help="Send the whole file (or standard input) as one message.")]
+Keys = Annotated[list[str] | None, Option("--key", help="A key to find the messages by; may be repeated.")]
 OrderKey = Annotated[
-    str | None, typer.Option("--order-key", metavar="KEY", help="Messages with the same order key go to the same queue.")
+    str | None, Option("--order-key", metavar="KEY", help="Messages with the same order key go to the same queue.")
 ]
-Properties = Annotated[list[str] | None, typer.Option("--prop", metavar="NAME=VALUE", help="A property; may be repeated.")]
-Delay = Annotated[str | None, typer.Option("--delay", metavar="DURATION", help="Deliver after this delay: 10s, 5m, 3d.")]
-DeliverAt = Annotated[str | None, typer.Option("--deliver-at", metavar="TIME", help="Deliver at a time, ISO 8601 or ms.")]
+Properties = Annotated[list[str] | None, Option("--prop", metavar="NAME=VALUE", help="A property; may be repeated.")]
+Delay = Annotated[str | None, Option("--delay", metavar="DURATION", help="Deliver after this delay: 10s, 5m, 3d.")]
+DeliverAt = Annotated[str | None, Option("--deliver-at", metavar="TIME", help="Deliver at a time, ISO 8601 or ms.")]
 DelayLevel = Annotated[
     int,
-    typer.Option("--delay-level", min=0, metavar="LEVEL", help="Deliver after the delay of this level; works with every broker."),
+    Option("--delay-level", min=0, metavar="LEVEL", help="Deliver after the delay of this level; works with every broker."),
 ]
 
 
@@ -46,15 +46,15 @@ def produce(
     bodies: Bodies = None,
     file: File = None,
     whole: Whole = False,
-    tag: Annotated[str | None, typer.Option("--tag", help="Tag of the messages.")] = None,
+    tag: Annotated[str | None, Option("--tag", help="Tag of the messages.")] = None,
     key: Keys = None,
     order_key: OrderKey = None,
     prop: Properties = None,
     delay: Delay = None,
     deliver_at: DeliverAt = None,
     delay_level: DelayLevel = 0,
-    count: Annotated[int, typer.Option("--count", "-c", min=1, help="Send each message N times.")] = 1,
-    group: Annotated[str, typer.Option("--group", "-g", metavar="GROUP", help="Producer group.")] = "halfmoon_produce",
+    count: Annotated[int, Option("--count", "-c", min=1, help="Send each message N times.")] = 1,
+    group: Annotated[str, Option("--group", "-g", metavar="GROUP", help="Producer group.")] = "halfmoon_produce",
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -68,7 +68,7 @@ def produce(
     delay_s = None if delay is None else duration_ms(delay, "--delay") / 1000
     at_ms = None if deliver_at is None else time_ms(deliver_at)
     sent = 0
-    with Producer(group=group, nameserver=nameserver) as producer:
+    with halfmoon.Producer(group=group, nameserver=nameserver) as producer:
         for body in _repeated(_bodies(bodies, file, whole=whole), count):
             message = Message(topic, body, tag=tag, keys=key or (), properties=properties, delay_level=delay_level)
             message.delay, message.deliver_at = delay_s, at_ms
@@ -76,9 +76,9 @@ def produce(
             sent += 1
             _show(result, as_json=as_json)
             if result.status is not SendStatus.SEND_OK:
-                raise typer.Exit(1)
+                raise click.exceptions.Exit(1)
     if not sent:
-        raise typer.Exit(report(HalfmoonError("nothing to send"), as_json=as_json))
+        raise click.exceptions.Exit(report(HalfmoonError("nothing to send"), as_json=as_json))
 
 
 def _show(result: SendResult, *, as_json: bool) -> None:
@@ -103,7 +103,7 @@ def _repeated(bodies: Iterable[bytes], count: int) -> Iterator[bytes]:
 
 def _bodies(arguments: list[str] | None, file: Path | None, *, whole: bool) -> Iterator[bytes]:
     if arguments and file:
-        raise typer.BadParameter("give bodies or --file, not both")
+        raise click.BadParameter("give bodies or --file, not both")
     if arguments:
         yield from (text.encode("utf-8", "surrogateescape") for text in arguments)
     elif file is not None:

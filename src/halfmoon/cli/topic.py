@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from halfmoon.cli.shared.app import App
-from halfmoon.cli.shared.confirmation import Yes, confirm
+import halfmoon
+from halfmoon.cli.shared.app import App, Option
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.options import LOCAL, All, Cluster, Json, NameServer, Topic
+from halfmoon.cli.shared.options import LOCAL, All, Cluster, Json, NameServer, Topic, Yes, confirm
 from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.cli.shared.reading import near_names
-from halfmoon.client.admin import Admin
 from halfmoon.shown.names import is_users_topic
 from halfmoon.shown.texts import time_text
 
 app = App(
-    no_args_is_help=True,
-    add_completion=False,
     help="Create, list, show and delete topics.\n\nExample: halfmoon topic create orders --queues 4",
 )
 
@@ -26,11 +21,11 @@ app = App(
 @app.command()
 def create(
     topic: Topic,
-    queues: Annotated[int | None, typer.Option("--queues", min=1, max=65_535, help="Queues on each broker; 8 if new.")] = None,
-    permission: Annotated[int | None, typer.Option("--perm", min=0, max=7, help="2 write, 4 read, 6 both; 6 if new.")] = None,
+    queues: Annotated[int | None, Option("--queues", min=1, max=65_535, help="Queues on each broker; 8 if new.")] = None,
+    permission: Annotated[int | None, Option("--perm", min=0, max=7, help="2 write, 4 read, 6 both; 6 if new.")] = None,
     cluster: Cluster = None,
-    broker: Annotated[str | None, typer.Option("--broker", metavar="HOST:PORT", help="Only this broker.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Remove queues even if they hold unread messages.")] = False,
+    broker: Annotated[str | None, Option("--broker", metavar="HOST:PORT", help="Only this broker.")] = None,
+    force: Annotated[bool, Option("--force", help="Remove queues even if they hold unread messages.")] = False,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -38,7 +33,7 @@ def create(
 
     Example: halfmoon topic create orders --queues 4
     """
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         made = admin.create_topic(topic, queue_count=queues, perm=permission, cluster=cluster, broker_address=broker, force=force)
     numbers = {address: (config.read_queue_nums, config.perm) for address, config in made.items()}
     same = set(numbers.values())
@@ -60,7 +55,7 @@ def list_topics(everything: All = False, cluster: Cluster = None, nameserver: Na
 
     Example: halfmoon topic list --json
     """
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         names = admin.topics(cluster)
         info = admin.cluster()
     of_brokers = info.broker_addr_table.keys() | info.cluster_addr_table.keys()
@@ -79,7 +74,7 @@ def show(topic: Topic, nameserver: NameServer = LOCAL, as_json: Json = False) ->
 
     Example: halfmoon topic show orders
     """
-    with Admin(nameserver=nameserver) as admin, near_names(admin, topic):
+    with halfmoon.Admin(nameserver=nameserver) as admin, near_names(admin, topic):
         route, stats = admin.topic_route(topic), admin.topic_stats(topic)
     brokers = [
         {"broker": data.broker_name, "read_queues": data.read_queue_nums, "write_queues": data.write_queue_nums, "perm": data.perm}
@@ -112,7 +107,7 @@ def delete(topic: Topic, cluster: Cluster = None, yes: Yes = False, nameserver: 
 
     Example: halfmoon topic delete orders
     """
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         admin.topic_route(topic)  # an error when there is none
         confirm(f"delete topic {topic} and all its messages", yes=yes)
         admin.delete_topic(topic, cluster=cluster)

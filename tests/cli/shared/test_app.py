@@ -6,24 +6,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import click
 import pytest
-import typer
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from halfmoon.cli.shared.app import App
+from halfmoon.cli.shared.app import App, Argument, Option
 from halfmoon.cli.shared.options import Group, Groups, OneTopic, Topic, Topics
 
 app = App()
 
 
 @app.command()
-def reset(group: Group, topic: Topic, directory: Annotated[Path, typer.Argument()]) -> None:
-    typer.echo(repr((group, topic, str(directory))))
+def reset(group: Group, topic: Topic, directory: Annotated[Path, Argument()]) -> None:
+    click.echo(repr((group, topic, str(directory))))
 
 
 @app.command()
-def send(topic: Topic, bodies: Annotated[list[str] | None, typer.Argument()] = None, groups: Groups = None) -> None:
-    typer.echo(repr((topic, bodies, groups)))
+def send(topic: Topic, bodies: Annotated[list[str] | None, Argument()] = None, groups: Groups = None) -> None:
+    click.echo(repr((topic, bodies, groups)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,14 +32,14 @@ class Selection:
 
 
 @app.command("list", finds=True)
-def list_(selection: Selection, found: int = 0) -> int:
-    typer.echo(repr(selection))
+def list_(selection: Selection, found: Annotated[int, Option("--found")] = 0) -> int:
+    click.echo(repr(selection))
     return found
 
 
 @app.command()
-def audit(topics: Topics = None, other: Annotated[str | None, typer.Option("--other", metavar="TOPIC")] = None) -> None:
-    typer.echo(repr((topics, other)))
+def audit(topics: Topics = None, other: Annotated[str | None, Option("--other", metavar="TOPIC")] = None) -> None:
+    click.echo(repr((topics, other)))
 
 
 def said(*words: str) -> tuple[int, str]:
@@ -67,7 +67,7 @@ def test_a_topic_and_a_group_are_words_or_options_and_other_words_keep_their_ord
     [
         ("C", "Missing argument 'TOPIC'"),
         ("-t orders", "Missing argument 'GROUP'"),
-        ("C -t orders", "Missing argument 'directory'"),
+        ("C -t orders", "Missing argument 'DIRECTORY'"),
         ("C orders lake -t orders", "unexpected extra argument"),
         ("C orders lake more", "unexpected extra argument"),
     ],
@@ -103,3 +103,46 @@ def test_the_help_shows_both_ways():
     output = CliRunner().invoke(app, ["reset", "--help"], env={"COLUMNS": "120", "TERM": "dumb"}).output
 
     assert all(text in output for text in ("GROUP", "The consumer group.", "--topic", "-t", "The same as TOPIC."))
+
+
+# ---------------------------------------------------------------- options that several commands share
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paging:
+    first: Annotated[int, Option("--first", "-f")] = 1
+    names: Annotated[list[str] | None, Option("--name")] = None
+
+    def __post_init__(self) -> None:
+        if self.first < 1:
+            raise click.BadParameter("pages are counted from 1")
+
+
+@app.command()
+def show(
+    topic: Annotated[str, Argument()],
+    limit: Annotated[int, Option("--limit")] = 5,
+    *,
+    paging: Paging,
+    as_json: Annotated[bool, Option("--json")] = False,
+) -> None:
+    """Show pages."""
+    click.echo(repr((topic, limit, paging, as_json)))
+
+
+def test_options_of_a_group_reach_the_command_as_one_object():
+    said = CliRunner().invoke(app, ["show", "orders", "-f", "3", "--name", "a", "--name", "b", "--json"])
+
+    assert said.output == repr(("orders", 5, Paging(first=3, names=["a", "b"]), True)) + "\n"
+
+
+def test_options_that_are_not_given_have_the_defaults_of_the_group():
+    assert CliRunner().invoke(app, ["show", "orders"]).output == repr(("orders", 5, Paging(), False)) + "\n"
+
+
+@pytest.mark.parametrize("given", [["--first", "0"], ["--first", "x"]])
+def test_what_a_group_refuses_ends_the_command_before_it_begins(given):
+    said = CliRunner().invoke(app, ["show", "orders", *given])
+
+    assert said.exit_code == 2
+    assert "orders" not in said.output.replace("show", "")

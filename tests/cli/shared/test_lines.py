@@ -14,7 +14,7 @@ from halfmoon.cli.shared.lines import LINE_MAX, plain, say, take_all_characters
 from halfmoon.cli.shared.output import CELL_MAX, report, show_json, show_table
 from halfmoon.errors import SettingError, broker_error
 
-CLI = Path(__file__).parent.parent.parent / "src" / "halfmoon" / "cli"
+CLI = Path(__file__).parents[3] / "src" / "halfmoon" / "cli"
 HOSTILE = "x\r\nforged\x1b[31m\x00\x7f\x9b\u2028\u202e\u200f\u061c\U000e0041\ud800"
 WAYS_OUT = {"stdout", "stderr", "__stdout__", "__stderr__"}
 
@@ -27,27 +27,40 @@ def ways_out(source: str) -> list[str]:
             found.append(ast.unparse(node))
         if isinstance(node, ast.Attribute) and (
             (node.attr in WAYS_OUT and ast.unparse(node.value) == "sys")
-            or ast.unparse(node) in ("typer.echo", "typer.secho", "click.echo", "click.secho", "os.write", "console().print")
+            or ast.unparse(node) in ("click.echo", "typer.secho", "click.echo", "click.secho", "os.write", "console().print")
         ):
             found.append(ast.unparse(node))
     return found
 
 
+OTHERWISE = {
+    "shared/lines.py": "say",
+    "shared/output.py": "tables and JSON, whose texts are escaped",
+    "shared/options.py": "a question, which takes plain texts only",
+    "demo/command.py": "a live display",
+    "demo/spark_driver.py": "JSON for the demo itself",
+    "completion.py": "a script, which has no texts of others",
+    "events.py": "YAML of the user's own declarations",
+    "store/progress.py": "numbers, written over one another",
+    "store/dump.py": "flushes, and closes, what JSON lines were written to",
+}
+"""Files that use a standard stream themselves, each with what they write."""
+
+
 def test_commands_write_only_by_what_escapes():
-    safe = {CLI / "lines.py", CLI / "output.py", CLI / "demo" / "spark_driver.py"}  # the driver's JSON is for the demo itself
     harmless = {"sys.stdout.isatty": "sys.stdout", "sys.stderr.close": "sys.stderr"}
     found = {}
-    for path in sorted(set(CLI.rglob("*.py")) - safe):
+    for path in sorted(CLI.rglob("*.py")):
         source = path.read_text()
         for call in harmless:
             source = source.replace(call, "harmless")
         if ways := ways_out(source):
             found[path.relative_to(CLI).as_posix()] = ways
-    assert found == {}, "write with say, show_table or show_json"
+    assert found.keys() == OTHERWISE.keys(), "write with say, show_table or show_json"
 
 
 @pytest.mark.parametrize(
-    "source", ["print(x)", "sys.stdout.write(x)", "typer.echo(x)", "console().print(x)", "f(file=sys.stderr)", "Console().print(x)"]
+    "source", ["print(x)", "sys.stdout.write(x)", "click.echo(x)", "console().print(x)", "f(file=sys.stderr)", "Console().print(x)"]
 )
 def test_the_rule_of_writing_bites(source):
     assert ways_out(source)

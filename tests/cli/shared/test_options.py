@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import time
 
+import click
 import pytest
-import typer
 
-from halfmoon.cli.shared.options import duration_ms, pairs, time_ms
+from halfmoon.cli.shared.options import check_terminal, confirm, duration_ms, pairs, time_ms
+from halfmoon.errors import UsageError
 
 
 @pytest.mark.parametrize(
@@ -32,7 +35,7 @@ def test_an_age_is_counted_back_from_now(text, age_ms):
 
 @pytest.mark.parametrize("text", ["", "yesterday", "5x", "-1", "9" * 30, "2026-02-30"])
 def test_anything_else_is_refused(text):
-    with pytest.raises(typer.BadParameter):
+    with pytest.raises(click.BadParameter):
         time_ms(text)
 
 
@@ -42,7 +45,7 @@ def test_pairs_split_at_the_first_equals_sign():
 
 @pytest.mark.parametrize("text", ["a", "=b"])
 def test_a_pair_without_a_name_or_a_sign_is_refused(text):
-    with pytest.raises(typer.BadParameter, match="--prop"):
+    with pytest.raises(click.BadParameter, match="--prop"):
         pairs([text], "--prop")
 
 
@@ -55,18 +58,18 @@ def test_a_duration_is_a_number_and_a_unit(text, ms):
 
 @pytest.mark.parametrize("text", ["", "m", "-5m", "5 m", "1h30m", "9999999999s", "1.5s"])
 def test_anything_else_is_no_duration(text):
-    with pytest.raises(typer.BadParameter, match=f"--for {text}: is not a duration"):
+    with pytest.raises(click.BadParameter, match=f"--for {text}: is not a duration"):
         duration_ms(text, "--for")
 
 
 def test_a_number_without_a_unit_is_refused_with_both_readings():
-    with pytest.raises(typer.BadParameter, match=r"--for 10: 10s or 10ms\?"):
+    with pytest.raises(click.BadParameter, match=r"--for 10: 10s or 10ms\?"):
         duration_ms("10", "--for")
 
 
 @pytest.mark.parametrize("text", ["9ms", "61m"])
 def test_a_duration_that_is_out_of_bounds_is_refused_with_them(text):
-    with pytest.raises(typer.BadParameter, match=f"--poll {text}: must be between 10ms and 1h"):
+    with pytest.raises(click.BadParameter, match=f"--poll {text}: must be between 10ms and 1h"):
         duration_ms(text, "--poll", at_least="10ms", at_most="1h")
     assert duration_ms("10ms", "--poll", at_least="10ms", at_most="1h") == 10
     assert duration_ms("60m", "--poll", at_least="10ms", at_most="1h") == 3_600_000
@@ -74,5 +77,42 @@ def test_a_duration_that_is_out_of_bounds_is_refused_with_them(text):
 
 @pytest.mark.parametrize("text", ["10", "1700000000", "99999999999"])
 def test_a_small_number_is_no_time_because_it_may_be_meant_as_an_age_or_in_seconds(text):
-    with pytest.raises(typer.BadParameter, match=f"{text}: {text}s or {text}ms ago, or a time"):
+    with pytest.raises(click.BadParameter, match=f"{text}: {text}s or {text}ms ago, or a time"):
         time_ms(text)
+
+
+# ---------------------------------------------------------------- what cannot be undone
+
+
+class Terminal(io.StringIO):
+    """Standard input at which somebody sits who has typed something."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_question_says_what_will_happen_on_standard_error_and_yes_is_an_answer(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
+
+    confirm("delete topic orders\x1b and all its messages", yes=False)
+
+    assert capsys.readouterr() == ("", "delete topic orders· and all its messages? [y/N]: ")
+
+
+@pytest.mark.parametrize("typed", ["n\n", "\n", ""])
+def test_anything_else_ends_the_command(monkeypatch, typed):
+    monkeypatch.setattr(sys, "stdin", Terminal(typed))
+
+    with pytest.raises(click.Abort):
+        confirm("delete topic orders", yes=False)
+
+
+@pytest.mark.parametrize("ask", [confirm, check_terminal])
+def test_without_a_terminal_nobody_is_asked_and_it_is_refused(monkeypatch, capsys, ask):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+
+    with pytest.raises(UsageError, match=r"to delete topic orders must be confirmed.*give --yes. Nothing was done"):
+        ask("delete topic orders", yes=False)
+
+    ask("delete topic orders", yes=True)
+    assert capsys.readouterr() == ("", "")

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
+from halfmoon.cli import servers
 from halfmoon.cli.servers import HELP, OPTIONS
-from halfmoon.cli.shared import server_help
+from halfmoon.cli.shared.command_group import load
 
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_the_help_has_every_option_and_the_example(name: str):
-    result = CliRunner().invoke(server_help.app[name], ["--help"], env={"COLUMNS": "200", "TERM": "dumb"})
+    result = CliRunner().invoke(load(name), ["--help"], env={"COLUMNS": "200", "TERM": "dumb"})
 
     assert result.exit_code == 0
     assert [option.flag for option in OPTIONS[name] if option.flag not in result.output] == []
@@ -29,12 +30,12 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]
         calls.append((name, values))
         return 3
 
-    monkeypatch.setattr(server_help, "serve", serve)
+    monkeypatch.setattr(servers, "serve", serve)
     return calls
 
 
 def test_options_arrive_by_name_and_the_server_s_exit_code_is_the_command_s(started: list[tuple[str, dict[str, Any]]]):
-    result = CliRunner().invoke(server_help.app["broker"], ["--data", "d", "--set", "a=1", "--set", "b=2", "--allow-remote"])
+    result = CliRunner().invoke(load("broker"), ["--data", "d", "--set", "a=1", "--set", "b=2", "--allow-remote"])
 
     ((name, values),) = started
     assert (result.exit_code, name) == (3, "broker")
@@ -42,12 +43,12 @@ def test_options_arrive_by_name_and_the_server_s_exit_code_is_the_command_s(star
 
 
 def test_what_is_not_given_is_none_empty_or_off(started: list[tuple[str, dict[str, Any]]]):
-    CliRunner().invoke(server_help.app["nameserver"], [])
+    CliRunner().invoke(load("nameserver"), [])
 
     ((_, values),) = started
     assert values == {option.name: [] if option.many else None if option.metavar else False for option in OPTIONS["nameserver"]}
 
 
 def test_an_unknown_option_starts_nothing(started: list[tuple[str, dict[str, Any]]]):
-    assert CliRunner().invoke(server_help.app["serve"], ["--no-such-option"]).exit_code == 2
+    assert CliRunner().invoke(load("serve"), ["--no-such-option"]).exit_code == 2
     assert started == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from halfmoon.cli.main import main
-from halfmoon.cli.shared.tls import first, into_environment
+from halfmoon.cli.shared.target import first, into_environment
 from halfmoon.testing.local import LocalCluster
 from tests.authority import Authority
 

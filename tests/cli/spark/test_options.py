@@ -6,8 +6,8 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 
+import click
 import pytest
-import typer
 
 from halfmoon.cli.spark.options import SharedOptions, check_plot, facts, missing, show_rows
 from halfmoon.errors import UsageError
@@ -41,7 +41,7 @@ def test_options_of_the_source_are_pairs():
     options = SharedOptions(nameserver="x:1", option=["fetchBytes=8m"], as_json=True)
 
     assert (options.nameserver, options.options, options.as_json) == ("x:1", {"fetchBytes": "8m"}, True)
-    with pytest.raises(typer.BadParameter, match="must be of the form name=value"):
+    with pytest.raises(click.BadParameter, match="must be of the form name=value"):
         SharedOptions(option=["fetchBytes"])
 
 

@@ -36,7 +36,7 @@ def test_the_screen_fits_any_terminal(width, height):
     groups = {f"C_group_with_a_long_name_{number}": Backlog(number, number * 1000) for number in range(1, 100)}
     for number in range(100):
         screen.see(status(at_ms=1_700_000_000_000 + 2000 * number, faults=["x" * 300, "y\x1b]0;z"], backlog=groups))
-    lines = screen.text(width, height).plain.split("\n")
+    lines = [text for text, _ in screen.lines(width, height)]
     assert len(lines) <= height
     assert all(len(each) <= width for each in lines)
     assert "\x1b" not in "".join(lines)
@@ -49,7 +49,7 @@ def test_groups_that_are_furthest_behind_come_first_with_how_they_change():
     screen.see(status(backlog={"C_slow": Backlog(1000, 5000), "C_fast": Backlog(5000, 9000), "C_done": Backlog(0, None)}))
     later = {"C_slow": Backlog(3000, 5000), "C_fast": Backlog(1000, 9000), "C_done": Backlog(0, None)}
     screen.see(status(at_ms=1_700_000_002_000, backlog=later))
-    text = screen.text(100, 30).plain
+    text = "\n".join(text for text, _ in screen.lines(100, 30))
     assert "C_slow       3,000 for 5.0s, falling back 1,000/s\nC_fast       1,000 for 9.0s, catching up 2,000/s" in text
     assert "C_done" not in text
 
@@ -57,7 +57,7 @@ def test_groups_that_are_furthest_behind_come_first_with_how_they_change():
 def test_a_message_a_minute_and_a_single_group_are_told():
     screen = Screen(2000)
     screen.see(status(brokers=[replace(BROKER, in_per_second=1 / 60)]))
-    text = screen.text(80, 24).plain
+    text = "\n".join(text for text, _ in screen.lines(80, 24))
     assert "in      0.017/s" in text
     assert "\n1 group has consumed all" in text
 

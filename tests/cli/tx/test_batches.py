@@ -1,4 +1,4 @@
-"""`halfmoon tx batches` against a running broker: ids, undecided attempts, metrics."""
+"""`halfmoon tx batches` against a running broker: ids, undecided attempts."""
 
 from __future__ import annotations
 
@@ -43,11 +43,3 @@ def test_one_id_is_shown_with_its_attempts(run, undecided):
     assert "second" in said
     assert "PREPARED" in said
     assert run("tx", "batches", "unknown", "--json").json()[0]["ids"] == []
-
-
-def test_metrics_tell_of_batch_transactions(run, undecided):
-    lines = run("tx", "status", "--prometheus").out.splitlines()
-    assert 'halfmoon_batches_attempts{broker="broker-a"} 1' in lines
-    assert 'halfmoon_batches_published_total{broker="broker-a"} 2' in lines
-    assert "# TYPE halfmoon_batches_published_total counter" in lines
-    assert len(lines) == len(set(lines))

@@ -138,7 +138,6 @@ def test_what_is_not_there_is_exit_code_1_and_an_argument_that_does_not_fit_2(ru
     assert run("tx", "resume", "rubbish").code == 2
     assert run("tx", "pending", "--older-than", "soon").code == 2
     assert run("tx", "pending", "--limit", "0").code == 2
-    assert run("tx", "status", "--json", "--prometheus").code == 2
     assert run("tx").code == 2
 
 
@@ -253,34 +252,11 @@ def test_an_operator_whose_name_cannot_be_written_down_decides_nothing(run, topi
 
 # ---------------------------------------------------------------- figures
 
-METRIC = re.compile(r'([a-z_]+)\{([a-z_]+="(?:[^"\\\n]|\\["\\n])*"(?:,[a-z_]+="(?:[^"\\\n]|\\["\\n])*")*)\} (-?[0-9.e+-]+)')
 
+def test_the_metrics_that_tx_status_wrote_are_where_the_error_says(run_alone):
+    ran = run_alone("tx", "status", "--prometheus")
 
-def exposed(text: str) -> dict[str, float]:
-    """Read metrics as strictly as their format is: HELP, TYPE, then the samples of that name, no name twice, no sample twice."""
-    found: dict[str, float] = {}
-    name, seen = "", set()
-    assert text.endswith("\n")
-    for line in text[:-1].split("\n"):
-        if line.startswith("# HELP "):
-            name = line.split()[2]
-            assert name not in seen
-            seen.add(name)
-            kind = None
-        elif line.startswith("# TYPE "):
-            assert line.split()[2] == name
-            kind = line.split()[3]
-            assert kind in ("gauge", "counter")
-            assert (kind == "counter") == name.endswith("_total")
-        else:
-            match = METRIC.fullmatch(line)
-            assert match, line
-            assert match[1] == name
-            assert kind is not None
-            key = f"{match[1]}{{{match[2]}}}"
-            assert key not in found
-            found[key] = float(match[3])
-    return found
+    assert (ran.code, "--http-port" in ran.err, "/metrics" in ran.err) == (2, True, True)
 
 
 def test_figures_follow_what_happens(run, topic, cluster):
@@ -291,7 +267,6 @@ def test_figures_follow_what_happens(run, topic, cluster):
         run("tx", "commit", one, "--yes")
         run("tx", "rollback", two, "--yes")
         [found] = run("tx", "status", "--json").json()
-        metrics = exposed(run("tx", "status", "--prometheus").out)
         text = run("tx", "status").out
 
     grown = {name: found["counters"][name] - before[name] for name in before}
@@ -299,11 +274,6 @@ def test_figures_follow_what_happens(run, topic, cluster):
     [group] = [each for each in found["groups"] if each["group"] == "P_counted"]
     assert (group["pending"], group["producers"]) == (1, 1)
     assert found["now_ms"] - group["oldest_ms"] < 60_000
-    assert metrics['halfmoon_transactions_pending{broker="broker-a",group="P_counted"}'] == 1
-    assert 0 <= metrics['halfmoon_transactions_oldest_pending_seconds{broker="broker-a",group="P_counted"}'] < 60
-    assert metrics['halfmoon_transactions_commits_total{broker="broker-a"}'] == found["counters"]["commits"]
-    assert 'halfmoon_transactions_decisions_per_second{broker="broker-a",group="P_counted",kind="commits"}' in metrics
-    assert metrics['halfmoon_transactions_pending_all{broker="broker-a"}'] == found["pending_count"]
     assert re.search(r"P_counted +1 +\d+\.\ds +1 +\d", text)
     assert {"checks_sent", "checks_answered", "checks_unanswered", "contradictions", "expired"} <= found["counters"].keys()
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from halfmoon.cli.tx import tables
+from halfmoon.cli.tx.tables import show_figures
 from halfmoon.client.core.admin.transaction_facts import READ_FROM_QUEUES, ExpiredTransaction, TransactionAt
 from halfmoon.shown.texts import facts_of
 from halfmoon.wire.bodies.transactions import TransactionCheck
@@ -80,3 +83,24 @@ def test_brokers_are_a_column_where_there_are_several(capsys: pytest.CaptureFixt
 )
 def test_what_became_of_an_expired_half_message(fields: dict[str, bool], text: str):
     assert tables._since(ExpiredTransaction(**fields)) == text
+
+
+def stats(**values: object) -> SimpleNamespace:
+    """Return the figures of a broker."""
+    group = SimpleNamespace(group="P_shop", pending=2, producers=1, oldest_ms=7_000)
+    given = {
+        "broker": "a", "now_ms": 10_000, "oldest_ms": 7_000, "pending_count": 2, "groups": [group],
+        "per_second": {"P_shop": {"commits": 0.5}}, "counters": {"commits": 9, "new one": 1}, "not_reported": [],
+    }  # fmt: skip
+    return SimpleNamespace(**{**given, **values})
+
+
+def test_figures_of_a_group_without_pending_messages_are_shown_too(capsys):
+    show_figures([stats(groups=[])])
+    show_figures([stats(counters={}, oldest_ms=-1)])
+
+    first, second = capsys.readouterr().out.split("a: 2 pending")[1:]
+    assert first.startswith(", the oldest for 3.0s\n")
+    assert "P_shop" in first
+    assert "0.5" in first
+    assert "not reported" in second

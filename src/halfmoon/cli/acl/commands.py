@@ -7,24 +7,21 @@ import secrets
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+import click
 
-from halfmoon.cli.shared.app import App
-from halfmoon.cli.shared.confirmation import Yes, confirm
+import halfmoon
+from halfmoon.cli.shared.app import App, Argument, Option
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.options import LOCAL, Json, NameServer, duration_ms, pairs
+from halfmoon.cli.shared.options import LOCAL, Json, NameServer, Yes, confirm, duration_ms, pairs
 from halfmoon.cli.shared.output import show_json, show_table
-from halfmoon.client.admin import Admin
 from halfmoon.errors import BrokerError, NetworkError
 from halfmoon.settings.private import exposed, is_refused
 
 app = App(
-    no_args_is_help=True,
-    add_completion=False,
     help="List, add and remove accounts, and explain what one may do.\n\nExample: halfmoon acl list",
 )
 
-Key = Annotated[str, typer.Argument(metavar="ACCESS_KEY", help="The account.")]
+Key = Annotated[str, Argument(metavar="ACCESS_KEY", help="The account.")]
 SECRETS = frozenset(("secret_key", "previous_secret_key"))
 SECRET_BYTES = 24
 """Random bytes of a secret that is made here."""
@@ -36,7 +33,7 @@ def list_accounts(nameserver: NameServer = LOCAL, as_json: Json = False) -> int:
 
     Example: halfmoon acl list
     """
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         brokers = admin.accounts()
     rows = [(at.broker, *_row(each)) for at in brokers for each in at.accounts]
     if as_json:
@@ -54,13 +51,13 @@ def list_accounts(nameserver: NameServer = LOCAL, as_json: Json = False) -> int:
 @app.command()
 def add(
     access_key: Key,
-    secret_file: Annotated[Path | None, typer.Option("--secret-file", help="File with the secret; without it one is made.")] = None,
-    administrator: Annotated[bool, typer.Option("--admin", help="An administrator, who may do everything.")] = False,
-    topic: Annotated[list[str] | None, typer.Option("--topic", metavar="NAME=PERM", help="PUB, SUB, PUB|SUB or DENY.")] = None,
-    group: Annotated[list[str] | None, typer.Option("--group", metavar="NAME=PERM", help="The same for a group.")] = None,
-    topics: Annotated[str | None, typer.Option("--topics", metavar="PERM", help="Permission for all other topics.")] = None,
-    groups: Annotated[str | None, typer.Option("--groups", metavar="PERM", help="Permission for all other groups.")] = None,
-    white: Annotated[str | None, typer.Option("--white", metavar="ADDRESSES", help="From there it may do anything.")] = None,
+    secret_file: Annotated[Path | None, Option("--secret-file", help="File with the secret; without it one is made.")] = None,
+    administrator: Annotated[bool, Option("--admin", help="An administrator, who may do everything.")] = False,
+    topic: Annotated[list[str] | None, Option("--topic", metavar="NAME=PERM", help="PUB, SUB, PUB|SUB or DENY.")] = None,
+    group: Annotated[list[str] | None, Option("--group", metavar="NAME=PERM", help="The same for a group.")] = None,
+    topics: Annotated[str | None, Option("--topics", metavar="PERM", help="Permission for all other topics.")] = None,
+    groups: Annotated[str | None, Option("--groups", metavar="PERM", help="Permission for all other groups.")] = None,
+    white: Annotated[str | None, Option("--white", metavar="ADDRESSES", help="From there it may do anything.")] = None,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -69,7 +66,7 @@ def add(
     Example: halfmoon acl add shop-service --topic orders=PUB --group shop=SUB
     """
     secret = secrets.token_urlsafe(SECRET_BYTES) if secret_file is None else _secret(secret_file)
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         brokers = admin.put_account(
             access_key, secret, administrator=administrator, white=white, topic_default=topics, group_default=groups,
             topics=pairs(topic, "--topic") if topic else None, groups=pairs(group, "--group") if group else None,
@@ -81,9 +78,9 @@ def add(
 @app.command()
 def rotate(
     access_key: Key,
-    keep: Annotated[str, typer.Option("--keep", metavar="TIME", help="How long the old secret stays good as well.")] = "24h",
-    secret_file: Annotated[Path | None, typer.Option("--secret-file", help="File with the secret; without it one is made.")] = None,
-    end: Annotated[bool, typer.Option("--end", help="Make no secret: end the previous one now.")] = False,
+    keep: Annotated[str, Option("--keep", metavar="TIME", help="How long the old secret stays good as well.")] = "24h",
+    secret_file: Annotated[Path | None, Option("--secret-file", help="File with the secret; without it one is made.")] = None,
+    end: Annotated[bool, Option("--end", help="Make no secret: end the previous one now.")] = False,
     yes: Yes = False,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
@@ -93,14 +90,14 @@ def rotate(
     Example: halfmoon acl rotate shop-service --keep 24h
     """
     if end and secret_file is not None:
-        raise typer.BadParameter("--end makes no secret: leave out --secret-file")
+        raise click.BadParameter("--end makes no secret: leave out --secret-file")
     secret = None if end else secrets.token_urlsafe(SECRET_BYTES) if secret_file is None else _secret(secret_file)
     made = secret if secret_file is None else None
     keep_ms = 0 if end else duration_ms(keep, "--keep")
     if keep_ms == 0:
         confirm(f"end the old secret of account {access_key} at every broker", yes=yes)
     try:
-        with Admin(nameserver=nameserver) as admin:
+        with halfmoon.Admin(nameserver=nameserver) as admin:
             brokers = admin.rotate_secret(access_key, secret, keep_ms)
     except (BrokerError, NetworkError):
         if made is not None:
@@ -121,7 +118,7 @@ def remove(access_key: Key, yes: Yes = False, nameserver: NameServer = LOCAL, as
     Example: halfmoon acl remove shop-service
     """
     confirm(f"remove account {access_key} from every broker, which then refuses what it signs", yes=yes)
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         brokers = admin.delete_account(access_key)
     if as_json:
         show_json({"access_key": access_key, "brokers": brokers})
@@ -132,9 +129,9 @@ def remove(access_key: Key, yes: Yes = False, nameserver: NameServer = LOCAL, as
 @app.command()
 def explain(
     access_key: Key,
-    read: Annotated[str | None, typer.Option("--read", metavar="TOPIC", help="May it read this topic?")] = None,
-    send: Annotated[str | None, typer.Option("--send", metavar="TOPIC", help="May it send to this topic?")] = None,
-    group: Annotated[str | None, typer.Option("--group", metavar="GROUP", help="May it consume in this group?")] = None,
+    read: Annotated[str | None, Option("--read", metavar="TOPIC", help="May it read this topic?")] = None,
+    send: Annotated[str | None, Option("--send", metavar="TOPIC", help="May it send to this topic?")] = None,
+    group: Annotated[str | None, Option("--group", metavar="GROUP", help="May it consume in this group?")] = None,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -142,14 +139,14 @@ def explain(
 
     Example: halfmoon acl explain shop-service --read orders --group shop
     """
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         found = admin.explain_access(access_key, read=read, send=send, group=group)
     if as_json:
         show_json([each._asdict() for each in found])
     else:
         for each in found:
             say(f"{each.broker}: {'yes' if each.allowed else 'no'}: {'; '.join(each.reasons)}")
-    raise typer.Exit(0 if all(each.allowed for each in found) else 1)
+    raise click.exceptions.Exit(0 if all(each.allowed for each in found) else 1)
 
 
 def _say_secret(access_key: str, brokers: list[str], made: str | None, done: str, *, as_json: bool) -> None:
@@ -178,7 +175,7 @@ def _facts(account: Any) -> dict[str, Any]:
 def _secret(path: Path) -> str:
     try:
         if is_refused(path.stat().st_mode, os.environ):
-            raise typer.BadParameter(exposed(path, "the secret"))
+            raise click.BadParameter(exposed(path, "the secret"))
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as exc:
-        raise typer.BadParameter(f"{path}: the secret cannot be read: {exc}") from None
+        raise click.BadParameter(f"{path}: the secret cannot be read: {exc}") from None

@@ -4,30 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from halfmoon.cli.shared.app import App
+import halfmoon
+from halfmoon.cli.shared.app import App, Option
 from halfmoon.cli.shared.lines import say, say_failing
 from halfmoon.cli.shared.options import LOCAL, Cluster, Json, NameServer
 from halfmoon.cli.shared.output import show_json, show_table
-from halfmoon.client.admin import Admin
 
 app = App(
-    no_args_is_help=True,
-    add_completion=False,
     help="List the producers and consumers that are connected.\n\nExample: halfmoon client list --group C_shop",
 )
-
-
-@app.callback()
-def client() -> None:
-    """List the producers and consumers that are connected."""
 
 
 @app.command("list", finds=True)
 def list_clients(
     group: Annotated[
-        str | None, typer.Option("--group", "-g", metavar="GROUP", help="Only this group, of producers or of consumers.")
+        str | None, Option("--group", "-g", metavar="GROUP", help="Only this group, of producers or of consumers.")
     ] = None,
     cluster: Cluster = None,
     nameserver: NameServer = LOCAL,
@@ -40,7 +31,7 @@ def list_clients(
     Example: halfmoon client list --group C_shop
     """
     failing: list[str] = []
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         found = admin.clients(group, cluster=cluster, failing=failing)
     say_failing(failing)
     if as_json:

@@ -6,25 +6,24 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple
 
-import typer
+import click
 
+import halfmoon
+from halfmoon.cli.shared.app import App, Argument, Option
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Cluster, Json, NameServer, pairs
 from halfmoon.cli.shared.output import show_json, show_table
-from halfmoon.client.admin import Admin
 from halfmoon.errors import BrokerError, HalfmoonError, UsageError
 from halfmoon.model import split_addresses
 from halfmoon.programs.described import known_settings, setting_rows, without_effect
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
+app = App(
     help="Show and change the settings of running brokers and name servers.\n\nExample: halfmoon config get transactionTimeOut",
 )
 
 Kind = StrEnum("Kind", ["BROKER", "NAMESERVER"])
-Of = Annotated[Kind, typer.Option("--of", help="Whose settings: those of brokers, or of name servers.")]
-OfBroker = Annotated[str | None, typer.Option("--broker", metavar="BROKER", help="Only this broker: its name, or host:port.")]
+Of = Annotated[Kind, Option("--of", help="Whose settings: those of brokers, or of name servers.")]
+OfBroker = Annotated[str | None, Option("--broker", metavar="BROKER", help="Only this broker: its name, or host:port.")]
 COLUMNS = ("setting", "value", "default", "set", "reason")
 
 
@@ -37,9 +36,9 @@ class Server(NamedTuple):
 
 @app.command()
 def get(
-    keys: Annotated[list[str] | None, typer.Argument(metavar="[SETTING]...", help="By RocketMQ's key or ours; none: all.")] = None,
+    keys: Annotated[list[str] | None, Argument(metavar="[SETTING]...", help="By RocketMQ's key or ours; none: all.")] = None,
     of: Of = Kind.BROKER,
-    changed: Annotated[bool, typer.Option("--changed", help="Only those that differ from the default.")] = False,
+    changed: Annotated[bool, Option("--changed", help="Only those that differ from the default.")] = False,
     broker: OfBroker = None,
     cluster: Cluster = None,
     nameserver: NameServer = LOCAL,
@@ -51,7 +50,7 @@ def get(
 
     Example: halfmoon config get --changed
     """
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         found = {server: _read(admin, of, server) for server in _servers(admin, of, nameserver, broker, cluster)}
     wanted = _wanted(of, keys or [], set().union(*found.values()))
     shown = {
@@ -78,7 +77,7 @@ def _wanted(of: str, names: list[str], every: set[str]) -> set[str]:
 
 @app.command("set")
 def set_(
-    assignments: Annotated[list[str], typer.Argument(metavar="SETTING=VALUE...", help="By RocketMQ's key or ours.")],
+    assignments: Annotated[list[str], Argument(metavar="SETTING=VALUE...", help="By RocketMQ's key or ours.")],
     of: Of = Kind.BROKER,
     broker: OfBroker = None,
     cluster: Cluster = None,
@@ -92,7 +91,7 @@ def set_(
     Example: halfmoon config set transactionTimeOut=10000 --broker broker-a
     """
     values = {_key(known_settings(of), key): value for key, value in pairs(assignments, "setting").items()}
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         outcomes = [_change(admin, of, server, values) for server in _servers(admin, of, nameserver, broker, cluster)]
     if as_json:
         show_json(outcomes)
@@ -104,10 +103,10 @@ def set_(
         if outcome["error"]:
             say(f"{outcome['server']}: {outcome['error']}", error=True)
     if any(outcome["error"] or outcome["without_effect"] for outcome in outcomes):
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
-def _change(admin: Admin, of: str, server: Server, values: dict[str, str]) -> dict[str, Any]:
+def _change(admin: halfmoon.Admin, of: str, server: Server, values: dict[str, str]) -> dict[str, Any]:
     """Change settings of one server; return what became of them, by what it answers when asked again."""
     facts: dict[str, Any] = {"server": server.name, "address": server.address, "changed": {}, "without_effect": {}, "error": None}
     try:
@@ -121,7 +120,7 @@ def _change(admin: Admin, of: str, server: Server, values: dict[str, str]) -> di
     return {**facts, "changed": changed, "without_effect": without}
 
 
-def _servers(admin: Admin, of: str, nameserver: str, broker: str | None, cluster: str | None) -> list[Server]:
+def _servers(admin: halfmoon.Admin, of: str, nameserver: str, broker: str | None, cluster: str | None) -> list[Server]:
     """Return whom a command asks: name servers, or masters. Raises UsageError where there is nobody."""
     if of == "nameserver":
         return [Server(address, address) for address in split_addresses(nameserver)]
@@ -134,7 +133,7 @@ def _servers(admin: Admin, of: str, nameserver: str, broker: str | None, cluster
     return chosen
 
 
-def _read(admin: Admin, of: str, server: Server) -> dict[str, str]:
+def _read(admin: halfmoon.Admin, of: str, server: Server) -> dict[str, str]:
     return (admin.broker_config if of == "broker" else admin.name_server_config)(server.address)
 
 

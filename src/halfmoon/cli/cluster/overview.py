@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import typer
+import click
 
+import halfmoon
+from halfmoon.cli.shared.app import App
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer
 from halfmoon.cli.shared.output import show_json, show_table
-from halfmoon.client.admin import Admin
 from halfmoon.results import BrokerStatus
 from halfmoon.shown.texts import rate_text, share_text, span_text
 
-app = typer.Typer(add_completion=False)
+app = App()
 
 
 @app.command()
@@ -22,7 +23,7 @@ def cluster(nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
 
     Example: halfmoon cluster
     """
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         brokers = sorted(admin.brokers(), key=lambda each: (each.cluster, each.name, each.id))
     if as_json:
         show_json(brokers)
@@ -30,7 +31,7 @@ def cluster(nameserver: NameServer = LOCAL, as_json: Json = False) -> None:
         columns = ("cluster", "broker", "id", "address", "version", "in/s", "out/s", "disk", "up", "fault")
         show_table("", columns, [(each.cluster, each.name, each.id, each.address, *_cells(each)) for each in brokers])
     if any(broker.fault for broker in brokers):
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _cells(broker: BrokerStatus) -> tuple[str, ...]:

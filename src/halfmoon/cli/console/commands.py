@@ -10,43 +10,42 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-import typer
+import click
 
+import halfmoon
 from halfmoon.cli.console.listening import HOST, PORT, check_extra, listen, url_of
 from halfmoon.cli.console.users import Data, user
-from halfmoon.cli.shared.app import App
+from halfmoon.cli.shared.app import App, Option, given_on_the_command_line
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer
 from halfmoon.cli.shared.output import show_json
 from halfmoon.cli.shared.places import console_directory
-from halfmoon.client.admin import AdminSettings
 from halfmoon.console.access.database import NAME
 from halfmoon.errors import UsageError
 from halfmoon.logs import to_stderr
 from halfmoon.settings.forms import is_loopback
 
-app = App(add_completion=False, invoke_without_command=True)
-app.add_typer(user, name="user")
+app = App(invoke_without_command=True)
+app.add_command(user, "user")
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-@app.callback()
+@app.before
 def console(
-    context: typer.Context,
     nameserver: NameServer = LOCAL,
     data: Data = None,
-    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen on.")] = HOST,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")] = PORT,
+    host: Annotated[str, Option("--host", metavar="ADDRESS", help="The address to listen on.")] = HOST,
+    port: Annotated[int, Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")] = PORT,
     certificate: Annotated[
-        Path | None, typer.Option("--certificate", metavar="FILE", help="Certificate chain (PEM): speak HTTPS.")
+        Path | None, Option("--certificate", metavar="FILE", help="Certificate chain (PEM): speak HTTPS.")
     ] = None,
     private_key: Annotated[
-        Path | None, typer.Option("--private-key", metavar="FILE", help="Its key (PEM); default: in the same file.")
+        Path | None, Option("--private-key", metavar="FILE", help="Its key (PEM); default: in the same file.")
     ] = None,
     behind_proxy: Annotated[
         str | None,
-        typer.Option("--behind-proxy", metavar="URL", help="Where browsers find it: a proxy there is the only one to connect."),
+        Option("--behind-proxy", metavar="URL", help="Where browsers find it: a proxy there is the only one to connect."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -58,8 +57,9 @@ def console(
 
     Example: halfmoon console -n 127.0.0.1:9876
     """
+    context = click.get_current_context()
     if context.invoked_subcommand is not None:
-        if any(str(context.get_parameter_source(name)).endswith("COMMANDLINE") for name in context.params):
+        if any(given_on_the_command_line(context, name) for name in context.params):
             raise UsageError("options of these commands stand behind them: halfmoon console user list --data DIR")
         return
     public_url = "" if behind_proxy is None else public_url_of(behind_proxy)
@@ -93,7 +93,7 @@ def _run(
         if not user_count:
             say(f"there are no users yet; this makes the first: {first_user(directory)}")
 
-    asyncio.run(serve(Place(listening, *pair, public_url), directory, AdminSettings(nameserver=nameserver), ready))
+    asyncio.run(serve(Place(listening, *pair, public_url), directory, halfmoon.AdminSettings(nameserver=nameserver), ready))
 
 
 def public_url_of(text: str) -> str:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from typing import Annotated
 
-import typer
+import click
 
-from halfmoon.cli.shared.app import App
-from halfmoon.cli.shared.confirmation import Yes, confirm
+from halfmoon.cli.shared.app import App, Argument, Option
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.options import Json
+from halfmoon.cli.shared.options import Json, Yes, confirm
 from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.cli.shared.places import console_directory
 from halfmoon.console.access.audit import Audit
@@ -19,22 +18,19 @@ from halfmoon.console.access.users import Role, User, Users
 from halfmoon.programs.ownership import as_owner_of
 from halfmoon.shown.texts import time_text
 
-user = App(no_args_is_help=True, help="Add, list and remove users of the console.\n\nExample: halfmoon console user list")
+user = App(help="Add, list and remove users of the console.\n\nExample: halfmoon console user list")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user.")]
+Name = Annotated[str, Argument(metavar="NAME", help="Name of the user.")]
 Data = Annotated[
     str | None,
-    typer.Option(
-        "--data", metavar="DIR", help="Data directory of halfmoon serve; DIR/console is the console's. Default: as serve."
-    ),
+    Option("--data", metavar="DIR", help="Data directory of halfmoon serve; DIR/console is the console's. Default: as serve."),
 ]
 
 
 @user.command()
 def add(
-    context: typer.Context,
     name: Name,
-    role: Annotated[Role, typer.Option("--role", help="A viewer looks, an operator changes as well.")],
+    role: Annotated[Role, Option("--role", help="A viewer looks, an operator changes as well.")],
     data: Data = None,
     as_json: Json = False,
 ) -> None:
@@ -42,17 +38,17 @@ def add(
 
     Example: halfmoon console user add ada --role operator
     """
-    password = _users(context, data).add(name, role)
+    password = _users(data).add(name, role)
     _done(data, as_json, f"user {name} is added as {role}", "user add", password, name=name, role=role)
 
 
 @user.command("list", finds=True)
-def list_users(context: typer.Context, data: Data = None, as_json: Json = False) -> int:
+def list_users(data: Data = None, as_json: Json = False) -> int:
     """List the users.
 
     Example: halfmoon console user list
     """
-    found = _users(context, data).all()
+    found = _users(data).all()
     if as_json:
         show_json(found)
     else:
@@ -61,20 +57,19 @@ def list_users(context: typer.Context, data: Data = None, as_json: Json = False)
 
 
 @user.command()
-def reset(context: typer.Context, name: Name, data: Data = None, as_json: Json = False) -> None:
+def reset(name: Name, data: Data = None, as_json: Json = False) -> None:
     """Give a user a new one-time password, and end that user's sessions.
 
     Example: halfmoon console user reset ada
     """
-    password = _users(context, data).reset(name)
+    password = _users(data).reset(name)
     _done(data, as_json, f"user {name} has a new password", "user reset", password, name=name)
 
 
 @user.command()
 def role(
-    context: typer.Context,
     name: Name,
-    role: Annotated[Role, typer.Argument(metavar="ROLE", help="viewer or operator.")],
+    role: Annotated[Role, Argument(metavar="ROLE", help="viewer or operator.")],
     data: Data = None,
     as_json: Json = False,
 ) -> None:
@@ -82,26 +77,26 @@ def role(
 
     Example: halfmoon console user role ada viewer
     """
-    _users(context, data).set_role(name, role)
+    _users(data).set_role(name, role)
     said = f"user {name} is {'an' if role is Role.operator else 'a'} {role}"
     _done(data, as_json, said, "user role", name=name, role=role)
 
 
 @user.command()
-def remove(context: typer.Context, name: Name, yes: Yes = False, data: Data = None, as_json: Json = False) -> None:
+def remove(name: Name, yes: Yes = False, data: Data = None, as_json: Json = False) -> None:
     """Remove a user, and end that user's sessions.
 
     Example: halfmoon console user remove ada
     """
     confirm(f"remove user {name} of the console", yes=yes)
-    _users(context, data).remove(name)
+    _users(data).remove(name)
     _done(data, as_json, f"user {name} is removed", "user remove", name=name)
 
 
-def _users(context: typer.Context, data: str | None) -> Users:
+def _users(data: str | None) -> Users:
     """Return the users. Root acts as the owner of the directory from now on, so that no console is shut out of what is made."""
     directory = console_directory(data, os.environ)
-    context.with_resource(as_owner_of(directory))
+    click.get_current_context().with_resource(as_owner_of(directory))
     return Users(directory, now_ms)
 
 

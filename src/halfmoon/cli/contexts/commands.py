@@ -6,19 +6,18 @@ import os
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import msgspec
-import typer
 
 from halfmoon.cli.contexts.file import DEFAULT, Context, Contexts, change, read
+from halfmoon.cli.shared.app import App, Argument, Option
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json
 from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.cli.shared.target import chosen
 from halfmoon.errors import SettingError
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
+app = App(
     help="Name clusters, and choose the one that commands ask.\n\n"
     "A context has the name servers of a cluster, and the paths of files that sign (--credentials) and encrypt (--tls and the "
     "options beside it). --nameserver comes first, then --context, the variables HALFMOON_CONTEXT and NAMESRV_ADDR, the context in "
@@ -26,24 +25,21 @@ app = typer.Typer(
     "default.\n\nExample: halfmoon context add prod --nameserver mq1:9876",
 )
 
-Name = Annotated[str, typer.Argument(metavar="CONTEXT", help="Name of the context.")]
+Name = Annotated[str, Argument(metavar="CONTEXT", help="Name of the context.")]
 
 
 @app.command()
 def add(
-    context: typer.Context,
     name: Name,
-    nameserver: Annotated[
-        str, typer.Option("--nameserver", "-n", metavar="ADDRESSES", help="Name servers, host:port separated by ';'.")
-    ],
-    replace: Annotated[bool, typer.Option("--replace", help="Replace the context if there is one of this name.")] = False,
+    nameserver: Annotated[str, Option("--nameserver", "-n", metavar="ADDRESSES", help="Name servers, host:port separated by ';'.")],
+    replace: Annotated[bool, Option("--replace", help="Replace the context if there is one of this name.")] = False,
     as_json: Json = False,
 ) -> None:
     """Add a context; --credentials, --tls and the options beside it are kept in it. Secrets are not, only the paths of files.
 
     Example: halfmoon context add prod --nameserver 'mq1:9876;mq2:9876' --credentials prod.yml --tls
     """
-    given = context.find_root().params
+    given = click.get_current_context().find_root().params
     credentials, ca, cert, key = (_absolute(given[option]) for option in ("credentials", "tls_ca", "tls_cert", "tls_key"))
     server_name, no_verify = given["tls_server_name"] or "", given["tls_no_verify"]
     made = Context(nameserver, credentials, given["encrypted"], ca, cert, key, server_name, no_verify)
@@ -85,8 +81,7 @@ def use(name: Name, as_json: Json = False) -> None:
 
 @app.command()
 def show(
-    context: typer.Context,
-    name: Annotated[str | None, typer.Argument(metavar="CONTEXT", help="Name of the context.")] = None,
+    name: Annotated[str | None, Argument(metavar="CONTEXT", help="Name of the context.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show a context; without a name the one that a command would act on now, and what chose it.
@@ -95,7 +90,7 @@ def show(
     """
     by = ""
     if name is None:
-        name, by, _ = chosen(context.find_root().params["context_name"])
+        name, by, _ = chosen(click.get_current_context().find_root().params["context_name"])
     facts = _facts(read(), name)
     facts.setdefault("nameserver", os.environ.get("NAMESRV_ADDR") or LOCAL)
     facts["chosen_by"] = by or None

@@ -10,14 +10,13 @@ from contextlib import AbstractContextManager
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
+import click
 import msgspec
-import typer
 
 from halfmoon.cli.outbox.tables import show_backlog, show_entries, show_sent
-from halfmoon.cli.shared.app import App
-from halfmoon.cli.shared.confirmation import Yes, confirm
+from halfmoon.cli.shared.app import App, Argument, Option
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.options import LOCAL, Json, Limit, NameServer, OneTopic, duration_ms, time_ms
+from halfmoon.cli.shared.options import LOCAL, Json, Limit, NameServer, OneTopic, Yes, confirm, duration_ms, time_ms
 from halfmoon.cli.shared.output import show_json
 from halfmoon.errors import UsageError
 from halfmoon.events.checks.tokens import check_table, create_tables
@@ -31,8 +30,6 @@ from halfmoon.model import LocalTransactionState, StoredMessage
 from halfmoon.shown.texts import TIME_FORMS
 
 app = App(
-    no_args_is_help=True,
-    add_completion=False,
     help="Relay, list, retry, drop and resend events of a database outbox.\n\nExample: halfmoon outbox status --database sqlite:///shop.db",
 )
 
@@ -43,7 +40,7 @@ RELAY_GROUP = "P_outbox_relay"
 
 Database = Annotated[
     str,
-    typer.Option(
+    Option(
         "--database",
         metavar="URL",
         help=f"The database, as an SQLAlchemy URL. Put one with a password into the variable {VARIABLE}: command lines are "
@@ -52,17 +49,15 @@ Database = Annotated[
 ]
 
 
-Schema = Annotated[str, typer.Option("--schema", metavar="NAME", help="The schema of the tables, unless the database finds it.")]
+Schema = Annotated[str, Option("--schema", metavar="NAME", help="The schema of the tables, unless the database finds it.")]
 Schemas = Annotated[
     list[str] | None,
-    typer.Option(
-        "--schema", metavar="NAME", help="A schema that has an outbox; may be repeated. '*': every one.", show_default=False
-    ),
+    Option("--schema", metavar="NAME", help="A schema that has an outbox; may be repeated. '*': every one.", show_default=False),
 ]
 
 
 def _ids(which: str) -> Any:
-    return typer.Argument(metavar="[EVENT]...", help=f"Ids of {which}.")
+    return Argument(metavar="[EVENT]...", help=f"Ids of {which}.")
 
 
 class State(StrEnum):
@@ -75,14 +70,14 @@ class State(StrEnum):
 
 
 Claim = Annotated[
-    str, typer.Option("--claim", metavar="DURATION", help="How long the rows claimed by a killed relay stay claimed: 8s to 1h.")
+    str, Option("--claim", metavar="DURATION", help="How long the rows claimed by a killed relay stay claimed: 8s to 1h.")
 ]
 Keep = Annotated[
-    str, typer.Option("--keep-sent", metavar="DURATION", help="Keep events for `outbox sent` once they were sent: 1s to 3650d.")
+    str, Option("--keep-sent", metavar="DURATION", help="Keep events for `outbox sent` once they were sent: 1s to 3650d.")
 ]
-Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help=f"Sent at or after this time: {TIME_FORMS}.")]
-Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Sent before this time.")]
-Attempts = Annotated[int, typer.Option("--attempts-max", min=0, help="Attempts before a row is marked as failed; 0: no limit.")]
+Since = Annotated[str | None, Option("--since", metavar="TIME", help=f"Sent at or after this time: {TIME_FORMS}.")]
+Until = Annotated[str | None, Option("--until", metavar="TIME", help="Sent before this time.")]
+Attempts = Annotated[int, Option("--attempts-max", min=0, help="Attempts before a row is marked as failed; 0: no limit.")]
 
 
 @app.command()
@@ -90,14 +85,14 @@ def relay(
     database: Database = "",
     schemas: Schemas = None,
     nameserver: NameServer = LOCAL,
-    group: Annotated[str, typer.Option("--group", "-g", metavar="GROUP", help="The producer group to send with.")] = RELAY_GROUP,
-    poll: Annotated[str, typer.Option("--poll", metavar="DURATION", help="Polling interval: 10ms to 1h.")] = "200ms",
-    batch: Annotated[int, typer.Option("--batch", min=1, max=1_000, help="Rows claimed at once.")] = 200,
+    group: Annotated[str, Option("--group", "-g", metavar="GROUP", help="The producer group to send with.")] = RELAY_GROUP,
+    poll: Annotated[str, Option("--poll", metavar="DURATION", help="Polling interval: 10ms to 1h.")] = "200ms",
+    batch: Annotated[int, Option("--batch", min=1, max=1_000, help="Rows claimed at once.")] = 200,
     claim: Claim = "60s",
     attempts: Attempts = RelaySettings.attempts_max or 0,
     keep: Keep = "",
-    make: Annotated[bool, typer.Option("--create-table", help="Create the table if it is missing.")] = False,
-    until_empty: Annotated[bool, typer.Option("--until-empty", help="Stop when nothing is left to send.")] = False,
+    make: Annotated[bool, Option("--create-table", help="Create the table if it is missing.")] = False,
+    until_empty: Annotated[bool, Option("--until-empty", help="Stop when nothing is left to send.")] = False,
     as_json: Json = False,
 ) -> None:
     """Send the events of an outbox until SIGTERM or Ctrl-C. Several relays may run at once.
@@ -146,13 +141,13 @@ def status(database: Database = "", schemas: Schemas = None, as_json: Json = Fal
     else:
         show_backlog(backlog, by_schema)
     if backlog.failed:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 @app.command("list", finds=True)
 def list_(
-    state: Annotated[State | None, typer.Option("--state", help="Only rows in this state.")] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Only failed events.")] = False,
+    state: Annotated[State | None, Option("--state", help="Only rows in this state.")] = None,
+    failed: Annotated[bool, Option("--failed", help="Only failed events.")] = False,
     topic: OneTopic = None,
     limit: Limit = 100,
     database: Database = "",
@@ -164,7 +159,7 @@ def list_(
     Example: halfmoon outbox list --failed
     """
     if failed and state not in (None, State.FAILED):
-        raise typer.BadParameter("give --failed or --state, not both")
+        raise click.BadParameter("give --failed or --state, not both")
     word = "failed" if failed else state and state.value
     with _opened(database, schema) as provider:
         entries = outbox_status.entries(provider, state=word, topic=topic, count_max=limit + 1)
@@ -174,7 +169,7 @@ def list_(
 @app.command()
 def retry(
     events: Annotated[list[str] | None, _ids("events, as `outbox list` shows them")] = None,
-    every: Annotated[bool, typer.Option("--all-failed", help="All failed events.")] = False,
+    every: Annotated[bool, Option("--all-failed", help="All failed events.")] = False,
     database: Database = "",
     schema: Schema = "",
     as_json: Json = False,
@@ -184,7 +179,7 @@ def retry(
     Example: halfmoon outbox retry --all-failed
     """
     if bool(events) == every:
-        raise typer.BadParameter("give ids of events, or --all-failed")
+        raise click.BadParameter("give ids of events, or --all-failed")
     with _opened(database, schema) as provider:
         count = outbox_status.retry(provider, event_ids=events or None)
     _show_count(count, "retried", "to be tried again", required=not every, as_json=as_json)
@@ -193,7 +188,7 @@ def retry(
 @app.command()
 def drop(
     events: Annotated[list[str] | None, _ids("failed events, as `outbox list --failed` shows them")] = None,
-    every: Annotated[bool, typer.Option("--all-failed", help="All failed events.")] = False,
+    every: Annotated[bool, Option("--all-failed", help="All failed events.")] = False,
     yes: Yes = False,
     database: Database = "",
     schema: Schema = "",
@@ -204,7 +199,7 @@ def drop(
     Example: halfmoon outbox drop 7F00000100012A139F1C0A1B2C3D0000 --yes
     """
     if bool(events) == every:
-        raise typer.BadParameter("give ids of events, or --all-failed")
+        raise click.BadParameter("give ids of events, or --all-failed")
     what = f"{len(events):,} events" if events else "all failed events"
     confirm(f"remove {what} from the outbox, never to be sent", yes=yes)
     with _opened(database, schema) as provider:
@@ -248,7 +243,7 @@ def resend(
     Example: halfmoon outbox resend --since 2h --topic TP_ORDER --yes
     """
     if bool(events) == (since is not None):
-        raise typer.BadParameter("give ids of events, or --since")
+        raise click.BadParameter("give ids of events, or --since")
     since_ms, until_ms = _period(since, until)
     what = f"{len(events):,} events" if events else f"all events sent since {since}{f' until {until}' if until else ''}"
     confirm(f"send {what}{f' of topic {topic}' if topic else ''} again", yes=yes)
@@ -270,17 +265,17 @@ def _show(entries: list[T], limit: int, show: Callable[[list[T]], None], *, as_j
 
 
 def _show_count(count: int, key: str, what: str, *, required: bool, as_json: bool) -> None:
-    """Write what became of how many events. Raises typer.Exit for none where some are ``required``."""
+    """Write what became of how many events. Raises click.exceptions.Exit for none where some are ``required``."""
     if as_json:
         show_json({key: count})
     else:
         say(f"{count:,} {what}")
     if required and not count:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _period(since: str | None, until: str | None) -> tuple[int, int | None]:
-    """Return the times of ``--since`` and ``--until``; 0 and None where they are not given. Raises typer.BadParameter."""
+    """Return the times of ``--since`` and ``--until``; 0 and None where they are not given. Raises click.BadParameter."""
     return time_ms(since) if since else 0, time_ms(until) if until else None
 
 

@@ -1,117 +1,247 @@
-"""How every command is declared: one option or word for a topic and a group, and one for an empty result. Asks no server."""
+"""Commands made of functions: annotated parameters become Click's options and arguments. Asks no server.
+
+A parameter is annotated with an `Option` or an `Argument`, or is a dataclass whose fields are options that several commands share::
+
+    @dataclass(frozen=True, kw_only=True)
+    class Output:
+        nameserver: NameServer = LOCAL
+        as_json: Json = False
+
+    @app.command()
+    def status(group: Group, output: Output) -> None: ...
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from copy import copy
-from functools import wraps
-from inspect import Parameter, Signature, signature
-from typing import Annotated, Any, get_args
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from inspect import Parameter, cleandoc, signature
+from pathlib import Path
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
-import typer
-from typer.core import TyperCommand
-from typer.models import ArgumentInfo, OptionInfo
+import click
+from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
-from halfmoon.cli.shared.option_groups import grouped
-
-FailIfEmpty = Annotated[bool, typer.Option("--fail-if-empty", help="Exit with 1 if there are none.")]
 _WORD = "_word"
-"""Ends the name of a parameter that is the word for an option."""
+"""Suffix of a parameter that is an argument standing for an option."""
+_MEANT_AS_WORDS = (("--topic", "TOPIC"), ("--group", "GROUP"))
 
 
-class App(typer.Typer):
-    """The commands of a noun, or a single one. Each may have parameters that are dataclasses, see `grouped`."""
+class Option:
+    """Option of a command: its flags, and settings of `click.Option`; ``min`` and ``max`` bound a number."""
 
-    def command(self, name: str | None = None, *, finds: bool = False, **settings: Any) -> Callable[[Callable[..., Any]], Any]:
-        """Declare a command.
+    def __init__(self, *flags: str, **settings: Any) -> None:
+        self.flags, self.settings = flags, settings
 
-        An option ``--topic TOPIC`` or ``--group GROUP`` is also taken as a word at the place of its parameter: ``topic show
-        orders`` and ``topic show --topic orders`` are the same. A place behind as many words as one likes is none.
-
-        ``finds``: the command returns what it found, or how much, and takes ``--fail-if-empty``: exit code 1 if that is nothing.
-        """
-        add = super().command(name, cls=_EitherWay, **settings)
-
-        def declare(command: Callable[..., Any]) -> Callable[..., Any]:
-            add(_told(either_way(grouped(command)), finds=finds))
-            return command
-
-        return declare
+    @property
+    def has_word(self) -> bool:
+        """Whether it is ``--topic TOPIC`` or ``--group GROUP``, which may also be given as a word."""
+        return (self.flags[0], self.settings.get("metavar")) in _MEANT_AS_WORDS
 
 
-class _EitherWay(TyperCommand):
-    """A command whose words are counted without those that were given as options."""
+class Argument:
+    """Argument of a command: its name in the help, and its help."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+    def __init__(self, *, metavar: str | None = None, help: str = "") -> None:
+        self.settings = {"metavar": metavar, "help": help}
+
+
+class Choice(click.Choice[str]):
+    """Values of an enumeration of texts."""
+
+    def __init__(self, kind: type[Enum]) -> None:
+        super().__init__([each.value for each in kind])
+        self._kind = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the member of the enumeration that has this value."""
+        return value if isinstance(value, self._kind) else self._kind(super().convert(value, param, ctx))
+
+
+class Command(click.Command):
+    """Command whose topic and group may be options or words."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters without the words that were given as options; for completion with the options of all commands."""
+        as_options = ctx.meta.get(_WORD, ())
+        everywhere = ctx.find_root().command.params if ctx.resilient_parsing and ctx.parent is not None else []
+        return [param for param in (*super().get_params(ctx), *everywhere) if param.name not in as_options]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Count words without those that were given as options."""
         given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
-        as_options = {f"{name}{_WORD}" for name, value in given.items() if value is not None}
-        self.params = [param for param in self.params if param.name not in as_options]
+        ctx.meta[_WORD] = {f"{name}{_WORD}" for name in given}
         return super().parse_args(ctx, args)
 
 
-def either_way(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a command that takes its topic and its group as options and as words."""
-    parameters: list[Parameter] = []
-    twice: list[str] = []
-    any_number = False
-    for parameter in signature(command).parameters.values():
-        kind, info = (*get_args(parameter.annotation), None, None)[:2]
-        if isinstance(info, OptionInfo) and not any_number and _has_word(info):
-            any_number = _is_list(kind)
-            parameters += [_word(parameter, kind, info), _option(parameter, kind, info)]
-            twice.append(parameter.name)
-        else:
-            any_number |= isinstance(info, ArgumentInfo) and _is_list(kind)
-            parameters.append(parameter)
+class App(click.Group):
+    """Commands of a noun; one without a help is the only command of its module."""
 
-    @wraps(command)
-    def run(**given: Any) -> Any:
-        for name in twice:
-            word = given.pop(name + _WORD, None)
-            if word not in (None, [], ()):
-                given[name] = word
-        return command(**given)
+    def __init__(self, help: str | None = None, **settings: Any) -> None:
+        super().__init__(help=help, **settings)
 
-    return _seen_as(run, parameters)
+    def command(self, name: str | None = None, *, finds: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # type: ignore[override]
+        """Declare a function as a command.
 
+        An option ``--topic TOPIC`` or ``--group GROUP`` is also taken as a word at the place of its parameter: ``topic show
+        orders`` and ``topic show --topic orders`` are the same. Behind any number of words there is no place for another.
 
-def _has_word(info: OptionInfo) -> bool:
-    """Whether an option is ``--topic TOPIC`` or ``--group GROUP``. In Annotated, its flag stands where its default would."""
-    return (info.default, info.metavar) in (("--topic", "TOPIC"), ("--group", "GROUP"))
+        ``finds``: the function returns what it found, or how much, and ``--fail-if-empty`` makes an empty result exit code 1.
+        """
 
+        def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+            self.add_command(command_of(function, name or function.__name__, finds=finds))
+            return function
 
-def _word(parameter: Parameter, kind: Any, info: OptionInfo) -> Parameter:
-    word = typer.Argument(metavar=info.metavar, help=info.help, show_default=False, autocompletion=info.autocompletion)
-    kind, default = (kind, Parameter.empty) if parameter.default is Parameter.empty else (kind | None, None)
-    return parameter.replace(name=parameter.name + _WORD, default=default, annotation=Annotated[kind, word])
+        return declare
 
+    def before(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Declare a function that runs before each command of the group, with options of its own."""
+        made = command_of(function, self.name or function.__name__)
+        self.params, self.callback, self.help = made.params, made.callback, self.help or made.help
+        return function
 
-def _option(parameter: Parameter, kind: Any, info: OptionInfo) -> Parameter:
-    option = copy(info)
-    option.help = f"The same as {info.metavar}."
-    default = None if parameter.default is Parameter.empty else parameter.default
-    return parameter.replace(default=default, annotation=Annotated[kind | None, option])
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write each command with the whole first paragraph of its help."""
+        known = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _first_paragraph(each.help)) for name, each in known if each and not each.hidden])
+
+    def names(self, kind: str, context: click.Context, begun: str) -> list[str]:
+        """Return names that may stand next: of what ``kind`` is (TOPIC, GROUP or CONTEXT). None are known here."""
+        return []
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands as they were declared."""
+        return list(self.commands)
 
 
-def _is_list(kind: Any) -> bool:
-    return any(str(each).startswith("list[") for each in (kind, *get_args(kind)))
+def command_of(function: Callable[..., Any], name: str, *, finds: bool = False) -> Command:
+    """Return the command that a function is: called with its own parameters, made of what was given."""
+    hints = get_type_hints(function, include_extras=True)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    declared = list(_declared(function, hints, groups))
+    if finds:
+        fail_if_empty = Option("--fail-if-empty", help="Exit with 1 if there are none.")
+        declared.append(_Declared("fail_if_empty", bool, False, fail_if_empty, is_list=False))
+    params: list[click.Parameter] = []
+    place_for_words = True
+    for each in declared:
+        word = place_for_words and isinstance(each.info, Option) and each.info.has_word
+        if word or isinstance(each.info, Argument):
+            params.append(_word(each))
+        if isinstance(each.info, Option):
+            params.append(_option(each, has_word=word))
+        place_for_words = place_for_words and not (each.is_list and isinstance(params[-1 - word], click.Argument))
 
-
-def _told(command: Callable[..., Any], *, finds: bool) -> Callable[..., None]:
-    """Return a command that returns nothing: one that finds takes ``--fail-if-empty``."""
-
-    @wraps(command)
     def run(**given: Any) -> None:
-        asked = given.pop("fail_if_empty", False)
-        if not command(**given) and asked:
-            raise typer.Exit(1)
+        values = {each.name: each.value(given) for each in declared}
+        asked = values.pop("fail_if_empty", False)
+        for group_name, group in groups.items():
+            values[group_name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        if not function(**values) and asked:
+            sys.exit(1)
 
-    option = Parameter("fail_if_empty", Parameter.KEYWORD_ONLY, default=False, annotation=FailIfEmpty)
-    return _seen_as(run, [*signature(command).parameters.values(), *([option] if finds else [])])
+    return Command(name, params=params, callback=run, help=cleandoc(function.__doc__ or ""))
 
 
-def _seen_as(run: Callable[..., Any], parameters: list[Parameter]) -> Callable[..., Any]:
-    """Have `inspect.signature` see other parameters of a function than it has."""
-    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run
+class _Declared(NamedTuple):
+    """A parameter of a function, or a field of a dataclass that is one."""
+
+    name: str
+    kind: Any
+    default: Any
+    info: Option | Argument
+    is_list: bool
+
+    @property
+    def required(self) -> bool:
+        return self.default is Parameter.empty
+
+    def value(self, given: dict[str, Any]) -> Any:
+        """Return what was given, as an option or as a word, or the default."""
+        found = [given[name] for name in (self.name + _WORD, self.name) if given.get(name) not in (None, ())]
+        if not found:
+            return None if self.required else self.default
+        return list(found[0]) if self.is_list else found[0]
+
+
+def _declared(function: Callable[..., Any], hints: dict[str, Any], groups: dict[str, Any]) -> Iterator[_Declared]:
+    for parameter in signature(function).parameters.values():
+        if parameter.name in groups:
+            group = groups[parameter.name]
+            inner = get_type_hints(group, include_extras=True)
+            for field in fields(group):
+                yield _declaration(field.name, inner[field.name], field.default)
+        else:
+            yield _declaration(parameter.name, hints[parameter.name], parameter.default)
+
+
+def _declaration(name: str, annotation: Any, default: Any) -> _Declared:
+    kind, info = get_args(annotation)[:2]
+    kinds = [each for each in get_args(kind) if each is not type(None)] or [kind]
+    lists = [each for each in (kind, *kinds) if get_origin(each) is list]
+    return _Declared(name, get_args(lists[0])[0] if lists else kinds[0], default, info, bool(lists))
+
+
+def _option(declared: _Declared, *, has_word: bool) -> click.Option:
+    assert isinstance(declared.info, Option)
+    settings = dict(declared.info.settings)
+    if declared.kind is bool:
+        settings["is_flag"] = True
+    else:
+        settings |= {"type": _type(declared.kind, settings), "shell_complete": _completion(settings)}
+    if has_word:
+        settings["help"] = f"The same as {settings['metavar']}."
+    required = declared.required and not has_word
+    if not required:
+        settings["default"] = None if declared.required or declared.is_list else declared.default
+    return click.Option([declared.name, *declared.info.flags], multiple=declared.is_list, required=required, **settings)
+
+
+def _word(declared: _Declared) -> click.Argument:
+    is_argument = isinstance(declared.info, Argument)
+    settings = {name: declared.info.settings.get(name) for name in ("metavar", "help")}
+    return click.Argument(
+        [declared.name if is_argument else declared.name + _WORD], nargs=-1 if declared.is_list else 1, required=declared.required,
+        type=_type(declared.kind, {}), shell_complete=_completion(settings), **settings,
+    )  # fmt: skip
+
+
+def _type(kind: Any, settings: dict[str, Any]) -> Any:
+    """Return Click's type of a value; what only that takes is no setting of the option any more."""
+    if kind is Path:
+        return click.Path(
+            path_type=Path, **{name: settings.pop(name) for name in ("exists", "file_okay", "dir_okay") if name in settings}
+        )
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return Choice(kind)
+    bounds = {name: settings.pop(name) for name in ("min", "max") if name in settings}
+    return kind if not bounds else click.FloatRange(**bounds) if kind is float else click.IntRange(**bounds)
+
+
+def _completion(settings: dict[str, Any]) -> Any:
+    """Return what Click calls for the values that may stand next; None: what the type knows."""
+    kind = (settings.get("metavar") or "").strip("[].")
+    if kind in ("FILE", "DIR"):
+        return lambda ctx, param, begun: [CompletionItem(begun, type=kind.lower())]
+    if kind not in ("TOPIC", "GROUP", "CONTEXT") or "producer group" in (settings.get("help") or "").lower():
+        return None
+
+    def complete(ctx: click.Context, param: click.Parameter, begun: str) -> Sequence[str]:
+        root = ctx.find_root().command
+        return root.names(kind, ctx, begun) if isinstance(root, App) else []
+
+    return complete
+
+
+def given_on_the_command_line(context: click.Context, name: str) -> bool:
+    """Whether an option was given, not left to a variable or its default."""
+    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def _first_paragraph(text: str | None) -> str:
+    return " ".join((text or "").split("\n\n")[0].split())

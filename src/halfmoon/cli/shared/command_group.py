@@ -1,30 +1,31 @@
-"""The command that holds all others, its help and its errors. Loads a command's module only when it is asked for."""
+"""Group of all commands, its help and its errors. Loads a command's module only when that command is used."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from inspect import cleandoc
 from itertools import takewhile
 from shutil import get_terminal_size
 from typing import Annotated, Any
 
-import typer
-from typer.core import TyperCommand, TyperGroup
+import click
+from click.shell_completion import shell_complete
 
 from halfmoon import __version__
-from halfmoon.cli.shared import tls
+from halfmoon.cli.shared.app import App, Option
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.output import report
-from halfmoon.cli.shared.target import chosen, sign_with
+from halfmoon.cli.shared.target import Ca, Cert, Key, NoVerify, ServerName, Tls, chosen, enter_options, first
 from halfmoon.errors import HalfmoonError, UsageError
-from halfmoon.hot import NATIVE
 
 COMMANDS = {
-    "serve": ("halfmoon.cli.shared.server_help", "Run a name server and a broker in one process."),
-    "nameserver": ("halfmoon.cli.shared.server_help", "Run a name server alone."),
-    "broker": ("halfmoon.cli.shared.server_help", "Run a broker alone: another master of a cluster."),
+    "serve": ("", "Run a name server and a broker in one process."),
+    "nameserver": ("", "Run a name server alone."),
+    "broker": ("", "Run a broker alone: another master of a cluster."),
     "topic": ("halfmoon.cli.topic", "Create, list, show and delete topics."),
     "group": ("halfmoon.cli.group", "List, show, create, delete and reset consumer groups."),
     "produce": ("halfmoon.cli.produce", "Send messages, and print a line for each one that is stored."),
@@ -50,128 +51,149 @@ COMMANDS = {
         "halfmoon.cli.store.backup",
         "Copy the store of a broker, which may go on running, so that a broker can start on the copy.",
     ),
-    "completion": ("halfmoon.cli.completion.command", "Print the script with which bash, zsh or fish completes commands."),
+    "completion": ("halfmoon.cli.completion", "Print the script with which bash, zsh or fish completes commands."),
     "demo": (
-        "halfmoon.cli.demo.command",
+        "halfmoon.cli.demo",
         "Run the whole story with real processes, kill them with -9, and check that everything agrees.",
     ),
 }
-"""Each command, the module with its ``app``, and its line in the list of all, for which no module is imported."""
+"""Each command, the module with its ``app`` (empty: a server), and its line in the list of all, for which no module is imported."""
+
+COMPLETE = "_HALFMOON_COMPLETE"
+"""Variable with which shells ask for words that may stand next."""
+WIDTH_MAX = 120
+"""Columns of the help on a wide terminal."""
 
 
-class Commands(TyperGroup):
-    """Loads a command when it is run; a list of all shows their lines of the table."""
+class Commands(App):
+    """Group that loads a command when it is run; a list of all shows their lines of the table."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Parse the options of all commands wherever they stand."""
+        return super().make_context(info_name, first(args), parent, **extra)
+
+    def names(self, kind: str, context: click.Context, begun: str) -> list[str]:
+        """Return names of the cluster, or of contexts, that may stand next."""
+        from halfmoon.cli.completion import names  # only where a shell asks
+
+        return names(kind, context, begun)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
         """Return all names in the order of the table."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return one command as it stands in a list, or None."""
-        return TyperCommand(cmd_name, help=COMMANDS[cmd_name][1]) if cmd_name in COMMANDS else None
+        return click.Command(cmd_name, help=COMMANDS[cmd_name][1]) if cmd_name in COMMANDS else None
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str, Any, list[str]]:
-        """Return the command that arguments name, ready to run, and what is behind its name."""
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that arguments name, ready to run, and the arguments behind its name."""
         name, *rest = args
-        if name not in COMMANDS:
+        if name in COMMANDS:
+            return name, load(name), rest
+        if not ctx.resilient_parsing:
             near = get_close_matches(name, COMMANDS, 1)
             ctx.fail(f"No such command {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
-        return name, load(name), rest
+        return None, None, rest
 
 
-def load(name: str) -> Any:
+def load(name: str) -> click.Command:
     """Return a command of the table, ready to run. The one place that imports by name: each command costs only what it needs."""
-    apps = import_module(COMMANDS[name][0]).app
-    command = typer.main.get_command(apps[name] if isinstance(apps, dict) else apps)
+    module, _ = COMMANDS[name]
+    if not module:
+        return _server(name)
+    app: App = import_module(module).app
+    command = app if app.help is not None else next(iter(app.commands.values()))
     command.name = name
-    _lay_out(command, boxes=_columns() >= BOXES_MIN)
     return command
 
 
-BOXES_MIN = 76
-"""Columns from which on help and errors have boxes around them; with fewer, some names and times would be cut."""
+def _server(name: str) -> click.Command:
+    """Return a command with the options of a server: for its help, and for messages about wrong ones."""
+    from halfmoon.cli.servers import HELP, OPTIONS, serve
+
+    def start(**values: Any) -> None:
+        sys.exit(serve(name, {option: list(value) if isinstance(value, tuple) else value for option, value in values.items()}))
+
+    options = [
+        click.Option(
+            [option.flag], metavar=option.metavar or None, is_flag=not option.metavar, multiple=option.many, help=option.why,
+            show_default=option.default or False,
+        )
+        for option in OPTIONS[name]
+    ]  # fmt: skip
+    return click.Command(name, params=[*options], callback=start, help=cleandoc(HELP[name]))
 
 
-def _columns() -> int:
-    return get_terminal_size().columns
+app = Commands(name="halfmoon", no_args_is_help=True)
 
 
-def _lay_out(command: Any, *, boxes: bool) -> None:
-    if not boxes:
-        command.rich_markup_mode = None
-    # With boxes, Typer ends a line where one ends in the source: in all paragraphs but the first.
-    command.help = "\n\n".join(" ".join(part.split()) for part in (command.help or "").split("\n\n"))
-    for each in getattr(command, "commands", {}).values():
-        _lay_out(each, boxes=boxes)
+def _version(context: click.Context, param: click.Parameter, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
+        from halfmoon.hot import NATIVE
 
-
-ANYWHERE = ("--context", "--credentials")
-"""Options of all commands that may stand in any place, with their values."""
-
-WRONG_ARGUMENTS: Any = typer.BadParameter.__base__
-"""What Typer raises for arguments that are wrong; it has no public name."""
-
-app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, rich_markup_mode="rich")
-
-
-def _version(asked: bool) -> None:
-    if asked:
         say(f"halfmoon {__version__}, " + (f"with halfmoon-native {NATIVE}" if NATIVE else "without halfmoon-native"))
-        raise typer.Exit
+        context.exit()
 
 
-@app.callback()
+@app.before
 def halfmoon(
-    context: typer.Context,
     context_name: Annotated[
         str | None,
-        typer.Option("--context", metavar="CONTEXT", help="Ask the cluster of this context (halfmoon context; HALFMOON_CONTEXT)."),
+        Option("--context", metavar="CONTEXT", help="Ask the cluster of this context (halfmoon context; HALFMOON_CONTEXT)."),
     ] = None,
     credentials: Annotated[
         str | None,
-        typer.Option("--credentials", metavar="FILE", help="File with accessKey and secretKey that sign all requests (access.md)."),
+        Option("--credentials", metavar="FILE", help="File with accessKey and secretKey that sign all requests (access.md)."),
     ] = None,
-    show_version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
-    encrypted: tls.Tls = False,
-    tls_ca: tls.Ca = None,
-    tls_cert: tls.Cert = None,
-    tls_key: tls.Key = None,
-    tls_server_name: tls.ServerName = None,
-    tls_no_verify: tls.NoVerify = False,
+    show_version: Annotated[bool, Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+    encrypted: Tls = False,
+    tls_ca: Ca = None,
+    tls_cert: Cert = None,
+    tls_key: Key = None,
+    tls_server_name: ServerName = None,
+    tls_no_verify: NoVerify = False,
 ) -> None:
     """Transactional messaging for Python on the RocketMQ protocol.
 
     Exit codes: 0 done, 1 refused or found something, 2 a wrong argument or setting.
 
+    Options for the context, credentials and encrypted connections may stand at any place in a command.
+
     Example: halfmoon serve --data ./data
     """
-    context.call_on_close(tls.into_environment(encrypted, tls_ca, tls_cert, tls_key, tls_server_name, tls_no_verify))
-    if credentials is not None:
-        context.call_on_close(sign_with(credentials))
+    context = click.get_current_context()
+    context.call_on_close(enter_options(context.params))
     if context_name:
         chosen(context_name)  # an unknown one is refused whatever the command
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run what the arguments ask for and return the exit code."""
+    """Run the command that the arguments name; return the exit code."""
+    if instruction := os.environ.get(COMPLETE):
+        return shell_complete(app, {}, "halfmoon", COMPLETE, instruction)
     as_json = "--json" in takewhile("--".__ne__, arguments)
-    command, boxes = typer.main.get_command(app), _columns() >= BOXES_MIN
-    width = None if boxes else _columns()
-    _lay_out(command, boxes=boxes)
+    width = min(get_terminal_size().columns, WIDTH_MAX)
     try:
-        given = tls.first(arguments, ANYWHERE)
-        code = command.main(
-            args=given, prog_name="halfmoon", obj={"json": as_json}, standalone_mode=not as_json, terminal_width=width
-        )  # fmt: skip
+        context = app.make_context("halfmoon", [*arguments], obj={"json": as_json}, show_default=True, terminal_width=width)
+        with context:
+            app.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
-    except WRONG_ARGUMENTS as exc:
-        return report(UsageError(exc.format_message()), as_json=as_json)
-    except typer.Abort:
+    except click.ClickException as exc:
+        if as_json:
+            return report(UsageError(exc.format_message()), as_json=True)
+        exc.show()
+        return exc.exit_code
+    except click.Abort:
         return report(HalfmoonError("aborted"), as_json=as_json)
     except HalfmoonError as exc:
         return report(exc, as_json=as_json)
     except BrokenPipeError:
         sys.stderr.close()
         return 1
-    return code if isinstance(code, int) else 0
+    return 0

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from shutil import get_terminal_size
 from typing import Any
+from unicodedata import combining, east_asian_width
 
 import msgspec
-from rich.cells import cell_len
-from rich.console import Console
-from rich.text import Text
 
 from halfmoon.cli.shared.lines import LINE_MAX, plain, say
 from halfmoon.errors import BrokerError, HalfmoonError, UsageError
@@ -58,10 +59,11 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
     if not table:
         say(f"{title}: none" if title else "none")
         return
-    screen = console()
-    layout = _Layout(columns, table, screen.width if sys.stdout.isatty() else sys.maxsize)
-    above, below = f"{plain(title)}\n" if title else "", "\n".join(map(layout.text, layout.cells))
-    screen.print(Text.assemble(above, (layout.text(columns), "bold"), f"\n{'─' * layout.width}\n", below), soft_wrap=True)
+    layout = _Layout(columns, table, get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize)
+    head = [plain(title)] if title else []
+    lines = [*head, styled(layout.text(columns), "1"), "─" * layout.width, *map(layout.text, layout.cells)]
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
     if layout.left_out:
         say(f"left out, for want of room: {', '.join(layout.left_out)} (a wider terminal or --json shows them)")
 
@@ -73,7 +75,7 @@ class _Layout:
         most = [LINE_MAX if name in WHOLE else CELL_MAX for name in columns]
         self.cells = [[_cell(value, most[at]) for at, value in enumerate(row)] for row in rows]
         self._right = {at for at in range(len(columns)) if all(isinstance(row[at], int | float) for row in rows)}
-        self._widths = [min(CELL_MAX, max(map(cell_len, column))) for column in zip(columns, *self.cells)]
+        self._widths = [min(CELL_MAX, max(map(width_of, column))) for column in zip(columns, *self.cells)]
         shown = self._shown(columns, room)
         self._lines = self._side_by_side(shown, room)
         self.left_out = [name for at, name in enumerate(columns) if at not in shown]
@@ -85,7 +87,7 @@ class _Layout:
         return " " + "\n   ".join(lines)
 
     def _padded(self, text: str, at: int) -> str:
-        space = " " * (self._widths[at] - cell_len(text))
+        space = " " * (self._widths[at] - width_of(text))
         return space + text if at in self._right else text + space
 
     def _width(self, line: Sequence[int]) -> int:
@@ -115,9 +117,34 @@ def _cell(value: object, most: int) -> str:
     return f"{value:,}" if type(value) is int else plain(str(value), most)
 
 
-def console() -> Console:
-    """Return a console on standard output; without a terminal it neither colours nor wraps."""
-    return Console() if sys.stdout.isatty() else Console(width=200, no_color=True, highlight=False)
+def styled(text: str, style: str) -> str:
+    """Return a text in a style (a number of ECMA-48's SGR) where standard output is a terminal that shows it."""
+    if not style or not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    return f"\x1b[{style}m{text}\x1b[0m"
+
+
+@contextmanager
+def full_screen() -> Iterator[Callable[[Iterable[str]], None]]:
+    """Take a terminal's alternate screen; yield the function that draws lines on it."""
+
+    def draw(lines: Iterable[str]) -> None:
+        sys.stdout.write("\x1b[H" + "\x1b[K\r\n".join(lines) + "\x1b[J")
+        sys.stdout.flush()
+
+    sys.stdout.write("\x1b[?1049h\x1b[?25l")
+    try:
+        yield draw
+    finally:
+        sys.stdout.write("\x1b[?25h\x1b[?1049l")
+        sys.stdout.flush()
+
+
+def width_of(text: str) -> int:
+    """Return how many columns of a terminal a text takes: two for wide characters, none for combining ones."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if combining(each) else 2 if east_asian_width(each) in "WF" else 1 for each in text)
 
 
 def report(error: HalfmoonError, *, as_json: bool) -> int:

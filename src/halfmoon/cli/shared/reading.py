@@ -9,7 +9,6 @@ from difflib import get_close_matches
 
 import halfmoon
 from halfmoon.cli.shared.lines import check_reader
-from halfmoon.client.admin import Admin
 from halfmoon.errors import HalfmoonError, TopicNotFound
 from halfmoon.model import MessageQueue, StoredMessage
 
@@ -29,12 +28,12 @@ def check_topic(nameserver: str, topic: str) -> None:
 
     Raises NetworkError where no server answers.
     """
-    with Admin(nameserver=nameserver) as admin, near_names(admin, topic):
+    with halfmoon.Admin(nameserver=nameserver) as admin, near_names(admin, topic):
         admin.topic_route(topic)
 
 
 @contextmanager
-def near_names(admin: Admin, topic: str) -> Iterator[None]:
+def near_names(admin: halfmoon.Admin, topic: str) -> Iterator[None]:
     """Raise TopicMissing instead of TopicNotFound, with names spelt alike."""
     try:
         yield
@@ -68,7 +67,7 @@ def starts_and_ends(nameserver: str, topic: str, since: int) -> dict[MessageQueu
 
     Raises TopicMissing.
     """
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         spans = {}
         with near_names(admin, topic):
             stats = admin.topic_stats(topic)

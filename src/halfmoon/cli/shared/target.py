@@ -7,15 +7,15 @@ clients as the variables do that it stands for, also those of processes that a c
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import click
 import msgspec
-import typer
 
 from halfmoon.cli.contexts.file import DEFAULT, Context, read
-from halfmoon.cli.shared import tls
+from halfmoon.cli.shared.app import Option, given_on_the_command_line
 from halfmoon.cli.shared.lines import say
 
 CREDENTIALS = ("HALFMOON_CREDENTIALS", "HALFMOON_ACCESS_KEY", "HALFMOON_SECRET_KEY", "HALFMOON_SECURITY_TOKEN")
@@ -48,16 +48,16 @@ def chosen(option: str | None) -> Chosen:
     return Chosen(found.in_use, IN_USE, found.named(found.in_use))
 
 
-def name_servers(context: typer.Context, param: typer.CallbackParam, value: str) -> str:
+def name_servers(context: click.Context, param: click.Parameter, value: str) -> str:
     """Return the name servers that a command asks; until it ends, its clients sign and encrypt as the context says that has them.
 
-    The callback of ``--nameserver``. Raises typer.BadParameter where it and ``--context`` are both given, SettingError.
+    The callback of ``--nameserver``. Raises click.BadParameter where it and ``--context`` are both given, SettingError.
     """
     root = context.find_root()
-    option, source = root.params.get("context_name"), context.get_parameter_source(param.name or "")
-    if source is not None and source.name == "COMMANDLINE":
+    option = root.params.get("context_name")
+    if given_on_the_command_line(context, param.name or ""):
         if option:
-            raise typer.BadParameter("give either --nameserver or --context")
+            raise click.BadParameter("give either --nameserver or --context")
         return value
     found = chosen(option)
     if found.context is None:
@@ -79,8 +79,8 @@ def enter(found: Chosen, options: Mapping[str, Any]) -> Callable[[], None]:
     undo = ExitStack()
     if found.context.credentials and not options.get("credentials") and not given.intersection(CREDENTIALS):
         undo.callback(sign_with(found.context.credentials))
-    if not any(map(options.get, tls.NAMES)) and not any(name.startswith("HALFMOON_TLS") for name in given):
-        undo.callback(tls.into_environment(*msgspec.structs.astuple(found.context)[2:]))
+    if not any(map(options.get, NAMES)) and not any(name.startswith("HALFMOON_TLS") for name in given):
+        undo.callback(into_environment(*msgspec.structs.astuple(found.context)[2:]))
     return undo.close
 
 
@@ -92,5 +92,75 @@ def sign_with(file: str) -> Callable[[], None]:
     def undo() -> None:
         del os.environ[CREDENTIALS[0]]
         os.environ.update({name: value for name, value in before.items() if value is not None})
+
+    return undo
+
+
+# ---------------------------------------------------------------- options of all commands
+
+Tls = Annotated[bool, Option("--tls", help="Encrypt connections to servers (HALFMOON_TLS).")]
+Ca = Annotated[str | None, Option("--tls-ca", metavar="FILE", help="CA certificates (PEM) that sign those of servers.")]
+Cert = Annotated[str | None, Option("--tls-cert", metavar="FILE", help="Certificate (PEM) to show to servers.")]
+Key = Annotated[str | None, Option("--tls-key", metavar="FILE", help="Its private key (PEM).")]
+ServerName = Annotated[str | None, Option("--tls-server-name", metavar="NAME", help="Name in every server's certificate.")]
+NoVerify = Annotated[
+    bool, Option("--tls-no-verify", help="Insecure: accept any certificate, which allows man-in-the-middle attacks.")
+]
+
+NAMES = ("encrypted", "tls_ca", "tls_cert", "tls_key", "tls_server_name", "tls_no_verify")
+"""Parameters of the group of all commands for these options, in the order of `into_environment`."""
+_SWITCHES = ("--tls", "--tls-no-verify")
+_WITH_VALUE = ("--context", "--credentials", "--tls-ca", "--tls-cert", "--tls-key", "--tls-server-name")
+
+
+def first(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with the options of all commands in front, where the group of all commands reads them."""
+    ours: list[str] = []
+    others: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        if argument == "--":
+            others += [argument, *rest]
+        elif argument in _SWITCHES or argument.partition("=")[0] in _WITH_VALUE:
+            ours.append(argument)
+            if argument in _WITH_VALUE:
+                ours += [value for value in [next(rest, None)] if value is not None]
+        else:
+            others.append(argument)
+    return ours + others
+
+
+def enter_options(options: Mapping[str, Any]) -> Callable[[], None]:
+    """Have the clients of this process sign and encrypt as options say; return a function that undoes that."""
+    undo = ExitStack()
+    undo.callback(into_environment(*map(options.get, NAMES)))
+    if options.get("credentials"):
+        undo.callback(sign_with(options["credentials"]))
+    return undo.close
+
+
+def into_environment(
+    tls: bool | None, ca: str | None, cert: str | None, key: str | None, server_name: str | None, no_verify: bool | None
+) -> Callable[[], None]:
+    """Set the variables that clients read where they are given no settings; return what undoes that.
+
+    What belongs to TLS switches it on.
+    """
+    if not (tls or ca or cert or key or server_name or no_verify):
+        return lambda: None
+    values = {
+        "HALFMOON_TLS": "true", "HALFMOON_TLS_CA": ca, "HALFMOON_TLS_CERT": cert, "HALFMOON_TLS_KEY": key,
+        "HALFMOON_TLS_SERVER_NAME": server_name, "HALFMOON_TLS_VERIFY": "false" if no_verify else None,
+    }  # fmt: skip
+    given = {name: value for name, value in values.items() if value}
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+
+    def undo() -> None:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
     return undo

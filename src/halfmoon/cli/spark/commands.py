@@ -6,26 +6,23 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+import click
 
-from halfmoon.cli.shared.app import App
-from halfmoon.cli.shared.confirmation import Yes, confirm
-from halfmoon.cli.shared.options import Group, Groups, OneTopic, Topic, Topics, duration_ms, pairs, time_ms
+from halfmoon.cli.shared.app import App, Argument, Option
+from halfmoon.cli.shared.options import Group, Groups, OneTopic, Topic, Topics, Yes, confirm, duration_ms, pairs, time_ms
 from halfmoon.cli.spark import maintenance
 from halfmoon.cli.spark.options import Limit, Plot, SharedOptions, Since, check_plot, missing
 from halfmoon.errors import UsageError
 
 app = App(
-    no_args_is_help=True,
-    add_completion=False,
     help="Topics as tables with Spark: ingest, SQL, lag, audits, replay.\n\nExample: halfmoon spark lag C_shop",
 )
-txn = App(no_args_is_help=True, help="Transactions, read from the log.\n\nExample: halfmoon spark txn audit --since 1d")
-delay = App(no_args_is_help=True, help="Delayed messages, read from the log.\n\nExample: halfmoon spark delay audit --since 1d")
-dlq = App(no_args_is_help=True, help="Dead letters as tables.\n\nExample: halfmoon spark dlq report --since 1d")
-app.add_typer(txn, name="txn")
-app.add_typer(delay, name="delay")
-app.add_typer(dlq, name="dlq")
+txn = App(help="Transactions, read from the log.\n\nExample: halfmoon spark txn audit --since 1d")
+delay = App(help="Delayed messages, read from the log.\n\nExample: halfmoon spark delay audit --since 1d")
+dlq = App(help="Dead letters as tables.\n\nExample: halfmoon spark dlq report --since 1d")
+app.add_command(txn, "txn")
+app.add_command(delay, "delay")
+app.add_command(dlq, "dlq")
 for command in (maintenance.compact, maintenance.dedup, maintenance.verify):
     app.command()(command)
 app.command(finds=True)(maintenance.replay)
@@ -35,8 +32,8 @@ app.command(finds=True)(maintenance.replay)
 def lag(
     group: Group,
     topic: OneTopic = None,
-    watch: Annotated[str | None, typer.Option("--watch", metavar="DURATION", help="Keep sampling for this long: 30s, 5m.")] = None,
-    every: Annotated[str, typer.Option("--every", metavar="DURATION", help="Sampling interval with --watch.")] = "1s",
+    watch: Annotated[str | None, Option("--watch", metavar="DURATION", help="Keep sampling for this long: 30s, 5m.")] = None,
+    every: Annotated[str, Option("--every", metavar="DURATION", help="Sampling interval with --watch.")] = "1s",
     plot: Plot = None,
     *,
     shared: SharedOptions,
@@ -96,19 +93,17 @@ def dlq_replay(
     group: Groups = None,
     where: Annotated[
         str | None,
-        typer.Option("--where", metavar="SQL", help="Only dead letters that satisfy this condition: reason like '%timeout%'."),
+        Option("--where", metavar="SQL", help="Only dead letters that satisfy this condition: reason like '%timeout%'."),
     ] = None,
     since: Since = None,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="TOPIC", help="Send to this topic; default: to its consumer group only.")
+        str | None, Option("--to", metavar="TOPIC", help="Send to this topic; default: to its consumer group only.")
     ] = None,
-    rate: Annotated[float | None, typer.Option("--rate", min=0.001, metavar="N", help="Send at most N messages a second.")] = None,
-    again: Annotated[bool, typer.Option("--again", help="Also those that were already replayed to that topic.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent, and send nothing.")] = False,
+    rate: Annotated[float | None, Option("--rate", min=0.001, metavar="N", help="Send at most N messages a second.")] = None,
+    again: Annotated[bool, Option("--again", help="Also those that were already replayed to that topic.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Show what would be sent, and send nothing.")] = False,
     yes: Yes = False,
-    audit: Annotated[
-        Path | None, typer.Option("--audit", metavar="DIR", help="Append the audit rows to Parquet files here.")
-    ] = None,
+    audit: Annotated[Path | None, Option("--audit", metavar="DIR", help="Append the audit rows to Parquet files here.")] = None,
     *,
     shared: SharedOptions,
 ) -> int:
@@ -130,9 +125,9 @@ def dlq_replay(
 
 @app.command(finds=True)
 def trace(
-    msg_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="A message id; without it, all messages.")] = None,
+    msg_id: Annotated[str | None, Argument(metavar="[ID]", help="A message id; without it, all messages.")] = None,
     trace_topic: Annotated[
-        str, typer.Option("--trace-topic", metavar="TOPIC", help="The topic with the trace records.")
+        str, Option("--trace-topic", metavar="TOPIC", help="The topic with the trace records.")
     ] = "RMQ_SYS_TRACE_TOPIC",
     since: Since = None,
     limit: Limit = 100,
@@ -149,10 +144,10 @@ def trace(
 
 @app.command(finds=True)
 def sql(
-    query: Annotated[str, typer.Argument(metavar="SQL", help="A query; topics are topic.orders or topic.`a-b`.")],
+    query: Annotated[str, Argument(metavar="SQL", help="A query; topics are topic.orders or topic.`a-b`.")],
     archive: Annotated[
         list[str] | None,
-        typer.Option("--archive", metavar="TOPIC=DIR", help="The Delta table with the older part of a topic; may be repeated."),
+        Option("--archive", metavar="TOPIC=DIR", help="The Delta table with the older part of a topic; may be repeated."),
     ] = None,
     limit: Limit = 100,
     *,
@@ -169,25 +164,21 @@ def sql(
 @app.command()
 def ingest(
     topic: Topic,
-    lake: Annotated[Path, typer.Argument(metavar="DIR", help="The table's directory; created if it is missing.")],
-    kind: Annotated[str, typer.Option("--format", metavar="KIND", help="delta or iceberg.")] = "delta",
-    decode: Annotated[str, typer.Option("--decode", metavar="KIND", help="Body format: binary, text, json or avro.")] = "binary",
-    schema: Annotated[
-        str | None, typer.Option("--schema", metavar="DDL", help="Fields of JSON bodies: id bigint, total double.")
-    ] = None,
-    avro: Annotated[Path | None, typer.Option("--avro", metavar="FILE", help="The schema of Avro bodies, as JSON (.avsc).")] = None,
-    partition: Annotated[str, typer.Option("--partition", metavar="UNIT", help="Partition by day or hour.")] = "",
+    lake: Annotated[Path, Argument(metavar="DIR", help="The table's directory; created if it is missing.")],
+    kind: Annotated[str, Option("--format", metavar="KIND", help="delta or iceberg.")] = "delta",
+    decode: Annotated[str, Option("--decode", metavar="KIND", help="Body format: binary, text, json or avro.")] = "binary",
+    schema: Annotated[str | None, Option("--schema", metavar="DDL", help="Fields of JSON bodies: id bigint, total double.")] = None,
+    avro: Annotated[Path | None, Option("--avro", metavar="FILE", help="The schema of Avro bodies, as JSON (.avsc).")] = None,
+    partition: Annotated[str, Option("--partition", metavar="UNIT", help="Partition by day or hour.")] = "",
     dedup: Annotated[
-        str, typer.Option("--dedup", metavar="COLUMN", help="Drop duplicate messages by msgId or keys; the first one stays.")
+        str, Option("--dedup", metavar="COLUMN", help="Drop duplicate messages by msgId or keys; the first one stays.")
     ] = "",
     dedup_within: Annotated[
         str,
-        typer.Option(
-            "--dedup-within", metavar="DURATION", help="Look for duplicates so far back (whole hours); 0: in a batch only."
-        ),
+        Option("--dedup-within", metavar="DURATION", help="Look for duplicates so far back (whole hours); 0: in a batch only."),
     ] = "24h",
     compact_every: Annotated[
-        int, typer.Option("--compact-every", min=0, metavar="BATCHES", help="Merge small files every N batches; 0: never.")
+        int, Option("--compact-every", min=0, metavar="BATCHES", help="Merge small files every N batches; 0: never.")
     ] = 0,
     name: maintenance.Name = "",
     catalog: maintenance.Catalog = None,
@@ -209,11 +200,11 @@ def ingest(
 
 
 def _end(drawn: Any, plot: Path | None, draw: Any) -> None:
-    """Draw the plot of an audit, if one is wanted. Raises typer.Exit (1) when something is wrong."""
+    """Draw the plot of an audit, if one is wanted. Raises click.exceptions.Exit (1) when something is wrong."""
     if draw is not None:
         draw(plot, drawn.curves, drawn.counts)
     if not drawn.sound:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _since(text: str | None) -> int | None:

@@ -8,16 +8,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import typer
+import click
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+import halfmoon
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.output import show_json
 from halfmoon.cli.spark.options import SharedOptions, facts, show_rows
-from halfmoon.client.admin import Admin
 from halfmoon.errors import BrokerError, HalfmoonError, NetworkError, UsageError
 from halfmoon.spark.jobs import dead_letters, traces, transactions
 from halfmoon.spark.jobs import lag as lags
@@ -151,7 +151,7 @@ def audit_transactions(
 
 def _pending_reported(shared: SharedOptions) -> dict[str, int]:
     """Return what brokers report as pending, as `halfmoon tx status` shows it; brokers without such figures are left out."""
-    with Admin(nameserver=shared.nameserver) as admin:
+    with halfmoon.Admin(nameserver=shared.nameserver) as admin:
         try:
             return {stats.broker: stats.pending_count for stats in admin.transaction_stats()}
         except (BrokerError, NetworkError):
@@ -211,7 +211,7 @@ def report_dead_letters(shared: SharedOptions, groups: Sequence[str] | None, sin
 def replay_dead_letters(
     shared: SharedOptions, groups: Sequence[str] | None, since_ms: int | None, where: str | None, replay: Replay, audit: Path | None
 ) -> int:
-    """Send dead letters again, show what became of each, and return how many. Raises typer.Exit (1) when one failed."""
+    """Send dead letters again, show what became of each, and return how many. Raises click.exceptions.Exit (1) when one failed."""
     with running(shared, "dlq replay") as (spark, cluster, progress):
         chosen = dead_letters.dead_letters_of(spark, cluster, groups, since_ms=since_ms)
         chosen = chosen if where is None else chosen.where(where)
@@ -228,5 +228,5 @@ def replay_dead_letters(
         show_rows("replays", ("msgId", "deadGroup", "target", "outcome"), replays)
         say(", ".join(f"{count:,} {name}" for name, count in sorted(outcomes.items())) or "there are none")
     if "failed" in outcomes:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
     return len(replays)

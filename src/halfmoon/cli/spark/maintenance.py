@@ -5,26 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from halfmoon.cli.shared.confirmation import Yes, confirm
-from halfmoon.cli.shared.options import Json, OneTopic, duration_ms, pairs, time_ms
+from halfmoon.cli.shared.app import Argument, Option
+from halfmoon.cli.shared.options import Json, OneTopic, Yes, confirm, duration_ms, pairs, time_ms
 from halfmoon.cli.spark.options import Limit, Master, SharedOptions, Since, missing
 from halfmoon.errors import UsageError
 
-Table = Annotated[Path, typer.Argument(metavar="DIR", help="The table's directory.")]
-Name = Annotated[str, typer.Option("--name", metavar="NAME", help="The name of an Iceberg table, such as lake.orders.")]
+Table = Annotated[Path, Argument(metavar="DIR", help="The table's directory.")]
+Name = Annotated[str, Option("--name", metavar="NAME", help="The name of an Iceberg table, such as lake.orders.")]
 Catalog = Annotated[
-    list[str] | None, typer.Option("--catalog", metavar="NAME=VALUE", help="A pyiceberg catalog property; may be repeated.")
+    list[str] | None, Option("--catalog", metavar="NAME=VALUE", help="A pyiceberg catalog property; may be repeated.")
 ]
 
 
 def compact(
     table: Table,
-    file_size: Annotated[str, typer.Option("--file-size", metavar="SIZE", help="Target file size.")] = "128m",
+    file_size: Annotated[str, Option("--file-size", metavar="SIZE", help="Target file size.")] = "128m",
     vacuum: Annotated[
         str | None,
-        typer.Option("--vacuum", metavar="DURATION", help="Also remove unreferenced files older than this (at least 1h): 1d."),
+        Option("--vacuum", metavar="DURATION", help="Also remove unreferenced files older than this (at least 1h): 1d."),
     ] = None,
     name: Name = "",
     catalog: Catalog = None,
@@ -44,7 +42,7 @@ def compact(
 
 def dedup(
     table: Table,
-    by: Annotated[str, typer.Option("--by", metavar="COLUMN", help="What duplicates have in common: msgId or keys.")] = "msgId",
+    by: Annotated[str, Option("--by", metavar="COLUMN", help="What duplicates have in common: msgId or keys.")] = "msgId",
     name: Name = "",
     catalog: Catalog = None,
     master: Master = None,
@@ -59,7 +57,7 @@ def dedup(
 
 def verify(
     table: Table,
-    live: Annotated[bool, typer.Option("--live", help="Also compare with the messages in the brokers.")] = False,
+    live: Annotated[bool, Option("--live", help="Also compare with the messages in the brokers.")] = False,
     name: Name = "",
     catalog: Catalog = None,
     limit: Limit = 1000,
@@ -73,28 +71,26 @@ def verify(
     _jobs().verify(shared, _place(table, name, catalog), live=live, limit=limit)
 
 
-Where = Annotated[
-    str | None, typer.Option("--where", metavar="SQL", help="Only messages that satisfy this condition: tags = 'paid'.")
-]
+Where = Annotated[str | None, Option("--where", metavar="SQL", help="Only messages that satisfy this condition: tags = 'paid'.")]
 Rate = Annotated[
-    float | None, typer.Option("--rate", min=0.001, metavar="N", help="Send at most N messages a second; default: no limit.")
+    float | None, Option("--rate", min=0.001, metavar="N", help="Send at most N messages a second; default: no limit.")
 ]
 Id = Annotated[
     str | None,
-    typer.Option("--id", metavar="ID", help="The replay's transactional id; pass it again to continue one that was interrupted."),
+    Option("--id", metavar="ID", help="The replay's transactional id; pass it again to continue one that was interrupted."),
 ]
 
 
 def replay(
     topic: OneTopic = None,
     *,
-    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="The topic to send to; it must exist.")],
-    table: Annotated[Path | None, typer.Option("--table", metavar="DIR", help="The table to replay.")] = None,
+    to: Annotated[str, Option("--to", metavar="TOPIC", help="The topic to send to; it must exist.")],
+    table: Annotated[Path | None, Option("--table", metavar="DIR", help="The table to replay.")] = None,
     where: Where = None,
     since: Since = None,
     rate: Rate = None,
     id: Id = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be sent, and send nothing.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Count what would be sent, and send nothing.")] = False,
     yes: Yes = False,
     name: Name = "",
     catalog: Catalog = None,

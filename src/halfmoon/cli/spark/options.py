@@ -8,8 +8,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
+from halfmoon.cli.shared.app import Option
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, pairs
 from halfmoon.cli.shared.output import body_text, show_table
 from halfmoon.errors import UsageError
@@ -17,17 +16,17 @@ from halfmoon.shown.texts import TIME_FORMS
 
 Master = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--master", metavar="URL", envvar="SPARK_MASTER", help="Spark master: local[4], spark://…, yarn; default: this machine."
     ),
 ]
 Options = Annotated[
     list[str] | None,
-    typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the source, such as fetchBytes=8MiB; may be repeated."),
+    Option("--option", "-o", metavar="NAME=VALUE", help="An option of the source, such as fetchBytes=8MiB; may be repeated."),
 ]
-Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.png", help="Also draw a chart (requires the extra lake).")]
-Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help=f"Only messages stored since: {TIME_FORMS}.")]
-Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Show at most N rows.")]
+Plot = Annotated[Path | None, Option("--plot", metavar="FILE.png", help="Also draw a chart (requires the extra lake).")]
+Since = Annotated[str | None, Option("--since", metavar="TIME", help=f"Only messages stored since: {TIME_FORMS}.")]
+Limit = Annotated[int, Option("--limit", min=1, max=100_000, help="Show at most N rows.")]
 
 BODY_WIDTH = 60
 
@@ -36,7 +35,7 @@ BODY_WIDTH = 60
 class SharedOptions:
     """Options that all jobs take: master, options of the source, name servers, and whether to write JSON.
 
-    Raises typer.BadParameter.
+    Raises click.BadParameter.
     """
 
     master: Master = None

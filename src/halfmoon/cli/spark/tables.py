@@ -7,7 +7,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, NamedTuple
 
-import typer
+import click
 from pyspark.sql import DataFrame, SparkSession
 
 from halfmoon.cli.shared.lines import say
@@ -79,7 +79,7 @@ def dedup(shared: SharedOptions, directory: Directory, by: str) -> None:
 
 
 def verify(shared: SharedOptions, directory: Directory, *, live: bool, limit: int) -> None:
-    """Show a verdict on each queue. Raises typer.Exit (1) when something is wrong."""
+    """Show a verdict on each queue. Raises click.exceptions.Exit (1) when something is wrong."""
     table = _table(directory)
     if live:
         with running(shared, "verify") as (spark, cluster, _):
@@ -98,7 +98,7 @@ def verify(shared: SharedOptions, directory: Directory, *, live: bool, limit: in
             say(f"there are more than these {limit:,}: give --limit")
         say("sound" if sound else f"{sum(1 for row in rows if row['wrong']):,} of {len(rows):,} queues are wrong")
     if not sound:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _verdict_facts(verdict: verifying.QueueVerdict) -> dict[str, Any]:

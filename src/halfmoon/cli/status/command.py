@@ -5,39 +5,39 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-import typer
+import click
 
-from halfmoon.cli.shared.app import App
+import halfmoon
+from halfmoon.cli.shared.app import App, Option
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer, duration_ms
 from halfmoon.cli.shared.output import show_json, show_table
 from halfmoon.cli.status.watch import watch
-from halfmoon.client.admin import Admin
 from halfmoon.results import DISK_WARNING, BrokerStatus, ClusterStatus, StatusLimits
 from halfmoon.shown.texts import rate_text, share_text, span_text
 
-app = App(add_completion=False)
+app = App()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Thresholds:
     """From where on a cluster counts as degraded."""
 
-    max_lag: Annotated[int | None, typer.Option("--max-lag", min=0, help="Degraded if a group's lag is higher.")] = None
+    max_lag: Annotated[int | None, Option("--max-lag", min=0, help="Degraded if a group's lag is higher.")] = None
     max_pending_age: Annotated[
         str | None,
-        typer.Option("--max-pending-age", metavar="DURATION", help="Degraded if a transaction is pending for longer: 30s, 5m."),
+        Option("--max-pending-age", metavar="DURATION", help="Degraded if a transaction is pending for longer: 30s, 5m."),
     ] = None
     max_disk: Annotated[
-        int, typer.Option("--max-disk", min=1, max=100, metavar="PERCENT", help="Degraded if a disk is as full as that.")
+        int, Option("--max-disk", min=1, max=100, metavar="PERCENT", help="Degraded if a disk is as full as that.")
     ] = round(DISK_WARNING * 100)
 
 
 @app.command()
 def status(
     thresholds: Thresholds,
-    live: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
-    interval: Annotated[str, typer.Option("--interval", metavar="DURATION", help="With --watch: how often.")] = "2s",
+    live: Annotated[bool, Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
+    interval: Annotated[str, Option("--interval", metavar="DURATION", help="With --watch: how often.")] = "2s",
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -52,7 +52,7 @@ def status(
     """
     age = thresholds.max_pending_age
     limits = StatusLimits(thresholds.max_lag, duration_ms(age, "--max-pending-age") if age else None, thresholds.max_disk / 100)
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         if live:
             pause_ms = duration_ms(interval, "--interval", at_least="500ms", at_most="1h")
             watch(lambda: admin.status(limits), pause_ms, as_json=as_json)
@@ -63,7 +63,7 @@ def status(
     else:
         _show(found)
     if found.health != "healthy":
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _show(status: ClusterStatus) -> None:

@@ -7,20 +7,18 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
+from shutil import get_terminal_size
 
 from halfmoon.cli.shared.lines import plain, say
-from halfmoon.cli.shared.output import show_json
+from halfmoon.cli.shared.output import full_screen, show_json, styled
 from halfmoon.results import BrokerStatus, ClusterStatus
 from halfmoon.shown.texts import rate_text, share_text, span_text, time_text
 
 HISTORY = 60
-"""So many rates are drawn."""
+"""Rates that are drawn."""
 _BARS = "▁▂▃▄▅▆▇█"
-_COLOURS = {"healthy": "bold green", "degraded": "bold yellow", "down": "bold red"}
+_DIM, _BOLD, _YELLOW = "2", "1", "33"
+_COLOURS = {"healthy": "1;32", "degraded": "1;33", "down": "1;31"}
 
 
 def watch(ask: Callable[[], ClusterStatus], interval_ms: int, *, as_json: bool) -> None:
@@ -43,13 +41,12 @@ def _lines(ask: Callable[[], ClusterStatus], interval_ms: int, *, as_json: bool)
 
 
 def _live(ask: Callable[[], ClusterStatus], interval_ms: int) -> None:
-    console = Console()
     screen = Screen(interval_ms)
-    with Live(console=console, screen=True, auto_refresh=False) as live:
-        live.update(Text("asking the cluster …"), refresh=True)
+    with full_screen() as draw:
+        draw(["asking the cluster …"])
         while True:
             screen.see(ask())
-            live.update(screen.text(console.width, console.height), refresh=True)
+            draw(styled(text, style) for text, style in screen.lines(*get_terminal_size()))
             _wait(interval_ms)
 
 
@@ -84,15 +81,15 @@ class Screen:
         self._in.append(sum(broker.in_per_second for broker in status.brokers))
         self._out.append(sum(broker.out_per_second for broker in status.brokers))
 
-    def text(self, width: int, height: int) -> Text:
-        """Return the screen, no line longer and no more lines than there is room for; what has none is counted."""
+    def lines(self, width: int, height: int) -> list[tuple[str, str]]:
+        """Return the lines of the screen with their styles, cut to the room that there is; groups without room are counted."""
         status = self._now
         if status is None:
-            return Text()
+            return []
         head: list[tuple[str, str]] = [
             (status.health, _COLOURS[status.health]),
-            (f"{time_text(status.at_ms)}, every {span_text(self._interval_ms)}, Ctrl-C ends", "dim"),
-            *((f"! {plain(fault)}", "yellow") for fault in status.faults),
+            (f"{time_text(status.at_ms)}, every {span_text(self._interval_ms)}, Ctrl-C ends", _DIM),
+            *((f"! {plain(fault)}", _YELLOW) for fault in status.faults),
         ]
         if status.brokers:
             room = max(1, min(HISTORY, width - 24))
@@ -104,24 +101,22 @@ class Screen:
                 *((_broker_line(broker), "") for broker in status.brokers),
             ]
         lines = [*head, ("", ""), *self._groups(max(1, height - len(head) - 3))]
-        return Text("\n", no_wrap=True, overflow="ellipsis").join(
-            Text(text if len(text) <= width else text[: max(0, width - 1)] + "…", style) for text, style in lines[: max(1, height)]
-        )
+        return [(text if len(text) <= width else text[: max(0, width - 1)] + "…", style) for text, style in lines[: max(1, height)]]
 
     def _groups(self, room: int) -> list[tuple[str, str]]:
         """Return the groups that are behind, those furthest behind first."""
         assert self._now is not None
         late = sorted((behind.messages, group) for group, behind in self._now.backlog.items() if behind.messages)[::-1]
         if not late:
-            return [(_consumed_text(len(self._now.backlog)), "dim")] if self._now.backlog else []
+            return [(_consumed_text(len(self._now.backlog)), _DIM)] if self._now.backlog else []
         widest = min(40, max(len(group) for _, group in late[:room]))
-        lines = [("behind:", "bold")]
+        lines = [("behind:", _BOLD)]
         for messages, group in late[:room]:
             for_ms = self._now.backlog[group].behind_ms
             age = "" if for_ms is None else f" for {span_text(for_ms)}"
             lines.append((f"{plain(group):{widest}} {messages:>11,}{age}{self._change(group, messages)}", ""))
         if len(late) > room:
-            lines.append((f"and {len(late) - room:,} more groups", "dim"))
+            lines.append((f"and {len(late) - room:,} more groups", _DIM))
         return lines
 
     def _change(self, group: str, messages: int) -> str:

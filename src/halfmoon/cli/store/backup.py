@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
-import typer
+import click
 
-from halfmoon.cli.shared.app import App
+from halfmoon.cli.shared.app import App, Argument, Option
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import Json
 from halfmoon.cli.shared.output import report, show_json
@@ -18,16 +18,16 @@ from halfmoon.cli.store.progress import ProgressLine
 from halfmoon.errors import StoreError
 from halfmoon.programs.backup import back_up
 
-app = App(add_completion=False)
+app = App()
 
 
 @app.command()
 def backup(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The data directory of a broker, which may be running.")],
-    target: Annotated[Path, typer.Argument(metavar="TARGET", help="A directory that is new, empty, or an older backup.")],
-    verify: Annotated[bool, typer.Option("--verify", help="Read the copy again and compare its checksums.")] = False,
+    directory: Annotated[Path, Argument(metavar="DIR", help="The data directory of a broker, which may be running.")],
+    target: Annotated[Path, Argument(metavar="TARGET", help="A directory that is new, empty, or an older backup.")],
+    verify: Annotated[bool, Option("--verify", help="Read the copy again and compare its checksums.")] = False,
     rate: Annotated[
-        int, typer.Option("--rate", metavar="MB", min=0, max=100_000, help="Copy at most MB a second; 0: as fast as it goes.")
+        int, Option("--rate", metavar="MB", min=0, max=100_000, help="Copy at most MB a second; 0: as fast as it goes.")
     ] = 0,
     as_json: Json = False,
 ) -> None:
@@ -45,7 +45,7 @@ def backup(
             made = back_up(directory, target, bytes_a_second=rate * 1_000_000, verify=verify, progress=progress.show)
     except (OSError, StoreError) as exc:
         report(StoreError(f"{directory} could not be backed up: {exc}"), as_json=as_json)
-        raise typer.Exit(1) from None
+        raise click.exceptions.Exit(1) from None
     if as_json:
         show_json({**made._asdict(), "verified": verify})
         return

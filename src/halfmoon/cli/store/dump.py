@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+import click
 
 from halfmoon import sql92
+from halfmoon.cli.shared.app import Argument, Option
 from halfmoon.cli.shared.bodies import Bodies
 from halfmoon.cli.shared.lines import say
 from halfmoon.cli.shared.options import Json, time_ms
@@ -28,22 +29,20 @@ Found = Iterator[StoredMessage | DamagedRange]
 
 
 def dump(
-    directory: Annotated[Path | None, typer.Argument(metavar="[DIR]", help="The data directory of a stopped broker.")] = None,
+    directory: Annotated[Path | None, Argument(metavar="[DIR]", help="The data directory of a stopped broker.")] = None,
     topic: Annotated[
-        str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic; without it, of DIR all topics of users.")
+        str | None, Option("--topic", "-t", metavar="TOPIC", help="The topic; without it, of DIR all topics of users.")
     ] = None,
-    begin: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help=f"Stored at or after this time: {TIME_FORMS}.")
-    ] = None,
-    end: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Stored before this time.")] = None,
-    expression: Annotated[str, typer.Option("--filter", metavar="TAGS", help="Tags separated by '||'; * for all.")] = "*",
+    begin: Annotated[str | None, Option("--from", metavar="TIME", help=f"Stored at or after this time: {TIME_FORMS}.")] = None,
+    end: Annotated[str | None, Option("--to", metavar="TIME", help="Stored before this time.")] = None,
+    expression: Annotated[str, Option("--filter", metavar="TAGS", help="Tags separated by '||'; * for all.")] = "*",
     sql: Annotated[
-        str | None, typer.Option("--sql", metavar="EXPRESSION", help="An SQL92 expression over properties, instead of tags.")
+        str | None, Option("--sql", metavar="EXPRESSION", help="An SQL92 expression over properties, instead of tags.")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Of DIR, include system topics.")] = False,
-    arrow: Annotated[Path | None, typer.Option("--arrow", metavar="FILE", help="Write an Arrow file, no JSON lines.")] = None,
+    everything: Annotated[bool, Option("--all", "-a", help="Of DIR, include system topics.")] = False,
+    arrow: Annotated[Path | None, Option("--arrow", metavar="FILE", help="Write an Arrow file, no JSON lines.")] = None,
     nameserver: Annotated[
-        str | None, typer.Option("--nameserver", "-n", metavar="HOST:PORT", help="Read a running cluster instead of DIR.")
+        str | None, Option("--nameserver", "-n", metavar="HOST:PORT", help="Read a running cluster instead of DIR.")
     ] = None,
     as_json: Json = False,
 ) -> int:
@@ -66,18 +65,18 @@ def dump(
         count, damaged = _write(found, arrow)
     except (OSError, StoreError) as exc:
         report(StoreError(f"{directory or nameserver} could not be read to its end: {exc}"), as_json=as_json)
-        raise typer.Exit(2) from None
+        raise click.exceptions.Exit(2) from None
     if damaged:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
     return count
 
 
 def _place(directory: Path | None, topic: str | None, nameserver: str | None) -> tuple[Path | None, str | None]:
-    """Return the directory or the topic to read: with a name server, the one word is a topic. Raises typer.BadParameter."""
+    """Return the directory or the topic to read: with a name server, the one word is a topic. Raises click.BadParameter."""
     if nameserver is not None and topic is None and directory is not None:
         directory, topic = None, str(directory)
     if (directory is None) == (nameserver is None) or (nameserver is not None and topic is None):
-        raise typer.BadParameter("give DIR, or --nameserver and a topic")
+        raise click.BadParameter("give DIR, or --nameserver and a topic")
     return directory, topic
 
 
@@ -136,7 +135,7 @@ def _write_arrow(messages: Iterator[StoredMessage], arrow: Path, bodies: Bodies)
     try:
         from halfmoon.cli.store.arrow import write_arrow
     except ImportError as exc:
-        raise typer.BadParameter(f"--arrow needs pyarrow (pip install 'halfmoon[spark]'): {exc}") from None
+        raise click.BadParameter(f"--arrow needs pyarrow (pip install 'halfmoon[spark]'): {exc}") from None
     return write_arrow(messages, arrow, bodies.of)
 
 

@@ -7,12 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
-import typer
+import click
 
-from halfmoon.cli.shared.app import App
-from halfmoon.cli.shared.confirmation import Yes, check_terminal, confirm
+from halfmoon.cli.shared.app import App, Argument, Option
 from halfmoon.cli.shared.lines import say
-from halfmoon.cli.shared.options import Json
+from halfmoon.cli.shared.options import Json, Yes, check_terminal, confirm
 from halfmoon.cli.shared.output import report, show_json
 from halfmoon.cli.store.progress import ProgressLine
 from halfmoon.errors import StoreError
@@ -20,23 +19,21 @@ from halfmoon.programs.configuration import BROKER, Configuration, configuration
 from halfmoon.programs.repair import Plan, repair_directory
 from halfmoon.programs.verify import Problem, check_store, problems
 
-app = App(add_completion=False)
+app = App()
 
 
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The data directory of a stopped broker, Halfmoon's or Apache's.")]
-Config = Annotated[list[Path] | None, typer.Option("--config", metavar="FILE", help="The broker's settings: TOML or broker.conf.")]
-Assignments = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the broker; may be repeated.")
-]
+Directory = Annotated[Path, Argument(metavar="DIR", help="The data directory of a stopped broker, Halfmoon's or Apache's.")]
+Config = Annotated[list[Path] | None, Option("--config", metavar="FILE", help="The broker's settings: TOML or broker.conf.")]
+Assignments = Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help="A setting of the broker; may be repeated.")]
 
 
 @app.command()
 def fsck(
     directory: Directory,
-    most: Annotated[int, typer.Option("--max", min=1, max=1_000_000, help="Stop after N problems.")] = 1000,
-    mend: Annotated[bool, typer.Option("--repair", help="Mend what is wrong, after saying what will be done.")] = False,
+    most: Annotated[int, Option("--max", min=1, max=1_000_000, help="Stop after N problems.")] = 1000,
+    mend: Annotated[bool, Option("--repair", help="Mend what is wrong, after saying what will be done.")] = False,
     into: Annotated[
-        Path | None, typer.Option("--into", metavar="NEWDIR", help="With --repair: copy the store there, and mend the copy.")
+        Path | None, Option("--into", metavar="NEWDIR", help="With --repair: copy the store there, and mend the copy.")
     ] = None,
     yes: Yes = False,
     config: Config = None,
@@ -58,7 +55,7 @@ def fsck(
     """
     settings = configuration(BROKER, files=config or (), assignments=assignments or ())
     if into is not None and not mend:
-        raise typer.BadParameter("--into needs --repair")
+        raise click.BadParameter("--into needs --repair")
     check_terminal(f"mend {into or directory}", yes=yes or not mend)
     try:
         if mend:
@@ -68,11 +65,11 @@ def fsck(
             _check(directory, settings, most, as_json=as_json)
     except (OSError, StoreError) as exc:
         report(StoreError(f"{directory} could not be {'mended' if mend else 'checked to its end'}: {exc}"), as_json=as_json)
-        raise typer.Exit(2) from None
+        raise click.exceptions.Exit(2) from None
 
 
 def _check(directory: Path, settings: Configuration, most: int, *, as_json: bool) -> None:
-    """List what is wrong. Raises typer.Exit (1) if anything certain is."""
+    """List what is wrong. Raises click.exceptions.Exit (1) if anything certain is."""
     certain: list[Problem] = []
     unknown: list[Problem] = []
     with ProgressLine("checked") as progress:
@@ -95,11 +92,11 @@ def _check(directory: Path, settings: Configuration, most: int, *, as_json: bool
     else:
         say(f"{directory} is sound")
     if certain:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _repair(directory: Path, into: Path | None, settings: Configuration, *, yes: bool, as_json: bool) -> list[Problem]:
-    """Mend a store; return the problems that are left. Raises typer.Abort if it is declined."""
+    """Mend a store; return the problems that are left. Raises click.Abort if it is declined."""
     check_store(directory)
 
     def agree(plan: Plan) -> bool:
@@ -121,14 +118,14 @@ def _repair(directory: Path, into: Path | None, settings: Configuration, *, yes:
 
 
 def _show_left(directory: Path, left: list[Problem], most: int, *, as_json: bool) -> None:
-    """Say what a repair could not mend. Raises typer.Exit (1) if there is something."""
+    """Say what a repair could not mend. Raises click.exceptions.Exit (1) if there is something."""
     if as_json:
         show_json({"sound": not left, "problems": [*map(_shown, left[:most])], "unknown": [], "more": len(left) > most})
     else:
         _list(left[:most])
         say(f"left: {_count(len(left))}" if left else f"{directory} is sound")
     if left:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _list(listed: Iterable[Problem]) -> None:

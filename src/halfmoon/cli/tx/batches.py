@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-import typer
-
+import halfmoon
+from halfmoon.cli.shared.app import Argument
 from halfmoon.cli.shared.lines import say, say_failing
 from halfmoon.cli.shared.options import LOCAL, Json, NameServer
 from halfmoon.cli.shared.output import show_json, show_table
-from halfmoon.cli.tx.metrics import label_text, metric_name
-from halfmoon.client.admin import Admin
-from halfmoon.metrics import BATCHES
 from halfmoon.shown.texts import facts_of, span_text
 
 
 def batches(
-    name: Annotated[str | None, typer.Argument(metavar="[ID]", help="Only this transactional id, with its attempts.")] = None,
+    name: Annotated[str | None, Argument(metavar="[ID]", help="Only this transactional id, with its attempts.")] = None,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> int:
@@ -26,7 +23,7 @@ def batches(
     Example: halfmoon tx batches nightly-load
     """
     failing: list[str] = []
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         brokers = admin.batches(name, failing=failing)
     say_failing(failing)
     if as_json:
@@ -80,24 +77,3 @@ def _number(batch: int) -> str:
 
 def _oldest(batch: Any) -> str:
     return span_text(max(attempt.age_ms for attempt in batch.attempts)) if batch.attempts else ""
-
-
-def exposition(brokers: Sequence[Any]) -> list[str]:
-    """Return figures of batch transactions of all brokers as the lines of metrics, in Prometheus' text format (0.0.4)."""
-    gauges = {
-        "ids": ("Transactional ids that a broker knows.", "id_count"),
-        "attempts": ("Attempts of batches without a decision.", "attempt_count"),
-        "undecided_bytes": ("Bytes of the log that wait for a decision.", "undecided_bytes"),
-    }
-    known = [status for status in brokers if status.supported]
-    lines: list[str] = []
-    for name, (text, field) in gauges.items() if known else ():
-        lines += [f"# HELP halfmoon_batches_{name} {text}", f"# TYPE halfmoon_batches_{name} gauge"]
-        lines += [f'halfmoon_batches_{name}{{broker="{label_text(status.broker)}"}} {getattr(status, field)}' for status in known]
-    for name in dict.fromkeys(name for status in known for name in status.counters):
-        metric = f"halfmoon_batches_{metric_name(name)}_total"
-        lines += [f"# HELP {metric} {BATCHES.get(name, metric_name(name))}", f"# TYPE {metric} counter"]
-        for status in known:
-            if name in status.counters:
-                lines.append(f'{metric}{{broker="{label_text(status.broker)}"}} {status.counters[name]}')
-    return lines

@@ -7,22 +7,19 @@ import socket
 from dataclasses import dataclass
 from typing import Annotated
 
-import typer
+import click
 
-from halfmoon.cli.shared.app import App
-from halfmoon.cli.shared.confirmation import Yes, check_terminal, confirm
+import halfmoon
+from halfmoon.cli.shared.app import App, Argument, Option
 from halfmoon.cli.shared.lines import say, say_failing
-from halfmoon.cli.shared.options import LOCAL, Json, Limit, NameServer, duration_ms
+from halfmoon.cli.shared.options import LOCAL, Json, Limit, NameServer, Yes, check_terminal, confirm, duration_ms
 from halfmoon.cli.shared.output import show_json
 from halfmoon.cli.tx import batches as batch_commands
-from halfmoon.cli.tx.metrics import exposition, show_figures
-from halfmoon.cli.tx.tables import show_expired, show_notes, show_one, show_pending
-from halfmoon.client.admin import Admin
+from halfmoon.cli.tx.tables import show_expired, show_figures, show_notes, show_one, show_pending
+from halfmoon.errors import UsageError
 from halfmoon.shown.texts import facts_of
 
 app = App(
-    no_args_is_help=True,
-    add_completion=False,
     help="Show pending transactions, and decide them by hand.\n\nExample: halfmoon tx pending --older-than 5m",
 )
 
@@ -30,21 +27,21 @@ app.command(finds=True)(batch_commands.batches)
 
 ID = Annotated[
     str | None,
-    typer.Argument(metavar="ID", help="The transaction id, a key of its message, or the broker's message id.", show_default=False),
+    Argument(metavar="ID", help="The transaction id, a key of its message, or the broker's message id."),
 ]
 Offset = Annotated[
     int | None,
-    typer.Option("--offset", min=0, max=2**63 - 1, metavar="NUMBER", help="The offset in the half queue, instead of an ID."),
+    Option("--offset", min=0, max=2**63 - 1, metavar="NUMBER", help="The offset in the half queue, instead of an ID."),
 ]
 Operator = Annotated[
-    str | None, typer.Option("--operator", metavar="NAME", help="Who decides; default: the user and host of this process.")
+    str | None, Option("--operator", metavar="NAME", help="Who decides; default: the user and host of this process.")
 ]
 
 
 @app.command(finds=True)
 def pending(
-    group: Annotated[str | None, typer.Option("--group", "-g", metavar="GROUP", help="Only this producer group.")] = None,
-    older_than: Annotated[str | None, typer.Option("--older-than", metavar="DURATION", help="At least this old: 30s, 5m.")] = None,
+    group: Annotated[str | None, Option("--group", "-g", metavar="GROUP", help="Only this producer group.")] = None,
+    older_than: Annotated[str | None, Option("--older-than", metavar="DURATION", help="At least this old: 30s, 5m.")] = None,
     limit: Limit = 100,
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
@@ -54,7 +51,7 @@ def pending(
     Example: halfmoon tx pending --group P_shop --older-than 5m
     """
     age = duration_ms(older_than, "--older-than") if older_than else 0
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         transactions = admin.pending_transactions(group=group, older_than_ms=age, count_max=limit + 1)
     shown, more = transactions[:limit], len(transactions) > limit
     if as_json:
@@ -65,7 +62,7 @@ def pending(
             say(f"more are pending than the {limit:,} oldest: give --limit")
         show_notes(shown)
     if older_than and shown:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
     return len(shown)
 
 
@@ -75,7 +72,7 @@ def show(name: ID = None, offset: Offset = None, nameserver: NameServer = LOCAL,
 
     Example: halfmoon tx show o-1
     """
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         transaction = admin.transaction(_named(name, offset))
     if as_json:
         show_json(facts_of(transaction))
@@ -91,7 +88,7 @@ def check(name: ID = None, offset: Offset = None, nameserver: NameServer = LOCAL
 
     Example: halfmoon tx check o-1
     """
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         transaction = admin.check_transaction(_named(name, offset))
     if as_json:
         show_json(facts_of(transaction))
@@ -135,7 +132,7 @@ def expired(limit: Limit = 100, nameserver: NameServer = LOCAL, as_json: Json = 
 
     Example: halfmoon tx expired --limit 20
     """
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         found = admin.expired_transactions(count_max=limit)
     if as_json:
         show_json([facts_of(one) for one in found])
@@ -147,7 +144,7 @@ def expired(limit: Limit = 100, nameserver: NameServer = LOCAL, as_json: Json = 
 
 @app.command()
 def resume(
-    offset_msg_id: Annotated[str, typer.Argument(metavar="ID", help="The id that `tx expired` shows in the column *resume by*.")],
+    offset_msg_id: Annotated[str, Argument(metavar="ID", help="The id that `tx expired` shows in the column *resume by*.")],
     nameserver: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -155,7 +152,7 @@ def resume(
 
     Example: halfmoon tx resume 7F00000100002A9F0000000000001000
     """
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         admin.resume_half(offset_msg_id)
     if as_json:
         show_json({"offset_msg_id": offset_msg_id, "resumed": True})
@@ -165,26 +162,20 @@ def resume(
 
 @app.command()
 def status(
-    prometheus: Annotated[bool, typer.Option("--prometheus", help="Write metrics in the Prometheus text format.")] = False,
-    nameserver: NameServer = LOCAL,
-    as_json: Json = False,
+    prometheus: Annotated[bool, Option("--prometheus", hidden=True)] = False, nameserver: NameServer = LOCAL, as_json: Json = False
 ) -> None:
     """Show pending transactions by group, decisions per second, checks and contradictions of every broker.
 
-    Example: halfmoon tx status --prometheus
+    Example: halfmoon tx status
     """
-    if prometheus and as_json:
-        raise typer.BadParameter("give --json or --prometheus, not both")
+    if prometheus:
+        raise UsageError("--prometheus was removed: start servers with --http-port PORT, and scrape their /metrics (monitoring.md)")
     failing: list[str] = []
-    with Admin(nameserver=nameserver) as admin:
+    with halfmoon.Admin(nameserver=nameserver) as admin:
         brokers = admin.transaction_stats(failing=failing)
-        batch_brokers = admin.batches(failing=failing) if prometheus else []
-    say_failing(list(dict.fromkeys(failing)))
+    say_failing(failing)
     if as_json:
         show_json([facts_of(stats) for stats in brokers])
-    elif prometheus:
-        for line in (*exposition(brokers), *batch_commands.exposition(batch_brokers)):
-            say(line)
     else:
         show_figures(brokers)
 
@@ -193,7 +184,7 @@ def _decide(by_hand: ByHand, *, commit: bool) -> None:
     name = _named(by_hand.name, by_hand.offset)
     check_terminal("decide a transaction", yes=by_hand.yes)
     word, who = "commit" if commit else "rollback", by_hand.operator or _who()
-    with Admin(nameserver=by_hand.nameserver) as admin:
+    with halfmoon.Admin(nameserver=by_hand.nameserver) as admin:
         transaction = admin.transaction(name)
         if not by_hand.yes and not by_hand.as_json:
             show_one(transaction)
@@ -212,7 +203,7 @@ def _decide(by_hand: ByHand, *, commit: bool) -> None:
 def _named(name: str | None, offset: int | None) -> str | int:
     """Return what names a transaction: a text is never taken for an offset."""
     if (name is None) == (offset is None):
-        raise typer.BadParameter("give the ID of a transaction, or --offset")
+        raise click.BadParameter("give the ID of a transaction, or --offset")
     return name if name is not None else offset or 0
 
 

@@ -74,6 +74,31 @@ def show_notes(transactions: Sequence[Any]) -> None:
         say(line)
 
 
+def show_figures(brokers: Sequence[Any]) -> None:
+    """Write figures of every broker as tables."""
+    for stats in brokers:
+        oldest = "" if stats.oldest_ms < 0 else f", the oldest for {span_text(stats.now_ms - stats.oldest_ms)}"
+        say(f"{stats.broker}: {stats.pending_count:,} pending{oldest}")
+        groups = {group.group: group for group in stats.groups}
+        rows = [_group_row(stats, name, groups.get(name)) for name in sorted({*groups, *stats.per_second})]
+        if rows:
+            show_table("groups", ("group", "pending", "oldest", "producers", "commits/s", "rollbacks/s"), rows)
+        if stats.counters:
+            counters = [(name.replace("_", " "), count) for name, count in stats.counters.items()]
+            show_table("since the start", ("what", "count"), counters)
+    show_notes(brokers)
+
+
+def _group_row(stats: Any, name: str, group: Any) -> list[object]:
+    """Return the figures of a producer group; ``group`` is None where it has nothing pending."""
+    rates = stats.per_second.get(name, {})
+    per_second = [f"{rates.get(kind, 0.0):.1f}" if stats.counters else "not reported" for kind in ("commits", "rollbacks")]
+    if group is None:
+        return [name, 0, "", "", *per_second]
+    age = span_text(stats.now_ms - group.oldest_ms) if group.oldest_ms >= 0 else ""
+    return [name, group.pending, age, group.producers, *per_second]
+
+
 def answer_text(answer: str) -> str:
     """Return what came back on a check, in a word."""
     return ANSWERS.get(answer, answer)
