@@ -133,9 +133,6 @@ LAZY = {
     ("halfmoon.cli.store.dump", "halfmoon.cli.store.arrow"): "pyarrow is an extra, and 100 ms that JSON lines need not wait",
     ("halfmoon.cli.main", "halfmoon.cli.servers"): "a server is ready sooner without what other commands need",
     ("halfmoon.cli.main", "halfmoon.cli.shared.command_group"): "as above",
-    ("halfmoon.events.dedup", "halfmoon.events.dedup.sqlalchemy"): "SQLAlchemy is an extra",
-    ("halfmoon.events.dedup", "halfmoon.events.dedup.django"): "Django is an extra",
-    ("halfmoon.events.publishing.arguments", "halfmoon.events.sqlalchemy"): "SQLAlchemy is an extra",
     (
         "halfmoon.client.spans",
         "opentelemetry.trace.propagation.tracecontext",
