@@ -136,9 +136,6 @@ LAZY = {
     ("halfmoon.cli.shared.command_group", "halfmoon.cli.servers"): "the help of a server is seldom asked for",
     ("halfmoon.cli.shared.command_group", "halfmoon.hot"): "only --version says which twin is there",
     ("halfmoon.cli.shared.command_group", "halfmoon.cli.completion"): "only a shell asks for words that may stand next",
-    ("halfmoon.events.dedup", "halfmoon.events.dedup.sqlalchemy"): "SQLAlchemy is an extra",
-    ("halfmoon.events.dedup", "halfmoon.events.dedup.django"): "Django is an extra",
-    ("halfmoon.events.publishing.arguments", "halfmoon.events.sqlalchemy"): "SQLAlchemy is an extra",
     (
         "halfmoon.client.spans",
         "opentelemetry.trace.propagation.tracecontext",

@@ -504,12 +504,12 @@ def test_events_of_a_schema_that_is_made_with_them_are_decided(postgres: Engine)
         connection.execute(text("DROP SCHEMA tenant_c CASCADE"))
 
 
-def test_notes_of_consumed_events_lie_in_the_schema_that_was_said(postgres: Engine) -> None:
+async def test_notes_of_consumed_events_lie_in_the_schema_that_was_said(postgres: Engine) -> None:
     maker = sessionmaker(postgres)
     provider(maker, schema="tenant_a")
     ledger = ledger_of(maker)
     create_consumed(ledger.provider)
-    with ledger.lend(ConsumedKey("S_mail", T, "E1", 1)):
+    async with ledger.lend(ConsumedKey("S_mail", T, "E1", 1)):
         pass
     with postgres.connect() as connection:
         assert connection.scalar(text("SELECT COUNT(*) FROM tenant_a.halfmoon_consumed")) == 1
